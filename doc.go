@@ -1,0 +1,23 @@
+// Package sluice limits rates exactly.
+//
+// A [Limit] is what people write, "100/minute burst 20", and a [Plan] is that limit
+// compiled to integers. Six algorithms run on three small pieces of arithmetic: a meter
+// (token bucket, GCRA, leaky bucket), a window (fixed window, sliding window counter) and
+// a log (sliding window log). There are no floats: what was promised holds to the tick.
+//
+// A [Store] counts. It takes any number of charges at once, all or none, so that
+// a request that one layer refuses has not used up the others. Package memory has a store
+// for one process, package redisstore one for many, with the same answers.
+//
+// Those who want one limit and nothing else use a [Limiter]:
+//
+//	limit, err := sluice.ParseLimit("100/minute burst 20")
+//	limiter, err := sluice.NewLimiter(memory.New(), "api", limit)
+//	decision, err := limiter.Take(ctx, "alice", 1)
+//	if !decision.Allowed {
+//		// refused: it fits after decision.RetryAfter
+//	}
+//
+// Those who limit HTTP use package httplimit; many limits at once, written in a file, are
+// package policy.
+package sluice

@@ -1,0 +1,50 @@
+package sluice
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// MaxKeyPart is the length in bytes above which a value is replaced by its hash.
+const MaxKeyPart = 128
+
+// AppendKeyPart appends a value to a key so that it can be read by people and cannot
+// be mistaken for anything else: letters, digits and -._~@:,+= stay as they are, every other
+// byte becomes %XX, and a value of more than [MaxKeyPart] bytes becomes "#" and the
+// first half of its SHA-256. Different values give different results; in particular
+// no value contains "/", "{", "}" or "!", which keys use between their parts.
+func AppendKeyPart(dst []byte, value string) []byte {
+	if len(value) > MaxKeyPart {
+		sum := sha256.Sum256([]byte(value))
+		return hex.AppendEncode(append(dst, '#'), sum[:16])
+	}
+	const digits = "0123456789ABCDEF"
+	for i := range len(value) {
+		if c := value[i]; plainKeyByte[c] {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return dst
+}
+
+// plainKey reports whether AppendKeyPart leaves a value as it is.
+func plainKey(value string) bool {
+	if len(value) > MaxKeyPart {
+		return false
+	}
+	for i := range len(value) {
+		if !plainKeyByte[value[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+var plainKeyByte = func() (plain [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~@:,+=") {
+		plain[c] = true
+	}
+	return plain
+}()

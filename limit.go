@@ -1,0 +1,252 @@
+package sluice
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Algorithm names the way a [Limit] is counted. The zero value is [TokenBucket].
+type Algorithm uint8
+
+const (
+	// TokenBucket lets Burst units pass at once and refills at Count per Period.
+	TokenBucket Algorithm = iota
+	// LeakyBucket is a queue of Burst places that empties at Count per Period: a
+	// unit that fits is admitted with the Delay that it has to wait for its turn.
+	LeakyBucket
+	// GCRA is the generic cell rate algorithm of ITU-T I.371. It makes the same
+	// decisions as TokenBucket from the same state, and exists because people ask
+	// for it by name.
+	GCRA
+	// FixedWindow counts in windows aligned to the Unix epoch. At the edge of two
+	// windows up to twice Count can pass.
+	FixedWindow
+	// SlidingWindowCounter weighs the previous window by how much of it still
+	// overlaps the last Period.
+	SlidingWindowCounter
+	// SlidingWindowLog remembers every unit: never more than Count in any Period.
+	SlidingWindowLog
+)
+
+var algorithmNames = [...]string{
+	TokenBucket:          "token_bucket",
+	LeakyBucket:          "leaky_bucket",
+	GCRA:                 "gcra",
+	FixedWindow:          "fixed_window",
+	SlidingWindowCounter: "sliding_window_counter",
+	SlidingWindowLog:     "sliding_window_log",
+}
+
+// Algorithms returns all of them, in the order of their constants.
+func Algorithms() []Algorithm {
+	all := make([]Algorithm, len(algorithmNames))
+	for i := range all {
+		all[i] = Algorithm(i)
+	}
+	return all
+}
+
+// ParseAlgorithm returns the algorithm of that name, for example "token_bucket".
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for a, n := range algorithmNames {
+		if n == name {
+			return Algorithm(a), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown algorithm %q: use one of %s", name, strings.Join(algorithmNames[:], ", "))
+}
+
+// String returns the name that [ParseAlgorithm] reads.
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
+	}
+	return "algorithm(" + strconv.Itoa(int(a)) + ")"
+}
+
+// bursts reports whether the algorithm has a capacity of its own beside its rate.
+func (a Algorithm) bursts() bool { return a <= GCRA }
+
+// Limit is a rate as people write it: Count units per Period.
+type Limit struct {
+	// Count is the number of units per Period, at least 1.
+	Count int64
+	// Period is a whole number of microseconds, at least one.
+	Period time.Duration
+	// Burst is the most that passes at once: the capacity of a bucket or the places
+	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
+	// drains in [DefaultQueueTime] if that is less. Windows and logs have none.
+	Burst int64
+	// Algorithm says how it is counted.
+	Algorithm Algorithm
+}
+
+// DefaultQueueTime bounds how long a [LeakyBucket] whose Burst is not given may make
+// a request wait for its turn. A queue always has at least one place.
+const DefaultQueueTime = 10 * time.Second
+
+var units = []struct {
+	name string
+	d    time.Duration
+}{
+	{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", 24 * time.Hour},
+	{"sec", time.Second}, {"min", time.Minute}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour},
+}
+
+// ParseLimit reads "100/minute", "5/90s" or "100/minute burst 20". The period is
+// second, minute, hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The
+// algorithm is left at its zero value.
+func ParseLimit(s string) (Limit, error) {
+	l, err := parseLimit(s)
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in \"100/minute burst 20\"", s, err)
+	}
+	return l, nil
+}
+
+func parseLimit(s string) (Limit, error) {
+	count, rest, found := strings.Cut(s, "/")
+	if !found {
+		return Limit{}, fmt.Errorf("there is no \"/\" between the count and the period")
+	}
+	n, err := parseCount("count", strings.TrimSpace(count))
+	if err != nil {
+		return Limit{}, err
+	}
+	words := strings.Fields(rest)
+	if len(words) == 0 {
+		return Limit{}, fmt.Errorf("there is no period behind the \"/\"")
+	}
+	period, err := ParsePeriod(words[0])
+	if err != nil {
+		return Limit{}, err
+	}
+	l := Limit{Count: n, Period: period}
+	switch {
+	case len(words) == 1:
+	case len(words) == 3 && words[1] == "burst":
+		if l.Burst, err = parseCount("burst", words[2]); err != nil {
+			return Limit{}, err
+		}
+	default:
+		return Limit{}, fmt.Errorf("%.60q behind the period is not \"burst N\"", strings.Join(words[1:], " "))
+	}
+	return l, nil
+}
+
+func parseCount(what, s string) (int64, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, fmt.Errorf("the %s %.40q is not a whole number of at least 1", what, s)
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the %s %.40s is too large", what, s)
+	}
+	if n < 1 {
+		return 0, fmt.Errorf("the %s is %d, and must be at least 1", what, n)
+	}
+	return n, nil
+}
+
+// ParsePeriod reads second, minute, hour or day, or a length of time such as 90s,
+// 1h30m, 250ms or 7d. The result is positive and whole microseconds.
+func ParsePeriod(s string) (time.Duration, error) {
+	for _, u := range units {
+		if s == u.name {
+			return u.d, nil
+		}
+	}
+	var total time.Duration
+	rest := s
+	if days, after, found := strings.Cut(s, "d"); found {
+		n, err := parseCount("number of days", days)
+		if err != nil {
+			return 0, err
+		}
+		if n > int64(1<<63-1)/int64(24*time.Hour) {
+			return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
+		}
+		total, rest = time.Duration(n)*24*time.Hour, after
+	}
+	if rest != "" || total == 0 {
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return 0, fmt.Errorf("the period %.40q is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d", s)
+		}
+		if d > 0 && total+d < total {
+			return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
+		}
+		if total > 0 && d < 0 {
+			return 0, fmt.Errorf("the period %.40q has a sign in the middle", s)
+		}
+		total += d
+	}
+	return total, checkPeriod(total)
+}
+
+func checkPeriod(d time.Duration) error {
+	switch {
+	case d <= 0:
+		return fmt.Errorf("the period is %v, and must be positive", d)
+	case d%time.Microsecond != 0:
+		return fmt.Errorf("the period %v is not a whole number of microseconds", d)
+	}
+	return nil
+}
+
+// String returns what [ParseLimit] reads, without the algorithm.
+func (l Limit) String() string {
+	s := strconv.FormatInt(l.Count, 10) + "/" + formatPeriod(l.Period)
+	if l.Burst != 0 {
+		s += " burst " + strconv.FormatInt(l.Burst, 10)
+	}
+	return s
+}
+
+func formatPeriod(d time.Duration) string {
+	for _, u := range units {
+		if d == u.d {
+			return u.name
+		}
+	}
+	if d > 0 && d%(24*time.Hour) == 0 {
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
+	}
+	return d.String()
+}
+
+// check reports what makes l meaningless whatever the arithmetic can hold.
+func (l Limit) check() error {
+	if l.Count < 1 {
+		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
+	}
+	if err := checkPeriod(l.Period); err != nil {
+		return err
+	}
+	if int(l.Algorithm) >= len(algorithmNames) {
+		return fmt.Errorf("%v is not an algorithm", l.Algorithm)
+	}
+	if l.Burst < 0 {
+		return fmt.Errorf("the burst is %d, and must be at least 1", l.Burst)
+	}
+	if l.Burst > 0 && !l.Algorithm.bursts() {
+		return fmt.Errorf("%v has no burst: leave it out, or use token_bucket", l.Algorithm)
+	}
+	return nil
+}
+
+// burst returns Burst, or the default that it stands for. l has passed check.
+func (l Limit) burst() int64 {
+	switch {
+	case l.Burst > 0:
+		return l.Burst
+	case l.Algorithm != LeakyBucket || l.Period <= DefaultQueueTime:
+		return l.Count
+	}
+	hi, lo := bits.Mul64(uint64(l.Count), uint64(DefaultQueueTime))
+	places, _ := bits.Div64(hi, lo, uint64(l.Period))
+	return max(1, int64(places))
+}

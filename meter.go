@@ -1,0 +1,50 @@
+package sluice
+
+// stepMeter is the meter kernel. A level of cost·Unit drains by Drain a tick, and what
+// does not fit under Size is refused. Level and tick stand for one number,
+// tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
+// back and forth changes nothing as long as the level stays under Size.
+func (p *Plan) stepMeter(s State, now, cost int64) (State, Receipt) {
+	tick := now / p.Tick
+	level, clamped := p.level(s, tick)
+	next, fits := level, true
+	switch {
+	case cost > p.Capacity:
+		fits = false
+	case cost > 0:
+		next = level + cost*p.Unit
+		fits = next <= p.Size
+	case cost < -p.Capacity:
+		next = 0
+	case cost < 0:
+		next = max(0, level+cost*p.Unit)
+	}
+	if !fits {
+		next = level
+	}
+	r := Receipt{Now: now, Used: next, Fits: fits}
+	switch {
+	case next == level && !clamped:
+		return s, r
+	case next == 0:
+		return State{}, r
+	}
+	return State{Tick: tick, Used: next}, r
+}
+
+// level returns what is left of s at tick. More than Size is owed only where the clock
+// has stepped back or the burst was lowered, and is clamped.
+func (p *Plan) level(s State, tick int64) (level int64, clamped bool) {
+	elapsed := tick - s.Tick
+	switch {
+	case s.Used == 0 || elapsed >= p.full && s.Used <= p.Size:
+		return 0, false
+	case elapsed <= -p.full:
+		return p.Size, true
+	case elapsed >= p.full:
+		// The burst was lowered: more than a full meter may be left.
+		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
+	}
+	level = max(0, s.Used-elapsed*p.Drain)
+	return min(level, p.Size), level > p.Size
+}

@@ -1,0 +1,184 @@
+package sluice
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/bits"
+	"time"
+)
+
+// Kernel is the piece of arithmetic that a [Plan] runs on.
+type Kernel uint8
+
+const (
+	// Meter keeps a level that drains with time: token bucket, GCRA, leaky bucket.
+	Meter Kernel = iota
+	// Window keeps the counts of this window and the previous one.
+	Window
+	// Units keeps every unit of the last period: see [Log].
+	Units
+)
+
+// MaxLogCount is the largest Count of a [SlidingWindowLog], which remembers every
+// unit. For more, use [SlidingWindowCounter].
+const MaxLogCount = 1 << 20
+
+// Every quantity of a plan stays below maxExact, so that their sums and differences
+// stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
+const maxExact = 1 << 51
+
+// Plan is a [Limit] compiled to integers. It says what any implementation needs to
+// reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan],
+// are never changed afterwards and may be shared.
+type Plan struct {
+	Limit  Limit // with its Burst filled in
+	Kernel Kernel
+	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
+	// numbers would not be exact otherwise. A tick counts from its beginning.
+	Tick int64
+	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what it
+	// holds: Period/g, Count/g and Burst·Unit with g = gcd(Count, Period in ticks).
+	Unit, Drain, Size int64
+	// Span is the length of a window or of a log in ticks.
+	Span int64
+	// Capacity is the most units that can pass at once: Burst of a meter, else Count.
+	Capacity int64
+	// Fingerprint tells apart the plans whose states mean different things. A store
+	// keeps states of different fingerprints apart even under one key. It leaves out
+	// Burst, and Count of windows and logs: changing those keeps what was counted.
+	Fingerprint uint64
+
+	full int64 // ticks in which a full meter drains
+}
+
+// NewPlan compiles a limit. It fails where a limit has no meaning, and where no tick
+// of 1 µs, 1 ms or 1 s lets its numbers be exact.
+func NewPlan(l Limit) (*Plan, error) {
+	err := l.check()
+	if err != nil {
+		return nil, fmt.Errorf("limit %v: %w", l, err)
+	}
+	l.Burst = l.defaultBurst()
+	for _, tick := range []time.Duration{time.Microsecond, time.Millisecond, time.Second} {
+		if l.Period%tick != 0 {
+			break
+		}
+		var p *Plan
+		if p, err = newPlan(l, tick); err == nil {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("limit %v: %w", l, err)
+}
+
+func newPlan(l Limit, tick time.Duration) (*Plan, error) {
+	p := &Plan{Limit: l, Tick: int64(tick / time.Microsecond), Capacity: l.Count}
+	period := int64(l.Period / tick)
+	exact := true
+	switch l.Algorithm {
+	case TokenBucket, LeakyBucket, GCRA:
+		g := gcd(l.Count, period)
+		p.Kernel, p.Unit, p.Drain, p.Capacity = Meter, period/g, l.Count/g, l.Burst
+		p.Size, exact = product(l.Burst, p.Unit)
+		exact = exact && p.Drain <= maxExact
+		p.full = ceilDiv(p.Size, p.Drain)
+		if _, ok := product(p.full, p.Tick); exact && !ok {
+			return nil, fmt.Errorf("a burst of %d takes more than 70 years to drain: lower it", l.Burst)
+		}
+	case FixedWindow, SlidingWindowCounter:
+		p.Kernel, p.Span = Window, period
+		_, exact = product(l.Count, period)
+	case SlidingWindowLog:
+		p.Kernel, p.Span = Units, period
+		exact = period <= maxExact
+		if l.Count > MaxLogCount {
+			return nil, fmt.Errorf("a log of more than %d entries is not kept: use sliding_window_counter", MaxLogCount)
+		}
+	}
+	if !exact {
+		return nil, fmt.Errorf("the numbers are too large to be counted exactly: use a smaller count or burst, or a shorter or rounder period")
+	}
+	p.Fingerprint = p.fingerprint()
+	return p, nil
+}
+
+// defaultBurst is burst for the algorithms that have one, else 0.
+func (l Limit) defaultBurst() int64 {
+	if l.Algorithm.bursts() {
+		return l.burst()
+	}
+	return 0
+}
+
+func (p *Plan) fingerprint() uint64 {
+	h := fnv.New64a()
+	sliding := p.Kernel == Window && p.sliding()
+	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, sliding)
+	return h.Sum64()
+}
+
+func (p *Plan) sliding() bool { return p.Limit.Algorithm == SlidingWindowCounter }
+
+// State is what a store keeps for one key of a [Meter] or [Window] plan. The zero
+// State is the empty one, and is not worth keeping.
+type State struct {
+	// Tick is the tick of a meter's level, or the number of this window since the epoch.
+	Tick int64
+	// Used is the level of a meter, or the count of this window.
+	Used int64
+	// Prev is the count of the window before; a meter leaves it at 0.
+	Prev int64
+}
+
+// Step is the arithmetic of a Meter or Window plan: it asks for cost units at now, in
+// microseconds since the Unix epoch, and returns the state to keep and the receipt.
+// Cost 0 peeks and always fits; a negative cost gives back, never below empty.
+//
+// A cost that does not fit leaves s as it is, with one exception: a clock that has
+// stepped back further than the algorithm can owe moves the state along with it.
+func (p *Plan) Step(s State, now, cost int64) (State, Receipt) {
+	if p.Kernel == Meter {
+		return p.stepMeter(s, now, cost)
+	}
+	return p.stepWindow(s, now, cost)
+}
+
+// Empty reports whether s, at now, says no more than the empty state, so that a store
+// may forget it.
+func (p *Plan) Empty(s State, now int64) bool { return p.EmptyAt(s) <= now }
+
+// EmptyAt returns when s equals the empty state, in microseconds since the epoch. It
+// is the expiry of a key.
+func (p *Plan) EmptyAt(s State) int64 {
+	switch {
+	case s == State{}:
+		return 0
+	case p.Kernel == Meter:
+		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
+	case s.Used > 0 && p.sliding():
+		return (s.Tick + 2) * p.Span * p.Tick
+	}
+	return (s.Tick + 1) * p.Span * p.Tick
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// product returns a·b for a, b ≥ 0, and whether it is at most maxExact.
+func product(a, b int64) (int64, bool) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return int64(lo), hi == 0 && lo <= maxExact
+}
+
+// ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if q*b < a {
+		q++
+	}
+	return q
+}

@@ -1,0 +1,114 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Charge asks for Cost units of Plan under Key. Cost 0 peeks, a negative cost gives
+// back, and [All] gives back everything.
+type Charge struct {
+	// Key is whatever is limited. States under one key are kept apart by the plan's
+	// Fingerprint. A store keeps no reference to the string after Take returns.
+	Key  string
+	Plan *Plan
+	Cost int64
+	// Shadow charges are counted as the others, and never refuse the request.
+	Shadow bool
+}
+
+// All is the negative cost that gives back everything that was taken.
+const All = -1 << 63
+
+// Receipt is the state of a charge's key after a [Store.Take], from which
+// [Plan.Decide] derives what to tell. Stores that saw the same history give the same
+// receipts.
+type Receipt struct {
+	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
+	Now int64
+	// Tick is the number of this window, or the tick of the newest unit in a log.
+	Tick int64
+	// Used is the level of a meter at Now, the count of this window or of the log. It
+	// includes the charge if it was committed.
+	Used int64
+	// Prev is the count of the previous window, if that counts.
+	Prev int64
+	// Wait is, for a log only, the tick at which the charge would fit, or, where it
+	// does fit, at which one more unit would. Zero is at once or never.
+	Wait int64
+	// Fits says that the charge fits. If another charge of the same Take does not, it
+	// was not committed all the same.
+	Fits bool
+	// Local says that the charge was decided without the shared store.
+	Local bool
+}
+
+// Store counts. Implementations are safe for concurrent use.
+type Store interface {
+	// Take checks every charge and commits all of them, or none if any that is not a
+	// Shadow does not fit. A shadow that does not fit is not committed. Receipts are
+	// written to receipts, which is as long as charges: the caller owns both, so that
+	// a decision need not allocate. A refused Take writes nothing, but for states that
+	// a stepped clock has made impossible (see [Plan.Step]).
+	//
+	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
+	// the error is not nil, receipts say nothing, and whether the charges were
+	// committed is for the store to document.
+	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
+}
+
+// ErrDuplicateCharge is returned for a Take that charges the same state twice.
+var ErrDuplicateCharge = errors.New("sluice: two charges of one Take have the same key and the same kind of limit: add up their costs")
+
+// CheckCharges returns an error for arguments of [Store.Take] that break its contract.
+// Every store calls it first.
+func CheckCharges(charges []Charge, receipts []Receipt) error {
+	if len(charges) != len(receipts) {
+		return fmt.Errorf("sluice: %d charges, but room for %d receipts", len(charges), len(receipts))
+	}
+	if len(charges) > 32 {
+		return checkMany(charges)
+	}
+	for i := range charges {
+		a := &charges[i]
+		if a.Plan == nil {
+			return fmt.Errorf("sluice: charge %d has no plan", i)
+		}
+		for j := range charges[:i] {
+			if b := &charges[j]; a.Plan.Fingerprint == b.Plan.Fingerprint && a.Key == b.Key {
+				return ErrDuplicateCharge
+			}
+		}
+	}
+	return nil
+}
+
+func checkMany(charges []Charge) error {
+	type id struct {
+		key         string
+		fingerprint uint64
+	}
+	seen := make(map[id]bool, len(charges))
+	for i, c := range charges {
+		if c.Plan == nil {
+			return fmt.Errorf("sluice: charge %d has no plan", i)
+		}
+		if k := (id{c.Key, c.Plan.Fingerprint}); seen[k] {
+			return ErrDuplicateCharge
+		} else {
+			seen[k] = true
+		}
+	}
+	return nil
+}
+
+// Admitted reports whether a Take was committed: every charge that is not a shadow fits.
+func Admitted(charges []Charge, receipts []Receipt) bool {
+	for i := range charges {
+		if !receipts[i].Fits && !charges[i].Shadow {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,63 @@
+package sluice
+
+// stepWindow is the window kernel. Windows are aligned to the epoch. The previous
+// window counts in proportion to what is left of this one; a fixed window keeps it
+// at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
+func (p *Plan) stepWindow(s State, now, cost int64) (State, Receipt) {
+	w, moved := p.rolled(s, now/p.Tick)
+	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, now/p.Tick)
+	if fits {
+		switch {
+		case cost >= 0:
+			w.Used += cost
+		case cost < -w.Used-w.Prev:
+			w.Used, w.Prev = 0, 0
+		default:
+			back := min(-cost, w.Used)
+			w.Used -= back
+			w.Prev -= -cost - back
+		}
+	}
+	r := Receipt{Now: now, Tick: w.Tick, Used: w.Used, Prev: w.Prev, Fits: fits}
+	switch {
+	case (!fits || cost == 0) && !moved:
+		return s, r
+	case w.Used == 0 && w.Prev == 0:
+		return State{}, r
+	}
+	return w, r
+}
+
+// rolled returns s as it stands at tick. If the clock has stepped back by less than a
+// window, time stands still at the beginning of the window in s. If by more, the
+// counts move to the window of the clock, so that nobody waits for the length of the
+// jump, and moved is true.
+func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
+	n := tick / p.Span
+	empty := s.Used == 0 && s.Prev == 0
+	switch {
+	case empty || n > s.Tick+1:
+		return State{Tick: n}, false
+	case n == s.Tick+1:
+		w = State{Tick: n}
+		if p.sliding() {
+			w.Prev = s.Used
+		}
+		return w, false
+	case n < s.Tick-1:
+		return State{Tick: n, Used: s.Used, Prev: s.Prev}, true
+	}
+	return s, false
+}
+
+// windowRoom returns the room for more units, times Span. It is negative where the
+// limit was lowered.
+func (p *Plan) windowRoom(w State, tick int64) int64 {
+	return (p.Capacity-w.Used)*p.Span - w.Prev*p.left(w.Tick, tick)
+}
+
+// left returns the ticks to the end of window n, at most Span: all of it where the
+// clock has not reached it yet.
+func (p *Plan) left(n, tick int64) int64 {
+	return min(p.Span, (n+1)*p.Span-tick)
+}

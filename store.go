@@ -16,7 +16,34 @@ type Charge struct {
 	Cost int64
 	// Shadow charges are counted as the others, and never refuse the request.
 	Shadow bool
+	// OnError says what holds for this charge when the shared store does not answer.
+	// Stores that cannot fail over ignore it.
+	OnError OnError
 }
+
+// OnError is a rule's decision on what happens while the shared store does not answer.
+type OnError uint8
+
+const (
+	Allow OnError = iota // the charge passes
+	Deny                 // the request is refused
+	Local                // a local share of the limit decides
+)
+
+var onErrorNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
+
+// ParseOnError reads "allow", "deny" or "local".
+func ParseOnError(name string) (OnError, error) {
+	for o, n := range onErrorNames {
+		if n == name {
+			return OnError(o), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown on_error %.40q: use allow, deny or local", name)
+}
+
+// String returns what [ParseOnError] reads.
+func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 
 // All is the negative cost that gives back everything that was taken.
 const All = -1 << 63

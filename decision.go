@@ -33,20 +33,17 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 	if !r.Fits {
 		need = cost
 	}
-	tick := r.Now / p.Tick
-	var wait, reset int64 // as ticks since the epoch
+	tick := p.ticks(r.Now)
+	var reset int64 // as ticks since the epoch
 	switch p.Kernel {
 	case Meter:
-		d.Remaining = max(0, p.Size-r.Used) / p.Unit
-		wait = tick + p.meterWait(r, need)
+		d.Remaining = (p.Size - r.Used) / p.Unit
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		d.Remaining = max(0, floorDiv(p.windowRoom(r.window(), tick), p.Span))
-		wait = p.windowWait(r, tick, need)
 		reset = p.EmptyAt(r.window()) / p.Tick
 	case Units:
 		d.Remaining = max(0, p.Capacity-r.Used)
-		wait = r.Wait
 		if r.Used > 0 {
 			reset = r.Tick + p.Span
 		}
@@ -56,7 +53,7 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 	case need > p.Capacity:
 		d.RetryAfter = Never
 	case d.Remaining < need:
-		d.RetryAfter = p.until(wait, r.Now)
+		d.RetryAfter = p.until(p.fitsAt(r, tick, need), r.Now)
 	}
 	if p.Limit.Algorithm == LeakyBucket && r.Fits {
 		d.Delay = p.until(tick+ceilDiv(max(0, r.Used-max(0, cost)*p.Unit), p.Drain), r.Now)
@@ -64,31 +61,29 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 	return d
 }
 
-// until returns the time from now, in microseconds, to the beginning of a tick.
+// until returns the time from now, in microseconds, to the beginning of a tick, or the
+// 292 years that a Duration can hold.
 func (p *Plan) until(tick, now int64) time.Duration {
-	return time.Duration(max(0, tick*p.Tick-now)) * time.Microsecond
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond
 }
 
-// meterWait returns the ticks until need units fit.
-func (p *Plan) meterWait(r Receipt, need int64) int64 {
-	if need > p.Capacity {
-		return 0
+// fitsAt returns the tick at which need units fit, which do not fit at tick.
+func (p *Plan) fitsAt(r Receipt, tick, need int64) int64 {
+	switch p.Kernel {
+	case Meter:
+		return tick + ceilDiv(r.Used+need*p.Unit-p.Size, p.Drain)
+	case Window:
+		return p.windowFitsAt(r, tick, need)
 	}
-	return ceilDiv(max(0, r.Used+need*p.Unit-p.Size), p.Drain)
+	return r.Wait
 }
 
 func (r Receipt) window() State { return State{Tick: r.Tick, Used: r.Used, Prev: r.Prev} }
 
-// windowWait returns the tick at which need units fit.
-func (p *Plan) windowWait(r Receipt, tick, need int64) int64 {
-	if need > p.Capacity {
-		return 0
-	}
+func (p *Plan) windowFitsAt(r Receipt, tick, need int64) int64 {
 	end := (r.Tick + 1) * p.Span
 	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
-		if r.Prev == 0 {
-			return tick
-		}
 		// In this window, as soon as the previous one weighs little enough.
 		return end - min(p.left(r.Tick, tick), room/r.Prev)
 	}

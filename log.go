@@ -66,7 +66,7 @@ type view struct {
 // at returns the log as it stands at now. Where the clock has stepped back by less
 // than a span, time stands still at the newest unit.
 func (l *Log) at(p *Plan, now int64) view {
-	v := view{Log: l, p: p, now: now, tick: now / p.Tick}
+	v := view{Log: l, p: p, now: now, tick: p.ticks(now)}
 	if len(l.runs) == 0 {
 		return v
 	}

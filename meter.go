@@ -5,7 +5,7 @@ package sluice
 // tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
 // back and forth changes nothing as long as the level stays under Size.
 func (p *Plan) stepMeter(s State, now, cost int64) (State, Receipt) {
-	tick := now / p.Tick
+	tick := p.ticks(now)
 	level, clamped := p.level(s, tick)
 	next, fits := level, true
 	switch {

@@ -151,7 +151,7 @@ func (p *Plan) Empty(s State, now int64) bool { return p.EmptyAt(s) <= now }
 // is the expiry of a key.
 func (p *Plan) EmptyAt(s State) int64 {
 	switch {
-	case s == State{}:
+	case s.Used == 0 && s.Prev == 0:
 		return 0
 	case p.Kernel == Meter:
 		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
@@ -159,6 +159,14 @@ func (p *Plan) EmptyAt(s State) int64 {
 		return (s.Tick + 2) * p.Span * p.Tick
 	}
 	return (s.Tick + 1) * p.Span * p.Tick
+}
+
+// ticks returns the tick of a time in microseconds.
+func (p *Plan) ticks(now int64) int64 {
+	if p.Tick == 1 {
+		return now
+	}
+	return now / p.Tick
 }
 
 func gcd(a, b int64) int64 {
@@ -176,6 +184,9 @@ func product(a, b int64) (int64, bool) {
 
 // ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
 func ceilDiv(a, b int64) int64 {
+	if b == 1 { // of most limits, and a division is most of what a decision costs
+		return a
+	}
 	q := a / b
 	if q*b < a {
 		q++

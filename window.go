@@ -4,8 +4,8 @@ package sluice
 // window counts in proportion to what is left of this one; a fixed window keeps it
 // at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
 func (p *Plan) stepWindow(s State, now, cost int64) (State, Receipt) {
-	w, moved := p.rolled(s, now/p.Tick)
-	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, now/p.Tick)
+	w, moved := p.rolled(s, p.ticks(now))
+	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, p.ticks(now))
 	if fits {
 		switch {
 		case cost >= 0:
@@ -23,6 +23,7 @@ func (p *Plan) stepWindow(s State, now, cost int64) (State, Receipt) {
 	case (!fits || cost == 0) && !moved:
 		return s, r
 	case w.Used == 0 && w.Prev == 0:
+		r.Tick = p.ticks(now) / p.Span // w may be ahead of the clock, the empty state is not
 		return State{}, r
 	}
 	return w, r

@@ -46,17 +46,22 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
 	Delay time.Duration
-	// Now is the store's clock in microseconds since the Unix epoch.
+	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no
+	// store has answered; of the results only Allowed means something then.
 	Now int64
+	// Err is what the store has said in place of an answer, for a log.
+	Err error
 	// Results has an entry for each rule that applied, in the order of the document.
 	Results []Result
+
+	taken []sluice.Charge // what Refund gives back, if there is a Delay
 }
 
 // Result is what one rule has said.
 type Result struct {
 	Rule   string // its name
 	Plan   *sluice.Plan
-	From   string // what the limit was resolved from: "rule", "tier:pro", "override:…"
+	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision

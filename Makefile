@@ -1,0 +1,21 @@
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
+
+.PHONY: run test lint bench
+
+# The gateway on :8080, in front of the sample API, with examples/api.yaml.
+run:
+	go run ./cmd/sluice serve --upstream sample
+
+test:
+	scripts/test-tools
+	go test -race -timeout 9m ./...
+
+lint:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go run $(ERRCHECK) -exclude .errcheck ./...
+
+bench:
+	go test -run '^$$' -bench . ./...

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/examples"
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// checked is a request as the flags of check describe it.
+type checked struct {
+	policy string
+	method string
+	header []string
+	data   string
+	from   string
+	times  int
+}
+
+func checkCommand() *cobra.Command {
+	q := &checked{}
+	c := &cobra.Command{
+		Use:   "check --policy FILE [flags] URL",
+		Short: "Tell what a policy says about one request, and why",
+		Long: "Tell what a policy says about one request: which rules apply, under which keys they\n" +
+			"count, what each says, and why. The counts begin at zero; nothing is sent anywhere.\n\n" +
+			"URL is a path, or a whole URL where rules look at the host. The exit code is 0 if the\n" +
+			"request passes, and 1 if it is refused.",
+		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
+			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("check: which request? Give one path or URL, for example /api/users")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
+	}
+	f := c.Flags()
+	f.StringVar(&q.policy, "policy", "", "policy `file`, or \"example\" for the built-in one")
+	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
+	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
+	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
+	f.StringVar(&q.from, "from", "192.0.2.1", "address that the connection comes from")
+	f.IntVar(&q.times, "times", 1, "make so many such requests at once, and tell about the last")
+	return c
+}
+
+func (q *checked) run(c *cobra.Command, target string) error {
+	r, err := q.request(target)
+	if err != nil {
+		return err
+	}
+	p, err := loadPolicy(q.policy)
+	if err != nil {
+		return err
+	}
+	engine := policy.NewEngine(memory.New(), p)
+	asked := q.decode(r, engine)
+	for range q.times - 1 {
+		engine.Decide(context.Background(), asked)
+	}
+	trace := engine.Explain(context.Background(), asked)
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s %s from %s\n\n", r.Method, r.URL, asked.Client)
+	for _, rule := range trace.Rules {
+		printRule(&out, rule)
+	}
+	printDecision(&out, trace.Decision)
+	if _, err := c.OutOrStdout().Write(out.Bytes()); err != nil {
+		return &failedError{err}
+	}
+	if !trace.Decision.Allowed {
+		return &exitError{exitFailed}
+	}
+	return nil
+}
+
+// loadPolicy reads a policy, or the built-in one.
+func loadPolicy(name string) (*policy.Policy, error) {
+	var p *policy.Policy
+	var err error
+	switch name {
+	case "":
+		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
+	case examplePolicy:
+		p, err = policy.Parse("examples/api.yaml", examples.API)
+	default:
+		p, err = policy.Load(name)
+	}
+	if err != nil {
+		return nil, &failedError{err}
+	}
+	return p, nil
+}
+
+// request makes what a server would have read.
+func (q *checked) request(target string) (*http.Request, error) {
+	method := q.method
+	if method == "" {
+		method = http.MethodGet
+		if q.data != "" {
+			method = http.MethodPost
+		}
+	}
+	r, err := http.NewRequest(method, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := netip.ParseAddr(q.from)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--from %q: write an address, as in 192.0.2.1", q.from)
+	case !strings.HasPrefix(r.URL.Path, "/"):
+		return nil, fmt.Errorf("%q: write a path that begins with a slash, as in /api/users, or a whole URL", target)
+	case q.times < 1:
+		return nil, errors.New("--times must be at least 1")
+	}
+	r.RemoteAddr = netip.AddrPortFrom(peer, 0).String()
+	for _, h := range q.header {
+		name, value, found := strings.Cut(h, ":")
+		if !found || name == "" {
+			return nil, fmt.Errorf("--header %q: write it as in 'X-API-Key: abc'", h)
+		}
+		r.Header.Add(name, strings.TrimSpace(value))
+	}
+	if q.data != "" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r, nil
+}
+
+func (q *checked) decode(r *http.Request, engine *policy.Engine) *policy.Request {
+	return &policy.Request{
+		Method:   r.Method,
+		Host:     r.Host,
+		Path:     r.URL.EscapedPath(),
+		RawQuery: r.URL.RawQuery,
+		Client:   httplimit.ClientIP{Trusted: engine.TrustedProxies()}.Addr(r),
+		Header:   r.Header,
+		Body: func(limit int64) []byte {
+			if int64(len(q.data)) > limit {
+				return nil
+			}
+			return []byte(q.data)
+		},
+	}
+}
+
+func printRule(out io.Writer, rule policy.RuleTrace) {
+	mark := "-"
+	if rule.Applies {
+		mark = "*"
+	}
+	fmt.Fprintf(out, "%s %-16s %s\n", mark, rule.Rule, rule.Why)
+	r := rule.Result
+	if r == nil {
+		return
+	}
+	fmt.Fprintf(out, "  %-16s key    %s\n", "", rule.Key)
+	fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
+	fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
+}
+
+// verdict puts what a rule says into words.
+func verdict(r *policy.Result) string {
+	s := fmt.Sprintf("fits: it costs %d of %d", r.Cost, r.Remaining)
+	switch {
+	case !r.Allowed && r.RetryAfter == sluice.Never:
+		s = fmt.Sprintf("refuses: a cost of %d can never fit", r.Cost)
+	case !r.Allowed:
+		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", r.Cost, r.Remaining, short(r.RetryAfter))
+	case r.Delay > 0:
+		s += fmt.Sprintf(", and waits %v for its turn", short(r.Delay))
+	}
+	if r.Shadow {
+		s += " (only watched: a shadow never refuses)"
+	}
+	return s
+}
+
+func printDecision(out io.Writer, d policy.Decision) {
+	switch {
+	case d.Exempt:
+		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
+	case d.Missing != "":
+		fmt.Fprintf(out, "\nrefused: it lacks %s\n", d.Missing)
+	case d.Allowed && d.Delay > 0:
+		fmt.Fprintf(out, "\npasses after %v\n", short(d.Delay))
+	case d.Allowed:
+		fmt.Fprintln(out, "\npasses")
+	case d.RetryAfter == sluice.Never:
+		fmt.Fprintln(out, "\nrefused, always")
+	default:
+		fmt.Fprintf(out, "\nrefused: try again in %v\n", short(d.RetryAfter))
+	}
+}
+
+// short rounds up to what people read.
+func short(d time.Duration) time.Duration {
+	unit := time.Millisecond
+	if d > time.Second {
+		unit = time.Second
+	}
+	return (d + unit - 1).Truncate(unit)
+}

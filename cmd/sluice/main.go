@@ -1,0 +1,64 @@
+// Command sluice limits traffic: it is a gateway in front of an HTTP API, and the tools to
+// write policies for it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes: 0 is success, and for check that the request passes.
+const (
+	exitFailed = 1 // it was tried and did not work, or the answer is no
+	exitUsage  = 2 // the command line, the environment or the configuration file is wrong
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	root := rootCommand()
+	command, err := root.ExecuteC()
+	var said *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &said):
+		return said.code
+	}
+	fmt.Fprintf(os.Stderr, "sluice: %v\n", err)
+	var failure *failedError
+	if errors.As(err, &failure) {
+		return exitFailed
+	}
+	fmt.Fprintf(os.Stderr, "Run \"%s --help\" for how to use it.\n", command.CommandPath())
+	return exitUsage
+}
+
+// exitError ends the program with a code after everything has been said.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// failedError is an error that is not about how the program was called.
+type failedError struct{ err error }
+
+func (e *failedError) Error() string { return e.err.Error() }
+func (e *failedError) Unwrap() error { return e.err }
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "sluice",
+		Short:         "Limit the traffic of an API",
+		Long:          "Sluice limits traffic by policies: layered rules in a YAML file.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			return applySettings(c.Flags())
+		},
+	}
+	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), versionCommand())
+	return root
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/admin"
+	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/internal/sample"
+	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// examplePolicy is the word for the policy that is built in.
+const examplePolicy = "example"
+
+type serveSettings struct {
+	policy          string
+	proxy, admin    address
+	upstream        upstream
+	headerTimeout   period
+	stallTimeout    period
+	upstreamTimeout period
+	drainTimeout    period
+	maxHeader       size
+	maxBody         size
+	logLevel        level
+}
+
+func serveCommand() *cobra.Command {
+	s := &serveSettings{
+		proxy:           ":8080",
+		admin:           "127.0.0.1:9090",
+		headerTimeout:   period(10 * time.Second),
+		stallTimeout:    period(time.Minute),
+		upstreamTimeout: period(time.Minute),
+		drainTimeout:    period(30 * time.Second),
+		maxHeader:       64 << 10,
+	}
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gateway: limit requests, and pass on the others to an upstream",
+		Long: "Run the gateway: limit requests by a policy, and pass on the others to an upstream.\n\n" +
+			"Every flag is a setting. What the command line leaves out is taken from the environment\n" +
+			"(SLUICE_LOG_LEVEL for --log-level), else from the file of --config (log_level: debug),\n" +
+			"else the default stays.\n\n" +
+			"SIGHUP, or a change of the policy file, loads the policy again; a bad one is refused and\n" +
+			"the old one stays. SIGTERM makes /readyz fail, lets the requests that have begun end,\n" +
+			"closes WebSockets, and ends with 0.",
+		Example: "  sluice serve --upstream sample\n" +
+			"  sluice serve --policy api.yaml --upstream http://localhost:3000",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.complete(); err != nil {
+				return err
+			}
+			if err := s.run(c.Context()); err != nil {
+				return &failedError{err}
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.String(configFlag, "", "YAML `file` with settings")
+	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
+	f.Var(&s.upstream, "upstream", "where requests go: a URL, or \"sample\" for the built-in API")
+	f.Var(&s.proxy, "proxy", "where the gateway listens")
+	f.Var(&s.admin, "admin", "where /healthz and /readyz are answered")
+	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request")
+	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
+	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 is no bound")
+	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to end on SIGTERM")
+	f.Var(&s.maxHeader, "max-header", "largest head of a request")
+	f.Var(&s.maxBody, "max-body", "largest body of a request; 0 is no bound")
+	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
+	// It fails only for a flag that there is not.
+	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
+		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// complete derives what was not given, or says what is missing.
+func (s *serveSettings) complete() error {
+	if s.upstream.url == nil {
+		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API")
+	}
+	if s.policy == "" && s.upstream.isSample() {
+		s.policy = examplePolicy
+	}
+	if s.policy == "" {
+		return errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
+	}
+	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
+		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
+	}
+	return nil
+}
+
+func (s *serveSettings) run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+
+	log := newLog(os.Stderr, s.logLevel)
+	file, p, err := s.load(log)
+	if err != nil {
+		return err
+	}
+	logWarnings(log, p)
+	engine := policy.NewEngine(memory.New(), p)
+	servers, err := s.listen(log, engine)
+	if err != nil {
+		return err
+	}
+
+	var background sync.WaitGroup
+	defer background.Wait()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	background.Go(func() {
+		file.Watch(watching, reload, func(p *policy.Policy) {
+			engine.Swap(p)
+			logWarnings(log, p)
+		})
+	})
+	return servers.run(ctx, stop, time.Duration(s.drainTimeout))
+}
+
+// load reads the policy. The built-in one comes without a file to watch.
+func (s *serveSettings) load(log *slog.Logger) (watcher, *policy.Policy, error) {
+	if s.policy == examplePolicy {
+		p, err := loadPolicy(examplePolicy)
+		return builtIn{log}, p, err
+	}
+	file := &source.File{Path: s.policy, Log: log}
+	p, err := file.Load()
+	return file, p, err
+}
+
+type watcher interface {
+	Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy))
+}
+
+// builtIn is a policy that never changes.
+type builtIn struct{ log *slog.Logger }
+
+func (b builtIn) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*policy.Policy)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reload:
+			b.log.Warn("nothing to load again: the policy is the built-in one; give --policy FILE")
+		}
+	}
+}
+
+func logWarnings(log *slog.Logger, p *policy.Policy) {
+	for _, w := range p.Warnings() {
+		log.Warn("policy looks wrong", "problem", w.String())
+	}
+}
+
+// newLog writes text for people at a terminal, and JSON for everybody else.
+func newLog(out *os.File, l level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: l.Level}
+	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return slog.New(slog.NewTextHandler(out, options))
+	}
+	return slog.New(slog.NewJSONHandler(out, options))
+}
+
+// listen opens the sockets, so that a bad address is found before anything runs.
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine) (*servers, error) {
+	all := &servers{log: log, failed: make(chan error, 3)}
+	target := s.upstream.url
+	if s.upstream.isSample() {
+		l, err := all.open("the sample API", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		target = &url.URL{Scheme: "http", Host: l.Addr().String()}
+		all.sample = &service{l, &http.Server{Handler: sample.Handler(), ReadHeaderTimeout: time.Minute}}
+	}
+	l, err := all.open("--proxy", s.proxy)
+	if err != nil {
+		return nil, err
+	}
+	handler := httplimit.Config{Logger: log}.Policy(engine)(httplimit.Keep(proxy.Handler(proxy.Upstream{
+		URL:     target,
+		Timeout: time.Duration(s.upstreamTimeout),
+		MaxBody: int64(s.maxBody),
+		Trusted: engine.TrustedProxies,
+		Log:     log,
+	})))
+	all.proxy = &service{proxy.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(handler, proxy.Client{
+		HeaderTimeout: time.Duration(s.headerTimeout),
+		StallTimeout:  time.Duration(s.stallTimeout),
+		MaxHeader:     int(s.maxHeader),
+		Log:           log,
+	})}
+	if l, err = all.open("--admin", s.admin); err != nil {
+		return nil, err
+	}
+	all.admin = &service{l, &http.Server{Handler: admin.Handler(&all.health), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
+	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
+		"admin", all.admin.Addr().String(), "policy", s.policy)
+	return all, nil
+}
+
+// servers is everything that listens.
+type servers struct {
+	log                  *slog.Logger
+	health               admin.Health
+	proxy, admin, sample *service
+	opened               []net.Listener
+	failed               chan error
+}
+
+type service struct {
+	net.Listener
+	server *http.Server
+}
+
+// open listens on addr. When it fails, it closes what was opened before.
+func (a *servers) open(what string, addr address) (net.Listener, error) {
+	l, err := net.Listen("tcp", string(addr))
+	if err == nil {
+		a.opened = append(a.opened, l)
+		return l, nil
+	}
+	for _, o := range a.opened {
+		o.Close()
+	}
+	mend := "give another address"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		mend = "stop what listens there, or give another address"
+	}
+	return nil, fmt.Errorf("%s: %w: %s", what, err, mend)
+}
+
+// run serves until ctx ends or a server fails, and then drains.
+func (a *servers) run(ctx context.Context, stop func(), patience time.Duration) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, s := range []*service{a.sample, a.proxy, a.admin} {
+		if s == nil {
+			continue
+		}
+		defer s.server.Close()
+		running.Go(func() {
+			if err := s.server.Serve(s); !errors.Is(err, http.ErrServerClosed) {
+				a.failed <- err
+			}
+		})
+	}
+	a.health.SetReady(true)
+	select {
+	case err := <-a.failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop() // a second signal ends the process at once
+	a.health.SetReady(false)
+	a.drain(patience)
+	return nil
+}
+
+// drain lets the requests end that have begun, within bounds.
+func (a *servers) drain(patience time.Duration) {
+	a.log.Info("draining", "at_most", patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := a.proxy.server.Shutdown(ctx); err != nil {
+		a.log.Warn("requests were cut off", "after", patience)
+	}
+	a.log.Info("bye")
+}

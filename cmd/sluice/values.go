@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The types of flags: each checks its value when it is set, and says what to write.
+
+// address is where to listen: host:port.
+type address string
+
+func (a *address) String() string { return string(*a) }
+func (a *address) Type() string   { return "host:port" }
+
+func (a *address) Set(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errors.New("write host:port, or :8080 for all interfaces")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return errors.New("the port must be a number from 0 to 65535")
+	} else if n == 0 && port != "0" {
+		return errors.New("write the port without leading zeros")
+	}
+	*a = address(s)
+	return nil
+}
+
+// upstream is a URL, or the word for the built-in API.
+type upstream struct{ url *url.URL }
+
+const sampleUpstream = "sample"
+
+func (u *upstream) String() string {
+	switch {
+	case u.url == nil:
+		return ""
+	case u.isSample():
+		return sampleUpstream
+	}
+	return u.url.Redacted()
+}
+
+func (u *upstream) Type() string   { return "URL" }
+func (u *upstream) isSample() bool { return u.url != nil && u.url.Host == "" }
+
+func (u *upstream) Set(s string) error {
+	if s == sampleUpstream {
+		u.url = new(url.URL)
+		return nil
+	}
+	parsed, err := url.Parse(s)
+	switch {
+	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "":
+		return errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
+	case parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
+		return errors.New("it may have a host and a path, and no user, query or fragment")
+	}
+	u.url = parsed
+	return nil
+}
+
+// size is a number of bytes.
+type size int64
+
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+func (z *size) Type() string { return "size" }
+
+func (z *size) String() string {
+	for _, u := range sizeUnits {
+		if *z != 0 && int64(*z)%u.bytes == 0 {
+			return strconv.FormatInt(int64(*z)/u.bytes, 10) + u.name
+		}
+	}
+	return "0"
+}
+
+func (z *size) Set(s string) error {
+	for _, u := range sizeUnits {
+		digits, found := strings.CutSuffix(s, u.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt64/u.bytes {
+			break
+		}
+		*z = size(n * u.bytes)
+		return nil
+	}
+	return errors.New("write it as in 64KiB or 10MiB")
+}
+
+// period is a length of time that is not negative.
+type period time.Duration
+
+func (p *period) String() string { return time.Duration(*p).String() }
+func (p *period) Type() string   { return "duration" }
+
+func (p *period) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("write it as in 500ms, 10s or 1m30s")
+	}
+	*p = period(d)
+	return nil
+}
+
+// level is how much to log.
+type level struct{ slog.Level }
+
+func (l *level) String() string { return strings.ToLower(l.Level.String()) }
+func (l *level) Type() string   { return "level" }
+
+func (l *level) Set(s string) error {
+	for _, known := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(s, known.String()) {
+			l.Level = known
+			return nil
+		}
+	}
+	return fmt.Errorf("use debug, info, warn or error")
+}

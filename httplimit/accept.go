@@ -1,0 +1,81 @@
+package httplimit
+
+import "strings"
+
+// offers are the media types of a refusal, the default first.
+var offers = [...]string{"application/problem+json", "application/json", "text/plain"}
+
+const (
+	problemJSON = iota
+	plainJSON
+	plainText
+)
+
+// negotiate returns the index in offers of what the Accept fields ask for: the highest
+// weight, then what was named more exactly, then the default. A client that accepts
+// none of them gets the default, too: a refusal is not refused.
+func negotiate(accept []string) int {
+	best, bestWeight, bestExact := problemJSON, 0, 0
+	for i, offer := range offers {
+		weight, exact := weigh(accept, offer)
+		if weight > bestWeight || weight == bestWeight && weight > 0 && exact > bestExact {
+			best, bestWeight, bestExact = i, weight, exact
+		}
+	}
+	return best
+}
+
+// weigh returns the weight of a media type in thousandths, and how exactly the media
+// range that it comes from names the type: 1 for */*, 2 for text/*, 3 for text/plain.
+func weigh(accept []string, offer string) (weight, exact int) {
+	for _, line := range accept {
+		for element := range strings.SplitSeq(line, ",") {
+			mediaRange, parameters, _ := strings.Cut(element, ";")
+			e := exactness(strings.Trim(mediaRange, " \t"), offer)
+			if e <= exact {
+				continue
+			}
+			if w, ok := quality(parameters); ok {
+				weight, exact = w, e
+			}
+		}
+	}
+	return weight, exact
+}
+
+func exactness(mediaRange, offer string) int {
+	kind, _, _ := strings.Cut(offer, "/")
+	switch {
+	case strings.EqualFold(mediaRange, offer):
+		return 3
+	case len(mediaRange) == len(kind)+2 && strings.HasSuffix(mediaRange, "/*") && strings.EqualFold(mediaRange[:len(kind)], kind):
+		return 2
+	case mediaRange == "*/*":
+		return 1
+	}
+	return 0
+}
+
+// quality returns the q of a media range's parameters in thousandths, 1000 if there is
+// none. It is not ok if q is not a number from 0 to 1 with at most three decimals.
+func quality(parameters string) (thousandths int, ok bool) {
+	for p := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(strings.Trim(p, " \t"), "=")
+		if !strings.EqualFold(name, "q") {
+			continue
+		}
+		whole, decimals, _ := strings.Cut(value, ".")
+		if whole != "0" && whole != "1" || len(decimals) > 3 || strings.Trim(decimals, "0123456789") != "" {
+			return 0, false
+		}
+		q := int(whole[0] - '0')
+		for i := range 3 {
+			q *= 10
+			if i < len(decimals) {
+				q += int(decimals[i] - '0')
+			}
+		}
+		return q, q <= 1000
+	}
+	return 1000, true
+}

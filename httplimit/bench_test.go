@@ -1,0 +1,105 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+var benchPolicy = `
+version: 1
+rules:
+  - {name: per-address, key: [client_ip], limit: 1000000/second}
+  - {name: per-key, key: [header:X-API-Key], limit: 1000000/second}
+  - {name: global, limit: 1000000/second}
+`
+
+var bare = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Content-Type"] = []string{"text/plain"}
+	w.Write([]byte("things\n"))
+})
+
+// sink is a ResponseWriter that costs little, so that it is the door that is measured.
+type sink struct {
+	header http.Header
+	status int
+}
+
+func (s *sink) Header() http.Header { return s.header }
+func (s *sink) WriteHeader(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+}
+func (s *sink) Write(p []byte) (int, error) { s.WriteHeader(http.StatusOK); return len(p), nil }
+
+func serveOnce(h http.Handler, r *http.Request) *sink {
+	w := &sink{header: make(http.Header)}
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// BenchmarkMiddleware is a whole call without a network. What a door costs is the
+// difference to bare.
+func BenchmarkMiddleware(b *testing.B) {
+	limit := func(text string) http.Handler {
+		return Limit(mustLimiter(b, memory.New(), text, sluice.TokenBucket), nil)(bare)
+	}
+	full := limit("1/day")
+	serveOnce(full, benchRequest())
+	cases := []struct {
+		name   string
+		h      http.Handler
+		status int
+		fields int
+	}{
+		{"bare", bare, 200, 1},
+		{"limit/allowed", limit("1000000/second"), 200, 6},
+		{"limit/refused", full, 429, 8},
+		{"policy/allowed", Policy(mustEngine(b, memory.New(), benchPolicy))(bare), 200, 6},
+	}
+	for _, c := range cases {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			r, other := benchRequest(), 0
+			for b.Loop() {
+				if w := serveOnce(c.h, r); w.status != c.status || len(w.header) != c.fields {
+					other++
+				}
+			}
+			if other > 0 {
+				b.Fatalf("%d of %d calls were not what this measures", other, b.N)
+			}
+		})
+	}
+}
+
+func benchRequest() *http.Request {
+	r := httptest.NewRequest("GET", "/things", nil)
+	r.Header.Set("X-API-Key", "k")
+	return r
+}
+
+// At most four allocations over the bare handler.
+func TestAllocations(t *testing.T) {
+	r := benchRequest()
+	// The fewest of many calls: the race detector makes pools forget now and then.
+	fewest := func(h http.Handler) float64 {
+		n := testing.AllocsPerRun(1, func() { serveOnce(h, r) })
+		for range 100 {
+			n = min(n, testing.AllocsPerRun(1, func() { serveOnce(h, r) }))
+		}
+		return n
+	}
+	base := fewest(bare)
+	limiter := mustLimiter(t, memory.New(), "1000000/second", sluice.TokenBucket)
+	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 4 {
+		t.Errorf("a limit: %v allocations", n)
+	}
+	if n := fewest(Policy(mustEngine(t, memory.New(), benchPolicy))(bare)) - base; n > 4 {
+		t.Errorf("a policy: %v allocations", n)
+	}
+}

@@ -1,0 +1,137 @@
+package httplimit
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// peekServer answers with what was peeked and what the handler read after it.
+func peekServer(t *testing.T, limit int64) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peeked := peekBody(r, limit)
+		all, err := io.ReadAll(r.Body)
+		n, err2 := r.Body.Read(make([]byte, 1))
+		fmt.Fprintf(w, "%t %s|%s|%v|%d %v|%s", peeked != nil, peeked, all, err, n, err2, r.Trailer.Get("Sum"))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestPeekBody(t *testing.T) {
+	s := peekServer(t, 5)
+	tests := []struct {
+		name, body string
+		chunked    bool
+		want       string
+	}{
+		{"none", "", false, "false ||<nil>|0 EOF|"},
+		{"short", "abc", false, "true abc|abc|<nil>|0 EOF|"},
+		{"exact", "abcde", false, "true abcde|abcde|<nil>|0 EOF|"},
+		{"long", "abcdef", false, "false |abcdef|<nil>|0 EOF|"},
+		{"empty chunked", "", true, "true ||<nil>|0 EOF|"},
+		{"short chunked", "abc", true, "true abc|abc|<nil>|0 EOF|"},
+		{"exact chunked", "abcde", true, "true abcde|abcde|<nil>|0 EOF|"},
+		{"long chunked", "abcdef", true, "false |abcdef|<nil>|0 EOF|"},
+		{"longer chunked", strings.Repeat("x", 100_000), true, "false |" + strings.Repeat("x", 100_000) + "|<nil>|0 EOF|"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var body io.Reader = strings.NewReader(test.body)
+			if test.chunked {
+				body = io.MultiReader(body) // of unknown length
+			}
+			response, err := http.Post(s.URL, "text/plain", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if got, _ := io.ReadAll(response.Body); string(got) != test.want {
+				t.Errorf("got %.200q", got)
+			}
+		})
+	}
+}
+
+// speak sends raw text to a server and returns its answer.
+func speak(t *testing.T, s *httptest.Server, text string, then func(net.Conn, *bufio.Reader)) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, text)
+	in := bufio.NewReader(conn)
+	if then != nil {
+		then(conn, in)
+	}
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+func TestPeekBodyOnTheWire(t *testing.T) {
+	s := peekServer(t, 5)
+	got := speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+		func(conn net.Conn, in *bufio.Reader) {
+			if line, _ := in.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+				t.Errorf("instead of 100: %q", line)
+			}
+			in.ReadString('\n')
+			io.WriteString(conn, "abc")
+		})
+	if got != "true abc|abc|<nil>|0 EOF|" {
+		t.Errorf("after 100-continue: %q", got)
+	}
+
+	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n3\r\nabc\r\n0\r\nSum: 6\r\n\r\n", nil)
+	if got != "true abc|abc|<nil>|0 EOF|6" {
+		t.Errorf("with a trailer: %q", got)
+	}
+
+	// The body breaks off: the handler sees the same as without us.
+	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabc",
+		func(conn net.Conn, _ *bufio.Reader) { conn.(*net.TCPConn).CloseWrite() })
+	if got != "false |abc|unexpected EOF|0 unexpected EOF|" {
+		t.Errorf("broken off: %q", got)
+	}
+	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n", nil)
+	if got != "false |abc|invalid byte in chunk length|0 invalid byte in chunk length|" {
+		t.Errorf("broken chunk: %q", got)
+	}
+}
+
+type failing struct {
+	io.Reader
+	closed bool
+}
+
+func (f *failing) Close() error { f.closed = true; return errors.New("closed") }
+
+func TestPeekBodyClose(t *testing.T) {
+	body := &failing{Reader: io.MultiReader(bytes.NewReader([]byte("abc")), bytes.NewReader([]byte("def")))}
+	r := &http.Request{Body: body, ContentLength: -1}
+	if got := peekBody(r, 4); got != nil {
+		t.Errorf("six bytes fit four: %q", got)
+	}
+	if got := peekBody(r, 6); string(got) != "abcdef" {
+		t.Errorf("the second look: %q", got)
+	}
+	if err := r.Body.Close(); err == nil || !body.closed {
+		t.Error("not closed")
+	}
+}

@@ -1,0 +1,164 @@
+package httplimit
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// door stands before handlers: it asks its source, and says what the source has said.
+type door struct {
+	Config
+	source   source
+	calls    sync.Pool // of *call
+	legends  legends
+	degraded atomic.Bool // what was logged last
+}
+
+// source decides.
+type source interface {
+	// decide fills in c.decision for c.r.
+	decide(c *call)
+	// giveBack undoes a decision that has let the request pass.
+	giveBack(ctx context.Context, c *call)
+}
+
+// call is the scratch memory of one request, until the handler behind the door runs.
+type call struct {
+	r        *http.Request
+	decision policy.Decision
+	err      error // of the store, if it is known
+
+	request policy.Request   // for a whole policy
+	results [1]policy.Result // for a single limiter
+	key     string           // likewise
+	media   int              // of a refusal, as an index of offers
+	text    []byte
+	body    []byte
+}
+
+func newCall() *call {
+	c := new(call)
+	c.request.Body = func(limit int64) []byte { return peekBody(c.r, limit) }
+	return c
+}
+
+func (d *door) release(c *call) {
+	body := c.request.Body
+	*c = call{request: policy.Request{Body: body}, text: c.text[:0], body: c.body[:0]}
+	d.calls.Put(c)
+}
+
+// admit reports whether the request may pass, after its turn has come. If not it has
+// been answered.
+func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
+	c := d.calls.Get().(*call)
+	defer d.release(c)
+	c.r = r
+	d.source.decide(c)
+	d.settle(c)
+	c.say(w.Header(), d)
+	if !c.decision.Allowed {
+		c.refuse(w)
+	}
+	return c.decision.Allowed
+}
+
+// settle turns a decision into what is done: a request that has been let pass may have
+// to wait, and its client may be gone.
+func (d *door) settle(c *call) {
+	ctx, decision := c.r.Context(), &c.decision
+	switch {
+	case decision.Degraded && ctx.Err() != nil:
+		// The store may not have answered because the client left. The handler does
+		// not run: leaving early would be a way not to be counted.
+		*decision = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second}
+	case decision.Allowed && decision.Delay > 0:
+		if !sleep(ctx, decision.Delay) {
+			d.source.giveBack(context.WithoutCancel(ctx), c)
+			expire(decision)
+		}
+	}
+	if len(decision.Results) > 0 {
+		d.report(c)
+	}
+}
+
+// sleep waits, and reports whether it has: not if the context ends, or would end, before.
+func sleep(ctx context.Context, delay time.Duration) bool {
+	if deadline, bounded := ctx.Deadline(); bounded && delay > time.Until(deadline) {
+		return false
+	}
+	t := time.NewTimer(delay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// expire makes a refusal of a decision whose turn did not come in time.
+func expire(d *policy.Decision) {
+	d.Allowed, d.RetryAfter = false, d.Delay
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Delay > 0 && !r.Shadow {
+			r.Allowed, r.RetryAfter = false, r.Delay
+		}
+	}
+}
+
+// report logs when the store stops answering, and when it answers again.
+func (d *door) report(c *call) {
+	now := c.decision.Degraded
+	if d.degraded.Load() == now || !d.degraded.CompareAndSwap(!now, now) {
+		return
+	}
+	logger := d.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if now {
+		logger.Warn("rate limits are decided without the store", "error", c.err)
+	} else {
+		logger.Info("rate limits are decided by the store again")
+	}
+}
+
+// single decides by one limiter.
+type single struct {
+	limiter *sluice.Limiter
+	key     func(*http.Request) string
+	name    string
+	deny    bool
+}
+
+func (s *single) decide(c *call) {
+	c.key = s.key(c.r)
+	d, err := s.limiter.Take(c.r.Context(), c.key, 1)
+	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
+	c.decision = policy.Decision{
+		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
+		Now: time.Now().UnixMicro(), Results: c.results[:],
+	}
+	if err != nil {
+		c.err = err
+		c.decision.Degraded, c.decision.Now = true, 0
+		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny
+		c.decision.RetryAfter = time.Second
+	}
+}
+
+func (s *single) giveBack(ctx context.Context, c *call) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	// A place that cannot be given back drains by itself.
+	_, _ = s.limiter.Refund(ctx, c.key, 1)
+}

@@ -1,0 +1,81 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+var api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
+
+// show prints what a client gets that asks n times.
+func show(h http.Handler, n int) {
+	for range n {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"), "retry:", w.Header().Get("Retry-After") != "")
+	}
+}
+
+// One limit for each client address.
+func ExampleLimit() {
+	limit, err := sluice.ParseLimit("2/second")
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := sluice.NewLimiter(memory.New(), "api", limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	show(httplimit.Limit(limiter, httplimit.ClientIP{}.Key)(api), 3)
+	// Output:
+	// 200 "default";q=2;w=1 retry: false
+	// 200 "default";q=2;w=1 retry: false
+	// 429 "default";q=2;w=1 retry: true
+}
+
+// All the limits of a policy. In a program it comes from policy.Load("api.yaml").
+func ExamplePolicy() {
+	rules, err := policy.Parse("api.yaml", []byte(`
+version: 1
+rules:
+  - {name: per-address, key: [client_ip], limit: 1/second}
+  - {name: everybody, limit: 5000/day}
+`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	show(httplimit.Policy(policy.NewEngine(memory.New(), rules))(api), 2)
+	// Output:
+	// 200 "per-address";q=1;w=1, "everybody";q=5000;w=86400 retry: false
+	// 429 "per-address";q=1;w=1, "everybody";q=5000;w=86400 retry: true
+}
+
+// Behind proxies of one's own.
+func ExampleClientIP() {
+	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.0.0.1:51234"
+	r.Header.Set("X-Forwarded-For", "1.1.1.1, 203.0.113.9, 10.0.0.2") // the first is forged
+	fmt.Println(client.Key(r))
+	// Output: 203.0.113.9
+}
+
+// With settings.
+func ExampleConfig() {
+	limiter, err := sluice.NewLimiter(memory.New(), "api", sluice.Limit{Count: 1, Period: 1e9})
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := httplimit.Config{Name: "per-user", XFields: httplimit.NoXFields}
+	byUser := func(r *http.Request) string { user, _, _ := r.BasicAuth(); return user }
+	show(config.Limit(limiter, byUser)(api), 1)
+	// Output: 200 "per-user";q=1;w=1 retry: false
+}

@@ -1,0 +1,363 @@
+package httplimit
+
+import (
+	"math"
+	"math/bits"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// The names of the fields as net/http writes them. HTTP does not tell upper case from
+// lower case in names.
+const (
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRateLimit  = "Ratelimit"
+	fieldLimit      = "Ratelimit-Limit"
+	fieldRemaining  = "Ratelimit-Remaining"
+	fieldReset      = "Ratelimit-Reset"
+	fieldXLimit     = "X-Ratelimit-Limit"
+	fieldXRemaining = "X-Ratelimit-Remaining"
+	fieldXReset     = "X-Ratelimit-Reset"
+	fieldDegraded   = "X-Ratelimit-Degraded"
+)
+
+// maxInteger is the largest integer that a structured field can hold.
+const maxInteger = 999_999_999_999_999
+
+// legend is what is said of a set of rules, whatever the state of their limits.
+type legend struct {
+	entries []entry
+	policy  string // RateLimit-Policy
+}
+
+type entry struct {
+	name  string
+	plan  *sluice.Plan
+	wire  string // the name as clients see it
+	item  string // the same as a quoted string, both of structured fields and of JSON
+	quota int64  // per window
+	span  int64  // the window in whole seconds
+	limit string // the most that remaining can be
+}
+
+// legends keeps those that were used last. A policy has few sets of rules that apply
+// together; where it has many, some are made anew each time.
+type legends [256]atomic.Pointer[legend]
+
+// of returns the legend of the results that clients are told about. What a shadow says
+// is not in force, and clients that heeded it would slow down for nothing.
+func (l *legends) of(results []policy.Result, dialect Dialect) *legend {
+	var h uintptr
+	for i := range results {
+		if r := &results[i]; !r.Shadow {
+			h += uintptr(unsafe.Pointer(r.Plan)) + uintptr(unsafe.Pointer(unsafe.StringData(r.Rule)))
+			h *= 0x9E3779B1
+		}
+	}
+	slot := &l[h>>16%uintptr(len(l))]
+	if known := slot.Load(); known != nil && known.speaksOf(results) {
+		return known
+	}
+	made := newLegend(results, dialect)
+	slot.Store(made)
+	return made
+}
+
+func (l *legend) speaksOf(results []policy.Result) bool {
+	n := 0
+	for i := range results {
+		r := &results[i]
+		if r.Shadow {
+			continue
+		}
+		if n == len(l.entries) || l.entries[n].plan != r.Plan || l.entries[n].name != r.Rule {
+			return false
+		}
+		n++
+	}
+	return n == len(l.entries)
+}
+
+func newLegend(results []policy.Result, dialect Dialect) *legend {
+	l := &legend{}
+	var text []byte
+	for i := range results {
+		if results[i].Shadow {
+			continue
+		}
+		e := newEntry(results[i].Rule, results[i].Plan)
+		l.entries = append(l.entries, e)
+		if len(text) > 0 {
+			text = append(text, ", "...)
+		}
+		if dialect == Draft11 {
+			text = append(text, e.item+";q="...)
+		}
+		text = strconv.AppendInt(text, e.quota, 10)
+		text = strconv.AppendInt(append(text, ";w="...), e.span, 10)
+	}
+	l.policy = string(text)
+	return l
+}
+
+func newEntry(name string, plan *sluice.Plan) entry {
+	e := entry{name: name, plan: plan, wire: printable(name)}
+	e.item = string(appendQuoted(nil, e.wire))
+	e.quota, e.span = wholeSeconds(plan.Limit)
+	e.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
+	return e
+}
+
+// wholeSeconds returns a limit as a quota per whole seconds, the only windows there are
+// in the fields: 1/250ms is announced as 4 per second, 5/1.5s as 10 per 3 seconds.
+func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
+	const second = int64(time.Second / time.Microsecond)
+	period := int64(l.Period / time.Microsecond)
+	a, b := period, second
+	for b != 0 {
+		a, b = b, a%b
+	}
+	hi, lo := bits.Mul64(uint64(l.Count), uint64(second/a))
+	if hi != 0 || lo > maxInteger {
+		lo = maxInteger
+	}
+	return int64(lo), period / a
+}
+
+// printable returns s with what a string of a structured field cannot hold, everything
+// but printable ASCII, as %XX.
+func printable(s string) string {
+	const digits = "0123456789ABCDEF"
+	text := make([]byte, 0, len(s))
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' {
+			text = append(text, '%', digits[c>>4], digits[c&15])
+		} else {
+			text = append(text, c)
+		}
+	}
+	return string(text)
+}
+
+// appendQuoted appends printable ASCII as a string of RFC 9651, which for such text is
+// a string of JSON as well.
+func appendQuoted[T string | []byte](dst []byte, s T) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, s[i])
+	}
+	return append(dst, '"')
+}
+
+// say sets the fields that tell what was decided.
+func (c *call) say(h http.Header, d *door) {
+	f := fields{header: h}
+	decision := &c.decision
+	if d.DegradedField && decision.Degraded {
+		f.set(fieldDegraded, "true")
+	}
+	if !decision.Allowed {
+		c.sayRefused(&f)
+	}
+	if decision.Now == 0 || d.Dialect == NoRateLimit && d.XFields == NoXFields {
+		return // The state of the limits is not known, or not told.
+	}
+	one := leading(decision)
+	if one < 0 {
+		return
+	}
+	legend := d.legends.of(decision.Results, d.Dialect)
+	c.sayState(&f, d, legend, one)
+}
+
+// sayState sets the fields for a decision with a state. Index one is the result that
+// fields speak of that have room for one only.
+func (c *call) sayState(f *fields, d *door, l *legend, one int) {
+	decision := &c.decision
+	r := &decision.Results[one]
+	limit := l.entries[told(decision.Results[:one])].limit
+	remaining, effective := clamp(r.Remaining), effectiveWindow(r, decision.Now)
+
+	// All values are cut from one string.
+	text := c.text[:0]
+	switch d.Dialect {
+	case Draft11:
+		text = appendStates(text, l, decision)
+	case Draft7:
+		text = append(append(text, "limit="...), limit...)
+		text = strconv.AppendInt(append(text, ", remaining="...), remaining, 10)
+		text = strconv.AppendInt(append(text, ", reset="...), seconds(effective), 10)
+	}
+	states := len(text)
+	text = strconv.AppendInt(text, remaining, 10)
+	left := len(text)
+	text = strconv.AppendInt(text, seconds(effective), 10)
+	delta := len(text)
+	text = strconv.AppendInt(text, seconds(decision.Now+effective), 10)
+	c.text = text
+	s := string(text)
+
+	switch d.Dialect {
+	case Draft11:
+		f.add(fieldPolicy, l.policy)
+		f.add(fieldRateLimit, s[:states])
+	case Draft7:
+		f.add(fieldPolicy, l.policy)
+		f.set(fieldRateLimit, s[:states])
+	case Draft3:
+		f.set(fieldLimit, limit)
+		f.set(fieldRemaining, s[states:left])
+		f.set(fieldReset, s[left:delta])
+	}
+	switch d.XFields {
+	case XUnix:
+		f.set(fieldXReset, s[delta:])
+	case XDelta:
+		f.set(fieldXReset, s[left:delta])
+	default:
+		return
+	}
+	f.set(fieldXLimit, limit)
+	f.set(fieldXRemaining, s[states:left])
+}
+
+// appendStates appends the RateLimit field of Draft11.
+func appendStates(text []byte, l *legend, d *policy.Decision) []byte {
+	n := 0
+	for i := range d.Results {
+		r := &d.Results[i]
+		if r.Shadow {
+			continue
+		}
+		if n > 0 {
+			text = append(text, ", "...)
+		}
+		text = append(append(text, l.entries[n].item...), ";r="...)
+		text = strconv.AppendInt(text, clamp(r.Remaining), 10)
+		text = strconv.AppendInt(append(text, ";t="...), seconds(effectiveWindow(r, d.Now)), 10)
+		n++
+	}
+	return text
+}
+
+// told returns how many of the results clients are told about.
+func told(results []policy.Result) (n int) {
+	for i := range results {
+		if !results[i].Shadow {
+			n++
+		}
+	}
+	return n
+}
+
+// leading returns the index of the result that matters most to a client, or -1: of
+// those that refuse, the one with the longest wait; if none does, the one of which the
+// smallest share is left, and of equal ones the one with the longest window.
+func leading(d *policy.Decision) int {
+	best := -1
+	for i := range d.Results {
+		if r := &d.Results[i]; !r.Shadow && (best < 0 || matters(r, &d.Results[best], d.Now)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// matters reports whether a matters more than b.
+func matters(a, b *policy.Result, now int64) bool {
+	switch {
+	case a.Allowed != b.Allowed:
+		return b.Allowed
+	case !a.Allowed:
+		return a.RetryAfter > b.RetryAfter
+	}
+	// a.Remaining / a.Count < b.Remaining / b.Count
+	ahi, alo := bits.Mul64(uint64(a.Remaining), uint64(b.Plan.Limit.Count))
+	bhi, blo := bits.Mul64(uint64(b.Remaining), uint64(a.Plan.Limit.Count))
+	if ahi != bhi || alo != blo {
+		return ahi < bhi || ahi == bhi && alo < blo
+	}
+	return effectiveWindow(a, now) > effectiveWindow(b, now)
+}
+
+// effectiveWindow returns the time in microseconds in which the client can use no more
+// than what remains. Where nothing remains it is the time to wait.
+func effectiveWindow(r *policy.Result, now int64) int64 {
+	wait := r.RetryAfter.Microseconds()
+	switch {
+	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
+		return r.ResetAfter.Microseconds()
+	case r.Remaining == 0:
+		return wait
+	}
+	period := r.Plan.Limit.Period.Microseconds()
+	if r.Plan.Limit.Algorithm == sluice.FixedWindow {
+		return max(period-now%period, r.ResetAfter.Microseconds())
+	}
+	window := mulDivUp(period, r.Remaining, r.Plan.Limit.Count)
+	if !r.Allowed {
+		window = min(window, wait) // Retry-After is never before the end of the window.
+	}
+	return window
+}
+
+// mulDivUp returns a·b/c, rounded up, and at most MaxInt64.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
+}
+
+// seconds returns microseconds as whole seconds, rounded up, at least 1.
+func seconds(us int64) int64 {
+	s := us / 1e6
+	if us%1e6 > 0 {
+		s++
+	}
+	return max(1, clamp(s))
+}
+
+func clamp(n int64) int64 { return min(n, maxInteger) }
+
+// fields sets response fields with one allocation for all their values.
+type fields struct {
+	header http.Header
+	values []string
+}
+
+func (f *fields) slice(value string) []string {
+	if cap(f.values) == len(f.values) {
+		f.values = make([]string, 0, 8)
+	}
+	n := len(f.values)
+	f.values = append(f.values, value)
+	return f.values[n : n+1 : n+1]
+}
+
+// set replaces what another door may have said before.
+func (f *fields) set(name, value string) { f.header[name] = f.slice(value) }
+
+// add goes on with a list that another door may have begun.
+func (f *fields) add(name, value string) {
+	if before := f.header[name]; len(before) > 0 {
+		f.header[name] = append(slices.Clip(before), value)
+		return
+	}
+	f.set(name, value)
+}

@@ -1,0 +1,111 @@
+package httplimit
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config are the settings of a middleware. The zero value is a good one.
+type Config struct {
+	// Dialect is the form of the RateLimit fields: Draft11 if zero.
+	Dialect Dialect
+	// XFields is the form of the X-RateLimit fields: XUnix if zero.
+	XFields XFields
+	// Name is what [Config.Limit] calls its limit to clients: "default" if empty.
+	Name string
+	// DenyOnError makes [Config.Limit] refuse requests, with status 503, when the store
+	// cannot be asked. Otherwise they pass. Rules of a policy have their on_error.
+	DenyOnError bool
+	// DegradedField adds "X-RateLimit-Degraded: true" to responses to requests that
+	// were decided without the store.
+	DegradedField bool
+	// ForwardedHeader is the [ClientIP] Header for [Config.Policy], which takes the
+	// trusted proxies from the policy.
+	ForwardedHeader string
+	// Logger is told, once per change, that the store cannot be asked or can be asked
+	// again. If nil it is slog.Default().
+	Logger *slog.Logger
+}
+
+// Dialect is a form of the RateLimit fields, of which the drafts of the standard have
+// had several.
+type Dialect uint8
+
+const (
+	// Draft11 sends lists of all limits that applied:
+	//
+	//	RateLimit-Policy: "per-ip";q=100;w=60, "user-day";q=5000;w=86400
+	//	RateLimit: "per-ip";r=42;t=26, "user-day";r=100;t=1728
+	Draft11 Dialect = iota
+	// Draft7 sends a list of what there is, and the state of one limit:
+	//
+	//	RateLimit-Policy: 100;w=60, 5000;w=86400
+	//	RateLimit: limit=5000, remaining=100, reset=1728
+	Draft7
+	// Draft3 sends the state of one limit as RateLimit-Limit, RateLimit-Remaining and
+	// RateLimit-Reset, the last in seconds from now.
+	Draft3
+	// NoRateLimit sends no RateLimit fields.
+	NoRateLimit
+)
+
+// XFields is a form of X-RateLimit-Limit, -Remaining and -Reset.
+type XFields uint8
+
+const (
+	// XUnix sends them with the reset in seconds since 1970, by the store's clock.
+	XUnix XFields = iota
+	// XDelta sends them with the reset in seconds from now.
+	XDelta
+	// NoXFields does not send them.
+	NoXFields
+)
+
+// Limit returns a middleware that takes one unit of limiter for each request, under
+// the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys, and
+// the empty one is a key like any other, share a limit.
+func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
+	return Config{}.Limit(limiter, key)
+}
+
+// Policy returns a middleware that lets a policy decide.
+func Policy(engine *policy.Engine) func(http.Handler) http.Handler {
+	return Config{}.Policy(engine)
+}
+
+// Limit is [Limit] with settings.
+func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
+	if limiter == nil {
+		panic("httplimit: Limit needs a limiter: sluice.NewLimiter returns one, or an error")
+	}
+	if key == nil {
+		key = ClientIP{}.Key
+	}
+	if c.Name == "" {
+		c.Name = "default"
+	}
+	return c.middleware(&single{limiter: limiter, key: key, name: c.Name, deny: c.DenyOnError})
+}
+
+// Policy is [Policy] with settings.
+func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
+	if engine == nil {
+		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
+	}
+	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader})
+}
+
+func (c Config) middleware(s source) func(http.Handler) http.Handler {
+	d := &door{Config: c, source: s}
+	d.calls.New = func() any { return newCall() }
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if d.admit(w, r) {
+				next.ServeHTTP(w, r)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package httplimit
+
+import "net/http"
+
+// Keep wraps a reverse proxy, so that what the doors in front of it say about limits
+// is what the client is told: [httputil.ReverseProxy] adds the fields of the upstream's
+// response to those that are there, and drops those that are there when the upstream
+// sends an informational response such as 103.
+//
+//	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
+//
+// The RateLimit and X-RateLimit fields of the upstream are replaced where a door has
+// said something, and pass where none has, for example where no rule applied. The
+// handler gets at Flush, Hijack and the deadlines by [http.ResponseController].
+func Keep(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		k := &keeper{ResponseWriter: w}
+		for i, name := range stateFields {
+			k.values[i] = w.Header()[name]
+			k.any = k.any || k.values[i] != nil
+		}
+		if !k.any {
+			next.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(k, r)
+		k.restore()
+	})
+}
+
+// stateFields are all those that tell the state of limits.
+var stateFields = [...]string{
+	fieldPolicy, fieldRateLimit, fieldLimit, fieldRemaining, fieldReset,
+	fieldXLimit, fieldXRemaining, fieldXReset, fieldDegraded,
+}
+
+// keeper is a ResponseWriter that puts back what doors have said.
+type keeper struct {
+	http.ResponseWriter
+	values [len(stateFields)][]string
+	any    bool
+	done   bool
+}
+
+// Unwrap is for http.ResponseController.
+func (k *keeper) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+func (k *keeper) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		k.clear() // The final response tells.
+	} else {
+		k.restore()
+	}
+	k.ResponseWriter.WriteHeader(status)
+}
+
+func (k *keeper) Write(p []byte) (int, error) {
+	k.restore()
+	return k.ResponseWriter.Write(p)
+}
+
+// FlushError sends the header, if that has not been done.
+func (k *keeper) FlushError() error {
+	k.restore()
+	return http.NewResponseController(k.ResponseWriter).Flush()
+}
+
+// restore sets the fields, once: later changes are trailers.
+func (k *keeper) restore() {
+	if k.done {
+		return
+	}
+	k.done = true
+	k.clear()
+	for i, name := range stateFields {
+		if k.values[i] != nil {
+			k.ResponseWriter.Header()[name] = k.values[i]
+		}
+	}
+}
+
+func (k *keeper) clear() {
+	for _, name := range stateFields {
+		delete(k.ResponseWriter.Header(), name)
+	}
+}

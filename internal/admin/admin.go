@@ -1,0 +1,40 @@
+// Package admin answers what operators and orchestrators ask of a running Sluice.
+package admin
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+)
+
+// Health says how a process is doing. The zero value is alive and not ready.
+type Health struct {
+	ready atomic.Bool
+}
+
+// SetReady says whether new traffic should be sent here.
+func (h *Health) SetReady(ready bool) { h.ready.Store(ready) }
+
+// Handler answers /healthz with 200 as long as the process runs, and /readyz with 200
+// while it is ready, else with 503.
+func Handler(h *Health) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if h.ready.Load() {
+			answer(w, http.StatusOK, "ready\n")
+		} else {
+			answer(w, http.StatusServiceUnavailable, "not ready\n")
+		}
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}

@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// problem is an answer of the gateway itself, in the form of RFC 9457.
+type problem struct {
+	status int
+	detail string
+}
+
+func tooLarge(limit int64) *problem {
+	return &problem{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body may have at most %d bytes.", limit)}
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(p.status), p.status, p.detail})
+	if err != nil { // strings and numbers always marshal
+		http.Error(w, p.detail, p.status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// fail answers for an upstream that did not.
+func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
+	}
+	if p := blameClient(err); p != nil {
+		p.write(w)
+		return
+	}
+	g.health.down(g.Log, g.URL.Host, err)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		(&problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}).write(w)
+		return
+	}
+	(&problem{http.StatusBadGateway, "The upstream cannot be reached."}).write(w)
+}
+
+// blameClient returns the answer where it was the client's body that broke off.
+func blameClient(err error) *problem {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return tooLarge(large.Limit)
+	}
+	var client *clientError
+	if !errors.As(err, &client) {
+		return nil
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return &problem{http.StatusRequestTimeout, "The body did not arrive in time."}
+	}
+	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}
+}
+
+// health logs when the upstream goes away and when it comes back, and not each request
+// in between.
+type health struct{ isDown atomic.Bool }
+
+func (h *health) down(log *slog.Logger, upstream string, err error) {
+	if h.isDown.CompareAndSwap(false, true) {
+		log.Error("upstream does not answer", "upstream", upstream, "error", err)
+	}
+}
+
+func (h *health) up(log *slog.Logger) {
+	if h.isDown.Load() && h.isDown.CompareAndSwap(true, false) {
+		log.LogAttrs(context.Background(), slog.LevelInfo, "upstream answers again")
+	}
+}

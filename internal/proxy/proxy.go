@@ -1,0 +1,143 @@
+// Package proxy passes requests on to an upstream, and protects both sides from each
+// other's slowness. It limits nothing: a limiter stands in front of it.
+package proxy
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/httplimit"
+)
+
+// Upstream says where requests go.
+type Upstream struct {
+	// URL is http or https. Its path is put before that of each request.
+	URL *url.URL
+	// Timeout bounds the wait for the head of a response. Zero is no bound. What
+	// follows may take as long as it likes: streams and downloads are not cut.
+	Timeout time.Duration
+	// MaxBody is the largest request body in bytes. Zero is no bound.
+	MaxBody int64
+	// Trusted returns the proxies whose X-Forwarded headers are believed.
+	Trusted func() []netip.Prefix
+	// Log takes the failures of the upstream.
+	Log *slog.Logger
+}
+
+// Handler passes requests to u.
+//
+// The upstream learns the client from X-Forwarded-For, -Host and -Proto. What a trusted
+// peer has said is passed on; what anybody else has said is dropped. An http upstream gets
+// the client's Host, an https one its own name.
+//
+// An upstream that cannot be reached is a 502, one that does not answer in time a 504.
+func Handler(u Upstream) http.Handler {
+	g := &gateway{Upstream: u}
+	g.reverse = &httputil.ReverseProxy{
+		Rewrite:      g.rewrite,
+		Transport:    transport(u),
+		BufferPool:   &buffers,
+		ErrorHandler: g.fail,
+		ErrorLog:     slog.NewLogLogger(u.Log.Handler(), slog.LevelWarn),
+		ModifyResponse: func(*http.Response) error {
+			g.health.up(u.Log)
+			return nil
+		},
+	}
+	return g
+}
+
+type gateway struct {
+	Upstream
+	reverse *httputil.ReverseProxy
+	health  health
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := g.refusal(r); p != nil {
+		p.write(w)
+		return
+	}
+	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
+		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
+	}
+	g.reverse.ServeHTTP(w, r)
+}
+
+// refusal returns the answer to a request that cannot be passed on.
+func (g *gateway) refusal(r *http.Request) *problem {
+	switch {
+	case r.Method == http.MethodConnect:
+		return &problem{http.StatusMethodNotAllowed, "This is not a forward proxy."}
+	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
+		return tooLarge(g.MaxBody)
+	case !plain(r.Host), !plain(r.Header.Get("Upgrade")):
+		return &problem{http.StatusBadRequest, "The Host or the Upgrade header has bytes that are not printable ASCII."}
+	}
+	return nil
+}
+
+// plain reports whether s has nothing but printable ASCII.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *gateway) rewrite(r *httputil.ProxyRequest) {
+	r.SetURL(g.URL)
+	if g.URL.Scheme == "http" {
+		r.Out.Host = r.In.Host
+	}
+	g.setForwarded(r)
+}
+
+// setForwarded tells the upstream who is calling. The reverse proxy has already removed
+// what came in. Of a chain of addresses only the client and the last proxy are passed
+// on: what stood before the client is its own invention.
+func (g *gateway) setForwarded(r *httputil.ProxyRequest) {
+	proxies := g.Trusted()
+	peer := httplimit.ClientIP{}.Addr(r.In)
+	trusted := slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
+	out, in := r.Out.Header, r.In.Header
+	if peer.IsValid() {
+		chain := peer.String()
+		if client := (httplimit.ClientIP{Trusted: proxies}).Addr(r.In); client != peer {
+			chain = client.String() + ", " + chain
+		}
+		out["X-Forwarded-For"] = []string{chain}
+	}
+	out["X-Forwarded-Host"] = []string{said(in, "X-Forwarded-Host", trusted, r.In.Host)}
+	out["X-Forwarded-Proto"] = []string{said(in, "X-Forwarded-Proto", trusted, "http")}
+}
+
+// said returns the single value that a trusted peer has given, or else what we know.
+func said(in http.Header, name string, trusted bool, known string) string {
+	if v := in[name]; trusted && len(v) == 1 {
+		return v[0]
+	}
+	return known
+}
+
+var buffers bufferPool
+
+// bufferPool lends the buffers that bodies are copied through.
+type bufferPool struct{ pool sync.Pool }
+
+func (b *bufferPool) Get() []byte {
+	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return new([32 << 10]byte)[:]
+}
+
+func (b *bufferPool) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }

@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Client says how much patience there is with clients.
+type Client struct {
+	// HeaderTimeout bounds the time for the head of a request.
+	HeaderTimeout time.Duration
+	// StallTimeout closes connections on which no byte of a body moves, in either
+	// direction, for this long. It does not bound the whole: slow is fine.
+	StallTimeout time.Duration
+	// MaxHeader is the largest head of a request in bytes; net/http adds 4 KiB.
+	MaxHeader int
+	Log       *slog.Logger
+}
+
+// idleTimeout is how long a connection is kept for a next request.
+const idleTimeout = 2 * time.Minute
+
+// Server returns a server of h that is patient within bounds. Its connections come from
+// [Listener].
+func Server(h http.Handler, c Client) *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
+		ReadHeaderTimeout: c.HeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    c.MaxHeader,
+		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.Body != nil && r.Body != http.NoBody {
+		b := &clientBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: c.StallTimeout}
+		b.await()
+		r.Body = b
+	}
+	next.ServeHTTP(w, r)
+}
+
+// clientBody is the body of a request. Its errors are marked as the client's, and it does
+// not wait for ever for the next bytes.
+type clientBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// clientError is an error in reading from the client.
+type clientError struct{ err error }
+
+func (e *clientError) Error() string { return "reading from the client: " + e.err.Error() }
+func (e *clientError) Unwrap() error { return e.err }
+
+func (b *clientBody) await() { _ = b.control.SetReadDeadline(time.Now().Add(b.stall)) }
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	b.await()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		// The server goes on reading, to learn whether the client is still there.
+		_ = b.control.SetReadDeadline(time.Time{})
+		if err != io.EOF {
+			err = &clientError{err}
+		}
+	}
+	return n, err
+}
+
+// Listener wraps l so that a write that nobody reads fails after the timeout. A deadline
+// for a whole response, as http.Server has it, would cut streams.
+func Listener(l net.Listener, stall time.Duration) net.Listener {
+	return &listener{l, stall}
+}
+
+type listener struct {
+	net.Listener
+	stall time.Duration
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c, l.stall}, nil
+}
+
+type conn struct {
+	net.Conn
+	stall time.Duration
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// connectTimeout bounds the time to reach an upstream.
+const connectTimeout = 5 * time.Second
+
+func transport(u Upstream) *http.Transport {
+	dialer := &net.Dialer{Timeout: connectTimeout}
+	return &http.Transport{
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   connectTimeout,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // what the client asked for is what it gets
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       90 * time.Second,
+		ResponseHeaderTimeout: u.Timeout,
+		ExpectContinueTimeout: time.Second,
+	}
+}

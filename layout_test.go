@@ -1,0 +1,97 @@
+package sluice_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluicehq/sluice"
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+// list returns the packages of the module, and of everything that they need.
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]listed{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+	}
+	if len(all) < 50 || all[module].ImportPath == "" {
+		t.Fatalf("go list gave %d packages, and not the module's own", len(all))
+	}
+	return all
+}
+
+// foreign returns the packages that p needs beyond the standard library and allowed.
+func foreign(all map[string]listed, p string, allowed ...string) []string {
+	var found []string
+	for _, d := range all[p].Deps {
+		if !all[d].Standard && !slices.Contains(allowed, strings.TrimPrefix(d, module)) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// The rules of the house, as ARCHITECTURE.md states them.
+func TestLayout(t *testing.T) {
+	all := list(t)
+	const yaml = "go.yaml.in/yaml/v3"
+	only := map[string][]string{
+		"":           {},
+		"/memory":    {""},
+		"/storetest": {""},
+		"/policy":    {"", yaml},
+		"/httplimit": {"", "/policy", yaml},
+	}
+	for p, allowed := range only {
+		if all[module+p].ImportPath == "" {
+			t.Errorf("there is no package %q", module+p)
+		}
+		if found := foreign(all, module+p, allowed...); len(found) > 0 {
+			t.Errorf("%s needs %v, and may only need the standard library and %q", module+p, found, allowed)
+		}
+	}
+
+	stores := []string{module + "/memory", module + "/redisstore", module + "/failover"}
+	drivers := []string{"github.com/redis/", "github.com/jackc/", "modernc.org/"}
+	mayDrive := []string{module + "/redisstore", module + "/internal/source", module + "/cmd/sluice"}
+	for path, p := range all {
+		own := strings.HasPrefix(path, module)
+		internal := strings.HasPrefix(path, module+"/internal/")
+		for _, i := range p.Imports {
+			if own && internal && strings.HasPrefix(i, module+"/internal/") {
+				t.Errorf("%s imports %s: packages under internal/ do not know each other; cmd/sluice wires them", path, i)
+			}
+			if own && !slices.Contains(mayDrive, path) && slices.ContainsFunc(drivers, func(d string) bool { return strings.HasPrefix(i, d) }) {
+				t.Errorf("%s imports %s: drivers belong in %v", path, i, mayDrive)
+			}
+			if path != module+"/cmd/sluice" && !slices.Contains(stores, path) && own && slices.Contains(stores, i) {
+				t.Errorf("%s imports the store %s: only cmd/sluice does", path, i)
+			}
+			if slices.Contains(stores, path) && i == module+"/policy" {
+				t.Errorf("%s imports policy: stores know nothing of it", path)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package memory
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice"
+)
+
+// aside is what does not fit a slot: a log, or a state whose numbers are too large.
+type aside struct {
+	plan  *sluice.Plan
+	state sluice.State
+	log   sluice.Log
+}
+
+// stripeAsides are the asides of a stripe, under its lock.
+type stripeAsides struct {
+	byHash map[uint64]*aside
+	sweep  int // the length at which those that have drained are looked for
+}
+
+// asides bounds what all stripes have aside.
+type asides struct {
+	max   int64
+	bytes atomic.Int64
+}
+
+// What is counted beside the bytes of a log: for an aside, itself and its share of a map
+// that is half full; for a stripe, a map with nothing in it.
+const (
+	asideBytes       = 64 + 40
+	stripeAsideBytes = 200
+)
+
+func (as *asides) full() bool { return as.bytes.Load() > as.max }
+
+func (a *aside) bytes() int64 { return asideBytes + int64(a.log.Bytes()) }
+
+func (a *aside) rank(now int64) rank {
+	if a.plan.Kernel != sluice.Units {
+		if a.plan.Empty(a.state, now) {
+			return rank{}
+		}
+		_, r := a.plan.Step(a.state, now, 0)
+		return rank{used(a.plan, r), a.plan.EmptyAt(a.state)}
+	}
+	until := a.log.EmptyAt(a.plan)
+	if until <= now {
+		return rank{}
+	}
+	return rank{used(a.plan, a.log.Look(a.plan, now, 0)), until}
+}
+
+func (st *stripe) aside(hash uint64) *aside { return st.asidesByHash()[hash] }
+
+// asidesByHash returns a nil map where there are none.
+func (st *stripe) asidesByHash() map[uint64]*aside {
+	if st.asides == nil {
+		return nil
+	}
+	return st.asides.byHash
+}
+
+// setLog keeps the log of an op, which has been stepped.
+func (s *Store) setLog(o *op, p *sluice.Plan, now int64) {
+	empty := o.aside.log.EmptyAt(p) == 0
+	o.aside.plan = p
+	switch {
+	case o.held == 0 && !empty:
+		s.addAside(o, now)
+	case o.held > 0 && empty:
+		s.removeAside(o.stripe, o.hash, o.held)
+	case o.held > 0:
+		s.asides.bytes.Add(o.aside.bytes() - o.held)
+	}
+}
+
+// setState keeps the state of an op, which fits no slot.
+func (s *Store) setState(o *op, p *sluice.Plan, now int64) {
+	if o.aside == nil {
+		o.aside = &aside{}
+		defer s.addAside(o, now)
+	}
+	o.aside.plan, o.aside.state = p, o.next
+}
+
+func (s *Store) addAside(o *op, now int64) {
+	if o.asides == nil {
+		o.asides = &stripeAsides{byHash: map[uint64]*aside{}}
+		s.asides.bytes.Add(stripeAsideBytes)
+	}
+	if len(o.asides.byHash) >= o.asides.sweep {
+		s.sweep(o.asides, now)
+	}
+	o.asides.byHash[o.hash] = o.aside
+	s.asides.bytes.Add(o.aside.bytes())
+}
+
+func (s *Store) removeAside(st *stripe, hash uint64, bytes int64) {
+	delete(st.asides.byHash, hash)
+	s.asides.bytes.Add(-bytes)
+}
+
+// sweep forgets what has drained. It comes once each time that the number of asides has
+// doubled, so that it costs each of them little, and moves to a new map, because a map does not
+// shrink.
+func (s *Store) sweep(sa *stripeAsides, now int64) {
+	kept := make(map[uint64]*aside, len(sa.byHash))
+	for hash, a := range sa.byHash {
+		if a.rank(now) == drained {
+			s.asides.bytes.Add(-a.bytes())
+		} else {
+			kept[hash] = a
+		}
+	}
+	sa.byHash, sa.sweep = kept, max(8, 2*len(kept))
+}
+
+// samples is among how many asides the one to evict is chosen.
+const samples = 16
+
+// shed evicts asides until they are within their bound: each time the one that matters
+// least among some that are picked at random. The caller has no stripe locked.
+func (s *Store) shed(now int64) {
+	for s.asides.full() {
+		st, hash, lowest := s.leastAside(now)
+		if st == nil {
+			return
+		}
+		st.mu.Lock()
+		if a := st.aside(hash); a != nil {
+			s.removeAside(st, hash, a.bytes())
+			if lowest != drained {
+				s.evicted.Add(1)
+			}
+		}
+		st.mu.Unlock()
+	}
+}
+
+// leastAside returns the stripe and the hash of the lowest of some asides. The stripe is
+// nil if there are none.
+func (s *Store) leastAside(now int64) (of *stripe, hash uint64, lowest rank) {
+	lowest.used = math.MaxInt64
+	seen, first := 0, rand.IntN(len(s.stripes))
+	for i := range s.stripes {
+		st := &s.stripes[(first+i)%len(s.stripes)]
+		st.mu.Lock()
+		n := seen + samples/8
+		for h, a := range st.asidesByHash() {
+			if r := a.rank(now); r.less(lowest) {
+				of, hash, lowest = st, h, r
+			}
+			if seen++; seen == n {
+				break
+			}
+		}
+		st.mu.Unlock()
+		if seen >= samples {
+			break
+		}
+	}
+	return of, hash, lowest
+}

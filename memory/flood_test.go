@@ -1,0 +1,174 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+const aDay = 86_400_000_000
+
+// midday is a time far from the edges of windows.
+const midday = 20_000*aDay + aDay/2
+
+// takeAt takes cost units of one key and reports whether they fit.
+func takeAt(tb testing.TB, s *memory.Store, now int64, key string, p *sluice.Plan, cost int64) bool {
+	tb.Helper()
+	var receipts [1]sluice.Receipt
+	if err := s.TakeAt(context.Background(), now, []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, receipts[:]); err != nil {
+		tb.Fatal(err)
+	}
+	return receipts[0].Fits
+}
+
+// randomKeys takes one unit of n keys that nobody has used before.
+func randomKeys(tb testing.TB, s *memory.Store, now int64, p *sluice.Plan, n int) {
+	tb.Helper()
+	charges := []sluice.Charge{{Plan: p, Cost: 1}}
+	receipts := make([]sluice.Receipt, 1)
+	rng := rand.New(rand.NewPCG(7, uint64(p.Kernel)))
+	for range n {
+		key := binary.LittleEndian.AppendUint64(nil, rng.Uint64())
+		charges[0].Key = string(binary.LittleEndian.AppendUint64(key, rng.Uint64()))
+		if err := s.TakeAt(context.Background(), now, charges, receipts); err != nil || !receipts[0].Fits {
+			tb.Fatalf("a new key: %+v, %v", receipts[0], err)
+		}
+	}
+}
+
+// limits has one for each kind of state and each place where it is kept.
+var limits = []struct {
+	name, limit string
+	algorithm   sluice.Algorithm
+}{
+	{"bucket", "10/day", sluice.TokenBucket},
+	{"odd bucket", "999983/day burst 10", sluice.TokenBucket},
+	{"queue", "10/day burst 10", sluice.LeakyBucket},
+	{"window", "10/day", sluice.FixedWindow},
+	{"counter", "10/day", sluice.SlidingWindowCounter},
+	{"log", "10/day", sluice.SlidingWindowLog},
+}
+
+// TestFlood holds that no flood of keys frees those who are limited, nor takes more
+// memory than was allowed.
+func TestFlood(t *testing.T) {
+	const limited, flood, size = 1000, 300_000, 4 << 20
+	for _, tt := range limits {
+		t.Run(tt.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			s, p := memory.NewSize(size), plan(t, tt.limit, tt.algorithm)
+			for i := range limited {
+				for range 10 {
+					if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+						t.Fatal("refused below the limit")
+					}
+				}
+			}
+			randomKeys(t, s, midday, p, flood)
+			freed := 0
+			for i := range limited {
+				if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+					freed++
+				}
+			}
+			if freed > 0 {
+				t.Errorf("%d of %d were freed", freed, limited)
+			}
+			stats := s.StatsAt(midday)
+			if stats.Evicted+int64(stats.Keys) != limited+flood {
+				t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
+			}
+			if stats.Evicted == 0 || stats.Bytes > size {
+				t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
+				t.Errorf("%d bytes are in use, want at most %d", heap, size)
+			}
+			runtime.KeepAlive(s)
+		})
+	}
+}
+
+// TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
+func TestBothHalvesFull(t *testing.T) {
+	const size = 1 << 20
+	s := memory.NewSize(size)
+	for _, tt := range limits {
+		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 50_000)
+	}
+	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Bytes < size*3/4 {
+		t.Errorf("%+v, want nearly %d bytes and no more", stats, size)
+	}
+}
+
+// TestDrainedMakesRoom holds that what has drained costs nothing: a store in which the
+// keys change each day does not grow, and evicts nobody.
+func TestDrainedMakesRoom(t *testing.T) {
+	for _, tt := range limits {
+		t.Run(tt.name, func(t *testing.T) {
+			s, p := memory.NewSize(8<<20), plan(t, tt.limit, tt.algorithm)
+			const daily = 5000
+			var first memory.Stats
+			for day := range int64(20) {
+				now := midday + 3*day*aDay
+				for i := range daily {
+					takeAt(t, s, now, fmt.Sprint(day, i), p, 1)
+				}
+				stats := s.StatsAt(now)
+				if day == 0 {
+					first = stats
+				}
+				if stats.Keys != daily || stats.Evicted != 0 || stats.Bytes > 3*first.Bytes {
+					t.Fatalf("day %d: %+v, and on the first %+v", day, stats, first)
+				}
+			}
+		})
+	}
+}
+
+// TestGivenBack holds that a state that was given back takes no room.
+func TestGivenBack(t *testing.T) {
+	for _, tt := range limits {
+		t.Run(tt.name, func(t *testing.T) {
+			s, p := memory.NewSize(1<<20), plan(t, tt.limit, tt.algorithm)
+			takeAt(t, s, midday, "first", p, 1)
+			takeAt(t, s, midday, "first", p, -1)
+			empty := s.StatsAt(midday)
+			for i := range 20_000 {
+				takeAt(t, s, midday, fmt.Sprint(i), p, 3)
+				takeAt(t, s, midday, fmt.Sprint(i), p, sluice.All)
+			}
+			// Tables are made where keys come, but need not grow.
+			if stats := s.StatsAt(midday); stats.Keys != 0 || stats.Evicted != 0 || stats.Bytes > empty.Bytes+64*(128+200) {
+				t.Errorf("%+v, and before %+v", stats, empty)
+			}
+		})
+	}
+}
+
+// TestOccupancy holds that a table is nearly full before anything is evicted.
+func TestOccupancy(t *testing.T) {
+	const size = 4 << 20
+	s, p := memory.NewSize(size), plan(t, "10/day", sluice.TokenBucket)
+	n := 0
+	for ; s.StatsAt(midday).Evicted == 0; n += 1000 {
+		for i := range 1000 {
+			takeAt(t, s, midday, fmt.Sprint(n+i), p, 1)
+		}
+	}
+	if share := float64(n) * 16 / (size / 2); share < 0.8 {
+		t.Errorf("the first of %d keys was evicted at %.2f of the slots", n, share)
+	} else {
+		t.Logf("the first of %d keys was evicted at %.2f of the slots", n, share)
+	}
+}

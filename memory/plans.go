@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice"
+)
+
+// maxPlans is how many plans the 16 bits beside a hash tell apart.
+const maxPlans = 1 << 16
+
+// layout says how the states of a plan are packed into a word that is never 0: a meter
+// as tick·Drain + level, a window as its number, the previous count and its own.
+type layout struct {
+	plan  *sluice.Plan
+	index uint64
+	fits  bool // else no state is packed
+	// Of a window, how many bits each count has, and how many both.
+	bits, shift uint8
+}
+
+// never is the layout of plans that have none.
+var never = &layout{}
+
+func newLayout(p *sluice.Plan, index uint64) *layout {
+	l := &layout{plan: p, index: index}
+	last := uint64(maxTime-1) / uint64(p.Tick)
+	if p.Kernel == sluice.Meter {
+		hi, lo := bits.Mul64(last, uint64(p.Drain))
+		l.fits = hi == 0 && lo < math.MaxUint64-maxTime
+		return l
+	}
+	l.bits = uint8(bits.Len64(uint64(p.Capacity)))
+	l.shift = l.bits
+	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+		l.shift *= 2
+	}
+	l.fits = int(l.shift)+bits.Len64(last/uint64(p.Span)) <= 64
+	return l
+}
+
+func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
+	switch {
+	case s == sluice.State{}:
+		return 0, true
+	case !l.fits:
+		return 0, false
+	case l.plan.Kernel == sluice.Meter:
+		return uint64(s.Tick)*uint64(l.plan.Drain) + uint64(s.Used), true
+	case (s.Used|s.Prev)>>l.bits != 0: // Count was lowered
+		return 0, false
+	}
+	return uint64(s.Tick)<<l.shift | uint64(s.Prev)<<l.bits | uint64(s.Used), true
+}
+
+// unpack returns the state in a word: of a meter, as it is at now. That is as good for
+// [sluice.Plan.Step], to which level and tick are one number.
+func (l *layout) unpack(word uint64, now int64) sluice.State {
+	if l.plan.Kernel == sluice.Meter {
+		tick := now
+		if l.plan.Tick != 1 {
+			tick /= l.plan.Tick
+		}
+		drained := uint64(tick) * uint64(l.plan.Drain)
+		if word <= drained {
+			return sluice.State{}
+		}
+		// A level above any Size is clamped all the same.
+		return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime))}
+	}
+	mask := uint64(1)<<l.bits - 1
+	return sluice.State{
+		Tick: int64(word >> l.shift),
+		Used: int64(word & mask),
+		Prev: int64(word >> l.bits & (1<<(l.shift-l.bits) - 1)),
+	}
+}
+
+// plans gives each plan that a store meets a layout. Plans of the same fingerprint and
+// capacity are one. There is no removal: the plans of a process are few, and if there are
+// more than maxPlans over time, the states of those that come last are kept aside.
+type plans struct {
+	mu sync.Mutex
+	// A hash table with linear probing, at most half full, replaced when it grows.
+	table atomic.Pointer[[]atomic.Pointer[layout]]
+	// By index. Its array is shared by the lists before it, whose readers don't look
+	// beyond their length.
+	list atomic.Pointer[[]*layout]
+}
+
+func (ps *plans) layout(p *sluice.Plan) *layout {
+	if t := ps.table.Load(); t != nil {
+		if l := probe(*t, p).Load(); l != nil {
+			return l
+		}
+	}
+	return ps.add(p)
+}
+
+// probe returns the place of a plan, which is empty if it is not in the table.
+func probe(table []atomic.Pointer[layout], p *sluice.Plan) *atomic.Pointer[layout] {
+	mask := uint64(len(table) - 1)
+	for i := p.Fingerprint + uint64(p.Capacity)*0x9e3779b97f4a7c15>>40; ; i++ {
+		l := table[i&mask].Load()
+		if l == nil || l.plan == p || l.plan.Fingerprint == p.Fingerprint && l.plan.Capacity == p.Capacity {
+			return &table[i&mask]
+		}
+	}
+}
+
+func (ps *plans) add(p *sluice.Plan) *layout {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var list []*layout
+	if old := ps.list.Load(); old != nil {
+		list = *old
+	}
+	table := ps.grown(list)
+	place := probe(*table, p)
+	if l := place.Load(); l != nil {
+		return l
+	}
+	if len(list) == maxPlans {
+		return never
+	}
+	l := newLayout(p, uint64(len(list)))
+	list = append(list, l)
+	ps.list.Store(&list)
+	place.Store(l)
+	return l
+}
+
+// grown returns the table with room for one more.
+func (ps *plans) grown(list []*layout) *[]atomic.Pointer[layout] {
+	t := ps.table.Load()
+	if t != nil && 2*len(list) < len(*t) {
+		return t
+	}
+	grown := make([]atomic.Pointer[layout], max(16, 4*len(list)))
+	for _, l := range list {
+		probe(grown, l.plan).Store(l)
+	}
+	ps.table.Store(&grown)
+	return &grown
+}
+
+// layoutOf returns the layout of what is in a slot, which is most often l.
+func (s *Store) layoutOf(sl *slot, l *layout) *layout {
+	if i := sl.tag & (maxPlans - 1); l == never || i != l.index {
+		return (*s.plans.list.Load())[i]
+	}
+	return l
+}

@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/memory"
+)
+
+// rulesOf returns a document of n rules with a pattern each, of which none matches
+// tenRequest, and three that do.
+func benchDocument(others int) []byte {
+	var b strings.Builder
+	b.WriteString(`version: 1
+tiers: {from: header:X-Plan, default: free}
+rules:
+  - {name: per-address, key: [client_ip], limit: 100000000/second, algorithm: sliding_window_counter}
+  - {name: per-key, key: [api_key], limit: 100000000/second burst 100000000, tiers: {pro: 200000000/second}}
+  - {name: users, match: "GET /api/users/{id}", key: [api_key, route], limit: 100000000/second}
+`)
+	for i := range others {
+		fmt.Fprintf(&b, "  - {name: other-%d, match: [\"POST /other/%d/{x}\", /more/%d/], key: [client_ip], limit: 5/minute}\n", i, i, i)
+	}
+	return []byte(b.String())
+}
+
+func benchRequest() *Request {
+	return &Request{
+		Method: "GET", Host: "api.example.com", Path: "/api/users/42", Client: netip.MustParseAddr("203.0.113.9"),
+		Header: http.Header{"X-Api-Key": {"k-0123456789abcdef"}, "X-Plan": {"pro"}, "Accept": {"*/*"}},
+	}
+}
+
+// BenchmarkDecide decides by three rules that match out of more and more that do not.
+func BenchmarkDecide(b *testing.B) {
+	for _, others := range []int{0, 7, 97, 997, 9997} {
+		b.Run(fmt.Sprintf("rules=%d", others+3), func(b *testing.B) {
+			p, err := Parse("bench", benchDocument(others))
+			if err != nil {
+				b.Fatal(err)
+			}
+			e, req := NewEngine(memory.New(), p), benchRequest()
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := e.Decide(b.Context(), req); !d.Allowed || len(d.Results) != 3 {
+					b.Fatalf("not what is to be measured: %+v", d)
+				}
+			}
+			if from := e.Decide(b.Context(), req).Results[1].From; from != "tier:pro" {
+				b.Fatalf("the tier was not resolved: %s", from)
+			}
+		})
+	}
+}

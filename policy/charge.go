@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+// scratch is the memory of one decision. Everything in it is used again, so that
+// nothing of it may live on in a [Decision].
+type scratch struct {
+	policy  *Policy
+	request *Request
+	x       extractor
+	views   viewBuf
+
+	ids   []int32 // of the patterns that match, view by view, then of pathless rules
+	ends  []int   // where each view ends in ids
+	order []int32
+	hits  []hit
+
+	text     []byte   // the keys, one behind the other
+	values   []string // of the parts of the key that is being built
+	pending  []pending
+	charges  []sluice.Charge
+	receipts []sluice.Receipt
+
+	hostKnown, tierKnown bool
+	hostName, tier       string
+	now                  time.Time // when the first override was asked for
+}
+
+// pending is a charge of which the key is not yet a string, since text may still move.
+type pending struct {
+	rule       *rule
+	source     *source
+	start, end int
+}
+
+// maxScratch is the most text that is kept from one decision to the next.
+const maxScratch = 1 << 16
+
+func (e *Engine) begin(req *Request) *scratch {
+	s := e.pool.Get().(*scratch)
+	s.policy, s.request = e.policy.Load(), req
+	s.x.reset(req, s.policy.ipv6Prefix)
+	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
+	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+	s.hostKnown, s.tierKnown, s.now = false, false, time.Time{}
+	return s
+}
+
+func (e *Engine) end(s *scratch) {
+	if cap(s.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
+		return // of an extraordinary request or policy
+	}
+	s.request, s.x.r = nil, nil
+	e.pool.Put(s)
+}
+
+// outcome is what a rule that matches does to a request.
+type outcome uint8
+
+const (
+	charged outcome = iota
+	skipped         // it lacks a part of the key, and the rule does not apply
+	refused         // it lacks one, and is refused for it
+)
+
+// sharedValue stands for a missing part. No value can be it: it would be written "%21".
+const sharedValue = "!"
+
+// charge adds what a rule charges. If it does not, it returns the part that is missing.
+func (s *scratch) charge(h hit) (*part, outcome) {
+	r := h.rule
+	s.x.route = ""
+	if h.pattern != nil {
+		s.x.route = h.pattern.text
+	}
+	start := len(s.text)
+	s.text = append(s.text, r.name...)
+	s.values = s.values[:0]
+	subject := len(s.text)
+	for i := range r.key {
+		value, found := r.key[i].value(&s.x)
+		s.text = append(s.text, '/')
+		from := len(s.text)
+		if found {
+			s.text = sluice.AppendKeyPart(s.text, value)
+		} else if out := s.missing(r); out == charged {
+			s.text = append(s.text, sharedValue...)
+		} else {
+			s.text = s.text[:start]
+			return &r.key[i], out
+		}
+		s.values = append(s.values, s.since(from))
+	}
+	source := s.resolve(r, s.text[subject:])
+	if len(r.together) > 0 {
+		start = s.appendTagged(r, start)
+	}
+	s.pending = append(s.pending, pending{r, source, start, len(s.text)})
+	return nil, charged
+}
+
+// missing says what a rule does about the part that has just been found missing. To
+// garble a part is no way around a rule that is skipped without it.
+func (s *scratch) missing(r *rule) outcome {
+	switch {
+	case r.missing == refuse && r.shadow, r.missing == skip && !s.x.garbled:
+		return skipped
+	case r.missing == refuse:
+		return refused
+	}
+	return charged
+}
+
+// since returns the text from start on. It may be an older copy of it, which does not
+// matter: what has been written is not changed before the decision is over.
+func (s *scratch) since(start int) string {
+	return unsafe.String(unsafe.SliceData(s.text[start:]), len(s.text)-start)
+}
+
+// appendTagged appends the key that begins at start once more, behind the hash tag of
+// the rule, and returns where that begins.
+func (s *scratch) appendTagged(r *rule, start int) int {
+	end := len(s.text)
+	s.text = append(s.text, '{')
+	for i, part := range r.together {
+		if i > 0 {
+			s.text = append(s.text, '/')
+		}
+		s.text = append(s.text, s.values[part]...)
+	}
+	s.text = append(s.text, '}')
+	s.text = append(s.text, s.text[start:end]...)
+	return end
+}
+
+// resolve returns the limit for a subject: an override, else that of its tier, else the
+// rule's own. The subject is what the key has behind the name of the rule.
+func (s *scratch) resolve(r *rule, subject []byte) *source {
+	for i := range r.overrides {
+		if o := s.override(&r.overrides[i], subject, len(r.key)); o != nil {
+			return &o.source
+		}
+	}
+	if r.tiers != nil {
+		if t := r.tiers[s.tierName()]; t != nil {
+			return t
+		}
+	}
+	return &r.own
+}
+
+func (s *scratch) override(set *overrides, subject []byte, parts int) *override {
+	text := subject
+	if set.exact != 1<<parts-1 {
+		start := len(s.text)
+		for i, v := range s.values {
+			if set.exact&(1<<i) == 0 {
+				v = "*"
+			}
+			s.text = append(append(s.text, '/'), v...)
+		}
+		text = s.text[start:]
+		s.text = s.text[:start]
+	}
+	o := set.bySubject[string(text)]
+	if o == nil || o.until.IsZero() {
+		return o
+	}
+	if s.now.IsZero() {
+		s.now = time.Now()
+	}
+	if !s.now.Before(o.until) {
+		return nil
+	}
+	return o
+}
+
+func (s *scratch) tierName() string {
+	if !s.tierKnown {
+		s.tierKnown = true
+		s.x.route = ""
+		tier, found := s.policy.tierFrom.value(&s.x)
+		if !found {
+			tier = s.policy.tier
+		}
+		s.tier = tier
+	}
+	return s.tier
+}
+
+// finish makes charges of what is pending.
+func (s *scratch) finish() {
+	all := unsafe.String(unsafe.SliceData(s.text), len(s.text))
+	for _, p := range s.pending {
+		s.charges = append(s.charges, sluice.Charge{
+			Key:    all[p.start:p.end],
+			Plan:   p.source.plan,
+			Cost:   p.rule.cost.of(s.request.Header),
+			Shadow: p.rule.shadow,
+		})
+	}
+	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
+}
+
+// of returns the cost of a request. Where it is in a header, the largest value counts,
+// above max it is max, 0 is 1, and what is not a whole number is the default.
+func (c *cost) of(h http.Header) int64 {
+	if c.header == "" {
+		return c.fixed
+	}
+	most := int64(0)
+	for _, v := range h[c.header] {
+		most = max(most, c.parse(strings.TrimSpace(v)))
+	}
+	if most == 0 {
+		return c.fixed
+	}
+	return most
+}
+
+func (c *cost) parse(s string) int64 {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return c.fixed
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return c.max // it has more than 18 digits
+	}
+	return min(max(n, 1), c.max)
+}
+
+// results returns a result for each charge, without what it has said.
+func (s *scratch) results() []Result {
+	all := make([]Result, len(s.charges))
+	for i := range all {
+		p, c, r := &s.pending[i], &s.charges[i], &all[i]
+		r.Rule, r.Plan, r.From, r.Cost, r.Shadow = p.rule.name, c.Plan, p.source.from, c.Cost, c.Shadow
+	}
+	return all
+}
+
+// taken returns what gives back the charges of a decision that was allowed, on its own
+// memory.
+func (s *scratch) taken() []sluice.Charge {
+	var back []sluice.Charge
+	for i, c := range s.charges {
+		if s.receipts[i].Fits { // a shadow may not
+			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
+			back = append(back, c)
+		}
+	}
+	return back
+}

@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Engine decides about requests by a [Policy], counting in a store. It is safe for
+// concurrent use.
+type Engine struct {
+	store  sluice.Store
+	policy atomic.Pointer[Policy]
+	pool   sync.Pool // of *scratch
+}
+
+// retryUnavailable is when to ask again while the store is away.
+const retryUnavailable = time.Second
+
+// NewEngine returns an engine for p over store. A nil policy limits nothing.
+func NewEngine(store sluice.Store, p *Policy) *Engine {
+	e := &Engine{store: store}
+	e.pool.New = func() any { return new(scratch) }
+	e.Swap(p)
+	return e
+}
+
+// Swap makes p the policy of all decisions that begin from now on. What has been
+// counted stays: it belongs to the names of the rules and to the kind of their limits.
+func (e *Engine) Swap(p *Policy) {
+	if p == nil {
+		p = new(Policy)
+	}
+	e.policy.Store(p)
+}
+
+// Policy returns the policy in force.
+func (e *Engine) Policy() *Policy { return e.policy.Load() }
+
+// TrustedProxies returns the trusted proxies of the policy in force. It is not to be
+// changed.
+func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().trusted }
+
+// Decide asks all the rules that apply to the request, and takes from all of them or
+// from none. It has an answer whatever happens: while the store does not have one, each
+// rule's on_error speaks for it.
+func (e *Engine) Decide(ctx context.Context, req *Request) Decision {
+	s := e.begin(req)
+	defer e.end(s)
+	if s.match() != nil {
+		return Decision{Allowed: true, Exempt: true}
+	}
+	for _, h := range s.hits {
+		if part, out := s.charge(h); out == refused {
+			return Decision{Missing: part.String()}
+		}
+	}
+	if len(s.pending) == 0 {
+		return Decision{Allowed: true}
+	}
+	s.finish()
+	if err := e.store.Take(ctx, s.charges, s.receipts); err != nil {
+		return s.withoutStore(err)
+	}
+	return s.decision(true)
+}
+
+// Refund gives back what the request of an allowed decision took, if the decision has a
+// Delay: for a client that leaves before its turn has come. The context may have ended.
+// Of other decisions nothing is given back.
+func (e *Engine) Refund(ctx context.Context, d Decision) {
+	if len(d.taken) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	// A place that cannot be given back drains by itself.
+	_ = e.store.Take(ctx, d.taken, make([]sluice.Receipt, len(d.taken)))
+}
+
+// decision derives the answer from the receipts. They include the charges if those were
+// taken, and not merely looked at.
+func (s *scratch) decision(taken bool) Decision {
+	d := Decision{
+		Allowed: sluice.Admitted(s.charges, s.receipts),
+		Now:     s.receipts[0].Now,
+		Results: s.results(),
+	}
+	for i := range d.Results {
+		r, cost := &d.Results[i], s.charges[i].Cost
+		if s.receipts[i].Fits && !taken {
+			cost = 0
+		}
+		r.Decision = r.Plan.Decide(cost, s.receipts[i])
+		if !d.Allowed {
+			r.Delay = 0 // there is no turn to wait for
+		}
+		d.Degraded = d.Degraded || s.receipts[i].Local
+		d.weigh(r)
+	}
+	if taken && d.Delay > 0 {
+		d.taken = s.taken()
+	}
+	return d
+}
+
+// withoutStore is the answer when the store has none.
+func (s *scratch) withoutStore(err error) Decision {
+	d := Decision{Allowed: true, Degraded: true, Err: err, Results: s.results()}
+	for i := range d.Results {
+		r := &d.Results[i]
+		if r.Allowed = s.pending[i].rule.onError != deny; !r.Allowed {
+			r.RetryAfter = retryUnavailable
+			d.Allowed = d.Allowed && r.Shadow
+		}
+		d.weigh(r)
+	}
+	d.Unavailable = !d.Allowed
+	return d
+}
+
+// weigh adds what r says to the decision. Shadows only report.
+func (d *Decision) weigh(r *Result) {
+	if r.Shadow {
+		return
+	}
+	d.Delay = max(d.Delay, r.Delay)
+	if !r.Allowed {
+		d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
+	}
+}

@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Trace tells why a decision is what it is.
+type Trace struct {
+	// Decision is what [Engine.Decide] would say now. Nothing has been taken: Remaining,
+	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
+	// least that it would be where a cost above 1 does not fit a sliding window log.
+	Decision Decision
+	// Rules are all the rules, in the order of the document.
+	Rules []RuleTrace
+}
+
+// RuleTrace tells what one rule makes of a request.
+type RuleTrace struct {
+	Rule    string
+	Applies bool
+	// Why says what matched, or what did not.
+	Why string
+	// Key is the text under which the store counts, if the rule charges something.
+	Key string
+	// Result is what the rule would say, or nil if it charges nothing.
+	Result *Result
+}
+
+// Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
+// counts in the store without changing them, and takes time in proportion to the number
+// of rules.
+func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
+	s := e.begin(req)
+	defer e.end(s)
+	var t Trace
+	if exempt := s.match(); exempt != nil {
+		t.Decision = Decision{Allowed: true, Exempt: true}
+		t.Rules = s.explainExempt(exempt)
+		return t
+	}
+	missing := s.explainRules(&t)
+	if missing != nil {
+		t.Decision = Decision{Missing: missing.String()}
+		return t
+	}
+	t.Decision = e.rehearse(ctx, s)
+	i := 0
+	for n := range t.Rules {
+		if r := &t.Rules[n]; r.Applies {
+			r.Key = strings.Clone(s.charges[i].Key)
+			r.Result = &t.Decision.Results[i]
+			i++
+		}
+	}
+	return t
+}
+
+func (s *scratch) explainExempt(exempt *rule) []RuleTrace {
+	all := make([]RuleTrace, len(s.policy.rules))
+	for i := range s.policy.rules {
+		r := &s.policy.rules[i]
+		all[i] = RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q exempts the request", exempt.name)}
+		if r == exempt {
+			all[i].Applies, all[i].Why = true, "exempts the request"
+		}
+	}
+	return all
+}
+
+// explainRules fills in the rules of t and makes their charges. It returns the part whose
+// absence refuses the request, if one does.
+func (s *scratch) explainRules(t *Trace) (missing *part) {
+	hits := s.hits
+	for i := range s.policy.rules {
+		r := &s.policy.rules[i]
+		trace := RuleTrace{Rule: r.name}
+		if len(hits) > 0 && hits[0].rule == r {
+			part, out := s.charge(hits[0])
+			trace.Applies = out == charged
+			trace.Why = why(hits[0], part, out, s.x.garbled)
+			if out == refused && missing == nil {
+				missing = part
+			}
+			hits = hits[1:]
+		} else {
+			trace.Why = s.whyNot(r)
+		}
+		t.Rules = append(t.Rules, trace)
+	}
+	return missing
+}
+
+func why(h hit, missing *part, out outcome, garbled bool) string {
+	state := "lacks"
+	if garbled {
+		state = "has no usable"
+	}
+	switch {
+	case out == skipped:
+		return fmt.Sprintf("skipped: the request %s %s", state, missing)
+	case out == refused:
+		return fmt.Sprintf("refuses: the request %s %s", state, missing)
+	case h.pattern != nil:
+		return fmt.Sprintf("match %q", h.pattern.text)
+	case len(h.rule.hosts)+len(h.rule.headers) > 0:
+		return "hosts and headers match"
+	}
+	return "every request"
+}
+
+// whyNot says which condition the request does not meet.
+func (s *scratch) whyNot(r *rule) string {
+	condition := r.lacks(s)
+	switch {
+	case condition == "hosts":
+		return fmt.Sprintf("host %s is not one of its hosts", quote(s.host()))
+	case condition != "":
+		return fmt.Sprintf("the header %s is missing or has another value", condition)
+	case r.exempt && s.hasID(r):
+		return "does not exempt: the path can be read in more than one way, and not every way matches"
+	}
+	return "no pattern matches the method, host and path"
+}
+
+// hasID reports whether a pattern of r matches the path in one way to read it.
+func (s *scratch) hasID(r *rule) bool {
+	for _, id := range s.order {
+		if &s.policy.rules[s.policy.index.owner[id]] == r {
+			return true
+		}
+	}
+	return false
+}
+
+// rehearse is what Decide does with the charges in s, without taking anything.
+func (e *Engine) rehearse(ctx context.Context, s *scratch) Decision {
+	if len(s.pending) == 0 {
+		return Decision{Allowed: true}
+	}
+	s.finish()
+	costs := make([]int64, len(s.charges))
+	for i := range s.charges {
+		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
+	}
+	err := e.store.Take(ctx, s.charges, s.receipts)
+	for i, cost := range costs {
+		s.charges[i].Cost = cost
+	}
+	if err != nil {
+		return s.withoutStore(err)
+	}
+	for i, cost := range costs {
+		// A peek always fits; what remains says whether the cost would.
+		r := &s.receipts[i]
+		r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+	}
+	return s.decision(false)
+}

@@ -1,0 +1,194 @@
+package policy
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// index finds the rules that may apply to a request without looking at the others. It
+// hands out ids in the order of the document, one for each pattern of a rule, or one
+// for a rule without patterns.
+type index struct {
+	owner    []int32    // the rule of each id
+	patterns []*pattern // the pattern of each id, or nil
+	tree     tree
+	hosts    map[string][]int32 // rules without patterns, by host
+	below    map[string][]int32 // the same for "*.example.com"
+	headers  []headerIndex      // the same without hosts, by header
+	always   []int32            // and those that are left
+	anyPath  bool               // there are patterns, so that paths have to be read
+}
+
+type headerIndex struct {
+	name    string
+	byValue map[string][]int32
+}
+
+func newIndex(rules []rule, ignoreCase bool) index {
+	x := index{tree: tree{ignoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
+	for i := range rules {
+		r := &rules[i]
+		for _, p := range r.match {
+			x.tree.add(p, int(x.id(i, p)))
+			x.anyPath = true
+		}
+		if len(r.match) == 0 {
+			x.addPathless(r, x.id(i, nil))
+		}
+	}
+	return x
+}
+
+func (x *index) id(rule int, p *pattern) int32 {
+	x.owner = append(x.owner, int32(rule))
+	x.patterns = append(x.patterns, p)
+	return int32(len(x.owner) - 1)
+}
+
+// addPathless files a rule without patterns under what it asks for.
+func (x *index) addPathless(r *rule, id int32) {
+	for _, h := range r.hosts {
+		if name, wild := strings.CutPrefix(h, "*."); wild {
+			x.below[name] = append(x.below[name], id)
+		} else {
+			x.hosts[h] = append(x.hosts[h], id)
+		}
+	}
+	if len(r.hosts) > 0 {
+		return
+	}
+	for _, h := range r.headers {
+		if h.value != "" {
+			x.addHeader(h, id)
+			return
+		}
+	}
+	x.always = append(x.always, id)
+}
+
+func (x *index) addHeader(h headerDoc, id int32) {
+	i := slices.IndexFunc(x.headers, func(o headerIndex) bool { return o.name == h.name })
+	if i < 0 {
+		i = len(x.headers)
+		x.headers = append(x.headers, headerIndex{h.name, make(map[string][]int32)})
+	}
+	x.headers[i].byValue[h.value] = append(x.headers[i].byValue[h.value], id)
+}
+
+// pathless appends the ids of the rules without patterns that may apply.
+func (x *index) pathless(dst []int32, s *scratch) []int32 {
+	dst = append(dst, x.always...)
+	if len(x.hosts)+len(x.below) > 0 {
+		dst = append(dst, x.hosts[s.host()]...)
+		for _, parent, found := strings.Cut(s.host(), "."); found; _, parent, found = strings.Cut(parent, ".") {
+			dst = append(dst, x.below[parent]...)
+		}
+	}
+	for i := range x.headers {
+		for _, v := range s.request.Header[x.headers[i].name] {
+			dst = append(dst, x.headers[i].byValue[strings.TrimSpace(v)]...)
+		}
+	}
+	return dst
+}
+
+// hit is a rule that applies, and the first of its patterns that matches, or nil.
+type hit struct {
+	rule    *rule
+	pattern *pattern
+}
+
+// match sets s.hits to the rules that apply, in the order of the document. If one of
+// them exempts the request it returns that rule.
+func (s *scratch) match() (exempt *rule) {
+	x := &s.policy.index
+	if x.anyPath {
+		for _, v := range views(s.request.Path, s.policy.ignoreCase, &s.views) {
+			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &v)
+			s.ends = append(s.ends, len(s.ids))
+		}
+	}
+	s.ids = x.pathless(s.ids, s)
+	s.order = append(s.order, s.ids...)
+	slices.Sort(s.order)
+	last := int32(-1)
+	for _, id := range s.order {
+		if x.owner[id] == last {
+			continue
+		}
+		last = x.owner[id]
+		r := &s.policy.rules[last]
+		if why := r.lacks(s); why != "" {
+			continue
+		}
+		switch {
+		case !r.exempt:
+			s.hits = append(s.hits, hit{r, x.patterns[id]})
+		case len(r.match) == 0 || s.everyView(last):
+			return r
+		}
+	}
+	return nil
+}
+
+// everyView reports whether the rule matches the path in every way to read it.
+func (s *scratch) everyView(rule int32) bool {
+	start := 0
+	for _, end := range s.ends {
+		if !slices.ContainsFunc(s.ids[start:end], func(id int32) bool { return s.policy.index.owner[id] == rule }) {
+			return false
+		}
+		start = end
+	}
+	return true
+}
+
+// host returns the request's host as hosts are compared, if any rule asks for it.
+func (s *scratch) host() string {
+	if !s.hostKnown {
+		s.hostKnown, s.hostName = true, normalHost(s.request.Host)
+	}
+	return s.hostName
+}
+
+// lacks says which condition other than its patterns the request does not meet, or "".
+func (r *rule) lacks(s *scratch) string {
+	if len(r.hosts) > 0 && !hostMatches(r.hosts, s.host()) {
+		return "hosts"
+	}
+	for i := range r.headers {
+		if !r.headers[i].matches(s.request.Header, r.exempt) {
+			return r.headers[i].name
+		}
+	}
+	return ""
+}
+
+func hostMatches(hosts []string, host string) bool {
+	for _, h := range hosts {
+		if h == host {
+			return true
+		}
+		if h[0] == '*' && len(host) >= len(h) && strings.HasSuffix(host, h[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches reports whether the header has the value. Where it is there several times one
+// of them is enough for a limit, but not for an exemption.
+func (h *headerDoc) matches(header http.Header, all bool) bool {
+	values := header[h.name]
+	if h.value == "" {
+		return len(values) > 0
+	}
+	n := 0
+	for _, v := range values {
+		if strings.TrimSpace(v) == h.value {
+			n++
+		}
+	}
+	return n > 0 && (!all || n == len(values))
+}

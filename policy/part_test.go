@@ -1,0 +1,493 @@
+package policy
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestParsePart(t *testing.T) {
+	for _, s := range []string{
+		"client_ip", "header:X-API-Key", "header:x-api-key", "api_key", "cookie:session", "query:q", "query:größe", "query:user[name]",
+		"jwt:sub", "jwt:https://example.com/plan", "body:username", "body:first name", "route", "host", "method", "const:all", "const:a:b",
+	} {
+		p, err := parsePart(s)
+		if err != nil {
+			t.Errorf("%q: %v", s, err)
+		} else if p.String() != s {
+			t.Errorf("%q prints as %q", s, p.String())
+		}
+	}
+	if p, _ := parsePart("header:x-api-key"); p.name != "X-Api-Key" {
+		t.Errorf("the name of the header is %q", p.name)
+	}
+}
+
+func TestParsePartErrors(t *testing.T) {
+	all := "use one of client_ip, header:NAME, api_key, cookie:NAME, query:NAME, jwt:CLAIM, body:FIELD, route, host, method, const:TEXT"
+	for _, tt := range []struct{ in, want string }{
+		{"", all}, {"ip", all}, {"Client_IP", all}, {" client_ip", all}, {"headers:X", all}, {strings.Repeat("x", 1<<20), all},
+		{"client_ip:", "stands alone"}, {"method:GET", "stands alone"},
+		{"header", "write it as header:NAME"}, {"header:", "write it as header:NAME"}, {"const:", "write it as const:TEXT"},
+		{"header:X API", "cannot have"}, {"header: X", "spaces around"}, {"header:ö", "cannot have"}, {"header:host", `write "host"`},
+		{"cookie:a=b", "cannot have"}, {"cookie:a;b", "cannot have"},
+		{"query:a\n", "do not show"}, {"body:\xff", "do not show"}, {"jwt:\u200b", "do not show"}, {"const:a\x00", "do not show"},
+		{"body:a ", "spaces around"},
+	} {
+		_, err := parsePart(tt.in)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
+			t.Errorf("%.60q: %v; want %s", tt.in, err, tt.want)
+		}
+	}
+}
+
+const broken = "(garbled)" // stands for a garbled part in the tables
+
+// valueOf returns a part of a request, "" if it is absent and broken if it is garbled.
+func valueOf(t testing.TB, text string, r *Request) string {
+	t.Helper()
+	p, err := parsePart(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x extractor
+	x.reset(r, 64)
+	x.route = "GET /r"
+	v, ok := p.value(&x)
+	switch {
+	case x.garbled && (ok || v != ""):
+		t.Fatalf("%s is %q, and garbled", text, v)
+	case x.garbled:
+		return broken
+	case ok != (v != ""):
+		t.Fatalf("%s is %q, %v", text, v, ok)
+	}
+	return v
+}
+
+// body gives a request a body as doors do.
+func body(s string) func(int64) []byte {
+	return func(limit int64) []byte {
+		if int64(len(s)) > limit {
+			return nil
+		}
+		return append([]byte{}, s...)
+	}
+}
+
+func TestClientIP(t *testing.T) {
+	for _, tt := range []struct {
+		addr   string
+		prefix int
+		want   string
+	}{
+		{"192.0.2.7", 64, "192.0.2.7"},
+		{"::ffff:192.0.2.7", 64, "192.0.2.7"},
+		{"2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::"},
+		{"2001:db8:1:2:3:4:5:6", 56, "2001:db8:1::"},
+		{"2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"},
+		{"fe80::1%eth0", 128, "fe80::1"},
+		{"fe80::1%eth0", 64, "fe80::"},
+		{"", 64, ""},
+	} {
+		var a netip.Addr
+		if tt.addr != "" {
+			a = netip.MustParseAddr(tt.addr)
+		}
+		p, _ := parsePart("client_ip")
+		var x extractor
+		x.reset(&Request{Client: a}, tt.prefix)
+		if v, ok := p.value(&x); v != tt.want || ok != (tt.want != "") || x.garbled {
+			t.Errorf("%s/%d is %q, %v", tt.addr, tt.prefix, v, ok)
+		}
+	}
+}
+
+func TestHeaderParts(t *testing.T) {
+	for _, tt := range []struct {
+		part   string
+		header http.Header
+		want   string
+	}{
+		{"header:X-API-Key", http.Header{"X-Api-Key": {" abc\t"}}, "abc"},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc", "abc"}}, "abc"},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc", "abd"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"", "abd"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {" "}}, ""},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {}}, ""},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"\xff"}}, "\xff"},
+		{"header:X-API-Key", nil, ""},
+
+		{"api_key", http.Header{"X-Api-Key": {"abc"}}, "abc"},
+		{"api_key", http.Header{"Authorization": {"Bearer abc"}}, "abc"},
+		{"api_key", http.Header{"Authorization": {"bearer   abc "}}, "abc"},
+		{"api_key", http.Header{"Authorization": {"Basic YTpi"}}, ""},
+		{"api_key", http.Header{"Authorization": {"Bearer"}}, ""},
+		{"api_key", http.Header{"Authorization": {"Bearer a, Bearer b"}}, broken},
+		{"api_key", http.Header{"Authorization": {"Bearer a", "Bearer b"}}, broken},
+		{"api_key", http.Header{"X-Api-Key": {"abc"}, "Authorization": {"Basic YTpi"}}, "abc"},
+		{"api_key", http.Header{"X-Api-Key": {"abc"}, "Authorization": {"Bearer abc"}}, "abc"},
+		{"api_key", http.Header{"X-Api-Key": {"made up"}, "Authorization": {"Bearer abc"}}, broken},
+		{"api_key", http.Header{"X-Api-Key": {"a", "b"}, "Authorization": {"Bearer a"}}, broken},
+		{"api_key", nil, ""},
+
+		{"cookie:sid", http.Header{"Cookie": {"a=b; sid=abc; c=d"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {`a=b;sid="abc"`}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {"sid=%61bc"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {"a=b", "sid=abc"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {"sid=a=b"}}, "a=b"},
+		{"cookie:sid", http.Header{"Cookie": {"sid=abc; sid=abc"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {"sid=abc; SID=x"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid=abc; sid=x"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid=abc", "sid=x"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid=; a=b; sid; ;="}}, ""},
+		{"cookie:sid", http.Header{"Cookie": {"sidx=1; xsid=2"}}, ""},
+		{"cookie:sid", nil, ""},
+	} {
+		if got := valueOf(t, tt.part, &Request{Header: tt.header}); got != tt.want {
+			t.Errorf("%s of %q is %q, want %q", tt.part, tt.header, got, tt.want)
+		}
+	}
+}
+
+func TestPlainParts(t *testing.T) {
+	r := &Request{Method: "post", Host: "API.Example.com.:8443"}
+	for part, want := range map[string]string{"host": "api.example.com", "method": "POST", "route": "GET /r", "const:x y": "x y"} {
+		if got := valueOf(t, part, r); got != want {
+			t.Errorf("%s is %q, want %q", part, got, want)
+		}
+	}
+	if got := valueOf(t, "host", &Request{}); got != "" {
+		t.Errorf("no host is %q", got)
+	}
+	if got := valueOf(t, "method", &Request{}); got != "GET" {
+		t.Errorf("no method is %q", got)
+	}
+	if got := valueOf(t, "method", &Request{Method: "X1"}); got != broken {
+		t.Errorf("a method that is made up is %q", got)
+	}
+}
+
+func TestQuery(t *testing.T) {
+	for _, tt := range []struct{ name, query, want string }{
+		{"q", "a=b&q=x+y&c", "x y"},
+		{"q", "q=%C3%89t%C3%A9", "ete"},
+		{"q", "", ""},
+		{"q", "q", ""},
+		{"q", "q=", ""},
+		{"q", "&&=&q=1&", "1"},
+		{"q", "q=1&q=1", "1"},
+		{"q", "q=1&q=2", broken},
+		{"q", "q=1&Q=2", broken},
+		{"q", "Q=1", "1"},
+		{"q", "q=1&%71=2", broken},
+		{"q", "q[]=1", broken},
+		{"q", "q[x]=1", broken},
+		{"q[x]", "q[x]=1", "1"},
+		{"q", "q=%zz", broken},
+		{"q", "q=100%", broken},
+		{"q", "q=1&r=100%", "1"},
+		{"q", "q=%ff", broken},
+		{"q", "q=1&q%ff=2", broken},
+		{"q", "q=a%00b", broken},
+		{"q", "q=1;q=2", broken},
+		{"q", "r=1;q=2", "2"},
+		{"q", "q=2&r=1;s", "2"},
+		{"q", "+q=1", "1"},
+		{"q", "q%00x=1", "1"},
+		{"a.b", "a_b=1", "1"},
+		{"a_b", "a.b=1&a_b=2", broken},
+	} {
+		if got := valueOf(t, "query:"+tt.name, &Request{RawQuery: tt.query}); got != tt.want {
+			t.Errorf("%s of %q is %q, want %q", tt.name, tt.query, got, tt.want)
+		}
+	}
+}
+
+func TestBody(t *testing.T) {
+	const form, js = "application/x-www-form-urlencoded", "application/json"
+	for _, tt := range []struct{ kind, body, want string }{
+		{js, `{"username":"alice"}`, "alice"},
+		{js + "; charset=UTF-8", ` { "a":{"username":"x"}, "username" : "alice", "b":[1,{"username":2}] } `, "alice"},
+		{"application/vnd.api+json", `{"username":"alice"}`, "alice"},
+		{js, "\uFEFF" + `{"username":"alice"}`, "alice"},
+		{js, `{"user\u006eame":"\u0061lice"}`, "alice"},
+		{js, `{"username":" ALICE\t"}`, "alice"},
+		{js, `{"username":"ＡＬiｃｅ"}`, "alice"},
+		{js, `{"username":"Àlice"}`, "alice"},
+		{js, `{"username":"A\u0300lice"}`, "alice"},
+		{js, `{"username":"Кирилл"}`, "кирилл"},
+		{js, `{"username":"a b"}`, "a b"},
+		{js, `{"Username":"alice"}`, "alice"},
+		{js, `{"uſername":"alice"}`, "alice"},
+		{js, `{"username":12345678901234567890}`, "12345678901234567890"},
+		{js, `{"username":-7}`, "-7"},
+		{js, `{"username":true}`, "true"},
+		{js, `{"username":"\ud83d\ude00"}`, "😀"},
+
+		{js, `{}`, ""},
+		{js, `{"user":"alice"}`, ""},
+		{js, `{"username":null}`, ""},
+		{js, `{"username":""}`, ""},
+		{js, `{"username":"  "}`, ""},
+
+		{js, `{"username":12.0}`, broken},
+		{js, `{"username":1e1}`, broken},
+		{js, `{"username":-0}`, broken},
+		{js, `{"username":["alice"]}`, broken},
+		{js, `{"username":{"$ne":""}}`, broken},
+		{js, `{"username":"alice","username":"bob"}`, broken},
+		{js, `{"username":"alice","USERNAME":"bob"}`, broken},
+		{js, `{"username":"alice","uſername":"bob"}`, broken},
+		{js, `{"username":null,"username":"bob"}`, broken},
+		{js, `{"username":"alice","user\ud800name":"bob"}`, broken},
+		{js, "{\"username\":\"\xff\"}", broken},
+		{js, "{\"username\":\"\xfe\"}", broken},
+		{js, `{"username":"\ud800"}`, broken},
+		{js, `{"username":"\ufffd"}`, broken},
+		{js, `{"username":"alice\u0000"}`, broken},
+		{js, `{"username":"ali\u200bce"}`, broken},
+		{js, `{"username":"ali\u00adce"}`, broken},
+		{js, `{"username":"alice"} {}`, broken},
+		{js, `{"username":"alice"}x`, broken},
+		{js, `{"username":"alice"`, broken},
+		{js, `{"username":"alice",}`, broken},
+		{js, `{username:"alice"}`, broken},
+		{js, `["username","alice"]`, broken},
+		{js, `/* */{"username":"alice"}`, broken},
+		{js, `username=alice`, broken},
+		{js + "; charset=utf-16", `{"username":"alice"}`, broken},
+		{js, strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000), broken},
+		{js, `{"username":"alice","x":"` + strings.Repeat("x", maxBody) + `"}`, broken},
+
+		// Many servers read JSON whatever it is called.
+		{"", `{"username":"alice"}`, "alice"},
+		{"text/plain", `{"username":"alice"}`, "alice"},
+		{form, `{"username":"alice"}`, "alice"},
+		{form, `{"username":"alice","x":"&username=bob&"}`, broken},
+		{"", `username=alice`, broken},
+		{"text/plain", `username=alice`, broken},
+		{"multipart/form-data; boundary=x", "--x\r\n", broken},
+		{"nonsense;;=", `{"username":"alice"}`, broken},
+
+		{form, `username=Alice+&password=x`, "alice"},
+		{form + "; charset=utf-8", `username=%61lice`, "alice"},
+		{form + "; charset=ibm037", `username=alice`, broken},
+		{form, `username=alice;x&password=x`, broken},
+		{form, `password=a;b&username=alice`, "alice"},
+		{form, `username=alice&username=bob`, broken},
+		{form, `username=alice&Username=bob`, broken},
+		{form, `username[]=alice`, broken},
+		{form, `username=%ff`, broken},
+		{form, `user=alice`, ""},
+		{form, `{username=alice`, ""},
+		{"", "", ""},
+	} {
+		r := &Request{Header: http.Header{}, Body: body(tt.body)}
+		if tt.kind != "" {
+			r.Header.Set("Content-Type", tt.kind)
+		}
+		if got := valueOf(t, "body:username", r); got != tt.want {
+			t.Errorf("%s %.80q is %q, want %q", tt.kind, tt.body, got, tt.want)
+		}
+	}
+}
+
+func TestBodyBesideOtherThings(t *testing.T) {
+	form := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	for name, tt := range map[string]struct {
+		r    Request
+		want string
+	}{
+		"no body":               {Request{}, ""},
+		"no body, but a query":  {Request{RawQuery: "username=Alice"}, "alice"},
+		"an empty body":         {Request{RawQuery: "username=Alice", Body: body("")}, "alice"},
+		"form and query":        {Request{Header: form, RawQuery: "username=bob", Body: body("username=alice")}, broken},
+		"form, the same query":  {Request{Header: form, RawQuery: "username=alice", Body: body("username=alice")}, "alice"},
+		"query beside the form": {Request{Header: form, RawQuery: "username=alice", Body: body("password=x")}, "alice"},
+		"JSON and query":        {Request{RawQuery: "username=bob", Body: body(`{"username":"alice"}`)}, "alice"},
+		"compressed":            {Request{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body(`{"username":"alice"}`)}, broken},
+		"not compressed":        {Request{Header: http.Header{"Content-Encoding": {"identity"}}, Body: body(`{"username":"alice"}`)}, "alice"},
+		"compressed twice":      {Request{Header: http.Header{"Content-Encoding": {"", "gzip"}}, Body: body(`{"username":"alice"}`)}, broken},
+		"two types":             {Request{Header: http.Header{"Content-Type": {"text/plain", form["Content-Type"][0]}}, Body: body(`username=alice`)}, broken},
+	} {
+		if got := valueOf(t, "body:username", &tt.r); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestBodyIsReadOnce(t *testing.T) {
+	n := 0
+	r := &Request{Body: func(int64) []byte { n++; return []byte(`{"a":"1","b":"2"}`) }}
+	var x extractor
+	x.reset(r, 64)
+	for _, s := range []string{"body:a", "body:b", "body:c", "body:a"} {
+		p, _ := parsePart(s)
+		if v, _ := p.value(&x); v != map[string]string{"body:a": "1", "body:b": "2"}[s] {
+			t.Errorf("%s is %q", s, v)
+		}
+	}
+	x.reset(&Request{}, 64)
+	if v, ok := (&part{kind: bodyPart, name: "a"}).value(&x); ok {
+		t.Errorf("the next request has %q of the last one", v)
+	}
+	if n != 1 {
+		t.Errorf("the body was read %d times", n)
+	}
+}
+
+func TestJWT(t *testing.T) {
+	token := func(payload string) string {
+		return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+	}
+	for _, tt := range []struct{ claim, auth, want string }{
+		{"sub", "Bearer " + token(`{"sub":"Alice"}`), "Alice"},
+		{"sub", "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJBbGljZSJ9.", "Alice"},
+		{"sub", "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMiJ9Cg==.c2ln", "12"},
+		{"n", "Bearer " + token(`{"n":1.5}`), "1.5"},
+		{"b", "Bearer " + token(`{"b":false}`), "false"},
+		{"https://example.com/plan", "Bearer " + token(`{"https://example.com/plan":"pro"}`), "pro"},
+		{"a.b", "Bearer " + token(`{"a":{"b":1}}`), ""},
+		{"sub", "Bearer " + token(`{}`), ""},
+		{"sub", "Basic " + token(`{"sub":"Alice"}`), ""},
+		{"sub", "", ""},
+		{"sub", "Bearer " + token(`{"sub":["Alice"]}`), broken},
+		{"sub", "Bearer " + token(`{"sub":"a","sub":"b"}`), broken},
+		{"sub", "Bearer " + token(`["sub"]`), broken},
+		{"sub", "Bearer " + token(`{"sub":"a"}x`), broken},
+		{"sub", "Bearer opaque", broken},
+		{"sub", "Bearer a.!.c", broken},
+		{"sub", "Bearer a.b.c.d.e", broken},
+		{"sub", "Bearer " + token(`{"sub":"`+strings.Repeat("x", maxBody)+`"}`), broken},
+	} {
+		r := &Request{Header: http.Header{}}
+		if tt.auth != "" {
+			r.Header.Set("Authorization", tt.auth)
+		}
+		if got := valueOf(t, "jwt:"+tt.claim, r); got != tt.want {
+			t.Errorf("%s of %.80q is %q, want %q", tt.claim, tt.auth, got, tt.want)
+		}
+	}
+}
+
+// TestFold goes through all characters: those that differ only in case are made equal,
+// and what is folded stays as it is.
+func TestFold(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		f := foldRune(r)
+		if foldRune(f) != f {
+			t.Fatalf("%U folds to %U, and that to %U", r, f, foldRune(f))
+		}
+		for _, o := range []rune{unicode.SimpleFold(r), unicode.ToUpper(r), unicode.ToLower(r), unicode.ToTitle(r)} {
+			if foldRune(o) != f {
+				t.Errorf("%U and %U differ only in case", r, o)
+			}
+		}
+	}
+	if got := string(appendFold(nil, "\xff\xfeÀ\xed\xa0\x80")); got != "\xff\xfeà\xed\xa0\x80" {
+		t.Errorf("what is not UTF-8 becomes %q", got)
+	}
+}
+
+func TestNamesOfOneAccount(t *testing.T) {
+	for _, same := range [][]string{
+		{"alice", "Alice", " alice ", "ALICE\n", "ａｌｉｃｅ", "álice", "a\u0301lice", "𝒶lice"},
+		{"kim", "Kim", "\u212Aim"},
+		{"straße", "STRAẞE"},
+		{"σίσυφος", "ΣΊΣΥΦΟΣ"},
+	} {
+		for _, s := range same {
+			if got, ok := appendName(nil, s); !ok || string(got) != string(must(appendName(nil, same[0]))) {
+				t.Errorf("%q is %q, %v", s, got, ok)
+			}
+		}
+	}
+	for _, pair := range [][2]string{{"alice", "alicé2"}, {"कि", "कु"}, {"a b", "ab"}, {"и", "н"}} {
+		if a, b := must(appendName(nil, pair[0])), must(appendName(nil, pair[1])); string(a) == string(b) {
+			t.Errorf("%q and %q are the same", pair[0], pair[1])
+		}
+	}
+}
+
+func must(b []byte, ok bool) []byte {
+	if !ok {
+		panic("garbled")
+	}
+	return b
+}
+
+func TestHotPartsDoNotAllocate(t *testing.T) {
+	var parts []part
+	for _, s := range []string{"client_ip", "header:X-API-Key", "api_key", "cookie:sid", "query:q", "host", "method", "route", "const:x"} {
+		p, err := parsePart(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, p)
+	}
+	r := &Request{
+		Host: "example.com:80", Client: netip.MustParseAddr("2001:db8::1"), RawQuery: "a=b&q=1",
+		Header: http.Header{"X-Api-Key": {"abc"}, "Cookie": {"a=b; sid=1"}},
+	}
+	var x extractor
+	n := testing.AllocsPerRun(100, func() {
+		x.reset(r, 64)
+		x.route = "/"
+		for i := range parts {
+			if v, ok := parts[i].value(&x); !ok && parts[i].kind != queryPart {
+				t.Errorf("%s is missing: %q", parts[i].text, v)
+			}
+		}
+	})
+	if n > 1 { // the value of the query
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func FuzzParts(f *testing.F) {
+	f.Add("application/json", `{"username":"alice","b":[1]}`, "username=x;y&q[]=%zz", "sid=a; sid=%62")
+	f.Add("application/x-www-form-urlencoded", `username=%ff&username=b`, "a=b", `sid="x"`)
+	f.Add("text/plain; charset=utf-16", "\xff\xfe{\x00", "+username%00=1", "=;=")
+	f.Add("", `{"":{}}x`, "", "")
+	var parts []part
+	for _, s := range []string{"body:username", "query:q", "cookie:sid", "jwt:sub", "api_key", "client_ip", "header:X", "host", "method", "route", "const:c"} {
+		p, err := parsePart(s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		parts = append(parts, p)
+	}
+	used := new(extractor)
+	f.Fuzz(func(t *testing.T, kind, data, query, header string) {
+		r := &Request{
+			Method: kind, Host: header, RawQuery: query, Body: body(data), Client: netip.AddrFrom4([4]byte{1, 2, 3, 4}),
+			Header: http.Header{"Content-Type": {kind}, "Cookie": {header, query}, "X": {data}, "Authorization": {"Bearer " + header + "." + base64.RawURLEncoding.EncodeToString([]byte(data)) + "."}},
+		}
+		var fresh extractor
+		fresh.reset(r, 64)
+		used.reset(r, 64)
+		for i := range parts {
+			p := &parts[i]
+			v, ok := p.value(used)
+			garbled := used.garbled
+			w, okToo := p.value(&fresh)
+			if v != w || ok != okToo || garbled != fresh.garbled {
+				t.Fatalf("%s is %q, %v, then %q, %v", p, v, ok, w, okToo)
+			}
+			if ok == (v == "") || ok && garbled {
+				t.Fatalf("%s is %q, %v, garbled %v", p, v, ok, garbled)
+			}
+			if (p.kind == bodyPart || p.kind == queryPart) && !utf8.ValidString(v) {
+				t.Fatalf("%s is %q", p, v)
+			}
+		}
+	})
+}

@@ -1,0 +1,390 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// pathView is one reading of a path.
+type pathView struct {
+	segs  []string // without empty ones
+	every bool     // stands for a path that every pattern matches
+	never bool     // stands for a path that no pattern matches
+}
+
+// viewBuf is the scratch of views. What views returns lives until it is used again.
+type viewBuf struct {
+	ignoreCase bool
+	texts      []string // the path, and how servers in between may pass it on
+	dots       bool     // the parts contain "." or ".."
+	parts      []string
+	segs       []string
+	views      []pathView
+	text       []byte
+}
+
+const (
+	// maxReadings is the most readings of a path that are told apart, and maxPathWork
+	// the most bytes that are looked at for it. No path of an honest client comes near.
+	maxReadings = 32
+	maxPathWork = 1 << 15
+	// maxViewBuf is the most scratch that is kept from one request to the next.
+	maxViewBuf = 1 << 16
+)
+
+// views returns the readings of the escaped path of a request that servers behind us
+// may take, the first of them that of a careful server: split at "/", each segment
+// unescaped once, empty segments dropped, "." and ".." resolved, also where they are
+// written %2e. For nearly every path that is all.
+//
+// A rule that limits applies if any of the readings matches, so that a path cannot slip
+// past it, and an exempt rule only if all of them match, so that a path cannot hide in
+// one. The other readings are the combinations of these habits of servers, as far as
+// the path gives them a meaning:
+//
+//   - to unescape before splitting ("/auth%2flogin"), even twice ("/auth%252flogin")
+//   - to take "\" for "/"
+//   - to ignore ";parameters" of a segment, cut before or after unescaping
+//   - to end the path at "?", "#" or NUL, escaped or not
+//   - to leave "." and ".." alone, to resolve them while empty segments still count
+//     ("/auth//../login"), or to resolve them before unescaping
+//
+// An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as
+// "/", and of an absolute URL its path counts. A path with so many readings that they
+// would be work is every path and none: all rules that limit apply to it, and no exempt
+// one does.
+func views(path string, ignoreCase bool, b *viewBuf) []pathView {
+	b.reset(ignoreCase)
+	path = originForm(path)
+	h := scanPath(path)
+	plain := h == pathHints{}
+	if !plain && len(path) > maxPathWork {
+		return b.tooMany()
+	}
+	b.split(path, 0, keepParams, false)
+	b.add(resolveDots)
+	if plain && !b.dots {
+		return b.views
+	}
+	return b.readings(path, h)
+}
+
+func (b *viewBuf) tooMany() []pathView {
+	return append(b.views[:0], pathView{every: true}, pathView{never: true})
+}
+
+func (b *viewBuf) reset(ignoreCase bool) {
+	if cap(b.text)+16*cap(b.segs)+16*cap(b.parts) > maxViewBuf {
+		*b = viewBuf{}
+	}
+	b.ignoreCase = ignoreCase
+	b.segs, b.views, b.text = b.segs[:0], b.views[:0], b.text[:0]
+}
+
+// originForm returns the path of a request target.
+func originForm(path string) string {
+	if path == "*" {
+		return "/"
+	}
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	if scheme, rest, found := strings.Cut(path, "://"); found && !strings.ContainsAny(scheme, "/%") {
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			return rest[i:]
+		}
+		return "/"
+	}
+	return "/" + path
+}
+
+// pathHints says which habits of servers matter for a path.
+type pathHints struct {
+	decode  int  // how often unescaping may make a difference before splitting: 0 to 2
+	params  bool // there may be ";"
+	slashes bool // there may be "\"
+	end     int  // where the path may end early, if not 0
+}
+
+func scanPath(path string) (h pathHints) {
+	for i := range len(path) {
+		switch path[i] {
+		case '%':
+			h.escape(path, i)
+		case ';':
+			h.params = true
+		case '\\':
+			h.slashes = true
+		case '?', '#', 0:
+			h.endAt(i)
+		}
+	}
+	return h
+}
+
+func (h *pathHints) endAt(i int) {
+	if h.end == 0 {
+		h.end = i
+	}
+}
+
+// escape notes what the escape at i may hide.
+func (h *pathHints) escape(path string, i int) {
+	c, ok := unhex(path, i)
+	if !ok {
+		return
+	}
+	switch c {
+	case '/':
+		h.decode = max(h.decode, 1)
+	case '\\':
+		h.decode, h.slashes = max(h.decode, 1), true
+	case ';':
+		h.params = true
+	case '?', '#', 0:
+		h.endAt(i)
+	case '%':
+		// Escaped twice: look at what it is in the end.
+		if len(path)-i < 5 {
+			return
+		}
+		if c, ok := unhexPair(path[i+3], path[i+4]); ok {
+			h.decode = 2
+			h.slashes = h.slashes || c == '\\'
+			h.params = h.params || c == ';'
+		}
+	}
+}
+
+// What to do with ";parameters" of a segment.
+const (
+	keepParams     = iota
+	cutParams      // after unescaping
+	cutParamsFirst // before it as well
+)
+
+// What to do with "." and ".." segments.
+const (
+	resolveDots = iota // after dropping empty segments
+	resolveRFC         // while empty segments count, as in RFC 3986
+	keepDots
+)
+
+// readings adds the reading of every combination of habits that matter.
+func (b *viewBuf) readings(path string, h pathHints) []pathView {
+	params, slashes := 1, 1
+	if h.params {
+		params = 3
+	}
+	if h.slashes {
+		slashes = 2
+	}
+	b.addTexts(path, h)
+	work := 0
+	for _, text := range b.texts {
+		for decode := range 1 + h.decode {
+			for p := range params {
+				for s := range slashes {
+					b.split(text, decode, p, s == 1)
+					work += len(text) * b.addAll()
+					if work > maxPathWork || len(b.views) > maxReadings {
+						return b.tooMany()
+					}
+				}
+			}
+		}
+	}
+	return b.views
+}
+
+// addTexts sets b.texts to the path, the path ended early, and what both are after
+// a server in between has resolved their dots.
+func (b *viewBuf) addTexts(path string, h pathHints) {
+	b.texts = append(b.texts[:0], path)
+	if h.end > 0 {
+		b.texts = append(b.texts, path[:h.end])
+	}
+	if h.decode > 0 && (b.dots || h.end > 0) {
+		for _, text := range b.texts {
+			b.texts = append(b.texts, cleaned(text, resolveDots), cleaned(text, resolveRFC))
+		}
+	}
+}
+
+// cleaned returns an escaped path with its dots resolved.
+func cleaned(path string, dots int) string {
+	parts := strings.Split(path, "/")[1:]
+	for i, part := range parts {
+		if strings.IndexByte(part, '%') < 0 {
+			continue
+		}
+		if part = escapedDots.Replace(part); part == "." || part == ".." {
+			parts[i] = part
+		}
+	}
+	return "/" + strings.Join(appendResolved(nil, parts, dots), "/")
+}
+
+var escapedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+// split sets b.parts to the segments of a path, which may be empty or dots.
+func (b *viewBuf) split(path string, decode, params int, backslashes bool) {
+	if params == cutParamsFirst {
+		path = b.withoutParams(path, backslashes)
+	}
+	for range decode {
+		path = b.unescape(path)
+	}
+	b.parts, b.dots = b.parts[:0], false
+	for more := true; more; {
+		part := path
+		i := indexSlash(path, backslashes)
+		if more = i >= 0; more {
+			part, path = path[:i], path[i+1:]
+		}
+		if decode == 0 {
+			part = b.unescape(part)
+		}
+		if params != keepParams {
+			part, _, _ = strings.Cut(part, ";")
+		}
+		b.dots = b.dots || part == "." || part == ".."
+		b.parts = append(b.parts, part)
+	}
+}
+
+func indexSlash(path string, backslashes bool) int {
+	if backslashes {
+		return strings.IndexAny(path, `/\`)
+	}
+	return strings.IndexByte(path, '/')
+}
+
+// withoutParams returns the path without what is between a ";" and the next slash.
+func (b *viewBuf) withoutParams(path string, backslashes bool) string {
+	start := len(b.text)
+	for {
+		before, after, found := strings.Cut(path, ";")
+		b.text = append(b.text, before...)
+		if !found {
+			return b.since(start)
+		}
+		path = ""
+		if i := indexSlash(after, backslashes); i >= 0 {
+			path = after[i:]
+		}
+	}
+}
+
+// addAll adds every reading of the parts, and returns how many it has looked at.
+func (b *viewBuf) addAll() int {
+	b.add(resolveDots)
+	if !b.dots {
+		return 1
+	}
+	b.add(resolveRFC)
+	b.add(keepDots)
+	return 3
+}
+
+// add adds what the parts are with that habit, unless that is there already.
+func (b *viewBuf) add(dots int) {
+	start := len(b.segs)
+	b.segs = appendResolved(b.segs, b.parts, dots)
+	segs := b.segs[start:len(b.segs):len(b.segs)]
+	if b.ignoreCase {
+		for i, s := range segs {
+			segs[i] = b.fold(s)
+		}
+	}
+	for _, v := range b.views {
+		if slices.Equal(v.segs, segs) {
+			b.segs = b.segs[:start]
+			return
+		}
+	}
+	b.views = append(b.views, pathView{segs: segs})
+}
+
+// appendResolved appends the parts that remain.
+func appendResolved(dst, parts []string, dots int) []string {
+	start := len(dst)
+	for _, part := range parts {
+		switch {
+		case part == "" && dots != resolveRFC:
+		case part == "." && dots != keepDots:
+		case part == ".." && dots != keepDots:
+			dst = dst[:max(start, len(dst)-1)]
+		default:
+			dst = append(dst, part)
+		}
+	}
+	if dots != resolveRFC {
+		return dst
+	}
+	return dst[:start+len(slices.DeleteFunc(dst[start:], func(s string) bool { return s == "" }))]
+}
+
+// unescape returns s with its escapes resolved, once.
+func (b *viewBuf) unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	start := len(b.text)
+	b.text = appendUnescaped(slices.Grow(b.text, len(s)), s)
+	return b.since(start)
+}
+
+func (b *viewBuf) fold(s string) string {
+	if folded(s) {
+		return s
+	}
+	start := len(b.text)
+	b.text = appendFold(b.text, s)
+	return b.since(start)
+}
+
+// since returns what was appended to the text from start on.
+func (b *viewBuf) since(start int) string {
+	return unsafe.String(unsafe.SliceData(b.text[start:]), len(b.text)-start)
+}
+
+// appendUnescaped appends s with %XX resolved. An invalid escape stays.
+func appendUnescaped(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' {
+			if x, ok := unhex(s, i); ok {
+				c = x
+				i += 2
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unhex returns the byte that the escape at i stands for.
+func unhex(s string, i int) (byte, bool) {
+	if len(s)-i < 3 {
+		return 0, false
+	}
+	return unhexPair(s[i+1], s[i+2])
+}
+
+func unhexPair(a, b byte) (byte, bool) {
+	hi, ok := hexDigit(a)
+	lo, ok2 := hexDigit(b)
+	return hi<<4 | lo, ok && ok2
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch c = lower(c); {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10, true
+	}
+	return 0, false
+}

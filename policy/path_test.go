@@ -1,0 +1,333 @@
+package policy
+
+import (
+	"math/rand/v2"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readingsOf returns the readings as text, segments joined by "|".
+func readingsOf(path string, ignoreCase bool) []string {
+	var all []string
+	for _, v := range views(path, ignoreCase, new(viewBuf)) {
+		switch {
+		case v.every:
+			all = append(all, "every")
+		case v.never:
+			all = append(all, "never")
+		default:
+			all = append(all, strings.Join(v.segs, "|"))
+		}
+	}
+	return all
+}
+
+func TestViews(t *testing.T) {
+	tests := []struct {
+		path string
+		want []string // the first is the careful reading
+	}{
+		{"/", []string{""}},
+		{"", []string{""}},
+		{"*", []string{""}},
+		{"/a/b", []string{"a|b"}},
+		{"a/b", []string{"a|b"}},
+		{"//a///b/", []string{"a|b"}},
+		{"http://example.com/a/b", []string{"a|b"}},
+		{"http://example.com", []string{""}},
+		{"/a/http://b", []string{"a|http:|b"}},
+		{"/%61/b%20c/%C3%A9", []string{"a|b c|é"}},
+		{"/a%zz/100%/%2", []string{"a%zz|100%|%2"}},
+		{"/100%25", []string{"100%"}},
+		{"/.well-known/a..b/...", []string{".well-known|a..b|..."}},
+		{"/a/./b", []string{"a|b", "a|.|b"}},
+		{"/a/%2E%2e/b", []string{"b", "a|..|b"}},
+		{"/../../a", []string{"a", "..|..|a"}},
+		{"/a//../b", []string{"b", "a|b", "a|..|b"}},
+		{"/a%2fb", []string{"a/b", "a|b"}},
+		{"/a%252fb", []string{"a%2fb", "a|b"}},
+		{`/a\b`, []string{`a\b`, "a|b"}},
+		{"/a%5Cb", []string{`a\b`, "a|b"}},
+		{"/a;x=1/b", []string{"a;x=1|b", "a|b"}},
+		{"/a;x%2fy", []string{"a;x/y", "a", "a;x|y", "a|y"}},
+		{"/a%3bx", []string{"a;x", "a"}},
+		{"/a%23b/c", []string{"a#b|c", "a"}},
+		{"/a%00", []string{"a\x00", "a"}},
+		{"/a#/../b", []string{"b", "a#|..|b", "a"}},
+		{"/..;/a", []string{"..;|a", "a", "..|a"}},
+		// Everything at once is more than anybody honest sends.
+		{`/a;x%252f%5c..%2f//../b%23\..;y/c?%00`, []string{"every", "never"}},
+	}
+	for _, tt := range tests {
+		got := readingsOf(tt.path, false)
+		if got[0] != tt.want[0] && len(got) > 0 {
+			t.Errorf("%s: the first reading is %q, want %q", tt.path, got[0], tt.want[0])
+		}
+		slices.Sort(got)
+		slices.Sort(tt.want)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.path, got, tt.want)
+		}
+	}
+	if got := readingsOf("/A/%C3%89;X", true); !slices.Equal(got, []string{"a|é;x", "a|é"}) {
+		t.Errorf("without case: %q", got)
+	}
+}
+
+func TestNothingSlipsPast(t *testing.T) {
+	for _, p := range []string{
+		"/auth/login", "//auth/login", "/auth//login", "/auth/./login", "/x/../auth/login", "/auth/login/", "/auth/login//",
+		"/auth%2flogin", "/auth%2Flogin", "/auth%252flogin", "/auth/login;x=1", "/auth;a=b/login", "/auth/login;", "/auth/login%3bx",
+		"/auth/x/%2e%2e/login", "/auth/x/.%2e/login", "/auth/%2e/login", "/x/%252e%252e/auth/login", "/%61uth/log%69n", "/auth/lo%2567in",
+		`/auth\login`, "/auth%5clogin", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
+		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
+		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
+		"/auth%2flogin/x%2fy/..", "/../auth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
+		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
+		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
+	} {
+		some, _ := matches(t, "POST /auth/login", "POST", "", p, false)
+		if !some {
+			t.Errorf("%.60q slips past", p)
+		}
+	}
+	// Below a subtree, for a server that leaves dots alone.
+	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
+		t.Error("/api/search/../x slips past")
+	}
+}
+
+func TestOthersAreNotHit(t *testing.T) {
+	for _, p := range []string{
+		"/auth", "/auth/logins", "/auth/login/x", "/xauth/login", "/api/auth/login", "/api/v4/projects/auth%2Flogin", "/files/auth%2Flogin",
+		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth/login.json", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
+	} {
+		if some, _ := matches(t, "/auth/login", "GET", "", p, false); some {
+			t.Errorf("%s is taken for /auth/login", p)
+		}
+	}
+}
+
+func TestNothingHidesInAnExemption(t *testing.T) {
+	for _, tt := range []struct{ pattern, path string }{
+		{"GET /health", "/api/search/..%2f..%2fhealth"},
+		{"GET /health", "/api/search/..;/..;/health"},
+		{"GET /health", `/api/search/..\..\health`},
+		{"GET /health", "/api/search/../../health"},
+		{"GET /health", "/health%2f..%2fapi%2fsearch"},
+		{"GET /health", "/health;/../api/search"},
+		{"GET /health", "/health%23/../api"},
+		{"/static/", "/static/..%2fapi"},
+		{"/static/", "/static/%2e%2e/api"},
+		{"/static/", `/static/..\api`},
+		{"/static/", "/static/%252e%252e/api"},
+		{"/static/", "/static/..;/api"},
+		{"/static/", "/static/x%2fy%2f..%2f..%2f..%2fapi;" + strings.Repeat("x", 1<<17)},
+	} {
+		if _, all := matches(t, tt.pattern, "GET", "", tt.path, false); all {
+			t.Errorf("%.60q is exempt by %s", tt.path, tt.pattern)
+		}
+	}
+	for _, p := range []string{"/health", "/health/", "//health", "/%68ealth"} {
+		if _, all := matches(t, "GET /health", "GET", "", p, false); !all {
+			t.Errorf("%s is not exempt", p)
+		}
+	}
+}
+
+// servers are the ways in which servers that exist read a path, written with the help of
+// the standard library only. Each returns the path that it would look for among its routes.
+var servers = map[string]func(raw string) string{
+	"unescape, clean": func(raw string) string {
+		return path.Clean(unescaped(raw))
+	},
+	"unescape twice, clean": func(raw string) string {
+		return path.Clean(unescaped(unescaped(raw)))
+	},
+	"clean, unescape": func(raw string) string {
+		return unescaped(path.Clean(strings.NewReplacer("%2e", ".", "%2E", ".").Replace(raw)))
+	},
+	"RFC 3986, unescape": func(raw string) string {
+		u, err := url.Parse("http://h")
+		ref, err2 := url.Parse("http://h" + raw)
+		if err != nil || err2 != nil {
+			return ""
+		}
+		return strings.ReplaceAll(u.ResolveReference(ref).Path, "//", "/")
+	},
+	"RFC 3986, unescape, clean": func(raw string) string {
+		ref, err := url.Parse("http://h" + raw)
+		if err != nil {
+			return ""
+		}
+		return path.Clean(new(url.URL).ResolveReference(ref).Path)
+	},
+	"backslashes": func(raw string) string {
+		return path.Clean(strings.ReplaceAll(unescaped(raw), `\`, "/"))
+	},
+	"parameters cut first": func(raw string) string {
+		segs := strings.Split(raw, "/")
+		for i := range segs {
+			segs[i], _, _ = strings.Cut(segs[i], ";")
+		}
+		return path.Clean(unescaped(strings.Join(segs, "/")))
+	},
+	"parameters cut last": func(raw string) string {
+		segs := strings.Split(unescaped(raw), "/")
+		for i := range segs {
+			segs[i], _, _ = strings.Cut(segs[i], ";")
+		}
+		return path.Clean(strings.Join(segs, "/"))
+	},
+	"backslashes, parameters": func(raw string) string {
+		segs := strings.FieldsFunc(unescaped(raw), func(r rune) bool { return r == '/' || r == '\\' })
+		for i := range segs {
+			segs[i], _, _ = strings.Cut(segs[i], ";")
+		}
+		return path.Clean("/" + strings.Join(segs, "/"))
+	},
+	"ends at NUL": func(raw string) string {
+		s, _, _ := strings.Cut(unescaped(raw), "\x00")
+		return path.Clean(s)
+	},
+	"passed on unescaped": func(raw string) string {
+		s := unescaped(raw)
+		if i := strings.IndexAny(s, "?#"); i >= 0 {
+			s = s[:i]
+		}
+		return path.Clean(s)
+	},
+	"as it is": unescaped,
+}
+
+func unescaped(s string) string {
+	u, err := url.PathUnescape(s)
+	if err != nil {
+		return s
+	}
+	return u
+}
+
+// hostilePath is put together of what paths are disguised with.
+func hostilePath(r *rand.Rand) string {
+	pieces := []string{"/", "/", "/", "auth", "auth", "login", "login", "..", ".", "%2e", "%2f", "%2F", ";x", "%3b", `\`, "%5c", "%00", "%23", "#", "%252f", "%25", "x", "l%6fgin"}
+	s := "/"
+	for range 1 + r.IntN(10) {
+		s += pieces[r.IntN(len(pieces))]
+	}
+	return s
+}
+
+// disguised is /auth/login with a few hostile pieces in it, so that servers often see through.
+func disguised(r *rand.Rand) string {
+	between := []string{"/", "/", "//", "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
+	end := []string{"", "", "/", ";x", "%3bx", "%00", "%23", "%3f", "/.", "/x/..", ";x%2fy", `;x\y`, "%2f", "#x", "%2f.%2f"}
+	return between[r.IntN(len(between))] + "auth" + between[r.IntN(len(between))] + "login" + end[r.IntN(len(end))]
+}
+
+func TestAsServersReadIt(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	seen := make(map[string]int)
+	for i := range 30_000 {
+		raw := disguised(r)
+		if i%2 == 0 {
+			raw = hostilePath(r)
+		}
+		if raw[0] != '/' {
+			raw = "/" + raw
+		}
+		some := false
+		for name, read := range servers {
+			if strings.TrimSuffix(read(raw), "/") != "/auth/login" {
+				continue
+			}
+			seen[name]++
+			if !some {
+				some, _ = matches(t, "/auth/login", "GET", "", raw, false)
+			}
+			if !some {
+				t.Fatalf("%s is /auth/login to a server that does %q; read here as %q", raw, name, readingsOf(raw, false))
+			}
+		}
+	}
+	for name := range servers {
+		if seen[name] < 50 {
+			t.Errorf("%q: seen %d times", name, seen[name])
+		}
+	}
+}
+
+// FuzzViews holds the readings to the servers on any path, and a buffer that is used
+// again to a new one.
+func FuzzViews(f *testing.F) {
+	for _, p := range []string{"/auth/login", "/a//../b", "/x/..;/auth%2flogin", `/%5c\%25%32f;#%00?`, "/%C3%89/%ff", "http://x", "*", "/%", "/%2"} {
+		f.Add(p, true)
+	}
+	used := new(viewBuf)
+	f.Fuzz(func(t *testing.T, p string, ignoreCase bool) {
+		all := readingsOf(p, ignoreCase)
+		var again []string
+		for _, v := range views(p, ignoreCase, used) {
+			if v.every || v.never {
+				return
+			}
+			if slices.Contains(v.segs, "") {
+				t.Fatalf("%q has an empty segment: %q", p, v.segs)
+			}
+			again = append(again, strings.Join(v.segs, "|"))
+		}
+		if !slices.Equal(all, again) {
+			t.Fatalf("%q: %q, then %q", p, all, again)
+		}
+		if !strings.HasPrefix(p, "/") || ignoreCase {
+			return
+		}
+		for name, read := range servers {
+			seen := read(p)
+			if seen == "" {
+				continue // it would refuse the request
+			}
+			want := strings.FieldsFunc(seen, func(r rune) bool { return r == '/' })
+			if !slices.Contains(all, strings.Join(want, "|")) && !hasWildPiece(want) {
+				t.Errorf("%q: %q reads %q, which is none of %q", p, name, want, all)
+			}
+		}
+	})
+}
+
+// hasWildPiece reports whether a server's reading has pieces that no route has: what is
+// left of escapes, parameters and dots.
+func hasWildPiece(segs []string) bool {
+	return slices.ContainsFunc(segs, func(s string) bool {
+		return strings.ContainsAny(s, "%;\\?#\x00") || s == "." || s == ".."
+	})
+}
+
+func BenchmarkViews(b *testing.B) {
+	evil := "/a%2fb;x/" + strings.Repeat("..;/", 400) + "%5c#%252f"
+	for _, bb := range []struct {
+		name, path string
+		readings   int
+	}{
+		{"plain", "/api/v2/users/alice/things", 1},
+		{"escaped", "/api/v2/users/al%20ice/things", 1},
+		{"slash", "/api/v4/projects/group%2Fproject/issues", 2},
+		{"evil", evil, 2},
+		{"evil-long", "/%2f" + strings.Repeat(";", 1<<20), 2},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			buf := new(viewBuf)
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				n = len(views(bb.path, false, buf))
+			}
+			if n != bb.readings {
+				b.Fatalf("%d readings", n)
+			}
+		})
+	}
+}

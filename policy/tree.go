@@ -1,0 +1,132 @@
+package policy
+
+import "strings"
+
+// tree is an index over the patterns of all rules: a trie of segments for each host.
+// What a lookup costs depends on the patterns that match, or begin to, and not on how
+// many others there are.
+type tree struct {
+	ignoreCase bool // compare paths without case; set before the first add
+	hosts      map[string]*node
+}
+
+// node stands for the patterns that begin with the same segments.
+type node struct {
+	literal map[string]*node
+	wild    *node   // by {name}
+	here    []entry // patterns that end here
+	below   []entry // patterns that match this and everything below
+}
+
+type entry struct {
+	method string // "" is any
+	id     int32
+}
+
+// add makes lookup find id where p matches.
+func (t *tree) add(p *pattern, id int) {
+	if t.hosts == nil {
+		t.hosts = make(map[string]*node)
+	}
+	n := t.hosts[p.host]
+	if n == nil {
+		n = new(node)
+		t.hosts[p.host] = n
+	}
+	for _, seg := range p.segs {
+		n = n.child(seg, t.ignoreCase)
+	}
+	list := &n.here
+	if p.multi {
+		list = &n.below
+	}
+	*list = append(*list, entry{p.method, int32(id)})
+}
+
+func (n *node) child(seg string, ignoreCase bool) *node {
+	if seg == "" {
+		if n.wild == nil {
+			n.wild = new(node)
+		}
+		return n.wild
+	}
+	if ignoreCase {
+		seg = string(appendFold(nil, seg))
+	}
+	if n.literal == nil {
+		n.literal = make(map[string]*node)
+	}
+	if n.literal[seg] == nil {
+		n.literal[seg] = new(node)
+	}
+	return n.literal[seg]
+}
+
+// lookup appends to dst the id of every pattern that matches, in no order; an id that
+// was added with several patterns may be there more than once. The host may have a port.
+func (t *tree) lookup(dst []int32, method, host string, v *pathView) []int32 {
+	method = normalMethod(method)
+	if n := t.hosts[""]; n != nil {
+		dst = n.lookup(dst, method, v)
+	}
+	if host = normalHost(host); host != "" {
+		if n := t.hosts[host]; n != nil {
+			dst = n.lookup(dst, method, v)
+		}
+	}
+	return dst
+}
+
+// normalMethod returns the method in capitals, as some servers do before they compare.
+func normalMethod(m string) string {
+	if m == "" {
+		return "GET"
+	}
+	return strings.ToUpper(m)
+}
+
+func (n *node) lookup(dst []int32, method string, v *pathView) []int32 {
+	switch {
+	case v.never:
+		return dst
+	case v.every:
+		return n.all(dst, method)
+	}
+	return n.match(dst, method, v.segs)
+}
+
+func (n *node) match(dst []int32, method string, segs []string) []int32 {
+	for {
+		dst = appendIDs(dst, n.below, method)
+		if len(segs) == 0 {
+			return appendIDs(dst, n.here, method)
+		}
+		if n.wild != nil {
+			dst = n.wild.match(dst, method, segs[1:])
+		}
+		if n = n.literal[segs[0]]; n == nil {
+			return dst
+		}
+		segs = segs[1:]
+	}
+}
+
+func (n *node) all(dst []int32, method string) []int32 {
+	dst = appendIDs(appendIDs(dst, n.below, method), n.here, method)
+	if n.wild != nil {
+		dst = n.wild.all(dst, method)
+	}
+	for _, c := range n.literal {
+		dst = c.all(dst, method)
+	}
+	return dst
+}
+
+func appendIDs(dst []int32, list []entry, method string) []int32 {
+	for _, e := range list {
+		if e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" {
+			dst = append(dst, e.id)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,178 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// suspicions returns what is legal and probably not meant.
+func (p *Policy) suspicions(file string) []Problem {
+	w := &warner{file: file, policy: p}
+	if len(p.rules) == 0 {
+		w.add(nil, 0, "add one", "there are no rules, so that nothing is limited")
+	}
+	w.tiers()
+	everything := w.exemptEverywhere()
+	floor := slices.ContainsFunc(p.rules, isFloor)
+	for i := range p.rules {
+		r := &p.rules[i]
+		switch {
+		case r.exempt:
+			w.exempt(r)
+		default:
+			w.sensitive(r)
+			w.queue(r)
+			w.forgeable(r, floor)
+			w.overrides(r)
+			w.unreachable(r, everything)
+		}
+	}
+	sortProblems(w.found)
+	return w.found
+}
+
+type warner struct {
+	file   string
+	policy *Policy
+	found  []Problem
+}
+
+func (w *warner) add(r *rule, line int, hint, format string, args ...any) {
+	problem := Problem{File: w.file, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint}
+	if r != nil {
+		problem.Rule = r.name
+		if line == 0 {
+			problem.Line = r.line
+		}
+	}
+	w.found = append(w.found, problem)
+}
+
+// fromClient reports whether a client writes the part as it likes.
+func fromClient(p *part) bool {
+	switch p.kind {
+	case headerPart, apiKey, cookiePart, queryPart, bodyPart, jwtPart:
+		return true
+	}
+	return false
+}
+
+func (w *warner) tiers() {
+	if from := w.policy.tierFrom; from != nil && fromClient(from) {
+		w.add(nil, w.policy.tierLine, "have what stands before Sluice set it or remove it",
+			"whoever can send %s chooses their own tier", from)
+	}
+}
+
+// exemptEverywhere returns the patterns that are exempt whatever the host and headers.
+func (w *warner) exemptEverywhere() map[string]*rule {
+	all := make(map[string]*rule)
+	for i := range w.policy.rules {
+		r := &w.policy.rules[i]
+		if !r.exempt || len(r.hosts)+len(r.headers) > 0 {
+			continue
+		}
+		for _, p := range r.match {
+			all[p.text] = r
+		}
+	}
+	return all
+}
+
+func (w *warner) exempt(r *rule) {
+	switch {
+	case len(r.match)+len(r.hosts)+len(r.headers) == 0:
+		w.add(r, 0, "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
+	case len(r.headers) > 0:
+		w.add(r, 0, "have what stands before Sluice set it or remove it",
+			"whoever can send the header %s is exempt", r.headers[0].name)
+	}
+}
+
+func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
+	var by *rule
+	for _, p := range r.match {
+		if by = exempt[p.text]; by == nil {
+			return
+		}
+	}
+	if by != nil {
+		w.add(r, 0, "remove one of the two", "the rule never counts: rule %q exempts all that it matches", by.name)
+	}
+}
+
+// sensitiveWords are what paths contain that are attacked while limits are off.
+var sensitiveWords = []string{"login", "logon", "signin", "sign-in", "signup", "sign-up", "register", "password", "passwd", "reset", "otp", "mfa", "2fa", "payment", "checkout", "transfer"}
+
+func (w *warner) sensitive(r *rule) {
+	if r.onError != allow || r.shadow {
+		return
+	}
+	for _, p := range r.match {
+		for _, word := range sensitiveWords {
+			if strings.Contains(strings.ToLower(p.text), word) {
+				w.add(r, 0, "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", quote(p.text))
+				return
+			}
+		}
+	}
+}
+
+const longQueue = time.Minute
+
+// queue warns of a leaky bucket that lets requests wait longer than clients do.
+func (w *warner) queue(r *rule) {
+	for _, plan := range r.plans() {
+		l := plan.Limit
+		if l.Algorithm != sluice.LeakyBucket {
+			continue
+		}
+		wait := time.Duration(float64(l.Burst) / float64(l.Count) * float64(l.Period))
+		if wait > longQueue {
+			w.add(r, 0, "lower the burst", "a request may wait %v for its turn in the queue of %v", wait.Round(time.Second), l)
+			return
+		}
+	}
+}
+
+// plans returns the limits of the rule: its own and those of its tiers.
+func (r *rule) plans() []*sluice.Plan {
+	all := []*sluice.Plan{r.own.plan}
+	for _, t := range r.tiers {
+		all = append(all, t.plan)
+	}
+	return all
+}
+
+// isFloor reports whether a rule holds for every request and counts by what a client
+// cannot choose.
+func isFloor(r rule) bool {
+	return !r.exempt && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers) == 0 &&
+		!slices.ContainsFunc(r.key, func(p part) bool { return fromClient(&p) || p.kind == hostPart })
+}
+
+func (w *warner) forgeable(r *rule, floor bool) {
+	if r.cost.header != "" {
+		w.add(r, 0, "have what stands before Sluice set it or remove it",
+			"whoever can send the header %s chooses what their requests cost", r.cost.header)
+	}
+	if floor || len(r.key) == 0 || slices.ContainsFunc(r.key, func(p part) bool { return !fromClient(&p) }) {
+		return
+	}
+	w.add(r, 0, "add a rule without match whose key is [client_ip]",
+		"a client that makes up a new %s for each request has no limit", &r.key[0])
+}
+
+func (w *warner) overrides(r *rule) {
+	for _, set := range r.overrides {
+		for _, o := range set.bySubject {
+			if !o.until.IsZero() && o.until.Before(time.Now()) {
+				w.add(r, o.line, "remove it", "the override has ended at %s", o.until.UTC().Format(time.RFC3339))
+			}
+		}
+	}
+}

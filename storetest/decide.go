@@ -1,0 +1,55 @@
+package storetest
+
+import (
+	"sort"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Decide answers by search what [sluice.Plan.Decide] derives: it asks the account what
+// would fit, and when, until it knows. It is valid directly after the TakeAt of this one
+// charge that returned r.
+func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, t := m.open(c)
+	s := search{a, t, r.Now}
+	tick := r.Now / t.tick
+	d := sluice.Decision{Allowed: r.Fits}
+	d.Remaining = int64(sort.Search(int(t.capacity), func(n int) bool { return !a.fits(t, tick, int64(n)+1) }))
+	d.ResetAfter = s.first(func(tick int64) bool { return a.idle(t, tick) })
+	need := int64(1)
+	if !r.Fits {
+		need = c.Cost
+	}
+	switch {
+	case need > t.capacity:
+		d.RetryAfter = sluice.Never
+	case d.Remaining < need:
+		d.RetryAfter = s.first(func(tick int64) bool { return a.fits(t, tick, need) })
+	}
+	if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Fits {
+		ahead := a.(*meterAccount).used(t, tick)
+		ahead.Sub(ahead, integer(max(0, c.Cost)))
+		d.Delay = s.first(func(later int64) bool {
+			drained := integer(later - tick)
+			return drained.Mul(drained, t.rate).Cmp(ahead) >= 0
+		})
+	}
+	return d
+}
+
+// search looks for a moment at which something becomes true, and stays so.
+type search struct {
+	account account
+	terms   *terms
+	now     int64
+}
+
+// first returns the time from now to the beginning of the first tick that is ok.
+func (s search) first(ok func(tick int64) bool) time.Duration {
+	tick := s.now / s.terms.tick
+	n := sort.Search(1<<52, func(n int) bool { return ok(tick + int64(n)) })
+	return time.Duration(max(0, (tick+int64(n))*s.terms.tick-s.now)) * time.Microsecond
+}

@@ -1,0 +1,141 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Differential drives two stores with one random history of steps takes and fails at
+// the first receipt in which they differ, printing what led there. The same seed gives
+// the same history. It holds takes of one to eight charges with all six algorithms,
+// refunds, shadows and peeks, clocks that step and jump both ways, periods from a
+// microsecond to thirty days, and limits that change while they are in use. Both stores
+// have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
+// tame to tell much.
+func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
+	t.Helper()
+	h := newHistory(seed)
+	var seen coverage
+	var past []step // since the subjects were chosen anew
+	for n := range steps {
+		if n%stepsPerScene == 0 {
+			h.newScene()
+			past = past[:0]
+		}
+		s := h.next()
+		ra, rb := spoilt(len(s.charges)), spoilt(len(s.charges))
+		if err := a.TakeAt(t.Context(), s.now, s.charges, ra); err != nil {
+			t.Fatalf("seed %d, step %d: first store: %v", seed, n, err)
+		}
+		if err := b.TakeAt(t.Context(), s.now, s.charges, rb); err != nil {
+			t.Fatalf("seed %d, step %d: second store: %v", seed, n, err)
+		}
+		s.receipts = ra
+		past = append(past, s)
+		for i := range ra {
+			if ra[i] != rb[i] {
+				t.Fatalf("seed %d, step %d, charge %d of %d: the receipts differ\n first %+v\nsecond %+v\nwhat happened to its key, as the first store has it:\n%s",
+					seed, n, i+1, len(ra), ra[i], rb[i], replay(past, s.charges[i]))
+			}
+		}
+		h.learn(s)
+		seen.add(s)
+	}
+	if steps >= 10_000 {
+		seen.check(t)
+	}
+}
+
+// step is one take and what came of it.
+type step struct {
+	now      int64
+	charges  []sluice.Charge
+	receipts []sluice.Receipt
+}
+
+// replay writes down every take of a state.
+func replay(past []step, of sluice.Charge) string {
+	var b strings.Builder
+	for _, s := range past {
+		i := slices.IndexFunc(s.charges, func(c sluice.Charge) bool {
+			return c.Key == of.Key && c.Plan.Fingerprint == of.Plan.Fingerprint
+		})
+		if i < 0 {
+			continue
+		}
+		outcome := "committed"
+		if !s.receipts[i].Fits || !sluice.Admitted(s.charges, s.receipts) {
+			outcome = "not committed"
+		}
+		fmt.Fprintf(&b, "now %d: %s: %+v, %s\n", s.now, describe(s.charges[i]), s.receipts[i], outcome)
+	}
+	return b.String()
+}
+
+// coverage counts what a history has tried.
+type coverage struct {
+	takes, refused, mixed, stepsBack int
+	shadows, refunds, peeks          int
+	charged, unfit                   [6]int // by algorithm
+	latest                           int64
+}
+
+func (v *coverage) add(s step) {
+	v.takes++
+	if s.now < v.latest {
+		v.stepsBack++
+	}
+	v.latest = s.now
+	fit := false
+	for i, c := range s.charges {
+		a := c.Plan.Limit.Algorithm
+		v.charged[a]++
+		switch {
+		case !s.receipts[i].Fits:
+			v.unfit[a]++
+			if c.Shadow {
+				v.shadows++
+			}
+		case c.Cost > 0:
+			fit = true
+		case c.Cost == 0:
+			v.peeks++
+		default:
+			v.refunds++
+		}
+	}
+	if !sluice.Admitted(s.charges, s.receipts) {
+		v.refused++
+		if fit {
+			v.mixed++
+		}
+	}
+}
+
+// check fails where something has hardly been tried.
+func (v *coverage) check(t testing.TB) {
+	t.Helper()
+	share := func(what string, n, of int, least, most float64) {
+		if share := float64(n) / float64(of); share < least || share > most {
+			t.Errorf("premise: %s: %d of %d, which is not between %v and %v", what, n, of, least, most)
+		}
+	}
+	charges := 0
+	for a, n := range v.charged {
+		charges += n
+		share(sluice.Algorithm(a).String()+" refused", v.unfit[a], n, 0.1, 0.7)
+	}
+	for a, n := range v.charged {
+		share(sluice.Algorithm(a).String(), n, charges, 0.1, 0.25)
+	}
+	share("takes refused", v.refused, v.takes, 0.2, 0.8)
+	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
+	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)
+	share("shadows that do not fit", v.shadows, charges, 0.01, 0.2)
+	share("peeks", v.peeks, charges, 0.03, 0.2)
+	share("refunds", v.refunds, charges, 0.05, 0.3)
+}

@@ -1,0 +1,194 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+const (
+	stepsPerScene        = 1000
+	subjectsPerAlgorithm = 3
+	longestPeriod        = 30 * 24 * time.Hour
+	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
+)
+
+// history makes up takes. A scene has few subjects, whose periods are of one order of
+// magnitude, so that all of them are often near their limit.
+type history struct {
+	rng      *rand.Rand
+	now      int64
+	scene    int
+	subjects []*subject
+	promised int64 // when a charge that was refused will fit
+	tick     int64 // of that charge
+}
+
+// subject is a key with a limit that changes now and then.
+type subject struct {
+	key   string
+	plans []*sluice.Plan // of one fingerprint
+	plan  *sluice.Plan   // the one in force
+}
+
+func (s *subject) same(o *subject) bool {
+	return s.key == o.key && s.plan.Fingerprint == o.plan.Fingerprint
+}
+
+func newHistory(seed uint64) *history {
+	return &history{rng: rand.New(rand.NewPCG(seed, seed)), now: 1_700_000_000_000_000}
+}
+
+// newScene chooses the subjects anew, under keys that were not used before.
+func (h *history) newScene() {
+	h.scene++
+	h.subjects = h.subjects[:0]
+	scale := h.spread(1, float64(longestPeriod.Microseconds()))
+	for _, a := range sluice.Algorithms() {
+		for i := range subjectsPerAlgorithm {
+			s := h.newSubject(a, scale)
+			s.key = fmt.Sprintf("scene %d, subject %d", h.scene, i)
+			// The first of each algorithm have the key in common where they can.
+			if i > 0 || slices.ContainsFunc(h.subjects, s.same) {
+				s.key += ", " + a.String()
+			}
+			h.subjects = append(h.subjects, s)
+		}
+	}
+}
+
+// newSubject chooses a limit with a period about scale microseconds long, and more of
+// the same fingerprint.
+func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
+	s := new(subject)
+	for s.plan == nil {
+		s.plan, _ = sluice.NewPlan(h.limit(a, scale))
+	}
+	s.plans = []*sluice.Plan{s.plan}
+	for range 3 {
+		l := s.plan.Limit
+		if a <= sluice.GCRA {
+			l.Burst = h.about(l.Burst)
+		} else {
+			l.Count = h.about(l.Count)
+		}
+		if p, err := sluice.NewPlan(l); err == nil && p.Fingerprint == s.plan.Fingerprint {
+			s.plans = append(s.plans, p)
+		}
+	}
+	return s
+}
+
+// limit chooses a limit of at most one unit a microsecond.
+func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
+	period := int64(h.spread(scale/10, scale*10))
+	period = min(max(period, 1), longestPeriod.Microseconds())
+	if unit := []int64{1, 1000, 1_000_000, 60_000_000}[h.rng.IntN(4)]; period > unit {
+		period -= period % unit
+	}
+	most := min(period, 2000)
+	if h.rng.IntN(8) == 0 {
+		most = min(period, 1_000_000_000)
+	}
+	l := sluice.Limit{Algorithm: a, Period: time.Duration(period) * time.Microsecond}
+	l.Count = int64(h.spread(1, float64(most)))
+	if a <= sluice.GCRA && h.rng.IntN(2) == 0 {
+		l.Burst = h.about(l.Count)
+	}
+	return l
+}
+
+// about returns a number of the same order as n, at least 1.
+func (h *history) about(n int64) int64 { return max(1, int64(h.spread(float64(n)/4, float64(n)*4))) }
+
+// spread returns a number between lo and hi, of all orders of magnitude alike.
+func (h *history) spread(lo, hi float64) float64 {
+	return lo * math.Pow(hi/lo, h.rng.Float64())
+}
+
+// upTo returns a number from 0 to n.
+func (h *history) upTo(n int64) int64 { return h.rng.Int64N(n + 1) }
+
+// next makes up a take.
+func (h *history) next() step {
+	charges := make([]sluice.Charge, 1)
+	if h.rng.IntN(2) == 0 {
+		charges = make([]sluice.Charge, 2+h.rng.IntN(7))
+	}
+	for i, n := range h.rng.Perm(len(h.subjects))[:len(charges)] {
+		s := h.subjects[n]
+		if h.rng.IntN(100) == 0 {
+			s.plan = s.plans[h.rng.IntN(len(s.plans))]
+		}
+		charges[i] = sluice.Charge{Key: s.key, Plan: s.plan, Cost: h.cost(s.plan.Capacity), Shadow: h.rng.IntN(8) == 0}
+	}
+	h.move(charges[0].Plan)
+	return step{now: h.now, charges: charges}
+}
+
+func (h *history) cost(capacity int64) int64 {
+	switch n := h.rng.IntN(100); {
+	case n < 45:
+		return 1 + h.upTo(capacity/8)
+	case n < 70:
+		return 1
+	case n < 80:
+		return 1 + h.upTo(capacity-1)
+	case n < 83:
+		return capacity
+	case n < 85:
+		return capacity + 1
+	case n < 86:
+		return math.MaxInt64
+	case n < 92:
+		return 0
+	case n < 98:
+		return -1 - h.upTo(capacity/8)
+	case n < 99:
+		return -1 - h.upTo(3*capacity)
+	}
+	return sluice.All
+}
+
+// move moves the clock by what means something to a plan.
+func (h *history) move(p *sluice.Plan) {
+	period := p.Limit.Period.Microseconds()
+	switch n := h.rng.IntN(1000); {
+	case n < 300:
+	case n < 650:
+		h.now += h.upTo(period / 8)
+	case n < 750:
+		h.now += h.upTo(p.Tick * max(2, period/p.Tick/p.Limit.Count))
+	case n < 800:
+		h.now += h.upTo(2 * period)
+	case n < 850:
+		h.now += period - h.now%period - h.upTo(2) // about the edge of a window
+	case n < 920 && h.promised > h.now:
+		h.now = h.promised - p.Tick*h.upTo(1)
+	case n < 950:
+		h.now -= h.upTo(period / 50)
+	case n < 970:
+		h.now -= h.upTo(period)
+	case n < 985:
+		h.now -= period * h.upTo(3)
+	case n < 988:
+		h.now -= h.upTo(100 * period)
+	case n < 995:
+		h.now += h.upTo(100 * period)
+	}
+	h.now = min(max(h.now, earliest), latest)
+}
+
+// learn remembers what was promised to the first charge that does not fit.
+func (h *history) learn(s step) {
+	for i, c := range s.charges {
+		if d := c.Plan.Decide(c.Cost, s.receipts[i]); !d.Allowed && d.RetryAfter != sluice.Never {
+			h.promised, h.tick = s.now+d.RetryAfter.Microseconds(), c.Plan.Tick
+			return
+		}
+	}
+}

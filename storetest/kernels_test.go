@@ -1,0 +1,106 @@
+package storetest_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+// kernels is the least that a store can be: the kernels, a map and a mutex.
+type kernels struct {
+	mu    sync.Mutex
+	state map[id]*state
+}
+
+type id struct {
+	key         string
+	fingerprint uint64
+}
+
+type state struct {
+	sluice.State
+	sluice.Log
+}
+
+func newKernels() *kernels { return &kernels{state: map[id]*state{}} }
+
+func (k *kernels) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.take(ctx, time.Now().UnixMicro(), charges, receipts)
+}
+
+func (k *kernels) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.take(ctx, now, charges, receipts)
+}
+
+func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i, c := range charges {
+		receipts[i] = k.open(c).look(c.Plan, now, c.Cost)
+	}
+	if !sluice.Admitted(charges, receipts) {
+		return nil
+	}
+	for i, c := range charges {
+		if receipts[i].Fits {
+			receipts[i] = k.open(c).step(c.Plan, now, c.Cost)
+		}
+	}
+	return nil
+}
+
+func (k *kernels) open(c sluice.Charge) *state {
+	s := k.state[id{c.Key, c.Plan.Fingerprint}]
+	if s == nil {
+		s = new(state)
+		k.state[id{strings.Clone(c.Key), c.Plan.Fingerprint}] = s
+	}
+	return s
+}
+
+// look returns the receipt for cost, and commits no more than what a stepped clock asks for.
+func (s *state) look(p *sluice.Plan, now, cost int64) sluice.Receipt {
+	if p.Kernel == sluice.Units {
+		s.Log.Step(p, now, 0)
+		return s.Log.Look(p, now, cost)
+	}
+	_, asked := p.Step(s.State, now, cost)
+	r := s.step(p, now, 0)
+	r.Fits = asked.Fits
+	return r
+}
+
+func (s *state) step(p *sluice.Plan, now, cost int64) (r sluice.Receipt) {
+	if p.Kernel == sluice.Units {
+		return s.Log.Step(p, now, cost)
+	}
+	s.State, r = p.Step(s.State, now, cost)
+	return r
+}
+
+func TestModelDifferential(t *testing.T) {
+	storetest.Differential(t, new(storetest.Model), newKernels(), 30_000, 1)
+}
+
+func TestModel(t *testing.T) {
+	storetest.Run(t, func(*testing.T) sluice.Store { return new(storetest.Model) })
+	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return new(storetest.Model) })
+}
+
+func TestKernels(t *testing.T) {
+	storetest.Run(t, func(*testing.T) sluice.Store { return newKernels() })
+	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return newKernels() })
+}

@@ -1,0 +1,325 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Model is a [sluice.Store] written from the definitions of the algorithms in rational
+// numbers, without any of the arithmetic that it is there to check: of a plan it reads
+// the Limit and the Tick only. It forgets nothing and is slow, and is for tests. The
+// zero value is ready for use.
+type Model struct {
+	mu       sync.Mutex
+	accounts map[identity]account
+	terms    map[*sluice.Plan]*terms
+}
+
+// identity is what a state belongs to: the key, and the meaning of the numbers.
+type identity struct{ key, meaning string }
+
+// terms are a limit in ticks.
+type terms struct {
+	meaning  string
+	tick     int64    // in microseconds
+	period   int64    // in ticks
+	rate     *big.Rat // units per tick
+	capacity int64
+	sliding  bool
+	open     func() account
+}
+
+// account is what is kept for an identity. Times are ticks.
+type account interface {
+	// follow moves what lies impossibly far ahead of a clock that has stepped back.
+	follow(t *terms, now int64)
+	// fits reports whether units more would fit.
+	fits(t *terms, now, units int64) bool
+	// add commits units, or gives back if they are negative.
+	add(t *terms, now, units int64)
+	// idle reports whether nothing is used.
+	idle(t *terms, now int64) bool
+	// fill completes the receipt for a charge of cost.
+	fill(t *terms, now, cost int64, r *sluice.Receipt)
+}
+
+// Take implements [sluice.Store] on the clock of this machine.
+func (m *Model) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.take(ctx, time.Now().UnixMicro(), charges, receipts)
+}
+
+// TakeAt implements [TimedStore].
+func (m *Model) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.take(ctx, now, charges, receipts)
+}
+
+func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	admitted := true
+	for i, c := range charges {
+		a, t := m.open(c)
+		a.follow(t, now/t.tick)
+		fits := c.Cost <= 0 || a.fits(t, now/t.tick, c.Cost)
+		receipts[i] = sluice.Receipt{Now: now, Fits: fits}
+		admitted = admitted && (fits || c.Shadow)
+	}
+	for i, c := range charges {
+		a, t := m.open(c)
+		if admitted && receipts[i].Fits && c.Cost != 0 {
+			a.add(t, now/t.tick, c.Cost)
+		}
+		a.fill(t, now/t.tick, c.Cost, &receipts[i])
+	}
+	return nil
+}
+
+// open returns the account that a charge is about.
+func (m *Model) open(c sluice.Charge) (account, *terms) {
+	t := m.termsOf(c.Plan)
+	id := identity{c.Key, t.meaning}
+	a := m.accounts[id]
+	if a == nil {
+		a = t.open()
+		id.key = strings.Clone(c.Key)
+		m.accounts[id] = a
+	}
+	return a, t
+}
+
+func (m *Model) termsOf(p *sluice.Plan) *terms {
+	if m.terms == nil {
+		m.terms = make(map[*sluice.Plan]*terms)
+		m.accounts = make(map[identity]account)
+	}
+	t := m.terms[p]
+	if t == nil {
+		t = newTerms(p)
+		m.terms[p] = t
+	}
+	return t
+}
+
+func newTerms(p *sluice.Plan) *terms {
+	l := p.Limit
+	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count}
+	t.rate = big.NewRat(l.Count, t.period)
+	switch l.Algorithm {
+	case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
+		t.capacity = l.Burst
+		t.meaning = fmt.Sprintf("meter, %v per tick of %d", t.rate, t.tick)
+		t.open = func() account { return new(meterAccount) }
+	case sluice.FixedWindow, sluice.SlidingWindowCounter:
+		t.sliding = l.Algorithm == sluice.SlidingWindowCounter
+		t.meaning = fmt.Sprintf("%v of %d ticks of %d", l.Algorithm, t.period, t.tick)
+		t.open = func() account { return new(windowAccount) }
+	default:
+		t.meaning = fmt.Sprintf("log of %d ticks of %d", t.period, t.tick)
+		t.open = func() account { return new(logAccount) }
+	}
+	return t
+}
+
+// meterAccount drains at the limit's rate. It knows only when it will be empty.
+type meterAccount struct {
+	emptyAt *big.Rat // nil if it is empty at all times
+}
+
+// used returns the units that have not drained yet.
+func (a *meterAccount) used(t *terms, now int64) *big.Rat {
+	used := new(big.Rat)
+	if a.emptyAt == nil {
+		return used
+	}
+	used.Mul(used.Sub(a.emptyAt, integer(now)), t.rate)
+	if used.Sign() < 0 {
+		used.SetInt64(0)
+	}
+	return used
+}
+
+// set makes used units the level at now.
+func (a *meterAccount) set(t *terms, now int64, used *big.Rat) {
+	if used.Sign() <= 0 {
+		a.emptyAt = nil
+		return
+	}
+	drains := new(big.Rat).Quo(used, t.rate)
+	a.emptyAt = drains.Add(drains, integer(now))
+}
+
+func (a *meterAccount) follow(t *terms, now int64) {
+	if most := integer(t.capacity); a.used(t, now).Cmp(most) > 0 {
+		a.set(t, now, most)
+	}
+}
+
+func (a *meterAccount) fits(t *terms, now, units int64) bool {
+	level := a.used(t, now)
+	return level.Add(level, integer(units)).Cmp(integer(t.capacity)) <= 0
+}
+
+func (a *meterAccount) add(t *terms, now, units int64) {
+	level := a.used(t, now)
+	if level.Sign() == 0 && units < 0 {
+		return // there is nothing to give back
+	}
+	a.set(t, now, level.Add(level, integer(units)))
+}
+
+func (a *meterAccount) idle(t *terms, now int64) bool { return a.used(t, now).Sign() == 0 }
+
+func (a *meterAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
+	// In the smallest parts that a unit and a tick have in common.
+	parts := new(big.Rat).SetInt(t.rate.Denom())
+	if parts.Mul(parts, a.used(t, now)); !parts.IsInt() {
+		panic(fmt.Sprintf("the level is no whole number of parts: %v", parts))
+	}
+	r.Used = parts.Num().Int64()
+}
+
+// windowAccount counts in windows aligned to the epoch.
+type windowAccount struct {
+	window, this, last int64
+}
+
+// at returns the account as it stands at now, and the moment to judge it at: where the
+// clock is behind the window, time stands still at the window's beginning.
+func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
+	window := now / t.period
+	switch {
+	case a.this == 0 && a.last == 0, window > a.window+1:
+		return windowAccount{window: window}, now
+	case window == a.window+1 && t.sliding:
+		return windowAccount{window: window, last: a.this}, now
+	case window == a.window+1:
+		return windowAccount{window: window}, now
+	}
+	return *a, max(now, a.window*t.period)
+}
+
+func (a *windowAccount) follow(t *terms, now int64) {
+	if window := now / t.period; (a.this > 0 || a.last > 0) && window < a.window-1 {
+		a.window = window
+	}
+}
+
+// estimate returns the units of the last period.
+func (a *windowAccount) estimate(t *terms, now int64) *big.Rat {
+	w, now := a.at(t, now)
+	left := (w.window+1)*t.period - now
+	weighted := new(big.Rat).Mul(integer(w.last), big.NewRat(left, t.period))
+	return weighted.Add(weighted, integer(w.this))
+}
+
+func (a *windowAccount) fits(t *terms, now, units int64) bool {
+	sum := a.estimate(t, now)
+	return sum.Add(sum, integer(units)).Cmp(integer(t.capacity)) <= 0
+}
+
+func (a *windowAccount) add(t *terms, now, units int64) {
+	*a, _ = a.at(t, now)
+	if a.this += units; a.this < 0 {
+		// What this window does not have is given back by the previous one.
+		a.this, a.last = 0, max(0, a.last+a.this)
+	}
+}
+
+func (a *windowAccount) idle(t *terms, now int64) bool { return a.estimate(t, now).Sign() == 0 }
+
+func (a *windowAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
+	w, _ := a.at(t, now)
+	r.Tick, r.Used, r.Prev = w.window, w.this, w.last
+}
+
+// logAccount remembers every unit, oldest first.
+type logAccount struct {
+	entries []entry
+}
+
+type entry struct{ tick, units int64 }
+
+// at returns the entries that count at now, and the moment to judge them at: where the
+// clock is behind the newest unit, time stands still there.
+func (a *logAccount) at(t *terms, now int64) ([]entry, int64) {
+	if n := len(a.entries); n > 0 {
+		now = max(now, a.entries[n-1].tick)
+	}
+	count := a.entries
+	for len(count) > 0 && count[0].tick <= now-t.period {
+		count = count[1:]
+	}
+	return count, now
+}
+
+func (a *logAccount) follow(t *terms, now int64) {
+	if _, still := a.at(t, now); still-now > t.period {
+		for i := range a.entries {
+			a.entries[i].tick -= still - now
+		}
+	}
+}
+
+func (a *logAccount) used(t *terms, now int64) (sum int64) {
+	entries, _ := a.at(t, now)
+	for _, e := range entries {
+		sum += e.units
+	}
+	return sum
+}
+
+func (a *logAccount) fits(t *terms, now, units int64) bool {
+	sum := integer(a.used(t, now))
+	return sum.Add(sum, integer(units)).Cmp(integer(t.capacity)) <= 0
+}
+
+func (a *logAccount) add(t *terms, now, units int64) {
+	entries, now := a.at(t, now)
+	a.entries = entries
+	if units > 0 {
+		a.entries = append(a.entries, entry{now, units})
+	}
+	for n := len(a.entries) - 1; units < 0 && n >= 0; n-- {
+		back := min(a.entries[n].units, -max(units, -1<<62))
+		units += back
+		if a.entries[n].units -= back; a.entries[n].units == 0 {
+			a.entries = a.entries[:n]
+		}
+	}
+}
+
+func (a *logAccount) idle(t *terms, now int64) bool { return a.used(t, now) == 0 }
+
+func (a *logAccount) fill(t *terms, now, cost int64, r *sluice.Receipt) {
+	entries, _ := a.at(t, now)
+	r.Used = a.used(t, now)
+	if r.Used > 0 {
+		r.Tick = entries[len(entries)-1].tick
+	}
+	if r.Fits {
+		cost = 1
+	}
+	if cost > t.capacity {
+		return
+	}
+	for left := r.Used; left+cost > t.capacity; entries = entries[1:] {
+		left -= entries[0].units
+		r.Wait = entries[0].tick + t.period
+	}
+}
+
+func integer(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }

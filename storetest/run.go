@@ -1,0 +1,440 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Run holds a store to its contract, on the store's own clock. It calls newStore for
+// each test, and expects an empty store or at least one in which the test's keys, which
+// contain its name, have not been used.
+func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, s takes)
+	}{
+		{"all or nothing", testAllOrNothing},
+		{"a refusal writes nothing", testRefusal},
+		{"concurrent layers", testConcurrentLayers},
+		{"concurrent total", testConcurrentTotal},
+		{"rate", testRate},
+		{"shadow", testShadow},
+		{"peek and give back", testGiveBack},
+		{"above the capacity", testAboveCapacity},
+		{"fingerprints", testFingerprints},
+		{"keys", testKeys},
+		{"key is not kept", testKeyNotKept},
+		{"bad arguments", testBadArguments},
+		{"ended context", testEndedContext},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(t, takes{t, newStore(t)})
+		})
+	}
+}
+
+// still is a limit so slow that nothing changes by itself while a test runs. No window
+// of that length begins before the year 2052.
+func still(count int64) sluice.Limit {
+	return sluice.Limit{Count: count, Period: 10_000 * 24 * time.Hour}
+}
+
+const callers = 16
+
+// together calls f from as many goroutines as there are callers, and waits for them.
+func together(f func(caller int)) {
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() { f(i) })
+	}
+	group.Wait()
+}
+
+func testAllOrNothing(t *testing.T, s takes) {
+	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		wide, narrow := t.Name()+"/wide", t.Name()+"/narrow"
+		small := p.Limit
+		small.Count = 3
+		small.Burst = min(small.Burst, 3)
+		n := plan(t, small)
+		for take := range 5 {
+			receipts, admitted := s.all(sluice.Charge{Key: wide, Plan: p, Cost: 2}, sluice.Charge{Key: narrow, Plan: n, Cost: 1})
+			if want := take < 3; admitted != want || receipts[1].Fits != want || !receipts[0].Fits {
+				t.Errorf("take %d: admitted %v, receipts %+v; the wide one fits always, the narrow one and both together 3 times", take+1, admitted, receipts)
+			}
+			if used, want := s.used(wide, p), min(6, int64(take+1)*2); used != want {
+				t.Errorf("after take %d: %d units used of the wide one, want %d", take+1, used, want)
+			}
+		}
+	})
+}
+
+func testRefusal(t *testing.T, s takes) {
+	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		one, two := t.Name()+"/one", t.Name()+"/two"
+		s.one(one, p, 4)
+		s.one(two, p, 10)
+		before, _ := s.all(sluice.Charge{Key: one, Plan: p}, sluice.Charge{Key: two, Plan: p})
+		for _, cost := range []int64{1, 6, 7, 10, 11, 1 << 60, -1, -3, sluice.All, 0} {
+			_, admitted := s.all(sluice.Charge{Key: one, Plan: p, Cost: cost}, sluice.Charge{Key: two, Plan: p, Cost: 1})
+			if admitted {
+				t.Fatalf("a unit was admitted above the limit, next to a cost of %d", cost)
+			}
+			after, _ := s.all(sluice.Charge{Key: one, Plan: p}, sluice.Charge{Key: two, Plan: p})
+			for i := range after {
+				if !same(p, before[i], after[i]) {
+					t.Errorf("a refused take with a cost of %d changed charge %d from %+v to %+v", cost, i, before[i], after[i])
+				}
+			}
+		}
+		fresh := t.Name() + "/fresh"
+		s.all(sluice.Charge{Key: fresh, Plan: p, Cost: 1}, sluice.Charge{Key: two, Plan: p, Cost: 1})
+		if used := s.used(fresh, p); used != 0 {
+			t.Errorf("a refused take left %d units under a key that was empty", used)
+		}
+	})
+}
+
+// same reports whether two receipts of a still plan tell of one state. A meter drains a
+// little between them.
+func same(p *sluice.Plan, before, after sluice.Receipt) bool {
+	if p.Kernel == sluice.Meter {
+		elapsed := after.Now/p.Tick - before.Now/p.Tick
+		return after.Used == max(0, before.Used-elapsed*p.Drain)
+	}
+	before.Now = after.Now
+	return before == after
+}
+
+func testConcurrentLayers(t *testing.T, s takes) {
+	each(t, still(300), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		global := sluice.Charge{Key: t.Name() + "/global", Plan: p, Cost: 1}
+		user := func(n int) sluice.Charge {
+			l := p.Limit
+			l.Count, l.Burst = 20, min(l.Burst, 20)
+			return sluice.Charge{Key: fmt.Sprintf("%s/user/%d", t.Name(), n), Plan: plan(t, l), Cost: 1}
+		}
+		tenant := func(n int) sluice.Charge {
+			l := p.Limit
+			l.Count, l.Burst = 180, min(l.Burst, 180)
+			return sluice.Charge{Key: fmt.Sprintf("%s/tenant/%d", t.Name(), n), Plan: plan(t, l), Cost: 2}
+		}
+		var users [callers]atomic.Int64
+		var tenants [3]atomic.Int64
+		together(func(caller int) {
+			for range 40 {
+				// Layers come in an order that differs from caller to caller, as locks do.
+				charges := []sluice.Charge{global, user(caller), tenant(caller % 3)}
+				if caller%2 == 0 {
+					charges[0], charges[2] = charges[2], charges[0]
+				}
+				receipts := make([]sluice.Receipt, 3)
+				if err := s.store.Take(t.Context(), charges, receipts); err != nil {
+					t.Error(err)
+					return
+				}
+				if sluice.Admitted(charges, receipts) {
+					users[caller].Add(1)
+					tenants[caller%3].Add(2)
+				}
+			}
+		})
+		var total int64
+		for i := range users {
+			n := users[i].Load()
+			total += n
+			expectUsed(t, s, user(i), n)
+		}
+		for i := range tenants {
+			expectUsed(t, s, tenant(i), tenants[i].Load())
+		}
+		expectUsed(t, s, global, total)
+		// Three tenants of 90 takes each are the tightest layer, and are used up.
+		if total != 270 {
+			t.Errorf("%d takes were admitted, want 270", total)
+		}
+	})
+}
+
+func expectUsed(t *testing.T, s takes, c sluice.Charge, want int64) {
+	t.Helper()
+	if used := s.used(c.Key, c.Plan); used != want {
+		t.Errorf("%s: %d units are used, and %d were admitted", c.Key, used, want)
+	}
+}
+
+func testConcurrentTotal(t *testing.T, s takes) {
+	each(t, still(500), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		var total atomic.Int64
+		together(func(caller int) {
+			cost := int64(caller%3 + 1)
+			for range 60 {
+				if s.one(t.Name(), p, cost).Allowed {
+					total.Add(cost)
+				}
+			}
+		})
+		// 1,860 units were asked for; callers that ask for one use up the last.
+		if n := total.Load(); n != 500 || s.used(t.Name(), p) != n {
+			t.Errorf("%d units were admitted and %d are used, want 500", n, s.used(t.Name(), p))
+		}
+	})
+}
+
+// testRate lets a limit refill while many callers ask for more than it gives. A store
+// that decides at a moment that was read before it had the state to itself, so that one
+// decision is older than the one before it, lets too much pass here.
+func testRate(t *testing.T, s takes) {
+	each(t, sluice.Limit{Count: 20, Period: time.Millisecond}, func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		var mu sync.Mutex
+		var admitted []int64
+		together(func(int) {
+			for range 500 {
+				charge := sluice.Charge{Key: t.Name(), Plan: p, Cost: 1}
+				if receipts, ok := s.all(charge); ok {
+					mu.Lock()
+					admitted = append(admitted, receipts[0].Now)
+					mu.Unlock()
+				}
+			}
+		})
+		slices.Sort(admitted)
+		if len(admitted) < 20 {
+			t.Fatalf("%d units were admitted, want 20 at least", len(admitted))
+		}
+		if problem := tooMany(p.Limit, admitted); problem != "" {
+			t.Errorf("%s. Is the clock read before the state is locked?", problem)
+		}
+	})
+}
+
+// tooMany says where more units were admitted, each at a moment in µs and in that
+// order, than the limit allows.
+func tooMany(l sluice.Limit, admitted []int64) string {
+	period := l.Period.Microseconds()
+	first, lowest := 0, int64(math.MaxInt64)
+	for i, now := range admitted {
+		switch l.Algorithm {
+		case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
+			// From unit a to unit b: b-a+1 <= Burst + (time of b - time of a)·Count/Period.
+			lowest = min(lowest, int64(i)*period-now*l.Count)
+			if int64(i+1)*period-now*l.Count-lowest > l.Burst*period {
+				return fmt.Sprintf("unit %d, %d µs after the first, is above the rate", i+1, now-admitted[0])
+			}
+			continue
+		case sluice.SlidingWindowLog:
+			for admitted[first] <= now-period {
+				first++
+			}
+		default:
+			for admitted[first]/period < now/period {
+				first++
+			}
+		}
+		if n := i - first + 1; int64(n) > l.Count {
+			return fmt.Sprintf("%d units passed in %d µs", n, now-admitted[first])
+		}
+	}
+	return ""
+}
+
+func testShadow(t *testing.T, s takes) {
+	each(t, still(2), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		real, shadow := t.Name()+"/real", t.Name()+"/shadow"
+		large := p.Limit
+		large.Count, large.Burst = 4, min(large.Burst*2, 4)
+		l := plan(t, large)
+		for take := range 6 {
+			receipts, admitted := s.all(sluice.Charge{Key: shadow, Plan: p, Cost: 1, Shadow: true}, sluice.Charge{Key: real, Plan: l, Cost: 1})
+			if admitted != (take < 4) || receipts[0].Fits != (take < 2) || receipts[1].Fits != (take < 4) {
+				t.Errorf("take %d: admitted %v, receipts %+v; the shadow fits twice and refuses nothing, the other fits 4 times", take+1, admitted, receipts)
+			}
+		}
+		expectUsed(t, s, sluice.Charge{Key: shadow, Plan: p}, 2)
+		expectUsed(t, s, sluice.Charge{Key: real, Plan: l}, 4)
+		unused := t.Name() + "/unused"
+		if receipts, _ := s.all(sluice.Charge{Key: unused, Plan: p, Cost: 1, Shadow: true}, sluice.Charge{Key: real, Plan: l, Cost: 1}); !receipts[0].Fits {
+			t.Errorf("a shadow that fits next to a refusal: %+v", receipts[0])
+		}
+		expectUsed(t, s, sluice.Charge{Key: unused, Plan: p}, 0)
+	})
+}
+
+func testGiveBack(t *testing.T, s takes) {
+	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		for _, test := range []struct{ cost, remaining int64 }{
+			{0, 10}, {-3, 10}, {7, 3}, {0, 3}, {-2, 5}, {5, 0}, {0, 0}, {1, 0}, {-11, 10},
+			{sluice.All, 10}, {10, 0}, {-10, 10}, {4, 6}, {3, 3}, {-5, 8}, {sluice.All, 10}, {10, 0}, {-1 << 62, 10},
+		} {
+			if d := s.one(t.Name(), p, test.cost); d.Remaining != test.remaining {
+				t.Fatalf("after a cost of %d, %d remain, want %d", test.cost, d.Remaining, test.remaining)
+			}
+		}
+		if d := s.one(t.Name(), p, 0); d.ResetAfter != 0 || d.RetryAfter != 0 {
+			t.Errorf("nothing is used, and yet the decision is %+v", d)
+		}
+	})
+}
+
+func testAboveCapacity(t *testing.T, s takes) {
+	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		for _, cost := range []int64{11, 1 << 40, 1<<53 + 1, 1<<63 - 1} {
+			if d := s.one(t.Name(), p, cost); d.Allowed || d.RetryAfter != sluice.Never || d.Remaining != 10 {
+				t.Errorf("a cost of %d of 10: %+v, want a refusal that says never, and 10 remaining", cost, d)
+			}
+		}
+		if d := s.one(t.Name(), p, 10); !d.Allowed {
+			t.Errorf("a cost of the whole capacity: %+v", d)
+		}
+	})
+}
+
+func testFingerprints(t *testing.T, s takes) {
+	var charges []sluice.Charge
+	for _, l := range []sluice.Limit{
+		{Count: 5, Period: 100 * 24 * time.Hour},
+		{Count: 5, Period: 101 * 24 * time.Hour},
+		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.FixedWindow},
+		{Count: 5, Period: 10_001 * 24 * time.Hour, Algorithm: sluice.FixedWindow},
+		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter},
+		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
+		{Count: 5, Period: 10_001 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
+	} {
+		charges = append(charges, sluice.Charge{Key: t.Name(), Plan: plan(t, l), Cost: int64(len(charges)%5 + 1)})
+	}
+	if _, admitted := s.all(charges...); !admitted {
+		t.Error("limits of different meaning under one key are not kept apart")
+	}
+	for _, c := range charges {
+		expectUsed(t, s, c, c.Cost)
+	}
+	// A burst that changes keeps what was used.
+	small, large := still(5), still(5)
+	small.Burst, large.Burst = 5, 8
+	s.one(t.Name()+"/burst", plan(t, small), 3)
+	if d := s.one(t.Name()+"/burst", plan(t, large), 0); d.Remaining != 5 {
+		t.Errorf("of a burst raised from 5 to 8 with 3 used, %d remain, want 5", d.Remaining)
+	}
+	s.one(t.Name()+"/burst", plan(t, large), 4)
+	if d := s.one(t.Name()+"/burst", plan(t, small), 1); d.Allowed || d.Remaining != 0 {
+		t.Errorf("of a burst lowered from 8 to 5 with 7 used: %+v, want nothing", d)
+	}
+}
+
+func testKeys(t *testing.T, s takes) {
+	p := plan(t, still(100))
+	mega := strings.Repeat("k", 1<<20)
+	keys := []string{
+		"a", "A", "a ", " a", "a\x00", "a\x00b", "\x00", "a\n", "a\r\n", "{a}", "{", "}", "{}", "{a}b", "a{b}", "{{a}}",
+		"a:b", "a::b", ":", "a/b", "a%2Fb", "a%00", "%", "a!b", "a*", "a?b", "[a]", "\"a\"", "'a'", "a|b", "a,b", "$a", "\\", "é", "e\u0301",
+		"\xff", "\xfe", "\xff\xff", "\xc3", "\xed\xa0\x80", "\ufffd", mega, mega + "a", "a" + mega, strings.Repeat("k", 128), strings.Repeat("k", 129),
+	}
+	for i, key := range keys {
+		s.one(t.Name()+key, p, int64(i+1))
+	}
+	for i, key := range keys {
+		expectUsed(t, s, sluice.Charge{Key: t.Name() + key, Plan: p}, int64(i+1))
+	}
+	empty := s.one("", p, 0).Remaining
+	if d := s.one("", p, 1); !d.Allowed || d.Remaining != empty-1 {
+		t.Errorf("the empty key is not counted: %+v", d)
+	}
+	s.one("", p, sluice.All)
+}
+
+// testKeyNotKept reuses the memory of a key, as callers that build keys do.
+func testKeyNotKept(t *testing.T, s takes) {
+	each(t, still(100), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		buffer := []byte(t.Name() + "/0")
+		for i := range 50 {
+			buffer[len(buffer)-1] = byte('0' + i)
+			s.one(unsafe.String(unsafe.SliceData(buffer), len(buffer)), p, int64(i+1))
+		}
+		for i := range 50 {
+			expectUsed(t, s, sluice.Charge{Key: t.Name() + "/" + string(rune('0'+i)), Plan: p}, int64(i+1))
+		}
+	})
+}
+
+func testBadArguments(t *testing.T, s takes) {
+	p, gcra := plan(t, still(5)), still(5)
+	gcra.Algorithm = sluice.GCRA
+	key := t.Name()
+	good := sluice.Charge{Key: key, Plan: p, Cost: 1}
+	many := make([]sluice.Charge, 40)
+	for i := range many {
+		many[i] = sluice.Charge{Key: fmt.Sprint(key, i), Plan: p, Cost: 1}
+	}
+	for _, test := range []struct {
+		name    string
+		charges []sluice.Charge
+		room    int
+		want    error // nil is any error
+	}{
+		{"no plan", []sluice.Charge{good, {Key: key, Cost: 1}}, 2, nil},
+		{"no room", []sluice.Charge{good}, 0, nil},
+		{"too much room", []sluice.Charge{good}, 2, nil},
+		{"twice the same", []sluice.Charge{good, good}, 2, sluice.ErrDuplicateCharge},
+		{"twice the same state", []sluice.Charge{good, {Key: key, Plan: plan(t, gcra), Shadow: true}}, 2, sluice.ErrDuplicateCharge},
+		{"no plan among many", append(many, sluice.Charge{Key: key}), 41, nil},
+		{"twice the same among many", append(many, many[3]), 41, sluice.ErrDuplicateCharge},
+	} {
+		err := s.store.Take(t.Context(), test.charges, make([]sluice.Receipt, test.room))
+		if err == nil || test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
+		}
+	}
+	expectUsed(t, s, good, 0)
+	expectUsed(t, s, many[3], 0)
+	if err := s.store.Take(t.Context(), nil, nil); err != nil {
+		t.Errorf("no charges: %v", err)
+	}
+}
+
+// testEndedContext reuses everything that it has passed right after Take has returned,
+// so that the race detector sees a store that still holds on to it.
+func testEndedContext(t *testing.T, s takes) {
+	p := plan(t, still(1000))
+	counted, unknown := int64(0), int64(0)
+	charges, receipts := make([]sluice.Charge, 1), make([]sluice.Receipt, 1)
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%3)*20*time.Microsecond)
+		if i%4 == 0 {
+			cancel()
+		}
+		charges[0] = sluice.Charge{Key: t.Name(), Plan: p, Cost: 1}
+		copy(receipts, spoilt(1))
+		switch err := s.store.Take(ctx, charges, receipts); {
+		case err != nil:
+			unknown++
+		case receipts[0].Now <= 0 || !receipts[0].Fits:
+			t.Errorf("no error, and no decision: %+v", receipts[0])
+		default:
+			counted++
+		}
+		cancel()
+	}
+	if used := s.used(t.Name(), p); used < counted || used > counted+unknown {
+		t.Errorf("%d units are used; %d takes were answered and %d failed", used, counted, unknown)
+	}
+}

@@ -1,0 +1,126 @@
+// Package storetest holds stores to the contract of [sluice.Store].
+//
+// A store's own tests call [Run], which needs nothing but the store. A store whose clock
+// a test can set calls [RunTimed] and [RunVectors] too, and is compared with another one
+// by [Differential]: two stores that have seen the same history give the same receipts,
+// bit for bit. [Model] is the other one where there is none yet.
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) sluice.Store { return mystore.New() })
+//	}
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+// TimedStore is a store whose clock a test sets. Only tests have a use for TakeAt: no
+// door to it may be open in production.
+type TimedStore interface {
+	sluice.Store
+	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may go
+	// back from one call to the next, to where a state that is empty by now counts
+	// again. A store in a test therefore has to have room for every state, and must not
+	// forget one because it is empty.
+	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+}
+
+// plan compiles a limit that the suite itself has chosen.
+func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
+	t.Helper()
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// takes is a store with calls that fail the test instead of returning an error.
+type takes struct {
+	t     testing.TB
+	store sluice.Store
+}
+
+// all takes several charges at once, and checks what is true of every receipt.
+func (s takes) all(charges ...sluice.Charge) (receipts []sluice.Receipt, admitted bool) {
+	s.t.Helper()
+	receipts = spoilt(len(charges))
+	if err := s.store.Take(s.t.Context(), charges, receipts); err != nil {
+		s.t.Fatalf("Take: %v", err)
+	}
+	for i, r := range receipts {
+		if problem := misshapen(charges[i], r); problem != "" {
+			s.t.Errorf("receipt %d of %+v for a cost of %d under %.40q: %s", i, r, charges[i].Cost, charges[i].Key, problem)
+		}
+	}
+	return receipts, sluice.Admitted(charges, receipts)
+}
+
+// one takes cost units and returns the decision.
+func (s takes) one(key string, p *sluice.Plan, cost int64) sluice.Decision {
+	s.t.Helper()
+	receipts, _ := s.all(sluice.Charge{Key: key, Plan: p, Cost: cost})
+	return p.Decide(cost, receipts[0])
+}
+
+// used returns the units that do not remain.
+func (s takes) used(key string, p *sluice.Plan) int64 {
+	s.t.Helper()
+	return p.Capacity - s.one(key, p, 0).Remaining
+}
+
+// spoilt returns receipts full of what a store has to overwrite.
+func spoilt(n int) []sluice.Receipt {
+	receipts := make([]sluice.Receipt, n)
+	for i := range receipts {
+		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5}
+	}
+	return receipts
+}
+
+// misshapen says what cannot be right about a receipt whatever happened before.
+func misshapen(c sluice.Charge, r sluice.Receipt) string {
+	switch {
+	case r.Now <= 0:
+		return "Now is not the time"
+	case r.Used < 0, r.Tick < 0, r.Prev < 0, r.Wait < 0:
+		return "a field is negative"
+	case c.Cost <= 0 && !r.Fits:
+		return "a peek and a refund always fit"
+	case c.Cost > c.Plan.Capacity && r.Fits:
+		return "a cost above the capacity never fits"
+	case c.Plan.Kernel == sluice.Meter && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
+		return "a meter's receipt has no Tick, Prev or Wait"
+	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel == sluice.Units && r.Prev != 0:
+		return "a field is set that the kernel has no use for"
+	case c.Plan.Kernel == sluice.Units && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
+		return "an empty log has no Tick or Wait"
+	}
+	return ""
+}
+
+// each runs a test for a plan of every algorithm: count units in a period.
+func each(t *testing.T, l sluice.Limit, test func(t *testing.T, p *sluice.Plan)) {
+	for _, a := range sluice.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			l.Algorithm, l.Burst = a, 0
+			if a <= sluice.GCRA {
+				l.Burst = l.Count
+			}
+			test(t, plan(t, l))
+		})
+	}
+}
+
+func describe(c sluice.Charge) string {
+	l := c.Plan.Limit
+	s := fmt.Sprintf("%v %v, cost %d", l.Algorithm, l, c.Cost)
+	if c.Shadow {
+		s += ", shadow"
+	}
+	return s
+}

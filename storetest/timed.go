@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// RunTimed holds a store to what only a clock that is set can show: that a refused cost
+// fits after exactly the promised wait, that a state is gone when it was said to be, and
+// that a clock that jumps locks nobody out.
+func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, s *timed, p *sluice.Plan)
+	}{
+		{"wait", testWait},
+		{"reset", testReset},
+		{"clock steps back", testStepBack},
+		{"clock jumps back", testJumpBack},
+		{"clock jumps forward", testJumpForward},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := newStore(t)
+			for _, l := range []sluice.Limit{
+				{Count: 7, Period: time.Second},
+				{Count: 1, Period: time.Microsecond},
+				{Count: 100, Period: time.Minute},
+				{Count: 999_983, Period: time.Hour},
+				{Count: 3, Period: 30 * 24 * time.Hour},
+				{Count: 1_000_000, Period: 365 * 24 * time.Hour},
+			} {
+				each(t, l, func(t *testing.T, p *sluice.Plan) {
+					test.run(t, &timed{store: store, now: 1_700_000_000_123_457, takes: takes{t: t}}, p)
+				})
+			}
+		})
+	}
+}
+
+// timed is a store at a moment.
+type timed struct {
+	takes
+	store TimedStore
+	now   int64
+}
+
+// one takes cost units under the test's key.
+func (s *timed) one(p *sluice.Plan, cost int64) sluice.Decision {
+	s.t.Helper()
+	s.takes.store = at{s.store, s.now}
+	return s.takes.one(s.t.Name(), p, cost)
+}
+
+// at is a store whose clock stands.
+type at struct {
+	store TimedStore
+	now   int64
+}
+
+func (a at) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	return a.store.TakeAt(ctx, a.now, charges, receipts)
+}
+
+// fill uses up the capacity in three parts, some time apart, and returns the last decision.
+func (s *timed) fill(p *sluice.Plan) sluice.Decision {
+	s.t.Helper()
+	part := max(1, p.Capacity/3)
+	s.one(p, part)
+	s.now += p.Tick
+	s.one(p, part)
+	s.now += p.Limit.Period.Microseconds() / 5
+	return s.one(p, max(1, s.one(p, 0).Remaining))
+}
+
+func testWait(t *testing.T, s *timed, p *sluice.Plan) {
+	for _, cost := range []int64{1, max(1, p.Capacity/2), p.Capacity} {
+		s.fill(p)
+		d := s.one(p, cost)
+		if d.Allowed || d.RetryAfter <= 0 {
+			t.Fatalf("a cost of %d of a limit that is used up: %+v", cost, d)
+		}
+		start := s.now
+		s.now = start + d.RetryAfter.Microseconds() - p.Tick
+		if early := s.one(p, cost); s.now >= start && early.Allowed {
+			t.Errorf("a cost of %d fits one tick before the %v that were promised", cost, d.RetryAfter)
+		}
+		s.now = start + d.RetryAfter.Microseconds()
+		if d := s.one(p, cost); !d.Allowed {
+			t.Errorf("a cost of %d does not fit after the wait that was promised: %+v", cost, d)
+		}
+		s.one(p, sluice.All)
+	}
+}
+
+func testReset(t *testing.T, s *timed, p *sluice.Plan) {
+	d := s.fill(p)
+	start := s.now
+	s.now = start + d.ResetAfter.Microseconds() - p.Tick
+	if d := s.one(p, 0); s.now >= start && d.ResetAfter <= 0 {
+		t.Errorf("nothing is used one tick before the reset that was promised: %+v", d)
+	}
+	s.now = start + d.ResetAfter.Microseconds()
+	if d := s.one(p, 0); d.ResetAfter != 0 || d.Remaining != p.Capacity {
+		t.Errorf("something is used after the reset that was promised: %+v", d)
+	}
+	if d := s.one(p, p.Capacity); !d.Allowed {
+		t.Errorf("the whole capacity does not fit after the reset: %+v", d)
+	}
+}
+
+// testStepBack steps back a little, where a state is what it was when the clock is
+// back.
+func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
+	period := p.Limit.Period.Microseconds()
+	s.now += 2*period - s.now%period // to the edge of a window
+	s.one(p, p.Capacity/2)
+	start, before := s.now, s.one(p, 0)
+	for _, back := range []int64{1, p.Tick, period / 2} {
+		s.now = start - back
+		if d := s.one(p, before.Remaining+1); d.Allowed {
+			t.Errorf("%d µs back, more fits than before: %+v", back, d)
+		}
+		s.now = start
+		if d := s.one(p, 0); d != before {
+			t.Fatalf("%d µs back and forth have changed %+v to %+v", back, before, d)
+		}
+	}
+}
+
+// testJumpBack jumps back by ten periods: nobody waits longer than if the capacity had
+// been used up at that moment.
+func testJumpBack(t *testing.T, s *timed, p *sluice.Plan) {
+	s.fill(p)
+	s.now -= 10*p.Limit.Period.Microseconds() + 1
+	d := s.one(p, p.Capacity)
+	if d.Allowed || d.RetryAfter > mostOwed(p) {
+		t.Errorf("after the jump: %+v, want a refusal for %v at most", d, mostOwed(p))
+	}
+	s.now += d.RetryAfter.Microseconds()
+	if d := s.one(p, p.Capacity); !d.Allowed {
+		t.Errorf("after the wait that the refusal promised: %+v", d)
+	}
+}
+
+func testJumpForward(t *testing.T, s *timed, p *sluice.Plan) {
+	s.fill(p)
+	s.now += mostOwed(p).Microseconds() * 3
+	if d := s.one(p, p.Capacity); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("a long time later: %+v, want all of the capacity and no more", d)
+	}
+}
+
+// mostOwed is how long a limit that is used up takes to be empty again.
+func mostOwed(p *sluice.Plan) time.Duration {
+	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+		return 2 * p.Limit.Period
+	}
+	return p.Limit.Period // of a meter, because its burst is its count
+}

@@ -1,0 +1,123 @@
+package storetest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Vector is a file of testdata/vectors: what any implementation has to answer to takes of
+// one charge each under one key. The README there describes the fields.
+type Vector struct {
+	Name  string       `json:"-"` // of the file
+	What  string       `json:"what"`
+	Limit VectorLimit  `json:"limit"`
+	Plan  VectorPlan   `json:"plan"`
+	Steps []VectorStep `json:"steps"`
+}
+
+// VectorLimit is a [sluice.Limit] with its period in microseconds.
+type VectorLimit struct {
+	Algorithm string `json:"algorithm"`
+	Count     int64  `json:"count"`
+	Period    int64  `json:"period"`
+	Burst     int64  `json:"burst,omitempty"`
+}
+
+// VectorPlan has the numbers of a [sluice.Plan].
+type VectorPlan struct {
+	Tick     int64 `json:"tick"`
+	Unit     int64 `json:"unit,omitempty"`
+	Drain    int64 `json:"drain,omitempty"`
+	Size     int64 `json:"size,omitempty"`
+	Span     int64 `json:"span,omitempty"`
+	Capacity int64 `json:"capacity"`
+}
+
+// VectorStep is a take and its answer: of a [sluice.Receipt] and the [sluice.Decision]
+// that follows from it. Times are in microseconds, and a RetryAfter of -1 is never.
+type VectorStep struct {
+	Now        int64 `json:"now"`
+	Cost       int64 `json:"cost"`
+	Fits       bool  `json:"fits"`
+	Used       int64 `json:"used"`
+	Tick       int64 `json:"tick,omitempty"`
+	Prev       int64 `json:"prev,omitempty"`
+	Wait       int64 `json:"wait,omitempty"`
+	Remaining  int64 `json:"remaining"`
+	RetryAfter int64 `json:"retry_after,omitempty"`
+	ResetAfter int64 `json:"reset_after,omitempty"`
+	Delay      int64 `json:"delay,omitempty"`
+}
+
+// Vectors reads the vectors in a directory.
+func Vectors(t testing.TB, dir string) []Vector {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no vectors in %s (%v)", dir, err)
+	}
+	vectors := make([]Vector, len(files))
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &vectors[i])
+		}
+		if err != nil {
+			t.Fatalf("vector %s: %v", file, err)
+		}
+		vectors[i].Name = filepath.Base(file)
+	}
+	return vectors
+}
+
+// Compile returns the plan of the vector's limit.
+func (v Vector) Compile(t testing.TB) *sluice.Plan {
+	t.Helper()
+	a, err := sluice.ParseAlgorithm(v.Limit.Algorithm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	period := time.Duration(v.Limit.Period) * time.Microsecond
+	return plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a})
+}
+
+// RunVectors holds a store, and what is derived from its receipts, to the vectors in a
+// directory.
+func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore) {
+	for _, v := range Vectors(t, dir) {
+		t.Run(v.Name, func(t *testing.T) {
+			p := v.Compile(t)
+			if numbers := (VectorPlan{p.Tick, p.Unit, p.Drain, p.Size, p.Span, p.Capacity}); numbers != v.Plan {
+				t.Fatalf("the plan is %+v, want %+v", numbers, v.Plan)
+			}
+			store := newStore(t)
+			for i, want := range v.Steps {
+				charges := []sluice.Charge{{Key: t.Name(), Plan: p, Cost: want.Cost}}
+				receipts := spoilt(1)
+				if err := store.TakeAt(t.Context(), want.Now, charges, receipts); err != nil {
+					t.Fatalf("step %d: %v", i+1, err)
+				}
+				if got := answer(want.Cost, receipts[0], p.Decide(want.Cost, receipts[0])); got != want {
+					t.Fatalf("step %d:\n got %+v\nwant %+v", i+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+// answer writes a receipt and its decision as a step of a vector.
+func answer(cost int64, r sluice.Receipt, d sluice.Decision) VectorStep {
+	s := VectorStep{
+		Now: r.Now, Cost: cost, Fits: r.Fits, Used: r.Used, Tick: r.Tick, Prev: r.Prev, Wait: r.Wait,
+		Remaining: d.Remaining, RetryAfter: -1, ResetAfter: d.ResetAfter.Microseconds(), Delay: d.Delay.Microseconds(),
+	}
+	if d.RetryAfter != sluice.Never {
+		s.RetryAfter = d.RetryAfter.Microseconds()
+	}
+	return s
+}

@@ -1,0 +1,92 @@
+package storetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+const vectorDir = "../testdata/vectors"
+
+var update = flag.Bool("update", false, "write the model's answers into the vectors")
+
+// TestVectorsAreTheModels takes the limit, the times and the costs of every vector, and
+// works out the rest anew with the model.
+func TestVectorsAreTheModels(t *testing.T) {
+	for _, v := range Vectors(t, vectorDir) {
+		file := filepath.Join(vectorDir, v.Name)
+		text := write(t, solve(t, v))
+		if *update {
+			if err := os.WriteFile(file, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		old, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(text, old) {
+			t.Errorf("%s is not what the model answers: see the README there. The model has\n%s", file, text)
+		}
+	}
+}
+
+// solve returns v with the model's answers.
+func solve(t *testing.T, v Vector) Vector {
+	p, model := v.Compile(t), new(Model)
+	terms := newTerms(p)
+	v.Plan = VectorPlan{Tick: p.Tick, Capacity: terms.capacity}
+	if p.Limit.Algorithm <= sluice.GCRA {
+		v.Plan.Unit, v.Plan.Drain = terms.rate.Denom().Int64(), terms.rate.Num().Int64()
+		v.Plan.Size = v.Plan.Unit * terms.capacity
+	} else {
+		v.Plan.Span = terms.period
+	}
+	for i, s := range v.Steps {
+		c := sluice.Charge{Plan: p, Cost: s.Cost}
+		receipts := make([]sluice.Receipt, 1)
+		if err := model.TakeAt(t.Context(), s.Now, []sluice.Charge{c}, receipts); err != nil {
+			t.Fatal(err)
+		}
+		v.Steps[i] = answer(s.Cost, receipts[0], model.Decide(c, receipts[0]))
+	}
+	return v
+}
+
+// write returns the text of a vector, a line for each step.
+func write(t *testing.T, v Vector) []byte {
+	encode := func(v any) []byte {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var b bytes.Buffer
+	b.WriteString("{\"what\": ")
+	b.Write(encode(v.What))
+	b.WriteString(",\n \"limit\": ")
+	b.Write(encode(v.Limit))
+	b.WriteString(",\n \"plan\": ")
+	b.Write(encode(v.Plan))
+	b.WriteString(",\n \"steps\": [")
+	for i, s := range v.Steps {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n  ")
+		b.Write(encode(s))
+	}
+	b.WriteString("\n]}\n")
+	return b.Bytes()
+}
+
+func TestVectors(t *testing.T) {
+	RunVectors(t, vectorDir, func(*testing.T) TimedStore { return new(Model) })
+}

@@ -40,7 +40,7 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 		d.Remaining = (p.Size - r.Used) / p.Unit
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
-		d.Remaining = max(0, floorDiv(p.windowRoom(r.window(), tick), p.Span))
+		d.Remaining = max(0, p.windowRoom(r.window(), tick)/p.Span)
 		reset = p.EmptyAt(r.window()) / p.Tick
 	case Units:
 		d.Remaining = max(0, p.Capacity-r.Used)
@@ -74,30 +74,22 @@ func (p *Plan) fitsAt(r Receipt, tick, need int64) int64 {
 	case Meter:
 		return tick + ceilDiv(r.Used+need*p.Unit-p.Size, p.Drain)
 	case Window:
-		return p.windowFitsAt(r, tick, need)
+		return p.windowFitsAt(r, need)
 	}
 	return r.Wait
 }
 
 func (r Receipt) window() State { return State{Tick: r.Tick, Used: r.Used, Prev: r.Prev} }
 
-func (p *Plan) windowFitsAt(r Receipt, tick, need int64) int64 {
+func (p *Plan) windowFitsAt(r Receipt, need int64) int64 {
 	end := (r.Tick + 1) * p.Span
 	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
 		// In this window, as soon as the previous one weighs little enough.
-		return end - min(p.left(r.Tick, tick), room/r.Prev)
+		return end - room/r.Prev
 	}
 	if !p.sliding() {
 		return end
 	}
 	// In the next one, where the count of this one is the previous.
-	return end + p.Span - min(p.Span, (p.Capacity-need)*p.Span/r.Used)
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
+	return end + p.Span - (p.Capacity-need)*p.Span/r.Used
 }

@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -138,7 +139,7 @@ func parseLimit(s string) (Limit, error) {
 }
 
 func parseCount(what, s string) (int64, error) {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
+	if !isDigits(s) {
 		return 0, fmt.Errorf("the %s %.40q is not a whole number of at least 1", what, s)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -159,33 +160,42 @@ func ParsePeriod(s string) (time.Duration, error) {
 			return u.d, nil
 		}
 	}
+	d, err := parseLength(s)
+	if err != nil {
+		return 0, err
+	}
+	return d, checkPeriod(d)
+}
+
+// parseLength reads what time.ParseDuration does, with days in front of it.
+func parseLength(s string) (time.Duration, error) {
+	const day = 24 * time.Hour
 	var total time.Duration
 	rest := s
-	if days, after, found := strings.Cut(s, "d"); found {
-		n, err := parseCount("number of days", days)
-		if err != nil {
-			return 0, err
-		}
-		if n > int64(1<<63-1)/int64(24*time.Hour) {
+	if days, after, found := strings.Cut(s, "d"); found && isDigits(days) {
+		n, err := strconv.ParseInt(days, 10, 64)
+		if err != nil || n > int64(math.MaxInt64/day) {
 			return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
 		}
-		total, rest = time.Duration(n)*24*time.Hour, after
-	}
-	if rest != "" || total == 0 {
-		d, err := time.ParseDuration(rest)
-		if err != nil {
-			return 0, fmt.Errorf("the period %.40q is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d", s)
-		}
-		if d > 0 && total+d < total {
-			return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
-		}
-		if total > 0 && d < 0 {
+		total, rest = time.Duration(n)*day, after
+		switch {
+		case rest == "":
+			return total, nil
+		case rest[0] == '+' || rest[0] == '-':
 			return 0, fmt.Errorf("the period %.40q has a sign in the middle", s)
 		}
-		total += d
 	}
-	return total, checkPeriod(total)
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, fmt.Errorf("the period %.40q is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d", s)
+	}
+	if d > math.MaxInt64-total {
+		return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
+	}
+	return total + d, nil
 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func checkPeriod(d time.Duration) error {
 	switch {

@@ -83,7 +83,7 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 		exact = exact && p.Drain <= maxExact
 		p.full = ceilDiv(p.Size, p.Drain)
 		if _, ok := product(p.full, p.Tick); exact && !ok {
-			return nil, fmt.Errorf("a burst of %d takes more than 70 years to drain: lower it", l.Burst)
+			return nil, fmt.Errorf("a burst of %d takes more than 70 years to drain: lower it, or shorten the period", l.Burst)
 		}
 	case FixedWindow, SlidingWindowCounter:
 		p.Kernel, p.Span = Window, period

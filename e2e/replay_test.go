@@ -221,6 +221,10 @@ rules:
 	}
 }
 
+// below reports whether a request is for prefix, with its last slash or without, or for
+// something in it.
+func below(e entry, prefix string) bool { return strings.HasPrefix(e.path()+"/", prefix) }
+
 // layers counts for the policy of TestReplayLayers. Nothing comes back during the test:
 // the bucket of 60 a day gets its first unit after 24 minutes.
 func layers(entries []entry, allOrNothing bool) (refused []bool) {
@@ -230,13 +234,13 @@ func layers(entries []entry, allOrNothing bool) (refused []bool) {
 		counts map[string]int
 	}
 	under := func(prefix string) func(entry) (string, bool) {
-		return func(e entry) (string, bool) { return "", strings.HasPrefix(e.path(), prefix) }
+		return func(e entry) (string, bool) { return "", below(e, prefix) }
 	}
 	all := []layer{
 		{func(e entry) (string, bool) { return e.address, true }, 60, map[string]int{}},
 		{under("/blog/"), 900, map[string]int{}},
 		{func(e entry) (string, bool) {
-			return e.address, strings.HasPrefix(e.path(), "/images/") && (e.method == "GET" || e.method == "HEAD")
+			return e.address, below(e, "/images/") && (e.method == "GET" || e.method == "HEAD")
 		}, 5, map[string]int{}},
 		{func(entry) (string, bool) { return "", true }, 6000, map[string]int{}},
 	}

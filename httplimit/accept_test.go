@@ -30,6 +30,7 @@ func TestNegotiate(t *testing.T) {
 		{[]string{"application/*;q=0, */*"}, plainText},
 		{[]string{"*/*;q=0"}, problemJSON},
 		{[]string{"text/plain;q=0.2, application/*;q=0.1"}, plainText},
+		{[]string{"text/plain;q=0, text/plain"}, problemJSON}, // the first counts
 		{[]string{"text/plain;q=1.5"}, problemJSON},
 		{[]string{"text/plain;q=0.1234"}, problemJSON},
 		{[]string{"text/plain;q=-1"}, problemJSON},
@@ -46,4 +47,25 @@ func TestNegotiate(t *testing.T) {
 			t.Errorf("%.60q: %s, want %s", test.accept, offers[got], offers[test.want])
 		}
 	}
+}
+
+// FuzzNegotiate: what is chosen has been asked for, or is the default.
+func FuzzNegotiate(f *testing.F) {
+	f.Add("text/plain;q=0.5, */*;q=0.1", "application/json")
+	f.Add("text/*; q=1.000 ;x", "\";,")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		got := negotiate([]string{a, b})
+		if got == problemJSON {
+			return
+		}
+		kind, _, _ := strings.Cut(offers[got], "/")
+		asked := strings.ToLower(a + "," + b)
+		if !strings.Contains(asked, offers[got]) && !strings.Contains(asked, kind+"/*") && !strings.Contains(asked, "*/*") {
+			t.Errorf("%q: %s", asked, offers[got])
+		}
+		// Another type changes nothing.
+		if again := negotiate([]string{a, b, "x/y;q=0"}); again != got {
+			t.Errorf("%q: %s, then %s", asked, offers[got], offers[again])
+		}
+	})
 }

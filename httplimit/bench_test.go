@@ -12,9 +12,9 @@ import (
 var benchPolicy = `
 version: 1
 rules:
-  - {name: per-address, key: [client_ip], limit: 1000000/second}
-  - {name: per-key, key: [header:X-API-Key], limit: 1000000/second}
-  - {name: global, limit: 1000000/second}
+  - {name: per-address, key: [client_ip], limit: 100000000/second}
+  - {name: per-key, key: [header:X-API-Key], limit: 100000000/second}
+  - {name: global, limit: 100000000/second}
 `
 
 var bare = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func BenchmarkMiddleware(b *testing.B) {
 		fields int
 	}{
 		{"bare", bare, 200, 1},
-		{"limit/allowed", limit("1000000/second"), 200, 6},
+		{"limit/allowed", limit("100000000/second"), 200, 6},
 		{"limit/refused", full, 429, 8},
 		{"policy/allowed", Policy(mustEngine(b, memory.New(), benchPolicy))(bare), 200, 6},
 	}
@@ -95,7 +95,7 @@ func TestAllocations(t *testing.T) {
 		return n
 	}
 	base := fewest(bare)
-	limiter := mustLimiter(t, memory.New(), "1000000/second", sluice.TokenBucket)
+	limiter := mustLimiter(t, memory.New(), "100000000/second", sluice.TokenBucket)
 	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 4 {
 		t.Errorf("a limit: %v allocations", n)
 	}

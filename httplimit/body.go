@@ -5,20 +5,20 @@ import (
 	"net/http"
 )
 
-// peekBody returns the whole body of r if it has at most limit bytes, else nil. The
+// peekBody returns the whole body of r if it has at most limit bytes, else nil; where
+// there is none, it is empty and not nil. The
 // handler behind us reads everything from its beginning, and gets the same error where
 // the body breaks off.
 func peekBody(r *http.Request, limit int64) []byte {
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > limit {
+	if r.Body == nil || r.Body == http.NoBody {
+		return []byte{}
+	}
+	if r.ContentLength > limit {
 		return nil
 	}
 	read, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	whole := err == nil && int64(len(read)) <= limit
-	if whole {
-		err = io.EOF
-	}
 	r.Body = &replay{read: read, err: err, rest: r.Body}
-	if !whole {
+	if err != nil || int64(len(read)) > limit {
 		return nil
 	}
 	return read
@@ -27,7 +27,7 @@ func peekBody(r *http.Request, limit int64) []byte {
 // replay is a body of which the beginning has been read already.
 type replay struct {
 	read []byte
-	err  error // what came behind read; nil if there is more
+	err  error // what came behind read; nil if that is for rest to say
 	rest io.ReadCloser
 }
 

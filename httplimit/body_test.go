@@ -32,7 +32,7 @@ func TestPeekBody(t *testing.T) {
 		chunked    bool
 		want       string
 	}{
-		{"none", "", false, "false ||<nil>|0 EOF|"},
+		{"none", "", false, "true ||<nil>|0 EOF|"},
 		{"short", "abc", false, "true abc|abc|<nil>|0 EOF|"},
 		{"exact", "abcde", false, "true abcde|abcde|<nil>|0 EOF|"},
 		{"long", "abcdef", false, "false |abcdef|<nil>|0 EOF|"},

@@ -63,6 +63,7 @@ func TestClientIP(t *testing.T) {
 		{"mapped proxy", ClientIP{Trusted: trusted}, "[::ffff:10.0.0.1]:5", xff("203.0.113.9"), "203.0.113.9"},
 		{"mapped trust", ClientIP{Trusted: prefixes("::ffff:10.0.0.0/104")}, proxy, xff("203.0.113.9"), "203.0.113.9"},
 		{"octal", ClientIP{Trusted: trusted}, proxy, xff("0313.0.113.9"), "10.0.0.1"},
+		{"endless zone", ClientIP{Trusted: trusted}, proxy, xff("fe80::1%" + strings.Repeat("z", 100)), "10.0.0.1"},
 		{"spaces and tabs", ClientIP{Trusted: trusted}, proxy, xff(" 203.0.113.9\t ,\t10.0.0.2 "), "203.0.113.9"},
 		{"Connection names it", ClientIP{Trusted: trusted}, proxy, http.Header{
 			"X-Forwarded-For": {"203.0.113.9"}, "Connection": {"X-Forwarded-For"}}, "203.0.113.9"},
@@ -87,6 +88,7 @@ func TestClientIP(t *testing.T) {
 		{"open quote before", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="1.1.1.1, for=203.0.113.9`), "203.0.113.9"},
 		{"open quote before a quoted one", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for=1.1.1.1;x="\, for="[2001:db8::1]:1"`), "2001:db8::1"},
 		{"open quote at the end", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9`), "10.0.0.1"},
+		{"escaped quote", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for=1.1.1.1, for=203.0.113.9;host="a\",b"`), "203.0.113.9"},
 		{"text behind a quote", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9"x`), "10.0.0.1"},
 		{"open escape", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9\`), "10.0.0.1"},
 	}
@@ -165,6 +167,15 @@ func TestClientIPUnixSocket(t *testing.T) {
 	}
 	if key := <-got; key != "203.0.113.9" {
 		t.Errorf("this machine trusted: %s", key)
+	}
+}
+
+// Something that has replaced RemoteAddr on a network is not a socket of this machine.
+func TestClientIPNotASocket(t *testing.T) {
+	r := request("@", http.Header{"X-Forwarded-For": {"203.0.113.9"}})
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{}))
+	if got := (ClientIP{Trusted: prefixes("127.0.0.0/8")}).Key(r); got != "unknown" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -32,9 +32,10 @@
 // %XX. Rules in shadow are not mentioned, since they refuse nobody. Nothing is said while
 // the store cannot be asked, because nothing is known.
 //
-// A handler, or another door behind this one, that sets these fields replaces the ones
-// with room for one; lists are continued, so that the client sees the limits of both
-// doors. A reverse proxy should be wrapped in [Keep].
+// Of two doors one behind the other the inner one goes on with the lists of the outer
+// one, so that the client sees all limits, and replaces the fields with room for one. A
+// handler that sets these fields itself has the last word. A reverse proxy should be
+// wrapped in [Keep].
 //
 // # Refusals
 //
@@ -56,6 +57,9 @@
 // a deadline it is answered like a refusal. The server notices that the client of a
 // request with an unread body has left only when the handler reads it. A server's
 // WriteTimeout should be longer than its longest queue.
+//
+// A rule that counts by a field of the body reads a small body before it decides, and
+// leaves all of it to the handler. Give the server a ReadTimeout, as always.
 //
 // # Cost
 //

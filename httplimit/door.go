@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -130,35 +129,4 @@ func (d *door) report(c *call) {
 	} else {
 		logger.Info("rate limits are decided by the store again")
 	}
-}
-
-// single decides by one limiter.
-type single struct {
-	limiter *sluice.Limiter
-	key     func(*http.Request) string
-	name    string
-	deny    bool
-}
-
-func (s *single) decide(c *call) {
-	c.key = s.key(c.r)
-	d, err := s.limiter.Take(c.r.Context(), c.key, 1)
-	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
-	c.decision = policy.Decision{
-		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
-		Now: time.Now().UnixMicro(), Results: c.results[:],
-	}
-	if err != nil {
-		c.err = err
-		c.decision.Degraded, c.decision.Now = true, 0
-		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny
-		c.decision.RetryAfter = time.Second
-	}
-}
-
-func (s *single) giveBack(ctx context.Context, c *call) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	// A place that cannot be given back drains by itself.
-	_, _ = s.limiter.Refund(ctx, c.key, 1)
 }

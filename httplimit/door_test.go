@@ -63,7 +63,7 @@ func TestQueue(t *testing.T) {
 // A client that leaves the queue gives its place back, and the handler does not run.
 func TestQueueClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+		limiter := mustLimiter(t, &failingStore{Store: memory.New()}, "1/second burst 3", sluice.LeakyBucket)
 		var served atomic.Int32
 		h := Limit(limiter, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 		recorded(h, httptest.NewRequest("GET", "/", nil))
@@ -93,6 +93,9 @@ func TestQueueDeadline(t *testing.T) {
 		left, _ := limiter.Peek(t.Context(), "192.0.2.1")
 		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || time.Since(start) != 0 || left.Remaining != 2 {
 			t.Errorf("%d %v after %v, %d places free", w.Code, w.Header(), time.Since(start), left.Remaining)
+		}
+		if !strings.Contains(w.Body.String(), `"violated-policies":["default"]`) {
+			t.Errorf("%s", w.Body)
 		}
 	})
 }

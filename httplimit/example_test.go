@@ -26,7 +26,7 @@ func show(h http.Handler, n int) {
 
 // One limit for each client address.
 func ExampleLimit() {
-	limit, err := sluice.ParseLimit("2/second")
+	limit, err := sluice.ParseLimit("2/hour")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func ExampleLimit() {
 	}
 	show(httplimit.Limit(limiter, httplimit.ClientIP{}.Key)(api), 3)
 	// Output:
-	// 200 "default";q=2;w=1 retry: false
-	// 200 "default";q=2;w=1 retry: false
-	// 429 "default";q=2;w=1 retry: true
+	// 200 "default";q=2;w=3600 retry: false
+	// 200 "default";q=2;w=3600 retry: false
+	// 429 "default";q=2;w=3600 retry: true
 }
 
 // All the limits of a policy. In a program it comes from policy.Load("api.yaml").
@@ -46,7 +46,7 @@ func ExamplePolicy() {
 	rules, err := policy.Parse("api.yaml", []byte(`
 version: 1
 rules:
-  - {name: per-address, key: [client_ip], limit: 1/second}
+  - {name: per-address, key: [client_ip], limit: 1/hour}
   - {name: everybody, limit: 5000/day}
 `))
 	if err != nil {
@@ -54,8 +54,8 @@ rules:
 	}
 	show(httplimit.Policy(policy.NewEngine(memory.New(), rules))(api), 2)
 	// Output:
-	// 200 "per-address";q=1;w=1, "everybody";q=5000;w=86400 retry: false
-	// 429 "per-address";q=1;w=1, "everybody";q=5000;w=86400 retry: true
+	// 200 "per-address";q=1;w=3600, "everybody";q=5000;w=86400 retry: false
+	// 429 "per-address";q=1;w=3600, "everybody";q=5000;w=86400 retry: true
 }
 
 // Behind proxies of one's own.

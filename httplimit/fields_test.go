@@ -19,7 +19,7 @@ import (
 
 // randomDecision makes a decision of random rules about a store with a random past.
 func randomDecision(t *testing.T, rnd *rand.Rand) policy.Decision {
-	store, now := memory.New(), int64(1_700_000_000_000_000)+rnd.Int64N(1e12)
+	store, now := memory.NewSize(1<<20), int64(1_700_000_000_000_000)+rnd.Int64N(1e12)
 	charges := make([]sluice.Charge, 1+rnd.IntN(5))
 	receipts := make([]sluice.Receipt, len(charges))
 	d := policy.Decision{Now: now, Results: make([]policy.Result, len(charges))}
@@ -296,8 +296,18 @@ func TestFieldsLargeNumbers(t *testing.T) {
 	if quota != 999_999_999_999_999 || seconds != 1 {
 		t.Errorf("%d per %d", quota, seconds)
 	}
-	if got := mulDivUp(1<<62, 1<<62, 3); got != 1<<63-1 {
-		t.Errorf("mulDivUp: %d", got)
+	for _, n := range [][4]int64{{1 << 62, 1 << 62, 3, 1<<63 - 1}, {7, 1, 2, 4}, {4, 2, 2, 4}} {
+		if got := mulDivUp(n[0], n[1], n[2]); got != n[3] {
+			t.Errorf("%d·%d/%d is %d", n[0], n[1], n[2], got)
+		}
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
+		if got := seconds(us); got != want {
+			t.Errorf("%d µs: %d s, want %d", us, got, want)
+		}
 	}
 }
 
@@ -328,7 +338,7 @@ func TestLegends(t *testing.T) {
 			}
 		}
 	}
-	if l.of(sets[0], Draft11) != l.of(sets[0], Draft11) {
+	if first := l.of(sets[0], Draft11); first != l.of(sets[0], Draft11) {
 		t.Error("nothing is kept")
 	}
 }

@@ -25,6 +25,7 @@ type stripeAsides struct {
 type asides struct {
 	max   int64
 	bytes atomic.Int64
+	count atomic.Int64
 }
 
 // What is counted beside the bytes of a log: for an aside, itself and its share of a map
@@ -34,21 +35,22 @@ const (
 	stripeAsideBytes = 200
 )
 
+func (as *asides) add(count, bytes int64) {
+	as.count.Add(count)
+	as.bytes.Add(bytes)
+}
+
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
 func (a *aside) bytes() int64 { return asideBytes + int64(a.log.Bytes()) }
 
 func (a *aside) rank(now int64) rank {
 	if a.plan.Kernel != sluice.Units {
-		if a.plan.Empty(a.state, now) {
-			return rank{}
-		}
-		_, r := a.plan.Step(a.state, now, 0)
-		return rank{used(a.plan, r), a.plan.EmptyAt(a.state)}
+		return rankOf(a.plan, a.state, now)
 	}
 	until := a.log.EmptyAt(a.plan)
 	if until <= now {
-		return rank{}
+		return drained
 	}
 	return rank{used(a.plan, a.log.Look(a.plan, now, 0)), until}
 }
@@ -95,12 +97,12 @@ func (s *Store) addAside(o *op, now int64) {
 		s.sweep(o.asides, now)
 	}
 	o.asides.byHash[o.hash] = o.aside
-	s.asides.bytes.Add(o.aside.bytes())
+	s.asides.add(1, o.aside.bytes())
 }
 
 func (s *Store) removeAside(st *stripe, hash uint64, bytes int64) {
 	delete(st.asides.byHash, hash)
-	s.asides.bytes.Add(-bytes)
+	s.asides.add(-1, -bytes)
 }
 
 // sweep forgets what has drained. It comes once each time that the number of asides has
@@ -110,7 +112,7 @@ func (s *Store) sweep(sa *stripeAsides, now int64) {
 	kept := make(map[uint64]*aside, len(sa.byHash))
 	for hash, a := range sa.byHash {
 		if a.rank(now) == drained {
-			s.asides.bytes.Add(-a.bytes())
+			s.asides.add(-1, -a.bytes())
 		} else {
 			kept[hash] = a
 		}
@@ -148,14 +150,15 @@ func (s *Store) leastAside(now int64) (of *stripe, hash uint64, lowest rank) {
 	for i := range s.stripes {
 		st := &s.stripes[(first+i)%len(s.stripes)]
 		st.mu.Lock()
-		n := seen + samples/8
+		n := seen + s.quota(st)
 		for h, a := range st.asidesByHash() {
+			if seen >= n {
+				break
+			}
 			if r := a.rank(now); r.less(lowest) {
 				of, hash, lowest = st, h, r
 			}
-			if seen++; seen == n {
-				break
-			}
+			seen++
 		}
 		st.mu.Unlock()
 		if seen >= samples {
@@ -163,4 +166,14 @@ func (s *Store) leastAside(now int64) (of *stripe, hash uint64, lowest rank) {
 		}
 	}
 	return of, hash, lowest
+}
+
+// quota returns how many samples to take of a stripe. They are in proportion to what it
+// has: if small stripes gave as much as large ones, they would in the end have
+// nothing left but what should stay.
+func (s *Store) quota(st *stripe) int {
+	const share = samples / 8 // of an average stripe
+	total := max(1, s.asides.count.Load())
+	n := int64(share * len(st.asidesByHash()) * len(s.stripes))
+	return int(min(samples, (n+rand.Int64N(total))/total))
 }

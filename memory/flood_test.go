@@ -58,7 +58,7 @@ var limits = []struct {
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
 // memory than was allowed.
 func TestFlood(t *testing.T) {
-	const limited, flood, size = 1000, 300_000, 4 << 20
+	const limited, flood, size = 1000, 100_000, 1 << 20
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -101,13 +101,34 @@ func TestFlood(t *testing.T) {
 
 // TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
 func TestBothHalvesFull(t *testing.T) {
-	const size = 1 << 20
+	const size = 512 << 10
 	s := memory.NewSize(size)
 	for _, tt := range limits {
-		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 50_000)
+		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 20_000)
 	}
 	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Bytes < size*3/4 {
 		t.Errorf("%+v, want nearly %d bytes and no more", stats, size)
+	}
+}
+
+// TestGrowingLogs holds to the bound where few logs remember more and more moments.
+func TestGrowingLogs(t *testing.T) {
+	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
+	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLog)
+	for i := range int64(moments) {
+		for key := range logs {
+			takeAt(t, s, midday+i, fmt.Sprint(key), p, 1)
+		}
+		stats := s.StatsAt(midday + i)
+		if stats.Bytes > size {
+			t.Fatalf("%+v, want at most %d bytes", stats, size)
+		}
+		if stats.Evicted == 0 && stats.Bytes < i*logs*16 {
+			t.Fatalf("%+v, want 16 bytes for each of %d moments", stats, i*logs)
+		}
+	}
+	if s.StatsAt(midday).Evicted == 0 {
+		t.Error("nothing was evicted: this tests something else")
 	}
 }
 
@@ -158,11 +179,11 @@ func TestGivenBack(t *testing.T) {
 
 // TestOccupancy holds that a table is nearly full before anything is evicted.
 func TestOccupancy(t *testing.T) {
-	const size = 4 << 20
+	const size = 1 << 20
 	s, p := memory.NewSize(size), plan(t, "10/day", sluice.TokenBucket)
 	n := 0
-	for ; s.StatsAt(midday).Evicted == 0; n += 1000 {
-		for i := range 1000 {
+	for ; s.StatsAt(midday).Evicted == 0; n += 500 {
+		for i := range 500 {
 			takeAt(t, s, midday, fmt.Sprint(n+i), p, 1)
 		}
 	}

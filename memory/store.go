@@ -70,6 +70,10 @@ func NewSize(maxBytes int64) *Store {
 		shift:    64 - bits.Len(uint(n-1)),
 		maxLines: int(min(1<<16, (half/int64(n)-int64(unsafe.Sizeof(stripe{})))/lineBytes)),
 	}
+	lines := make([]line, n*firstLines)
+	for i := range s.stripes {
+		s.stripes[i].lines = lines[i*firstLines:][:firstLines:firstLines]
+	}
 	s.asides.max = half
 	return s
 }
@@ -274,9 +278,7 @@ func (s *Store) replace(o *op) {
 	word, ok := o.layout.pack(o.next)
 	if !ok {
 		*o.slot, o.slot = slot{}, nil
-		o.packed = false
 		return
 	}
 	*o.slot = slot{word, o.hash<<16 | o.layout.index}
-	o.packed = o.packed && word != 0
 }

@@ -8,7 +8,10 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-const lineBytes = 64
+const (
+	lineBytes  = 64
+	firstLines = 2
+)
 
 // slot is a state and whose it is: 48 bits of the hash and 16 of the plan that it was
 // packed by. A state of 0 is a free slot, and one that has drained is as good as free.
@@ -28,7 +31,7 @@ type stripe struct {
 	_      [8]byte // to the end of a line of the processor
 }
 
-// pair returns the two lines of a tag. They differ if there are at least two.
+// pair returns the two lines of a tag.
 func (st *stripe) pair(tag uint64) (a, b int) {
 	n := uint64(len(st.lines))
 	first := tag >> 48 * n >> 16
@@ -44,17 +47,18 @@ func (st *stripe) both(tag uint64) [2]*line {
 	return [2]*line{&st.lines[a], &st.lines[b]}
 }
 
-// find returns the slot of a hash, or nil.
+// find returns the slot of a hash, or nil. It looks at both lines in turn, so that the
+// processor fetches both at once.
 func (st *stripe) find(hash uint64) *slot {
-	if len(st.lines) == 0 {
-		return nil
-	}
 	tag := hash << 16
-	for _, ln := range st.both(tag) {
-		for i := range ln {
-			if sl := &ln[i]; (sl.tag^tag)>>16 == 0 && sl.state != 0 {
-				return sl
-			}
+	a, b := st.pair(tag)
+	first, second := &st.lines[a], &st.lines[b]
+	for i := range first {
+		if sl := &first[i]; (sl.tag^tag)>>16 == 0 && sl.state != 0 {
+			return sl
+		}
+		if sl := &second[i]; (sl.tag^tag)>>16 == 0 && sl.state != 0 {
+			return sl
 		}
 	}
 	return nil
@@ -98,12 +102,16 @@ func (s *Store) rank(sl *slot, now int64) rank {
 		return rank{used: -1}
 	}
 	l := s.layoutOf(sl, never)
-	state := l.unpack(sl.state, now)
-	if l.plan.Empty(state, now) {
-		return rank{}
+	return rankOf(l.plan, l.unpack(sl.state, now), now)
+}
+
+func rankOf(p *sluice.Plan, s sluice.State, now int64) rank {
+	until := p.EmptyAt(s)
+	if until <= now {
+		return drained
 	}
-	_, r := l.plan.Step(state, now, 0)
-	return rank{used(l.plan, r), l.plan.EmptyAt(state)}
+	_, r := p.Step(s, now, 0)
+	return rank{used(p, r), until}
 }
 
 // used returns what is used of a plan in 1024ths of its capacity, and at least 1.
@@ -118,12 +126,15 @@ func used(p *sluice.Plan, r sluice.Receipt) int64 {
 // drained, else one of a larger table, else that of the state that matters least.
 func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
 	for {
-		at, r := st.least(tag, func(sl *slot) rank { return s.rank(sl, now) })
-		if r.used <= 0 {
-			return at.clear()
+		if sl := st.free(tag); sl != nil {
+			return sl
 		}
 		if sl := st.shift(tag); sl != nil {
 			return sl
+		}
+		at, r := s.least(st, tag, now)
+		if r.used <= 0 {
+			return at.clear()
 		}
 		if !st.grow(s.maxLines) {
 			s.evicted.Add(1)
@@ -145,32 +156,33 @@ func (p place) clear() *slot {
 	return p.moved
 }
 
+// trifling is a debt, in 1024ths, of a state that may be evicted before all that could
+// take its place have been looked at.
+const trifling = 128
+
 // least returns the place of the lowest rank for a tag: in its own two lines, or, if
 // these have nothing drained, in the lines that their slots could move to.
-func (st *stripe) least(tag uint64, rankOf func(*slot) rank) (at place, lowest rank) {
+func (s *Store) least(st *stripe, tag uint64, now int64) (at place, lowest rank) {
 	lowest.used = math.MaxInt64
-	if len(st.lines) == 0 {
-		return at, lowest
+	own, enough := st.both(tag), int64(0)
+	if len(st.lines) == s.maxLines {
+		enough = trifling
 	}
-	own := st.both(tag)
 	for _, ln := range own {
 		for i := range ln {
-			if r := rankOf(&ln[i]); r.less(lowest) {
+			if r := s.rank(&ln[i], now); r.less(lowest) {
 				at, lowest = place{slot: &ln[i]}, r
-			}
-			if lowest.used < 0 {
-				return at, lowest
 			}
 		}
 	}
 	for _, ln := range own {
 		for i := range ln {
-			if lowest.used <= 0 {
+			if lowest.used <= enough {
 				return at, lowest
 			}
 			other := st.other(ln[i].tag, ln)
 			for j := range other {
-				if r := rankOf(&other[j]); r.less(lowest) {
+				if r := s.rank(&other[j], now); r.less(lowest) {
 					at, lowest = place{slot: &other[j], moved: &ln[i]}, r
 				}
 			}
@@ -193,7 +205,7 @@ func (st *stripe) other(tag uint64, in *line) *line {
 func (st *stripe) grow(maxLines int) bool {
 	for n := len(st.lines); n < maxLines; {
 		if n < 16 {
-			n = max(2, 2*n)
+			n *= 2
 		} else {
 			n += n / 4
 		}
@@ -251,9 +263,9 @@ func (ln *line) free() *slot {
 
 // shift returns a slot of a tag that it has made free by moving what is there to its
 // other line, and what is there on, or nil. Once that has failed it is not tried again
-// until the table grows or something is given back.
+// until the table grows.
 func (st *stripe) shift(tag uint64) *slot {
-	if st.packed || len(st.lines) == 0 {
+	if st.packed {
 		return nil
 	}
 	for _, ln := range st.both(tag) {

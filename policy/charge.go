@@ -47,12 +47,16 @@ const maxScratch = 1 << 16
 
 func (e *Engine) begin(req *Request) *scratch {
 	s := e.pool.Get().(*scratch)
-	s.policy, s.request = e.policy.Load(), req
+	s.reset(e.policy.Load(), req)
+	return s
+}
+
+func (s *scratch) reset(p *Policy, req *Request) {
+	s.policy, s.request = p, req
 	s.x.reset(req, s.policy.ipv6Prefix)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
 	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
 	s.hostKnown, s.tierKnown, s.now = false, false, time.Time{}
-	return s
 }
 
 func (e *Engine) end(s *scratch) {
@@ -95,7 +99,6 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 		} else if out := s.missing(r); out == charged {
 			s.text = append(s.text, sharedValue...)
 		} else {
-			s.text = s.text[:start]
 			return &r.key[i], out
 		}
 		s.values = append(s.values, s.since(from))

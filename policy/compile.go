@@ -249,7 +249,7 @@ func (c *compiler) plan(line int, l sluice.Limit, r *ruleDoc) *sluice.Plan {
 }
 
 func (c *compiler) override(p *Policy, doc *document, o *overrideDoc) {
-	if o.rule == "" {
+	if o.unreadable {
 		return
 	}
 	i, known := c.names[o.rule]

@@ -73,6 +73,8 @@ type overrideDoc struct {
 	key   []subjectDoc
 	limit lined[sluice.Limit]
 	until time.Time // zero: for ever
+	// unreadable says that a problem has been reported that later checks would repeat.
+	unreadable bool
 }
 
 type subjectDoc struct {
@@ -401,8 +403,10 @@ func (d *decoder) overrides(n *yaml.Node) (all []overrideDoc) {
 	return all
 }
 
-func (d *decoder) override(n *yaml.Node) overrideDoc {
-	o := overrideDoc{line: n.Line}
+func (d *decoder) override(n *yaml.Node) (o overrideDoc) {
+	o.line = n.Line
+	before := len(d.problems)
+	defer func() { o.unreadable = len(d.problems) > before }()
 	d.fields(n, "an override", []field{
 		{"rule", func(n *yaml.Node) { o.rule, _ = d.text(n, "rule") }},
 		{"key", func(n *yaml.Node) {

@@ -51,6 +51,10 @@ func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().truste
 func (e *Engine) Decide(ctx context.Context, req *Request) Decision {
 	s := e.begin(req)
 	defer e.end(s)
+	return e.decide(ctx, s)
+}
+
+func (e *Engine) decide(ctx context.Context, s *scratch) Decision {
 	if s.match() != nil {
 		return Decision{Allowed: true, Exempt: true}
 	}

@@ -170,7 +170,7 @@ func hostMatches(hosts []string, host string) bool {
 		if h == host {
 			return true
 		}
-		if h[0] == '*' && len(host) >= len(h) && strings.HasSuffix(host, h[1:]) {
+		if h[0] == '*' && strings.HasSuffix(host, h[1:]) {
 			return true
 		}
 	}

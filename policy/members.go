@@ -40,9 +40,12 @@ const (
 	brokenMember // has no text that all servers agree on
 )
 
+// maxMembers is the most members that are looked at: servers stop somewhere, too.
+const maxMembers = 4096
+
 func (m *members) add(name, text string, kind memberKind) {
-	if !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError) {
-		m.garbled = true // some servers drop such bytes
+	if len(m.list) == maxMembers || !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError) {
+		m.garbled = true // some servers drop bytes that are not UTF-8
 		return
 	}
 	m.list = append(m.list, member{name, text, kind})
@@ -79,7 +82,7 @@ func sameName(s, name string) (same, whole bool) {
 	if len(s) == len(name) && strings.EqualFold(s, name) {
 		return true, true
 	}
-	if strings.IndexAny(s, " .[\x00") >= 0 || strings.IndexAny(name, " .") >= 0 {
+	if strings.ContainsAny(s, " .[\x00") || strings.ContainsAny(name, " .") {
 		s, name = phpName(s), phpName(name)
 	}
 	if strings.EqualFold(s, name) {
@@ -130,7 +133,7 @@ func (m *members) addPairs(s, separators string) {
 
 // formText unescapes a name or a value of a form, and reports whether its escapes are valid.
 func formText(s string) (string, bool) {
-	if strings.IndexAny(s, "%+") < 0 {
+	if !strings.ContainsAny(s, "%+") {
 		return s, true
 	}
 	ok := true

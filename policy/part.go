@@ -1,14 +1,9 @@
 package policy
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
-	"unsafe"
-
-	"golang.org/x/net/http/httpguts"
 )
 
 // part is a part of a key: what a rule tells requests apart by.
@@ -65,9 +60,6 @@ var partKinds = [...]struct{ name, arg string }{
 	constPart:  {"const", "TEXT"},
 }
 
-// maxBody is the size in bytes of the largest body that is looked into.
-const maxBody = 64 << 10
-
 // String returns what parsePart has read.
 func (p *part) String() string { return p.text }
 
@@ -109,7 +101,7 @@ func (p *part) checkName() error {
 	case strings.TrimSpace(p.name) != p.name:
 		wrong = "has spaces around it"
 	case p.kind == headerPart || p.kind == cookiePart:
-		if !httpguts.ValidHeaderFieldName(p.name) {
+		if strings.Trim(p.name, tokenChars) != "" {
 			wrong = "contains characters that such a name cannot have"
 		}
 	}
@@ -122,48 +114,6 @@ func (p *part) checkName() error {
 		return fmt.Errorf("key part %.60q: %.60q %s", p.text, p.name, wrong)
 	}
 	return nil
-}
-
-// extractor finds the values of parts in one request. It is scratch: use reset for the
-// next request.
-type extractor struct {
-	r          *Request
-	ipv6Prefix int // the bits of an IPv6 address that tell clients apart
-	// route is the text of the pattern that matched, of the rule that is being looked
-	// at; empty if it has no patterns.
-	route string
-	// garbled is set by value: see there.
-	garbled bool
-
-	client                       string
-	query, cookies, body, claims lazyMembers
-	buf                          []byte
-}
-
-// lazyMembers are read when the first part asks for them.
-type lazyMembers struct {
-	members
-	read bool
-}
-
-func (m *lazyMembers) reset() {
-	if !m.read {
-		return
-	}
-	clear(m.list)
-	*m = lazyMembers{members: members{list: m.list[:0]}}
-}
-
-func (x *extractor) reset(r *Request, ipv6Prefix int) {
-	if cap(x.buf) > maxViewBuf || cap(x.body.list)+cap(x.query.list)+cap(x.cookies.list) > maxViewBuf/32 {
-		*x = extractor{}
-	}
-	x.r, x.ipv6Prefix = r, ipv6Prefix
-	x.route, x.client, x.garbled = "", "", false
-	x.buf = x.buf[:0]
-	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
-		m.reset()
-	}
 }
 
 // value returns the value of the part in the request of x, which lives until x is reset.
@@ -218,85 +168,15 @@ func known(v string) (string, presence) {
 	return v, present
 }
 
-// clientIP returns the address, or the first address of its network.
-func (x *extractor) clientIP() string {
-	if x.client == "" && x.r.Client.IsValid() {
-		start := len(x.buf)
-		x.buf = maskClient(x.r.Client, x.ipv6Prefix).AppendTo(x.buf)
-		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
-	}
-	return x.client
-}
-
-// maskClient returns what counts of an address: IPv4 as it is, also where it is written
-// as IPv6, and of IPv6 the prefix.
-func maskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
-	if a = a.Unmap().WithZone(""); a.Is4() {
-		return a
-	}
-	p, err := a.Prefix(ipv6Prefix)
-	if err != nil {
-		return a
-	}
-	return p.Addr()
-}
-
-func (x *extractor) apiKey() (string, presence) {
-	key, state := headerValue(x.r.Header["X-Api-Key"])
-	token, tokenState := x.bearer()
-	switch {
-	case state == garbled || tokenState == garbled:
-		return "", garbled
-	case state == absent:
-		return token, tokenState
-	case tokenState == present && token != key:
-		return "", garbled
-	}
-	return key, present
-}
-
-func (x *extractor) bearer() (string, presence) {
-	value, state := headerValue(x.r.Header["Authorization"])
-	if state != present {
-		return "", state
-	}
-	scheme, token, _ := strings.Cut(value, " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return "", absent
-	}
-	token = strings.Trim(token, " \t")
-	if strings.ContainsAny(token, " \t,") {
-		return "", garbled
-	}
-	return known(token)
-}
-
-// name makes a value that somebody has typed comparable.
-func (x *extractor) name(m member, state presence) (string, presence) {
-	if state != present {
-		return "", state
-	}
-	if m.kind == numberMember && !plainInteger(m.text) {
-		return "", garbled // 12.0 may be 12 to a server
-	}
-	start := len(x.buf)
-	buf, ok := appendName(x.buf, m.text)
-	if !ok {
-		return "", garbled
-	}
-	x.buf = buf
-	return known(string(buf[start:]))
-}
-
-// canonical returns a value of the part that is written in a policy as value returns it.
+// canonical returns a value that a policy names as value returns it; not for addresses.
 func (p *part) canonical(v string) string {
 	switch p.kind {
-	case clientIP:
-		if a, err := netip.ParseAddr(v); err == nil {
-			return a.Unmap().String()
-		}
+	case headerPart, apiKey:
+		return strings.Trim(v, " \t")
 	case hostPart:
 		return normalHost(v)
+	case methodPart:
+		return normalMethod(v)
 	case queryPart, bodyPart:
 		if name, ok := appendName(nil, v); ok {
 			return string(name)
@@ -305,71 +185,5 @@ func (p *part) canonical(v string) string {
 	return v
 }
 
-func plainInteger(s string) bool {
-	digits := strings.TrimPrefix(s, "-")
-	return s != "-0" && strings.Trim(digits, "0123456789") == ""
-}
-
-func (x *extractor) queryMembers() *members {
-	m := &x.query
-	if !m.read {
-		m.read = true
-		m.addForm(x.r.RawQuery)
-	}
-	return &m.members
-}
-
-func (x *extractor) cookieMembers() *members {
-	m := &x.cookies
-	if !m.read {
-		m.read = true
-		for _, line := range x.r.Header["Cookie"] {
-			m.addCookies(line)
-		}
-	}
-	return &m.members
-}
-
-// bodyMembers returns the fields of the body. Without a body they are those of the query.
-func (x *extractor) bodyMembers() *members {
-	m := &x.body
-	if m.read {
-		return &m.members
-	}
-	m.read = true
-	if x.r.Body == nil {
-		m.addForm(x.r.RawQuery)
-		return &m.members
-	}
-	switch data := x.r.Body(maxBody); {
-	case data == nil:
-		m.garbled = true // too large
-	case len(data) == 0:
-		m.addForm(x.r.RawQuery)
-	default:
-		m.members = readBody(data, x.r.Header, x.r.RawQuery)
-	}
-	return &m.members
-}
-
-// claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
-func (x *extractor) claimMembers() *members {
-	m := &x.claims
-	if m.read {
-		return &m.members
-	}
-	m.read = true
-	token, state := x.bearer()
-	if state != present {
-		m.garbled = state == garbled
-		return &m.members
-	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(parts[1]) > maxBody {
-		m.garbled = true
-		return &m.members
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
-	m.garbled = err != nil || !m.addJSON(payload) || m.garbled
-	return &m.members
-}
+// tokenChars are what a name of a header or cookie is made of: a token of RFC 9110.
+const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

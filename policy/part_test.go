@@ -80,6 +80,7 @@ func body(s string) func(int64) []byte {
 }
 
 func TestClientIP(t *testing.T) {
+	var x extractor // used again, as in life
 	for _, tt := range []struct {
 		addr   string
 		prefix int
@@ -99,7 +100,6 @@ func TestClientIP(t *testing.T) {
 			a = netip.MustParseAddr(tt.addr)
 		}
 		p, _ := parsePart("client_ip")
-		var x extractor
 		x.reset(&Request{Client: a}, tt.prefix)
 		if v, ok := p.value(&x); v != tt.want || ok != (tt.want != "") || x.garbled {
 			t.Errorf("%s/%d is %q, %v", tt.addr, tt.prefix, v, ok)
@@ -283,6 +283,7 @@ func TestBody(t *testing.T) {
 		{form, `username=alice&Username=bob`, broken},
 		{form, `username[]=alice`, broken},
 		{form, `username=%ff`, broken},
+		{form, `{"username":"bob"&username=alice`, "alice"},
 		{form, `user=alice`, ""},
 		{form, `{username=alice`, ""},
 		{"", "", ""},
@@ -312,6 +313,8 @@ func TestBodyBesideOtherThings(t *testing.T) {
 		"JSON and query":        {Request{RawQuery: "username=bob", Body: body(`{"username":"alice"}`)}, "alice"},
 		"compressed":            {Request{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body(`{"username":"alice"}`)}, broken},
 		"not compressed":        {Request{Header: http.Header{"Content-Encoding": {"identity"}}, Body: body(`{"username":"alice"}`)}, "alice"},
+		"too many fields":       {Request{Body: body(`{` + strings.Repeat(`"":1,`, maxMembers) + `"username":"alice"}`)}, broken},
+		"many fields":           {Request{Body: body(`{` + strings.Repeat(`"":1,`, maxMembers-1) + `"username":"alice"}`)}, "alice"},
 		"compressed twice":      {Request{Header: http.Header{"Content-Encoding": {"", "gzip"}}, Body: body(`{"username":"alice"}`)}, broken},
 		"two types":             {Request{Header: http.Header{"Content-Type": {"text/plain", form["Content-Type"][0]}}, Body: body(`username=alice`)}, broken},
 	} {
@@ -362,7 +365,8 @@ func TestJWT(t *testing.T) {
 		{"sub", "Bearer " + token(`{"sub":"a"}x`), broken},
 		{"sub", "Bearer opaque", broken},
 		{"sub", "Bearer a.!.c", broken},
-		{"sub", "Bearer a.b.c.d.e", broken},
+		{"sub", "Bearer " + token(`{"sub":"Alice"}`) + ".x.y", broken},
+		{"sub", "Bearer " + token(`{"sub":"\ud800"}`), broken},
 		{"sub", "Bearer " + token(`{"sub":"`+strings.Repeat("x", maxBody)+`"}`), broken},
 	} {
 		r := &Request{Header: http.Header{}}
@@ -378,7 +382,7 @@ func TestJWT(t *testing.T) {
 // TestFold goes through all characters: those that differ only in case are made equal,
 // and what is folded stays as it is.
 func TestFold(t *testing.T) {
-	for r := rune(0); r <= unicode.MaxRune; r++ {
+	for r := rune(0); r < 0x20000; r++ { // beyond are no letters with cases
 		if !utf8.ValidRune(r) {
 			continue
 		}
@@ -422,6 +426,27 @@ func must(b []byte, ok bool) []byte {
 		panic("garbled")
 	}
 	return b
+}
+
+func TestCanonical(t *testing.T) {
+	for _, tt := range []struct{ part, in, want string }{
+		{"header:X", " aB\t", "aB"},
+		{"api_key", "aB", "aB"},
+		{"jwt:sub", "aB", "aB"},
+		{"host", "Example.com:80", "example.com"},
+		{"method", "post", "POST"},
+		{"body:u", " Álice", "alice"},
+		{"query:u", " Álice", "alice"},
+		{"body:u", "a\x00", "a\x00"},
+	} {
+		p, err := parsePart(tt.part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.canonical(tt.in); got != tt.want {
+			t.Errorf("%s: %q is %q, want %q", tt.part, tt.in, got, tt.want)
+		}
+	}
 }
 
 func TestHotPartsDoNotAllocate(t *testing.T) {

@@ -82,7 +82,7 @@ func TestNothingSlipsPast(t *testing.T) {
 		"/auth/login", "//auth/login", "/auth//login", "/auth/./login", "/x/../auth/login", "/auth/login/", "/auth/login//",
 		"/auth%2flogin", "/auth%2Flogin", "/auth%252flogin", "/auth/login;x=1", "/auth;a=b/login", "/auth/login;", "/auth/login%3bx",
 		"/auth/x/%2e%2e/login", "/auth/x/.%2e/login", "/auth/%2e/login", "/x/%252e%252e/auth/login", "/%61uth/log%69n", "/auth/lo%2567in",
-		`/auth\login`, "/auth%5clogin", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
+		`/auth\login`, "/auth%5clogin", "/auth%255clogin", "/auth/login%253bx", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
 		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
 		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
 		"/auth%2flogin/x%2fy/..", "/../auth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",

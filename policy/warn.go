@@ -63,8 +63,11 @@ func fromClient(p *part) bool {
 
 func (w *warner) tiers() {
 	if from := w.policy.tierFrom; from != nil && fromClient(from) {
-		w.add(nil, w.policy.tierLine, "have what stands before Sluice set it or remove it",
-			"whoever can send %s chooses their own tier", from)
+		hint := "have what stands before Sluice set it or remove it"
+		if from.kind == jwtPart {
+			hint = "have something before Sluice verify the token"
+		}
+		w.add(nil, w.policy.tierLine, hint, "whoever can send %s chooses their own tier", from)
 	}
 }
 

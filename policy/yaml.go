@@ -63,6 +63,9 @@ func (d *decoder) syntax(data []byte, err error) {
 	if m := yamlError.FindStringSubmatch(message); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		message = m[2]
+		if strings.HasPrefix(message, "did not find expected") {
+			line++ // these the parser counts from 0
+		}
 	}
 	hint := "put text that holds { } [ ] : # or * into quotes"
 	if tab := tabbedLine(data); tab > 0 {

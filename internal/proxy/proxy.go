@@ -73,6 +73,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refusal returns the answer to a request that cannot be passed on.
 func (g *gateway) refusal(r *http.Request) *problem {
 	switch {
+	case r.ProtoMajor != 1: // the beginning of HTTP/2, which net/http passes on as a request
+		return &problem{http.StatusHTTPVersionNotSupported, "HTTP/2 needs TLS, which ends before this gateway."}
 	case r.Method == http.MethodConnect:
 		return &problem{http.StatusMethodNotAllowed, "This is not a forward proxy."}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
@@ -98,6 +100,8 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	if g.URL.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
+	// The same map, not a copy: it is filled when the body has been read.
+	r.Out.Trailer = r.In.Trailer
 	g.setForwarded(r)
 }
 

@@ -64,12 +64,12 @@ func (b *clientBody) await() { _ = b.control.SetReadDeadline(time.Now().Add(b.st
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.await()
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	switch {
+	case err == io.EOF:
 		// The server goes on reading, to learn whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
-		if err != io.EOF {
-			err = &clientError{err}
-		}
+	case err != nil:
+		err = &clientError{err}
 	}
 	return n, err
 }
@@ -103,6 +103,16 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Write(p)
+}
+
+// CloseWrite lets the server say goodbye before it closes: a client that is still sending
+// would otherwise lose the answer.
+func (c *conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	return half.CloseWrite()
 }
 
 // connectTimeout bounds the time to reach an upstream.

@@ -1,0 +1,140 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Cluster is a running Redis Cluster.
+type Cluster struct {
+	Nodes    []*Server // masters first, as they were at the start
+	Masters  []*Server
+	Replicas []*Server // Replicas[i] replicates Masters[i % len(Masters)]
+}
+
+// StartCluster starts a cluster of some masters, and as many replicas for each. Its node
+// timeout is a second.
+func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
+	t.Helper()
+	c := new(Cluster)
+	for range masters * (1 + replicas) {
+		c.Nodes = append(c.Nodes, Start(t, append([]string{
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", strconv.Itoa(FreePort(t)),
+			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
+		}, settings...)...))
+	}
+	c.Masters, c.Replicas = c.Nodes[:masters], c.Nodes[masters:]
+	for i, s := range c.Masters {
+		s.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*16384/masters), strconv.Itoa((i+1)*16384/masters-1))
+		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+	}
+	for _, s := range c.Nodes[1:] {
+		c.Nodes[0].Do("CLUSTER", "MEET", s.Host, strconv.Itoa(s.Port), busPort(s))
+	}
+	c.waitOK(t)
+	for i, s := range c.Replicas {
+		id := c.Masters[i%masters].Do("CLUSTER", "MYID")
+		Eventually(t, "the replica knows its master", func() bool {
+			_, err := s.Try("CLUSTER", "REPLICATE", id)
+			return err == nil
+		})
+	}
+	for _, s := range c.Replicas {
+		Eventually(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
+	}
+	c.waitOK(t)
+	return c
+}
+
+func busPort(s *Server) string {
+	for i, a := range s.args {
+		if a == "--cluster-port" {
+			return s.args[i+1]
+		}
+	}
+	return ""
+}
+
+// waitOK waits until every node knows all nodes and thinks that all is well.
+func (c *Cluster) waitOK(t testing.TB) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		Eventually(t, "the cluster is up", func() bool {
+			info := s.Do("CLUSTER", "INFO")
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes)))
+		})
+	}
+}
+
+// URL returns the store URL of the cluster.
+func (c *Cluster) URL() string {
+	var addrs []string
+	for _, s := range c.Nodes {
+		addrs = append(addrs, s.Addr)
+	}
+	return "redis-cluster://" + strings.Join(addrs, ",")
+}
+
+// Sentinel is a master with a replica and a Sentinel that watches them.
+type Sentinel struct {
+	*Server // the Sentinel
+	Master  *Server
+	Replica *Server
+}
+
+// StartSentinel starts a Sentinel that watches a master under a name. A master that is
+// silent for a second is replaced.
+func StartSentinel(t testing.TB, name string) *Sentinel {
+	t.Helper()
+	master := Start(t, "--repl-diskless-sync-delay", "0")
+	replica := Start(t, "--replicaof", master.Host+" "+strconv.Itoa(master.Port), "--repl-diskless-sync-delay", "0")
+	Eventually(t, "the replica follows", func() bool { return replica.Info("master_link_status") == "up" })
+	s := newServer(t, "redis-server")
+	config := fmt.Sprintf(`port %d
+bind %s
+dir %s
+unixsocket %s
+sentinel monitor %s %s %d 1
+sentinel down-after-milliseconds %s 1000
+sentinel failover-timeout %s 3000
+`, s.Port, s.Host, s.Dir, s.Socket, name, master.Host, master.Port, name, name)
+	s.args = []string{s.write("sentinel.conf", config), "--sentinel"}
+	s.start()
+	w := &Sentinel{s, master, replica}
+	Eventually(t, "the Sentinel knows the replica", func() bool {
+		return strings.Contains(s.Do("SENTINEL", "REPLICAS", name), strconv.Itoa(replica.Port))
+	})
+	return w
+}
+
+// Silent returns the address of a server that takes connections and says nothing.
+func Silent(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		var conns []net.Conn
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}

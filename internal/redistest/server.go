@@ -1,0 +1,233 @@
+// Package redistest starts real Redis or Valkey servers for tests, on free ports of the
+// loopback interface, in directories that go with the test, and ends them after it.
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what a server does by itself.
+const patience = 20 * time.Second
+
+// Binaries returns the servers that are installed: redis-server, which tests need, and
+// valkey-server.
+func Binaries(t testing.TB) []string {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatal("these tests need redis-server: install the package of your system, for example \"apt-get install redis-server\"")
+	}
+	all := []string{"redis-server"}
+	if _, err := exec.LookPath("valkey-server"); err == nil {
+		all = append(all, "valkey-server")
+	}
+	return all
+}
+
+// Server is a server process. Its fields are set by Start.
+type Server struct {
+	Binary string
+	Host   string // 127.0.0.1
+	Port   int
+	Addr   string // host:port
+	// TLSAddr is the host:port for TLS, if there is one.
+	TLSAddr string
+	Socket  string // path of the Unix socket
+	Dir     string
+
+	t    testing.TB
+	args []string
+	cmd  *exec.Cmd
+	down chan struct{} // closed when the process has ended
+}
+
+// Start starts a redis-server that keeps nothing on disk and takes the further settings
+// as on its command line: "--maxmemory", "1mb".
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return StartBinary(t, Binaries(t)[0], settings...)
+}
+
+// StartBinary is Start for one of [Binaries].
+func StartBinary(t testing.TB, binary string, settings ...string) *Server {
+	t.Helper()
+	s := newServer(t, binary)
+	s.args = append([]string{
+		"--port", strconv.Itoa(s.Port), "--bind", s.Host, "--dir", s.Dir, "--unixsocket", s.Socket,
+		"--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, settings...)
+	if i := slices.Index(settings, "--tls-port"); i >= 0 {
+		s.TLSAddr = net.JoinHostPort(s.Host, settings[i+1])
+	}
+	s.start()
+	return s
+}
+
+// write writes a file into the server's directory and returns its path.
+func (s *Server) write(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.Dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func newServer(t testing.TB, binary string) *Server {
+	t.Helper()
+	// Paths of Unix sockets are short, t.TempDir is not.
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Binary: binary, Host: "127.0.0.1", Port: FreePort(t), Dir: dir, Socket: filepath.Join(dir, "sock"), t: t}
+	s.Addr = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	t.Cleanup(func() {
+		s.Kill()
+		os.RemoveAll(dir)
+	})
+	return s
+}
+
+// FreePort returns a TCP port that nobody listens on.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (s *Server) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd = exec.Command(s.Binary, s.args...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	// A test binary that is killed takes its servers along.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.down = make(chan struct{})
+	go func(cmd *exec.Cmd, down chan struct{}) {
+		cmd.Wait()
+		close(down)
+	}(s.cmd, s.down)
+	s.waitUp()
+}
+
+// waitUp waits until the server listens.
+func (s *Server) waitUp() {
+	s.t.Helper()
+	Eventually(s.t, "the server listens", func() bool {
+		select {
+		case <-s.down:
+			s.t.Fatalf("%s has ended:\n%s", s.Binary, s.Log())
+		default:
+		}
+		conn, err := net.Dial("unix", s.Socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+	return string(log)
+}
+
+// Kill ends the server at once, as kill -9 does, and waits for its end.
+func (s *Server) Kill() {
+	if s.cmd != nil && s.cmd.Process != nil {
+		s.cmd.Process.Kill()
+		<-s.down
+	}
+}
+
+// Restart starts the server again, on the same ports and with the same settings.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	os.Remove(s.Socket)
+	s.start()
+}
+
+// Freeze stops the process as SIGSTOP does: connections stay open, nothing is answered.
+func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Do sends a command and returns its reply, with the elements of arrays on lines of
+// their own. An error fails the test.
+func (s *Server) Do(args ...string) string {
+	s.t.Helper()
+	reply, err := s.Try(args...)
+	if err != nil {
+		s.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return reply
+}
+
+// Try is Do with the error returned.
+func (s *Server) Try(args ...string) (string, error) {
+	conn, err := net.DialTimeout("unix", s.Socket, patience)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	return roundTrip(conn, args)
+}
+
+// Info returns a field of INFO, or "".
+func (s *Server) Info(field string) string {
+	s.t.Helper()
+	for line := range strings.Lines(s.Do("INFO", "all")) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Eventually waits until a condition holds, and fails the test if it does not.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waited %v until %s, in vain", patience, what)
+		}
+	}
+}
+
+// URL returns the store URL of the server.
+func (s *Server) URL() string { return fmt.Sprintf("redis://%s", s.Addr) }

@@ -1,0 +1,67 @@
+package sluice_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+func TestAppendKeyPart(t *testing.T) {
+	long := strings.Repeat("x", sluice.MaxKeyPart+1)
+	for value, want := range map[string]string{
+		"":                        "",
+		"alice":                   "alice",
+		"bob@example.com":         "bob@example.com",
+		"2001:db8::1":             "2001:db8::1",
+		"a-._~@:,+=Z09":           "a-._~@:,+=Z09",
+		"a/b":                     "a%2Fb",
+		"{tag}":                   "%7Btag%7D",
+		"100%":                    "100%25",
+		"!":                       "%21",
+		"#":                       "%23",
+		"a b":                     "a%20b",
+		"a\x00\nb":                "a%00%0Ab",
+		"é":                       "%C3%A9",
+		"\xff\xfe":                "%FF%FE",
+		long[1:]:                  long[1:],
+		strings.Repeat("/", 128):  strings.Repeat("%2F", 128),
+		long:                      fmt.Sprintf("#%x", sha256.Sum256([]byte(long)))[:33],
+		strings.Repeat("é", 1000): fmt.Sprintf("#%x", sha256.Sum256([]byte(strings.Repeat("é", 1000))))[:33],
+	} {
+		if got := string(sluice.AppendKeyPart([]byte("before/"), value)); got != "before/"+want {
+			t.Errorf("%.40q became %q, want %q", value, got, "before/"+want)
+		}
+	}
+}
+
+// FuzzAppendKeyPart: short values can be read back, so that no two give the same, and
+// nothing that comes out means anything in a key.
+func FuzzAppendKeyPart(f *testing.F) {
+	for _, s := range []string{"", "a/b", "{a}", "%2F", "a%", "\x00\xff", "#0123", "é!", strings.Repeat("{", 128), strings.Repeat("a", 129)} {
+		f.Add(s, s+"a")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		one, two := string(sluice.AppendKeyPart(nil, a)), string(sluice.AppendKeyPart(nil, b))
+		if (one == two) != (a == b) {
+			t.Fatalf("%q and %q became %q and %q", a, b, one, two)
+		}
+		for _, c := range []byte(one) {
+			if c <= ' ' || c > '~' || strings.IndexByte("/{}!*?[]\"'\\", c) >= 0 {
+				t.Fatalf("%q became %q, which has a %q", a, one, c)
+			}
+		}
+		if len(a) > sluice.MaxKeyPart {
+			if len(one) != 33 || one[0] != '#' {
+				t.Fatalf("%q, which is long, became %q", a, one)
+			}
+			return
+		}
+		if back, err := url.PathUnescape(one); err != nil || back != a || strings.HasPrefix(one, "#") {
+			t.Fatalf("%q became %q, which reads as %q, %v", a, one, back, err)
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package sluice_test
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+const day = 24 * time.Hour
+
+func TestPlans(t *testing.T) {
+	for _, test := range []struct {
+		limit                    sluice.Limit
+		kernel                   sluice.Kernel
+		tick, unit, drain, size  int64
+		span, capacity, bursting int64
+	}{
+		{sluice.Limit{Count: 7, Period: time.Second},
+			sluice.Meter, 1, 1_000_000, 7, 7_000_000, 0, 7, 7},
+		{sluice.Limit{Count: 100, Period: time.Minute, Burst: 20, Algorithm: sluice.GCRA},
+			sluice.Meter, 1, 600_000, 1, 12_000_000, 0, 20, 20},
+		{sluice.Limit{Count: 1, Period: time.Microsecond},
+			sluice.Meter, 1, 1, 1, 1, 0, 1, 1},
+		// A queue whose length is not given holds what drains in ten seconds.
+		{sluice.Limit{Count: 100, Period: time.Minute, Algorithm: sluice.LeakyBucket},
+			sluice.Meter, 1, 600_000, 1, 9_600_000, 0, 16, 16},
+		{sluice.Limit{Count: 100, Period: time.Second, Algorithm: sluice.LeakyBucket},
+			sluice.Meter, 1, 10_000, 1, 1_000_000, 0, 100, 100},
+		{sluice.Limit{Count: 1, Period: time.Hour, Algorithm: sluice.LeakyBucket},
+			sluice.Meter, 1, 3_600_000_000, 1, 3_600_000_000, 0, 1, 1},
+		{sluice.Limit{Count: math.MaxInt64, Period: math.MaxInt64 / 1000 * 1000, Burst: 5, Algorithm: sluice.LeakyBucket},
+			0, 0, 0, 0, 0, 0, 0, 0},
+		// 999983·3600·10^6 is above 2^51, and so is 86400·10^3·(10^9+7).
+		{sluice.Limit{Count: 999_983, Period: time.Hour},
+			sluice.Meter, 1000, 3_600_000, 999_983, 999_983 * 3_600_000, 0, 999_983, 999_983},
+		{sluice.Limit{Count: 1_000_000_007, Period: day, Algorithm: sluice.FixedWindow},
+			sluice.Window, 1_000_000, 0, 0, 0, 86_400, 1_000_000_007, 0},
+		{sluice.Limit{Count: 1, Period: 36500 * day, Algorithm: sluice.SlidingWindowCounter},
+			sluice.Window, 1000, 0, 0, 0, 36500 * 86_400_000, 1, 0},
+		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 1, 0, 0, 0, 3_600_000_000, 5, 0},
+		{sluice.Limit{Count: sluice.MaxLogCount, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 1000, 0, 0, 0, 36500 * 86_400_000, sluice.MaxLogCount, 0},
+		{sluice.Limit{Count: 1, Period: 25500 * day},
+			sluice.Meter, 1, 25500 * 86_400_000_000, 1, 25500 * 86_400_000_000, 0, 1, 1},
+	} {
+		if test.tick == 0 {
+			checkPlan(t, test.limit)
+			continue
+		}
+		p := plan(t, test.limit)
+		got := []int64{int64(p.Kernel), p.Tick, p.Unit, p.Drain, p.Size, p.Span, p.Capacity, p.Limit.Burst}
+		want := []int64{int64(test.kernel), test.tick, test.unit, test.drain, test.size, test.span, test.capacity, test.bursting}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("%v %v: %v, want %v (kernel, tick, unit, drain, size, span, capacity, burst)", test.limit.Algorithm, test.limit, got, want)
+				break
+			}
+		}
+		checkPlan(t, test.limit)
+	}
+}
+
+// checkPlan holds a plan, if l has one, to what it is for: that its numbers mean l, and
+// that nothing that is computed from them leaves 2^53.
+func checkPlan(t *testing.T, l sluice.Limit) {
+	t.Helper()
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		if !strings.HasPrefix(err.Error(), "limit ") {
+			t.Errorf("%+v: %v", l, err)
+		}
+		return
+	}
+	period := l.Period.Microseconds()
+	if period%p.Tick != 0 {
+		t.Errorf("%+v: the period is no whole number of ticks of %d", l, p.Tick)
+	}
+	exact := func(what string, factors ...int64) {
+		product := big.NewInt(1)
+		for _, f := range factors {
+			product.Mul(product, big.NewInt(f))
+		}
+		if product.BitLen() > 52 {
+			t.Errorf("%+v: %s is %v, above 2^52", l, what, product)
+		}
+	}
+	if p.Kernel == sluice.Meter {
+		rate := big.NewRat(l.Count, period/p.Tick)
+		if rate.Num().Int64() != p.Drain || rate.Denom().Int64() != p.Unit {
+			t.Errorf("%+v: %v units a tick, and the plan has %d/%d", l, rate, p.Drain, p.Unit)
+		}
+		exact("the size", p.Capacity, p.Unit)
+		exact("the size with a tick's drain", 1, p.Size+p.Drain)
+		exact("the time to drain", p.Size/p.Drain+1, p.Tick)
+		if p.Size != p.Capacity*p.Unit || p.Capacity < 1 {
+			t.Errorf("%+v: the size is %d, the capacity %d units of %d", l, p.Size, p.Capacity, p.Unit)
+		}
+		return
+	}
+	if p.Span*p.Tick != period || p.Capacity != l.Count {
+		t.Errorf("%+v: a span of %d and a capacity of %d", l, p.Span, p.Capacity)
+	}
+	if p.Kernel == sluice.Window {
+		exact("a full window", p.Capacity, p.Span)
+	}
+}
+
+func TestPlanErrors(t *testing.T) {
+	for want, l := range map[string]sluice.Limit{
+		"the count is 0, and must be at least 1":                     {Period: time.Second},
+		"the count is -1, and must be at least 1":                    {Count: -1, Period: time.Second},
+		"the period is 0s, and must be positive":                     {Count: 1},
+		"the period is -1s, and must be positive":                    {Count: 1, Period: -time.Second},
+		"the period 1.5µs is not a whole number of microseconds":     {Count: 1, Period: 1500},
+		"the burst is -1, and must be at least 1":                    {Count: 1, Period: time.Second, Burst: -1},
+		"algorithm(6) is not an algorithm":                           {Count: 1, Period: time.Second, Algorithm: 6},
+		"fixed_window has no burst: leave it out":                    {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
+		"sliding_window_counter has no burst":                        {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
+		"sliding_window_log has no burst":                            {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
+		"a log of more than 1048576 entries is not kept":             {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
+		"limit 1/36500d burst 1: a burst of 1 takes more than 70":    {Count: 1, Period: 36500 * day},
+		"a burst of 100000 takes more than 70 years to drain":        {Count: 1, Period: day, Burst: 100_000},
+		"limit 9223372036854775807/second burst 9223372036854775807": {Count: math.MaxInt64, Period: time.Second},
+		"limit 9223372036854775807/1µs: the numbers are too large":   {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
+		"limit 1/second burst 9223372036854775807":                   {Count: 1, Period: time.Second, Burst: math.MaxInt64},
+		// An odd number of microseconds has no coarser tick.
+		"limit 1000003/27h46m40.000003s: the numbers are too large": {Count: 1_000_003, Period: 100_000_000_003 * time.Microsecond, Algorithm: sluice.FixedWindow},
+	} {
+		p, err := sluice.NewPlan(l)
+		if err == nil || p != nil || !strings.HasPrefix(err.Error(), "limit ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v %v: %v, %v; want the error %q", l.Algorithm, l, p, err, want)
+		}
+	}
+}
+
+// TestFingerprints: what gives a state its meaning is in it, what does not is not.
+func TestFingerprints(t *testing.T) {
+	groups := [][]sluice.Limit{
+		{{Count: 10, Period: time.Second}, {Count: 10, Period: time.Second, Burst: 3}, {Count: 600, Period: time.Minute},
+			{Count: 10, Period: time.Second, Algorithm: sluice.GCRA}, {Count: 10, Period: time.Second, Algorithm: sluice.LeakyBucket}},
+		{{Count: 11, Period: time.Second}},
+		{{Count: 10, Period: time.Minute}},
+		{{Count: 1, Period: time.Second}},
+		{{Count: 999_983, Period: time.Hour}, {Count: 999_983, Period: time.Hour, Burst: 400_000_000}},
+		{{Count: 999_983, Period: time.Hour, Burst: 1}}, // ticks of a microsecond
+		{{Count: 10, Period: time.Second, Algorithm: sluice.FixedWindow}, {Count: 20, Period: time.Second, Algorithm: sluice.FixedWindow}},
+		{{Count: 10, Period: time.Minute, Algorithm: sluice.FixedWindow}},
+		// As many ticks, but of a millisecond and of a microsecond.
+		{{Count: 1_000_000, Period: time.Hour, Algorithm: sluice.FixedWindow}},
+		{{Count: 1_000_000, Period: 3600 * time.Millisecond, Algorithm: sluice.FixedWindow}},
+		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}},
+		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLog}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+	}
+	seen := map[uint64]int{}
+	for i, group := range groups {
+		first := plan(t, group[0]).Fingerprint
+		if j, taken := seen[first]; taken {
+			t.Errorf("%+v and %+v share a fingerprint", group[0], groups[j][0])
+		}
+		seen[first] = i
+		for _, l := range group[1:] {
+			if plan(t, l).Fingerprint != first {
+				t.Errorf("%+v and %+v do not share a fingerprint", group[0], l)
+			}
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/memory"
+)
+
+// Each testdata/bad/NAME.yaml is refused with what NAME.txt says.
+func TestBadDocuments(t *testing.T) {
+	for _, file := range files(t, "testdata/bad/*.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			p, err := Parse(filepath.Base(file), read(t, file))
+			if err == nil || p != nil {
+				t.Fatal("the document was accepted")
+			}
+			var all Errors
+			if !errors.As(err, &all) {
+				t.Fatalf("the error is a %T", err)
+			}
+			want := string(read(t, strings.TrimSuffix(file, ".yaml")+".txt"))
+			diff(t, err.Error()+"\n", want)
+		})
+	}
+}
+
+// Each testdata/good/NAME.yaml is accepted, with the warnings of NAME.txt, if there is one.
+func TestGoodDocuments(t *testing.T) {
+	for _, file := range files(t, "testdata/good/*.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			p, err := Parse(filepath.Base(file), read(t, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".txt")
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, w := range p.Warnings() {
+				fmt.Fprintln(&got, w)
+			}
+			diff(t, got.String(), string(want))
+		})
+	}
+}
+
+func files(t *testing.T, glob string) []string {
+	t.Helper()
+	all, err := filepath.Glob(glob)
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no files %s: %v", glob, err)
+	}
+	return all
+}
+
+func read(t testing.TB, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func diff(t *testing.T, got, want string) {
+	t.Helper()
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(g), len(w)) {
+		var a, b string
+		if i < len(g) {
+			a = g[i]
+		}
+		if i < len(w) {
+			b = w[i]
+		}
+		if a != b {
+			t.Errorf("line %d:\n got %s\nwant %s", i+1, a, b)
+		}
+	}
+}
+
+func TestDocumentTooLarge(t *testing.T) {
+	for size, want := range map[int]string{MaxDocument: "not YAML", MaxDocument + 1: "are the most"} {
+		file := filepath.Join(t.TempDir(), "large.yaml")
+		if err := os.WriteFile(file, append([]byte("]"), make([]byte, size-1)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: got %v, want %q", size, err, want)
+		}
+	}
+}
+
+func TestLoadNoFile(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nesting that would exhaust the stack or the memory is an error like any other.
+func TestDeepDocument(t *testing.T) {
+	for _, open := range []string{"[", "{a: ", "- "} {
+		data := "version: 1\nrules: \n  " + strings.Repeat(open, 1<<17)
+		if _, err := Parse("deep.yaml", []byte(data)); err == nil {
+			t.Errorf("nested %q was accepted", open)
+		}
+	}
+}
+
+// What is wrong in ten thousand places is told ten thousand times, in order.
+func TestManyProblems(t *testing.T) {
+	const n = 10_000
+	var b strings.Builder
+	b.WriteString("version: 1\nrules:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: r%d, limit: nonsense}\n", i)
+	}
+	_, err := Parse("many.yaml", []byte(b.String()))
+	var all Errors
+	if !errors.As(err, &all) || len(all) != n {
+		t.Fatalf("got %d problems", len(all))
+	}
+	for i, p := range all {
+		if want := fmt.Sprintf("r%d", i); p.Line != i+3 || p.Rule != want {
+			t.Fatalf("problem %d is %v", i, p)
+		}
+	}
+}
+
+func TestTenThousandRules(t *testing.T) {
+	p, err := Parse("many.yaml", benchDocument(9997))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewEngine(memory.New(), p).Decide(t.Context(), benchRequest())
+	if len(d.Results) != 3 || !d.Allowed {
+		t.Errorf("%d rules applied, allowed %v", len(d.Results), d.Allowed)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	data := benchDocument(9997)
+	for b.Loop() {
+		if p, err := Parse("many.yaml", data); err != nil || len(p.rules) != 10_000 {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzParse holds that nothing a document contains makes anything panic, and that an
+// accepted one decides and explains the same.
+func FuzzParse(f *testing.F) {
+	for _, glob := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml"} {
+		all, _ := filepath.Glob(glob)
+		for _, file := range all {
+			f.Add(read(f, file))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Parse("fuzz.yaml", data)
+		if err != nil {
+			for _, problem := range err.(Errors) {
+				if problem.Message == "" || problem.Line < 0 || len(problem.Message) > 2000 {
+					t.Errorf("not much of a message: %+v", problem)
+				}
+			}
+			return
+		}
+		e, req := NewEngine(memory.New(), p), benchRequest()
+		would := e.Explain(t.Context(), req).Decision
+		is := e.Decide(t.Context(), req)
+		if would.Allowed != is.Allowed || would.Missing != is.Missing || would.Exempt != is.Exempt || len(would.Results) != len(is.Results) {
+			t.Errorf("explained as %+v, decided %+v", would, is)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package policy
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"strings"
+	"unsafe"
+)
+
+// maxBody is the size in bytes of the largest body that is looked into.
+const maxBody = 64 << 10
+
+// extractor finds the values of parts in one request. It is scratch: use reset for the
+// next request.
+type extractor struct {
+	r          *Request
+	ipv6Prefix int // the bits of an IPv6 address that tell clients apart
+	// route is the text of the pattern that matched, of the rule that is being looked
+	// at; empty if it has no patterns.
+	route string
+	// garbled is set by value: see there.
+	garbled bool
+
+	client                       string
+	query, cookies, body, claims lazyMembers
+	buf                          []byte
+}
+
+// lazyMembers are read when the first part asks for them.
+type lazyMembers struct {
+	members
+	read bool
+}
+
+func (m *lazyMembers) reset() {
+	if !m.read {
+		return
+	}
+	clear(m.list)
+	*m = lazyMembers{members: members{list: m.list[:0]}}
+}
+
+func (x *extractor) reset(r *Request, ipv6Prefix int) {
+	if cap(x.buf) > maxViewBuf || cap(x.body.list)+cap(x.query.list)+cap(x.cookies.list) > maxViewBuf/32 {
+		*x = extractor{}
+	}
+	x.r, x.ipv6Prefix = r, ipv6Prefix
+	x.route, x.client, x.garbled = "", "", false
+	x.buf = x.buf[:0]
+	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
+		m.reset()
+	}
+}
+
+// clientIP returns the address, or the first address of its network.
+func (x *extractor) clientIP() string {
+	if x.client == "" && x.r.Client.IsValid() {
+		start := len(x.buf)
+		x.buf = maskClient(x.r.Client, x.ipv6Prefix).AppendTo(x.buf)
+		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
+	}
+	return x.client
+}
+
+// maskClient returns what counts of an address: IPv4 as it is, also where it is written
+// as IPv6, and of IPv6 the prefix. A zone does not count.
+func maskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
+	if a = a.Unmap(); a.Is4() {
+		return a
+	}
+	p, err := a.Prefix(ipv6Prefix)
+	if err != nil {
+		return a
+	}
+	return p.Addr()
+}
+
+func (x *extractor) apiKey() (string, presence) {
+	key, state := headerValue(x.r.Header["X-Api-Key"])
+	token, tokenState := x.bearer()
+	switch {
+	case state == garbled || tokenState == garbled:
+		return "", garbled
+	case state == absent:
+		return token, tokenState
+	case tokenState == present && token != key:
+		return "", garbled
+	}
+	return key, present
+}
+
+func (x *extractor) bearer() (string, presence) {
+	value, state := headerValue(x.r.Header["Authorization"])
+	if state != present {
+		return "", state
+	}
+	scheme, token, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return "", absent
+	}
+	token = strings.Trim(token, " \t")
+	if strings.ContainsAny(token, " \t,") {
+		return "", garbled
+	}
+	return known(token)
+}
+
+// name makes a value that somebody has typed comparable.
+func (x *extractor) name(m member, state presence) (string, presence) {
+	if state != present {
+		return "", state
+	}
+	if m.kind == numberMember && !plainInteger(m.text) {
+		return "", garbled // 12.0 may be 12 to a server
+	}
+	start := len(x.buf)
+	buf, ok := appendName(x.buf, m.text)
+	if !ok {
+		return "", garbled
+	}
+	x.buf = buf
+	return known(string(buf[start:]))
+}
+
+func plainInteger(s string) bool {
+	digits := strings.TrimPrefix(s, "-")
+	return s != "-0" && strings.Trim(digits, "0123456789") == ""
+}
+
+func (x *extractor) queryMembers() *members {
+	m := &x.query
+	if !m.read {
+		m.read = true
+		m.addForm(x.r.RawQuery)
+	}
+	return &m.members
+}
+
+func (x *extractor) cookieMembers() *members {
+	m := &x.cookies
+	if !m.read {
+		m.read = true
+		for _, line := range x.r.Header["Cookie"] {
+			m.addCookies(line)
+		}
+	}
+	return &m.members
+}
+
+// bodyMembers returns the fields of the body. Without a body they are those of the query.
+func (x *extractor) bodyMembers() *members {
+	m := &x.body
+	if m.read {
+		return &m.members
+	}
+	m.read = true
+	if x.r.Body == nil {
+		m.addForm(x.r.RawQuery)
+		return &m.members
+	}
+	switch data := x.r.Body(maxBody); {
+	case data == nil:
+		m.garbled = true // too large
+	case len(data) == 0:
+		m.addForm(x.r.RawQuery)
+	default:
+		m.members = readBody(data, x.r.Header, x.r.RawQuery)
+	}
+	return &m.members
+}
+
+// claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
+func (x *extractor) claimMembers() *members {
+	m := &x.claims
+	if m.read {
+		return &m.members
+	}
+	m.read = true
+	token, state := x.bearer()
+	if state != present {
+		m.garbled = state == garbled
+		return &m.members
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || len(parts[1]) > maxBody {
+		m.garbled = true
+		return &m.members
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	m.garbled = err != nil || !m.addJSON(payload) || m.garbled
+	return &m.members
+}

@@ -223,7 +223,7 @@ func zipf(n int) []uint32 {
 }
 
 // byRole returns the results of a role, the best of the first column first.
-func byRole(results []result, of role, column string, higher bool) []result {
+func byRole(results []result, of role, column string) []result {
 	var some []result
 	for _, r := range results {
 		if r.role == of && len(r.samples) > 0 {
@@ -233,7 +233,7 @@ func byRole(results []result, of role, column string, higher bool) []result {
 	slices.SortFunc(some, func(a, b result) int {
 		x, _ := a.median(column)
 		y, _ := b.median(column)
-		if higher {
+		if column == "per second" {
 			x, y = y, x
 		}
 		return cmp.Compare(x, y)

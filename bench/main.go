@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 )
 
 func main() {
@@ -17,9 +18,13 @@ func main() {
 		only    = flag.String("only", "", "run the works whose names match this `regexp`")
 		out     = flag.String("out", "", "write the report to this `file`")
 		isChild = flag.Bool("child", false, "measure one contender: WORK CONTENDER")
+		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM")
 	)
 	flag.Parse()
-	works := append(memoryWorks(), middlewareWorks()...)
+	if *isProxy {
+		must(reverseProxy(flag.Arg(0), flag.Arg(1)))
+	}
+	works := slices.Concat(memoryWorks(), middlewareWorks(), redisWorks(), gatewayWorks())
 	if *isChild {
 		if err := childMain(works, flag.Arg(0), flag.Arg(1)); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -26,7 +26,7 @@ func table(b *strings.Builder, w work, rs []result) {
 	first := w.columns[0]
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n| who | %s |\n|---|%s\n", w.name, w.about, strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
 	for _, of := range []role{floor, ours, rival} {
-		for _, r := range byRole(rs, of, first, false) {
+		for _, r := range byRole(rs, of, first) {
 			name := r.name
 			if of == ours {
 				name = "**" + name + "**"
@@ -48,7 +48,7 @@ func table(b *strings.Builder, w work, rs []result) {
 }
 
 func ratios(w work, rs []result, column string) string {
-	us, them, under := byRole(rs, ours, column, false), byRole(rs, rival, column, false), byRole(rs, floor, column, false)
+	us, them, under := byRole(rs, ours, column), byRole(rs, rival, column), byRole(rs, floor, column)
 	var b strings.Builder
 	for _, u := range us {
 		mine, _ := u.median(column)

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// inBetween starts a proxy in a process of its own, from listen to upstream.
+type inBetween func(dir, listen, upstream string) *exec.Cmd
+
+var gateways = []contender{
+	{"httputil.ReverseProxy", floor, inBetween(func(_, listen, upstream string) *exec.Cmd {
+		return exec.Command(os.Args[0], "-reverse-proxy", listen, upstream)
+	})},
+	{"sluice serve, three rules", ours, inBetween(sluiceGateway)},
+}
+
+const gatewayPolicy = `version: 1
+rules:
+  - {name: per-address, key: [client_ip], limit: 1000000/second, algorithm: sliding_window_counter}
+  - {name: per-key, key: ["header:X-API-Key"], missing: skip, limit: 1000000/second burst 1000000}
+  - {name: login, match: [POST /auth/login], key: [client_ip], limit: 5/minute}
+  - {name: all, limit: 1000000/second}
+`
+
+func sluiceGateway(dir, listen, upstream string) *exec.Cmd {
+	binary, file := filepath.Join(dir, "sluice"), filepath.Join(dir, "policy.yaml")
+	out, err := exec.Command("go", "build", "-C", "..", "-o", binary, "./cmd/sluice").CombinedOutput()
+	if err != nil {
+		panic(string(out))
+	}
+	must(os.WriteFile(file, []byte(gatewayPolicy), 0o600))
+	return exec.Command(binary, "serve", "--policy", file, "--proxy", listen, "--admin", "127.0.0.1:0", "--upstream", upstream, "--log-level", "error")
+}
+
+// reverseProxy is the floor: what the standard library has, with a transport that keeps
+// enough connections, and nothing in front of it.
+func reverseProxy(listen, upstream string) error {
+	u, err := url.Parse(upstream)
+	if err != nil {
+		return err
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024
+	p := &httputil.ReverseProxy{Transport: t, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(u)
+		r.SetXForwarded()
+	}}
+	return http.ListenAndServe(listen, p)
+}
+
+// passing measures requests through a proxy by a number of callers.
+func passing(callers int) func(contender) (sample, error) {
+	return func(c contender) (sample, error) {
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"users":[{"name":"alice"},{"name":"bob"}]}`)
+		}))
+		defer upstream.Close()
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		listen := freeAddress()
+		cmd := c.start.(inBetween)(dir, listen, upstream.URL)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		s := &server{cmd: cmd, addr: listen, dir: dir}
+		defer s.stop()
+		if err := s.await(); err != nil {
+			return nil, err
+		}
+		load(callers, gatewayBudget/4, listen)
+		before, start := s.cpu(), time.Now()
+		took, fields := load(callers, gatewayBudget, listen)
+		wall, used := time.Since(start), s.cpu()-before
+		if len(took) == 0 || fields != (c.role == ours) {
+			return nil, fmt.Errorf("%d answers, and rate limit fields: %t", len(took), fields)
+		}
+		slices.Sort(took)
+		n := float64(len(took))
+		return sample{
+			"proxy CPU µs": float64(used) / 1000 / n,
+			"per second":   n / wall.Seconds(),
+			"p50 µs":       float64(took[len(took)/2]) / 1000,
+			"p99 µs":       float64(took[len(took)*99/100]) / 1000,
+		}, nil
+	}
+}
+
+var gatewayBudget = 3 * time.Second
+
+// load sends requests over connections that stay, and reads the answers. It reports
+// whether the last of them had rate limit fields.
+func load(callers int, d time.Duration, addr string) (took []time.Duration, fields bool) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	for range callers {
+		wg.Go(func() {
+			mine, f := caller(ctx, addr)
+			mu.Lock()
+			defer mu.Unlock()
+			took, fields = append(took, mine...), f
+		})
+	}
+	wg.Wait()
+	return took, fields
+}
+
+// caller is a caller with a connection of its own, cheaper than net/http's client.
+func caller(ctx context.Context, addr string) (took []time.Duration, fields bool) {
+	c, err := net.Dial("tcp", addr)
+	must(err)
+	defer c.Close()
+	r := bufio.NewReader(c)
+	request := []byte("GET /api/users HTTP/1.1\r\nHost: " + addr + "\r\nX-API-Key: k1\r\n\r\n")
+	for ctx.Err() == nil {
+		start := time.Now()
+		_, err := c.Write(request)
+		must(err)
+		res, err := http.ReadResponse(r, nil)
+		must(err)
+		_, err = io.Copy(io.Discard, res.Body)
+		must(err)
+		if res.StatusCode != http.StatusOK {
+			panic(res.Status)
+		}
+		took, fields = append(took, time.Since(start)), strings.Contains(strings.Join(res.Header["Ratelimit"], ""), "per-address")
+	}
+	return took, fields
+}
+
+func gatewayWorks() []work {
+	cols := []string{"proxy CPU µs", "per second", "p50 µs", "p99 µs"}
+	return []work{{"gateway: 16 callers", "GET of 43 bytes through the proxy, three rules of four match", gateways, passing(16), cols}}
+}

@@ -25,7 +25,6 @@ type stripeAsides struct {
 type asides struct {
 	max   int64
 	bytes atomic.Int64
-	count atomic.Int64
 }
 
 // What is counted beside the bytes of a log: for an aside, itself and its share of a map
@@ -34,11 +33,6 @@ const (
 	asideBytes       = 64 + 40
 	stripeAsideBytes = 200
 )
-
-func (as *asides) add(count, bytes int64) {
-	as.count.Add(count)
-	as.bytes.Add(bytes)
-}
 
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
@@ -97,12 +91,12 @@ func (s *Store) addAside(o *op, now int64) {
 		s.sweep(o.asides, now)
 	}
 	o.asides.byHash[o.hash] = o.aside
-	s.asides.add(1, o.aside.bytes())
+	s.asides.bytes.Add(o.aside.bytes())
 }
 
 func (s *Store) removeAside(st *stripe, hash uint64, bytes int64) {
 	delete(st.asides.byHash, hash)
-	s.asides.add(-1, -bytes)
+	s.asides.bytes.Add(-bytes)
 }
 
 // sweep forgets what has drained. It comes once each time that the number of asides has
@@ -112,7 +106,7 @@ func (s *Store) sweep(sa *stripeAsides, now int64) {
 	kept := make(map[uint64]*aside, len(sa.byHash))
 	for hash, a := range sa.byHash {
 		if a.rank(now) == drained {
-			s.asides.add(-1, -a.bytes())
+			s.asides.bytes.Add(-a.bytes())
 		} else {
 			kept[hash] = a
 		}
@@ -120,11 +114,7 @@ func (s *Store) sweep(sa *stripeAsides, now int64) {
 	sa.byHash, sa.sweep = kept, max(8, 2*len(kept))
 }
 
-// samples is among how many asides the one to evict is chosen.
-const samples = 16
-
-// shed evicts asides until they are within their bound: each time the one that matters
-// least among some that are picked at random. The caller has no stripe locked.
+// shed evicts asides until they are within their bound. The caller has no stripe locked.
 func (s *Store) shed(now int64) {
 	for s.asides.full() {
 		st, hash, lowest := s.leastAside(now)
@@ -142,38 +132,28 @@ func (s *Store) shed(now int64) {
 	}
 }
 
-// leastAside returns the stripe and the hash of the lowest of some asides. The stripe is
-// nil if there are none.
+// samples is among how many asides at least the one to evict is chosen. A stripe has
+// about as many when the store is full of them.
+const samples = 64
+
+// leastAside returns the stripe and the hash of what matters least in some stripes that
+// follow each other. The stripe is nil if there are none.
 func (s *Store) leastAside(now int64) (of *stripe, hash uint64, lowest rank) {
 	lowest.used = math.MaxInt64
 	seen, first := 0, rand.IntN(len(s.stripes))
-	for i := range s.stripes {
+	for i := 0; i < len(s.stripes) && seen < samples; i++ {
 		st := &s.stripes[(first+i)%len(s.stripes)]
 		st.mu.Lock()
-		n := seen + s.quota(st)
 		for h, a := range st.asidesByHash() {
-			if seen >= n {
-				break
-			}
-			if r := a.rank(now); r.less(lowest) {
+			seen++
+			r := a.rank(now)
+			// Of equals any may go. If it was the first, small stripes would lose as much
+			// as large ones, and in the end what should stay.
+			if r.less(lowest) || r == lowest && rand.IntN(seen) == 0 {
 				of, hash, lowest = st, h, r
 			}
-			seen++
 		}
 		st.mu.Unlock()
-		if seen >= samples {
-			break
-		}
 	}
 	return of, hash, lowest
-}
-
-// quota returns how many samples to take of a stripe. They are in proportion to what it
-// has: if small stripes gave as much as large ones, they would in the end have
-// nothing left but what should stay.
-func (s *Store) quota(st *stripe) int {
-	const share = samples / 8 // of an average stripe
-	total := max(1, s.asides.count.Load())
-	n := int64(share * len(st.asidesByHash()) * len(s.stripes))
-	return int(min(samples, (n+rand.Int64N(total))/total))
 }

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -70,88 +69,5 @@ func TestCommonLimitsPack(t *testing.T) {
 				t.Errorf("%s %v is kept aside", limit, a)
 			}
 		}
-	}
-}
-
-// TestTable fills a stripe through all its sizes, and finds everything in it at each.
-func TestTable(t *testing.T) {
-	s := NewSize(minBytes)
-	l, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	layout := s.plans.layout(l)
-	const now = 20_000 * 86_400_000_000
-	st := stripe{lines: make([]line, firstLines)}
-	rng := rand.New(rand.NewPCG(9, 9))
-	var hashes []uint64
-	sizes := map[int]bool{}
-	for n := uint64(1); s.evicted.Load() == 0; n++ {
-		hash := rng.Uint64()
-		word := now + n // what is written is found again, and nothing else
-		tag := hash<<16 | layout.index
-		*s.room(&st, tag, now) = slot{word, tag}
-		hashes = append(hashes, hash)
-		sizes[len(st.lines)] = true
-		lost := 0
-		for i, h := range hashes {
-			if sl := st.find(h); sl == nil || sl.state != now+uint64(i)+1 {
-				lost++
-			}
-		}
-		if int64(lost) != s.evicted.Load() {
-			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.lines))
-		}
-	}
-	if len(sizes) < 5 {
-		t.Errorf("the table had the sizes %v only", sizes)
-	}
-	if share := float64(len(hashes)) / float64(4*len(st.lines)); share < 0.85 {
-		t.Errorf("the first of %d was evicted at %.2f of the slots", len(hashes), share)
-	}
-}
-
-// TestLeastGoes holds that what is evicted has the least debt of all that could be.
-func TestLeastGoes(t *testing.T) {
-	s := NewSize(minBytes)
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const now = 20_000 * 86_400_000_000
-	used := map[string]int64{}
-	take := func(key string, cost int64) (remaining int64) {
-		var r [1]sluice.Receipt
-		if err := s.TakeAt(t.Context(), now, []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, r[:]); err != nil {
-			t.Fatal(err)
-		}
-		return p.Decide(cost, r[0]).Remaining
-	}
-	rng := rand.New(rand.NewPCG(11, 11))
-	for i := range 4000 {
-		key := fmt.Sprint(i)
-		used[key] = 1 + rng.Int64N(1000)
-		take(key, used[key])
-	}
-	var kept, lost, lostHigh, high int
-	for key, n := range used {
-		switch take(key, 0) {
-		case 1000 - n:
-			kept++
-		case 1000:
-			lost++
-			if n > 600 {
-				lostHigh++
-			}
-		default:
-			t.Errorf("%d units of key %s are used, want %d", 1000-take(key, 0), key, n)
-		}
-		if n > 600 {
-			high++
-		}
-	}
-	// There is room for half of them: for all that owe most.
-	if kept < 1900 || lostHigh*50 > high {
-		t.Errorf("%d are kept and %d lost, among them %d of the %d that owe most", kept, lost, lostHigh, high)
 	}
 }

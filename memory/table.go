@@ -278,19 +278,14 @@ func (st *stripe) shift(tag uint64) *slot {
 }
 
 // vacate makes a slot of a line free with at most that many moves, and returns it or nil.
+// Three moves are too few to come back to where they began.
 func (st *stripe) vacate(ln *line, moves int) *slot {
 	if sl := ln.free(); sl != nil || moves == 0 {
 		return sl
 	}
 	for i := range ln {
-		was := ln[i]
-		to := st.vacate(st.other(was.tag, ln), moves-1)
-		// On a way in a circle the slot itself may have been moved.
-		if to != nil && ln[i] == was {
-			*to, ln[i] = was, slot{}
-			return &ln[i]
-		}
-		if ln[i].state == 0 {
+		if to := st.vacate(st.other(ln[i].tag, ln), moves-1); to != nil {
+			*to, ln[i] = ln[i], slot{}
 			return &ln[i]
 		}
 	}

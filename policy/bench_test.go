@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
-// rulesOf returns a document of n rules with a pattern each, of which none matches
-// tenRequest, and three that do.
+// benchDocument returns a document of three rules that match benchRequest, and others
+// that do not.
 func benchDocument(others int) []byte {
 	var b strings.Builder
 	b.WriteString(`version: 1
@@ -53,5 +54,25 @@ func BenchmarkDecide(b *testing.B) {
 				b.Fatalf("the tier was not resolved: %s", from)
 			}
 		})
+	}
+}
+
+// BenchmarkStore is the floor of BenchmarkDecide: the same three charges without a policy.
+func BenchmarkStore(b *testing.B) {
+	p, err := Parse("bench", benchDocument(7))
+	if err != nil {
+		b.Fatal(err)
+	}
+	store := &recorder{Store: memory.New()}
+	NewEngine(store, p).Decide(b.Context(), benchRequest())
+	receipts := make([]sluice.Receipt, len(store.charges))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := store.Store.Take(b.Context(), store.charges, receipts); err != nil || !sluice.Admitted(store.charges, receipts) {
+			b.Fatal("not what is to be measured", err)
+		}
+	}
+	if len(receipts) != 3 {
+		b.Fatalf("%d charges", len(receipts))
 	}
 }

@@ -205,10 +205,11 @@ func (s *scratch) finish() {
 	all := unsafe.String(unsafe.SliceData(s.text), len(s.text))
 	for _, p := range s.pending {
 		s.charges = append(s.charges, sluice.Charge{
-			Key:    all[p.start:p.end],
-			Plan:   p.source.plan,
-			Cost:   p.rule.cost.of(s.request.Header),
-			Shadow: p.rule.shadow,
+			Key:     all[p.start:p.end],
+			Plan:    p.source.plan,
+			Cost:    p.rule.cost.of(s.request.Header),
+			Shadow:  p.rule.shadow,
+			OnError: p.rule.onError,
 		})
 	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]

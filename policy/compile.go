@@ -39,7 +39,7 @@ type rule struct {
 	tiers     map[string]*source
 	overrides []overrides
 	cost      cost
-	onError   onError
+	onError   sluice.OnError
 	shadow    bool
 	exempt    bool
 	line      int

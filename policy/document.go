@@ -45,7 +45,7 @@ type ruleDoc struct {
 	tiers      []tierDoc
 	cost       cost
 	costLine   int
-	onError    onError
+	onError    sluice.OnError
 	shadow     bool
 	exempt     bool
 	written    map[string]int // the line of each key of the rule
@@ -93,16 +93,7 @@ const (
 
 var missingNames = []string{share: "share", skip: "skip", refuse: "refuse"}
 
-// onError says what a rule answers while the store does not.
-type onError uint8
-
-const (
-	allow onError = iota
-	deny
-	local
-)
-
-var onErrorNames = []string{allow: "allow", deny: "deny", local: "local"}
+var onErrorNames = []string{sluice.Allow.String(), sluice.Deny.String(), sluice.Local.String()}
 
 // cost is what a request takes from a rule: fixed, or from a header if that is set.
 type cost struct {
@@ -259,7 +250,7 @@ func (d *decoder) readRule(n *yaml.Node) ruleDoc {
 			}
 		}},
 		{"cost", func(n *yaml.Node) { r.cost, r.costLine = d.cost(n), n.Line }},
-		{"on_error", func(n *yaml.Node) { r.onError = onError(d.choice(n, "on_error", onErrorNames)) }},
+		{"on_error", func(n *yaml.Node) { r.onError = sluice.OnError(d.choice(n, "on_error", onErrorNames)) }},
 		{"shadow", func(n *yaml.Node) { r.shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.exempt = d.boolean(n, "exempt") }},
 	})
@@ -348,11 +339,15 @@ func (d *decoder) headers(n *yaml.Node) (all []headerDoc) {
 var headerSyntax = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 func (d *decoder) headerName(line int, s string) bool {
-	ok := headerSyntax.MatchString(s)
-	if !ok {
+	switch {
+	case !headerSyntax.MatchString(s):
 		d.fail(line, "write it as in X-Plan", "%s is not the name of a header", quote(s))
+	case strings.EqualFold(s, "Host"):
+		d.fail(line, "write \"hosts: [example.com]\"", "Host is not to be had as a header")
+	default:
+		return true
 	}
-	return ok
+	return false
 }
 
 func (d *decoder) parts(n *yaml.Node) (all []part) {

@@ -85,6 +85,22 @@ func diff(t *testing.T, got, want string) {
 	}
 }
 
+// The document in the package's documentation is one.
+func TestDocumentOfDoc(t *testing.T) {
+	_, text, _ := strings.Cut(string(read(t, "doc.go")), "# The document\n//\n")
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		code, found := strings.CutPrefix(line, "//\t")
+		if !found {
+			break
+		}
+		b.WriteString(code)
+	}
+	if p, err := Parse("doc.go", []byte(b.String())); err != nil || len(p.rules) != 3 || len(p.rules[1].overrides) != 1 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
 func TestDocumentTooLarge(t *testing.T) {
 	for size, want := range map[int]string{MaxDocument: "not YAML", MaxDocument + 1: "are the most"} {
 		file := filepath.Join(t.TempDir(), "large.yaml")
@@ -173,7 +189,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		e, req := NewEngine(memory.New(), p), benchRequest()
+		e, req := NewEngine(memory.NewSize(1<<20), p), benchRequest()
 		would := e.Explain(t.Context(), req).Decision
 		is := e.Decide(t.Context(), req)
 		if would.Allowed != is.Allowed || would.Missing != is.Missing || would.Exempt != is.Exempt || len(would.Results) != len(is.Results) {

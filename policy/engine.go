@@ -99,11 +99,15 @@ func (s *scratch) decision(taken bool) Decision {
 		if s.receipts[i].Fits && !taken {
 			cost = 0
 		}
+		d.Degraded = d.Degraded || s.receipts[i].Local
+		if s.closed(i) {
+			d.close(r)
+			continue
+		}
 		r.Decision = r.Plan.Decide(cost, s.receipts[i])
 		if !d.Allowed {
 			r.Delay = 0 // there is no turn to wait for
 		}
-		d.Degraded = d.Degraded || s.receipts[i].Local
 		d.weigh(r)
 	}
 	if taken && d.Delay > 0 {
@@ -112,19 +116,31 @@ func (s *scratch) decision(taken bool) Decision {
 	return d
 }
 
+// closed reports whether charge i does not fit because the shared store is away.
+func (s *scratch) closed(i int) bool {
+	return s.receipts[i].Local && !s.receipts[i].Fits && s.charges[i].OnError == sluice.Deny
+}
+
 // withoutStore is the answer when the store has none.
 func (s *scratch) withoutStore(err error) Decision {
 	d := Decision{Allowed: true, Degraded: true, Err: err, Results: s.results()}
 	for i := range d.Results {
-		r := &d.Results[i]
-		if r.Allowed = s.pending[i].rule.onError != deny; !r.Allowed {
-			r.RetryAfter = retryUnavailable
-			d.Allowed = d.Allowed && r.Shadow
+		if s.charges[i].OnError == sluice.Deny {
+			d.close(&d.Results[i])
+		} else {
+			d.Results[i].Allowed = true
 		}
-		d.weigh(r)
 	}
-	d.Unavailable = !d.Allowed
 	return d
+}
+
+// close refuses for want of the store.
+func (d *Decision) close(r *Result) {
+	r.Decision = sluice.Decision{RetryAfter: retryUnavailable}
+	if !r.Shadow {
+		d.Allowed, d.Unavailable, d.Now = false, true, 0
+	}
+	d.weigh(r)
 }
 
 // weigh adds what r says to the decision. Shadows only report.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -347,7 +349,7 @@ overrides:
 		check(7, "override", "A: x/y {*}", "B: other")
 		time.Sleep(time.Minute - 1)
 		check(3, "override", "A: a", "B: b")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		check(4, "override", "A: a", "B: b")
 		time.Sleep(time.Minute)
 		check(5, "override", "A: a", "B: b")
@@ -449,7 +451,7 @@ rules:
 	}
 }
 
-// errStore is a store that does not answer, or not any more.
+// brokenStore is a store that does not answer.
 type brokenStore struct{ err error }
 
 func (s brokenStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error { return s.err }
@@ -479,6 +481,39 @@ rules:
 	for _, path := range []string{"/exempt", "/none"} {
 		if d := e.Decide(t.Context(), get(path)); !d.Allowed || d.Degraded {
 			t.Errorf("%s: %+v", path, d)
+		}
+	}
+}
+
+// A store that stands in for another has its say, and rules that are closed without the
+// other one say so.
+func TestLocalReceipts(t *testing.T) {
+	store := failover.New(brokenStore{errors.New("connection refused")}, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	defer store.Close()
+	e := NewEngine(store, parse(t, `
+rules:
+  - {name: open, match: [/open, /mixed], limit: 1000/day}
+  - {name: closed, match: [/closed, /mixed], limit: 1000/day, on_error: deny}
+  - {name: local, match: [/local, /mixed], limit: 3/day, on_error: local}
+  - {name: shadow, match: /local, limit: 3/day, on_error: deny, shadow: true}`))
+	for path, want := range map[string]int{"/open": 10, "/closed": 0, "/local": 3, "/mixed": 0} {
+		passed := 0
+		for range 10 {
+			would := e.Explain(t.Context(), get(path)).Decision
+			d := e.Decide(t.Context(), get(path))
+			if d.Allowed {
+				passed++
+			}
+			closed := want == 0
+			if !d.Degraded || d.Unavailable != closed || (d.Now == 0) != closed || closed && d.RetryAfter != time.Second {
+				t.Errorf("%s: %+v", path, d)
+			}
+			if would.Allowed != d.Allowed || would.Unavailable != d.Unavailable || !would.Degraded {
+				t.Errorf("%s: explained as %+v, decided %+v", path, would, d)
+			}
+		}
+		if passed != want {
+			t.Errorf("%s: %d of 10 passed, want %d", path, passed, want)
 		}
 	}
 }
@@ -670,9 +705,6 @@ rules:
 		if full.Allowed || full.Delay != 0 || full.RetryAfter != time.Second || said(full) != "all:96 queue:refused shadow:refused" {
 			t.Errorf("the queue is full: %s %+v", said(full), full)
 		}
-		if d := e.Decide(t.Context(), request("GET", "/closed", "192.0.2.2", "C: 2")); d.Allowed || d.Delay != 0 || d.Results[1].Delay != 0 {
-			t.Errorf("a refused request has a turn to wait for: %+v", d)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		e.Refund(ctx, last)
@@ -696,6 +728,14 @@ rules:
 		d := e.Decide(t.Context(), get("/"))
 		if d.Results[1].Remaining != mine.Results[1].Remaining {
 			t.Errorf("another queue got the refund: %s", said(d))
+		}
+		// A place that there would have been is no turn to wait for.
+		third := request("GET", "/closed", "203.0.113.1", "C: 2")
+		for third.Path = range strings.FieldsSeq("/ / /closed") {
+			d = e.Decide(t.Context(), third)
+		}
+		if d.Allowed || !d.Results[1].Allowed || d.Delay != 0 || d.Results[1].Delay != 0 {
+			t.Errorf("a refused request has a turn: %+v", d)
 		}
 	})
 }

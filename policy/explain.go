@@ -152,9 +152,9 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch) Decision {
 		return s.withoutStore(err)
 	}
 	for i, cost := range costs {
-		// A peek always fits; what remains says whether the cost would.
+		// A peek fits unless its rule is closed; what remains says whether the cost would.
 		r := &s.receipts[i]
-		r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+		r.Fits = r.Fits && cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 	}
 	return s.decision(false)
 }

@@ -6,8 +6,9 @@ import "strings"
 // What a lookup costs depends on the patterns that match, or begin to, and not on how
 // many others there are.
 type tree struct {
-	ignoreCase bool // compare paths without case; set before the first add
-	hosts      map[string]*node
+	ignoreCase bool             // compare paths without case; set before the first add
+	any        node             // the patterns without a host
+	hosts      map[string]*node // those with one
 }
 
 // node stands for the patterns that begin with the same segments.
@@ -25,14 +26,7 @@ type entry struct {
 
 // add makes lookup find id where p matches.
 func (t *tree) add(p *pattern, id int) {
-	if t.hosts == nil {
-		t.hosts = make(map[string]*node)
-	}
-	n := t.hosts[p.host]
-	if n == nil {
-		n = new(node)
-		t.hosts[p.host] = n
-	}
+	n := t.host(p.host)
 	for _, seg := range p.segs {
 		n = n.child(seg, t.ignoreCase)
 	}
@@ -41,6 +35,20 @@ func (t *tree) add(p *pattern, id int) {
 		list = &n.below
 	}
 	*list = append(*list, entry{p.method, int32(id)})
+}
+
+// host returns the trie of a host.
+func (t *tree) host(name string) *node {
+	if name == "" {
+		return &t.any
+	}
+	if t.hosts == nil {
+		t.hosts = make(map[string]*node)
+	}
+	if t.hosts[name] == nil {
+		t.hosts[name] = new(node)
+	}
+	return t.hosts[name]
 }
 
 func (n *node) child(seg string, ignoreCase bool) *node {
@@ -66,11 +74,9 @@ func (n *node) child(seg string, ignoreCase bool) *node {
 // was added with several patterns may be there more than once. The host may have a port.
 func (t *tree) lookup(dst []int32, method, host string, v *pathView) []int32 {
 	method = normalMethod(method)
-	if n := t.hosts[""]; n != nil {
-		dst = n.lookup(dst, method, v)
-	}
-	if host = normalHost(host); host != "" {
-		if n := t.hosts[host]; n != nil {
+	dst = t.any.lookup(dst, method, v)
+	if len(t.hosts) > 0 {
+		if n := t.hosts[normalHost(host)]; n != nil {
 			dst = n.lookup(dst, method, v)
 		}
 	}

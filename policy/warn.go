@@ -112,7 +112,7 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 var sensitiveWords = []string{"login", "logon", "signin", "sign-in", "signup", "sign-up", "register", "password", "passwd", "reset", "otp", "mfa", "2fa", "payment", "checkout", "transfer"}
 
 func (w *warner) sensitive(r *rule) {
-	if r.onError != allow || r.shadow {
+	if r.onError != sluice.Allow || r.shadow {
 		return
 	}
 	for _, p := range r.match {

@@ -17,7 +17,7 @@ func FuzzKernels(f *testing.F) {
 		f.Add([]byte{a, 7, 0, 20, 3, 0, 1, 1, 200, 3, 5, 9, 1, 1, 250, 255, 7, 0, 0, 130, 2, 20, 1, 90, 2, 1, 1, 20, 254, 9, 40, 255, 3})
 	}
 	rng := rand.NewChaCha8([32]byte{1})
-	for range 300 {
+	for range 150 {
 		data := make([]byte, 200)
 		rng.Read(data)
 		f.Add(data)

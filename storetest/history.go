@@ -168,7 +168,7 @@ func (h *history) move(p *sluice.Plan) {
 	case n < 850:
 		h.now += period - h.now%period - h.upTo(2) // about the edge of a window
 	case n < 920 && h.promised > h.now:
-		h.now = h.promised - p.Tick*h.upTo(1)
+		h.now = h.promised - h.tick*h.upTo(1)
 	case n < 950:
 		h.now -= h.upTo(period / 50)
 	case n < 970:

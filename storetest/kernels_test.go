@@ -2,6 +2,8 @@ package storetest_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -103,4 +105,42 @@ func TestModel(t *testing.T) {
 func TestKernels(t *testing.T) {
 	storetest.Run(t, func(*testing.T) sluice.Store { return newKernels() })
 	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return newKernels() })
+}
+
+// forgetful is a store with a fault that shows only now and then.
+type forgetful struct{ *kernels }
+
+func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	err := f.kernels.TakeAt(ctx, now, charges, receipts)
+	for i, r := range receipts {
+		if r.Prev > 3 && len(charges) > 6 {
+			receipts[i].Prev--
+		}
+	}
+	return err
+}
+
+// failure is a test that is meant to fail.
+type failure struct {
+	testing.TB
+	message string
+}
+
+func (f *failure) Fatalf(format string, args ...any) {
+	f.message = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestDifferentialFails(t *testing.T) {
+	f := &failure{TB: t}
+	var group sync.WaitGroup
+	group.Go(func() {
+		storetest.Differential(f, new(storetest.Model), forgetful{newKernels()}, 5000, 9)
+	})
+	group.Wait()
+	for _, want := range []string{"seed 9, step ", "the receipts differ", "sliding_window_counter", "cost ", ", committed"} {
+		if !strings.Contains(f.message, want) {
+			t.Errorf("the report does not have %q:\n%s", want, f.message)
+		}
+	}
 }

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -48,17 +44,6 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 // of that length begins before the year 2052.
 func still(count int64) sluice.Limit {
 	return sluice.Limit{Count: count, Period: 10_000 * 24 * time.Hour}
-}
-
-const callers = 16
-
-// together calls f from as many goroutines as there are callers, and waits for them.
-func together(f func(caller int)) {
-	var group sync.WaitGroup
-	for i := range callers {
-		group.Go(func() { f(i) })
-	}
-	group.Wait()
 }
 
 func testAllOrNothing(t *testing.T, s takes) {
@@ -119,139 +104,11 @@ func same(p *sluice.Plan, before, after sluice.Receipt) bool {
 	return before == after
 }
 
-func testConcurrentLayers(t *testing.T, s takes) {
-	each(t, still(300), func(t *testing.T, p *sluice.Plan) {
-		s := takes{t, s.store}
-		global := sluice.Charge{Key: t.Name() + "/global", Plan: p, Cost: 1}
-		user := func(n int) sluice.Charge {
-			l := p.Limit
-			l.Count, l.Burst = 20, min(l.Burst, 20)
-			return sluice.Charge{Key: fmt.Sprintf("%s/user/%d", t.Name(), n), Plan: plan(t, l), Cost: 1}
-		}
-		tenant := func(n int) sluice.Charge {
-			l := p.Limit
-			l.Count, l.Burst = 180, min(l.Burst, 180)
-			return sluice.Charge{Key: fmt.Sprintf("%s/tenant/%d", t.Name(), n), Plan: plan(t, l), Cost: 2}
-		}
-		var users [callers]atomic.Int64
-		var tenants [3]atomic.Int64
-		together(func(caller int) {
-			for range 40 {
-				// Layers come in an order that differs from caller to caller, as locks do.
-				charges := []sluice.Charge{global, user(caller), tenant(caller % 3)}
-				if caller%2 == 0 {
-					charges[0], charges[2] = charges[2], charges[0]
-				}
-				receipts := make([]sluice.Receipt, 3)
-				if err := s.store.Take(t.Context(), charges, receipts); err != nil {
-					t.Error(err)
-					return
-				}
-				if sluice.Admitted(charges, receipts) {
-					users[caller].Add(1)
-					tenants[caller%3].Add(2)
-				}
-			}
-		})
-		var total int64
-		for i := range users {
-			n := users[i].Load()
-			total += n
-			expectUsed(t, s, user(i), n)
-		}
-		for i := range tenants {
-			expectUsed(t, s, tenant(i), tenants[i].Load())
-		}
-		expectUsed(t, s, global, total)
-		// Three tenants of 90 takes each are the tightest layer, and are used up.
-		if total != 270 {
-			t.Errorf("%d takes were admitted, want 270", total)
-		}
-	})
-}
-
 func expectUsed(t *testing.T, s takes, c sluice.Charge, want int64) {
 	t.Helper()
 	if used := s.used(c.Key, c.Plan); used != want {
-		t.Errorf("%s: %d units are used, and %d were admitted", c.Key, used, want)
+		t.Errorf("%.60q: %d units are used, and %d were admitted", c.Key, used, want)
 	}
-}
-
-func testConcurrentTotal(t *testing.T, s takes) {
-	each(t, still(500), func(t *testing.T, p *sluice.Plan) {
-		s := takes{t, s.store}
-		var total atomic.Int64
-		together(func(caller int) {
-			cost := int64(caller%3 + 1)
-			for range 60 {
-				if s.one(t.Name(), p, cost).Allowed {
-					total.Add(cost)
-				}
-			}
-		})
-		// 1,860 units were asked for; callers that ask for one use up the last.
-		if n := total.Load(); n != 500 || s.used(t.Name(), p) != n {
-			t.Errorf("%d units were admitted and %d are used, want 500", n, s.used(t.Name(), p))
-		}
-	})
-}
-
-// testRate lets a limit refill while many callers ask for more than it gives. A store
-// that decides at a moment that was read before it had the state to itself, so that one
-// decision is older than the one before it, lets too much pass here.
-func testRate(t *testing.T, s takes) {
-	each(t, sluice.Limit{Count: 20, Period: time.Millisecond}, func(t *testing.T, p *sluice.Plan) {
-		s := takes{t, s.store}
-		var mu sync.Mutex
-		var admitted []int64
-		together(func(int) {
-			for range 500 {
-				charge := sluice.Charge{Key: t.Name(), Plan: p, Cost: 1}
-				if receipts, ok := s.all(charge); ok {
-					mu.Lock()
-					admitted = append(admitted, receipts[0].Now)
-					mu.Unlock()
-				}
-			}
-		})
-		slices.Sort(admitted)
-		if len(admitted) < 20 {
-			t.Fatalf("%d units were admitted, want 20 at least", len(admitted))
-		}
-		if problem := tooMany(p.Limit, admitted); problem != "" {
-			t.Errorf("%s. Is the clock read before the state is locked?", problem)
-		}
-	})
-}
-
-// tooMany says where more units were admitted, each at a moment in µs and in that
-// order, than the limit allows.
-func tooMany(l sluice.Limit, admitted []int64) string {
-	period := l.Period.Microseconds()
-	first, lowest := 0, int64(math.MaxInt64)
-	for i, now := range admitted {
-		switch l.Algorithm {
-		case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
-			// From unit a to unit b: b-a+1 <= Burst + (time of b - time of a)·Count/Period.
-			lowest = min(lowest, int64(i)*period-now*l.Count)
-			if int64(i+1)*period-now*l.Count-lowest > l.Burst*period {
-				return fmt.Sprintf("unit %d, %d µs after the first, is above the rate", i+1, now-admitted[0])
-			}
-			continue
-		case sluice.SlidingWindowLog:
-			for admitted[first] <= now-period {
-				first++
-			}
-		default:
-			for admitted[first]/period < now/period {
-				first++
-			}
-		}
-		if n := i - first + 1; int64(n) > l.Count {
-			return fmt.Sprintf("%d units passed in %d µs", n, now-admitted[first])
-		}
-	}
-	return ""
 }
 
 func testShadow(t *testing.T, s takes) {

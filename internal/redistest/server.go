@@ -162,10 +162,12 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart starts the server again, on the same ports and with the same settings.
-func (s *Server) Restart() {
+// Restart ends the server and starts it again, on the same ports, with the same settings
+// and further ones.
+func (s *Server) Restart(settings ...string) {
 	s.t.Helper()
 	s.Kill()
+	s.args = append(s.args, settings...)
 	os.Remove(s.Socket)
 	s.start()
 }

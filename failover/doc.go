@@ -1,0 +1,81 @@
+// Package failover keeps a limiter answering when the shared store does not.
+//
+// A [Store] stands before a shared [sluice.Store], such as Redis. It is a store itself:
+//
+//	shared, err := redisstore.Open(ctx, "redis://127.0.0.1")
+//	store := failover.New(shared, failover.Config{})
+//	defer store.Close()
+//
+// While the shared store answers, its receipts are passed on. If it does not, because it
+// is away, slow, or takes no writes, the charge's OnError decides, at once, and
+// receipts say that they are Local:
+//
+//   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
+//     nothing is counted.
+//   - Local: a share of the limit decides, in a stand-in in memory.
+//   - Allow: the charge passes, and is counted like Local. Charges of a [sluice.Limiter]
+//     are of this kind.
+//
+// Charges that give back always pass, and go to the stand-in. What they give back of what
+// was taken before the outage is not given back in the shared store.
+//
+// # Away, and back
+//
+// A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
+// the same time, and others are decided locally at once, so that the first moments of an
+// outage cost little memory. A circuit breaker for each part of the store (each master
+// of a cluster) opens when half of at least 20 calls within a second have failed, or eight
+// in a row. A single failure is looked into by probes, about 15 a second, so that a
+// store with few callers, or with callers that do not wait for the deadline, is found
+// away within a second as well. A caller that goes away is no failure.
+//
+// While a circuit is open, a decision costs no network and no wait, and a Take with a
+// charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is
+// sent, by one goroutine and not by callers. Probes write, since a server that is
+// loading or read-only answers reads. When all of those sent within 60 ms have
+// succeeded the store is in use again, less than a second after its return. A store that
+// failed again within five seconds has to answer for four times as long, up to 900 ms:
+// one that comes and goes stays away, and one that is back for good is used within two
+// seconds. Each change of state is one line in the log.
+//
+// # The local share
+//
+// A share is counted as the limit is, but every unit costs as much as there are instances:
+// 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
+// is that of the last heartbeat, or Config.Instances. A service that starts while the
+// shared store is away, and has no such setting, takes itself to be alone.
+//
+// A share begins where the shared store was when this instance saw the key last, as far as
+// it is remembered (the last 16,384 places of a hash table). A log is taken to be as full
+// as it was until its newest unit expires.
+//
+// On return, what a share has used is written back: at most a share of one burst for each
+// key, so at most one burst from all instances, nothing that time has given back already,
+// and at most 500 keys a second. A key that waits for that is decided locally, for at most
+// two seconds. Decisions whose outcome is unknown, because the shared store was asked and
+// did not answer, are counted in the share and not written back: it may have counted them,
+// and nothing is charged twice. Nor is a batch of debts sent again whose answer was lost.
+// Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
+// are not written back. Shares and debts are lost when the process ends.
+//
+// # How much too much
+//
+// With burst B (the count of a window), rate r, N instances, and an outage of T for the
+// instances, a key is admitted beyond the exact limit by at most
+//
+//	(1 − 1/N)·B + (1 − 1/N)·min(B, r·T) + r·t + u
+//
+// units in and after the outage. The first term is for shares whose instances have not
+// seen what others had used before; it is zero where each instance sees each key. The
+// second is for what others have used and not written back when the first instance is
+// back; t is that delay, at most the difference in when the instances find the store away
+// or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
+// of decisions under way at the beginning that were not counted by a store that went down
+// with them, at most one deadline's worth. With two instances that is about one burst at
+// the worst. In tests with two instances it was 0.1 to 0.7 bursts, and none for windows
+// shorter than the outage. A shared store that has forgotten its counts, as Redis without
+// persistence does when it is restarted, admits one burst more of its own.
+//
+// Where the limit is less than N units, a share of one unit each is more than the limit.
+// With Allow there is no bound: all passes.
+package failover

@@ -1,0 +1,97 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// closing is a store that can be closed.
+type closing struct {
+	sluice.Store
+	closed atomic.Bool
+}
+
+func (c *closing) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// A service starts without its shared store, and uses it as soon as it is there.
+func TestLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &closing{Store: memory.New()}
+		var there atomic.Bool
+		var tries atomic.Int64
+		pending := failover.Later(func(context.Context) (sluice.Store, error) {
+			tries.Add(1)
+			if !there.Load() {
+				return nil, errors.New("no route to host")
+			}
+			return shared, nil
+		})
+		s := failover.New(pending, failover.Config{Logger: quiet()})
+		p := plan(t, "10/day", sluice.FixedWindow)
+		for range 4 {
+			if r := take(t, s, "k", p, sluice.Local); !r.Local || !r.Fits {
+				t.Errorf("without a store: %+v", r)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		st := s.Status()
+		if pending.Ready() || !st.Degraded() || tries.Load() < 8 || tries.Load() > 20 || !strings.Contains(st.Shards[0].LastError.Error(), "no route to host") {
+			t.Errorf("after %d tries: %+v", tries.Load(), st)
+		}
+		there.Store(true)
+		until(t, 4*time.Second, "is used", func() bool { return pending.Ready() && !s.Status().Degraded() })
+		until(t, time.Second, "is written back", func() bool { return s.Status().Owing == 0 })
+		if r := take(t, s, "k", p, sluice.Local); r.Local || r.Used != 5 {
+			t.Errorf("with it: %+v, want 5 units used", r)
+		}
+		s.Close()
+		if err := pending.Close(); err != nil || !shared.closed.Load() {
+			t.Errorf("closed %v: %v", shared.closed.Load(), err)
+		}
+	})
+}
+
+// A store that never came is closed all the same, and what it would have known is passed
+// on from the one that did.
+func TestLaterPassesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := failover.Later(func(ctx context.Context) (sluice.Store, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		if _, err := never.Heartbeat(t.Context(), "me"); err == nil || never.Shard("2") != 0 {
+			t.Errorf("before it is open: %v", err)
+		}
+		if err := never.Close(); err != nil {
+			t.Error(err)
+		}
+		sv := &beating{prompt: prompt{newServer()}}
+		sv.others.Store(3)
+		beats := failover.Later(func(context.Context) (sluice.Store, error) { return sv, nil })
+		parts := failover.Later(func(context.Context) (sluice.Store, error) { return &shards{prompt: sv.prompt}, nil })
+		synctest.Wait()
+		if n, err := beats.Heartbeat(t.Context(), "me"); n != 4 || err != nil {
+			t.Errorf("%d instances, %v", n, err)
+		}
+		if n, err := parts.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
+			t.Errorf("%d instances, %v", n, err)
+		}
+		if parts.Shard("2") != 1 || parts.Shard("1") != 0 || beats.Shard("2") != 0 {
+			t.Error("the parts are not those of the store")
+		}
+		beats.Close()
+		parts.Close()
+	})
+}

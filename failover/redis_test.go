@@ -1,0 +1,478 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// Faults of real servers. What counts is asserted always; how long things take is
+// asserted in the long form, on a machine that has nothing else to do.
+var long = os.Getenv("SLUICE_CHAOS") != ""
+
+// overRedis returns a failover store over the server at a URL.
+func overRedis(t *testing.T, url string) *failover.Store {
+	t.Helper()
+	shared, err := redisstore.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := failover.New(shared, failover.Config{Instances: 1, Logger: quiet()})
+	t.Cleanup(func() {
+		s.Close()
+		shared.Close()
+	})
+	return s
+}
+
+// load is an open loop of decisions over some keys, and what has come of them.
+type load struct {
+	mu       sync.Mutex
+	took     []time.Duration
+	admitted map[string]int64
+	errors   []error
+	asked    atomic.Int64
+	stop     chan struct{}
+	running  sync.WaitGroup
+}
+
+// start asks s a number of times a second, for keys in turn, until done is called.
+func start(s sluice.Store, perSecond int, p *sluice.Plan, keys ...string) *load {
+	l := &load{admitted: map[string]int64{}, stop: make(chan struct{})}
+	const every = 2 * time.Millisecond
+	l.running.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		begin := time.Now()
+		for n := 0; ; {
+			select {
+			case <-l.stop:
+				return
+			case <-tick.C:
+			}
+			// What a late tick has missed is asked, too.
+			for due := int(time.Since(begin).Seconds() * float64(perSecond)); n < due; n++ {
+				key := keys[n%len(keys)]
+				l.asked.Add(1)
+				l.running.Go(func() { l.ask(s, key, p) })
+			}
+		}
+	})
+	return l
+}
+
+func (l *load) ask(s sluice.Store, key string, p *sluice.Plan) {
+	var r [1]sluice.Receipt
+	begin := time.Now()
+	err := s.Take(context.Background(), []sluice.Charge{{Key: key, Plan: p, Cost: 1, OnError: sluice.Local}}, r[:])
+	took := time.Since(begin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took = append(l.took, took)
+	if err != nil {
+		l.errors = append(l.errors, err)
+	} else if r[0].Fits {
+		l.admitted[key]++
+	}
+}
+
+// done ends the load, and fails the test for every decision that was lost or an error.
+func (l *load) done(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.running.Wait()
+	if len(l.errors) > 0 {
+		t.Errorf("%d errors, the first: %v", len(l.errors), l.errors[0])
+	}
+	if n := int64(len(l.took)); n != l.asked.Load() || n == 0 {
+		t.Errorf("%d answers to %d questions", n, l.asked.Load())
+	}
+	slices.Sort(l.took)
+	t.Logf("%d decisions: p50 %v, p99 %v, longest %v", len(l.took), l.quantile(0.5), l.quantile(0.99), l.quantile(1))
+}
+
+func (l *load) quantile(q float64) time.Duration {
+	return l.took[min(len(l.took)-1, int(q*float64(len(l.took))))]
+}
+
+// limit fails a long run in which a time was longer than it may be.
+func limit(t *testing.T, what string, got, most time.Duration) {
+	t.Helper()
+	if got > most {
+		t.Logf("%s: %v, the figure to reach is %v", what, got, most)
+		if long {
+			t.Fail()
+		}
+	}
+}
+
+// eventually waits for a condition on the real clock, and returns how long it took.
+func eventually(t *testing.T, what string, holds func() bool) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	redistest.Eventually(t, what, holds)
+	return time.Since(begin)
+}
+
+func scaled(short, full time.Duration) time.Duration {
+	if long {
+		return full
+	}
+	return short
+}
+
+func TestRedisFrozen(t *testing.T) {
+	server := redistest.Start(t)
+	s := overRedis(t, server.URL())
+	p := plan(t, "200/second", sluice.TokenBucket)
+	l := start(s, 2000, p, "a", "b", "c", "d")
+	time.Sleep(time.Second)
+	if st := s.Status(); st.Degraded() || st.Shared < 1000 {
+		t.Errorf("before the fault: %+v", st)
+	}
+	server.Freeze()
+	limit(t, "opens", eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() }), time.Second)
+	shared := s.Status().Shared
+	time.Sleep(scaled(time.Second, 4*time.Second))
+	if n := s.Status().Shared - shared; n != 0 {
+		t.Errorf("%d decisions of a frozen server", n)
+	}
+	server.Thaw()
+	limit(t, "closes", eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() }), 2*time.Second)
+	eventually(t, "all is written back", func() bool { return s.Status().Owing == 0 })
+	l.done(t)
+	limit(t, "longest decision", l.quantile(1), 100*time.Millisecond)
+	limit(t, "p99", l.quantile(0.99), 55*time.Millisecond)
+	limit(t, "p50", l.quantile(0.5), time.Millisecond)
+}
+
+// A server that is killed and started again has forgotten everything. Nobody notices but
+// by a burst more.
+func TestRedisKilled(t *testing.T) {
+	server := redistest.Start(t)
+	s := overRedis(t, server.URL())
+	p := plan(t, "200/second burst 100", sluice.TokenBucket)
+	l := start(s, 2000, p, "a", "b", "c", "d")
+	begin := time.Now()
+	cycles := 2
+	if long {
+		cycles = 20
+	}
+	for range cycles {
+		time.Sleep(300 * time.Millisecond)
+		server.Kill()
+		limit(t, "opens", eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() }), time.Second)
+		server.Restart()
+		limit(t, "closes", eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() }), 2*time.Second)
+	}
+	l.done(t)
+	elapsed := time.Since(begin)
+	for key, n := range l.admitted {
+		// A burst to begin with, and at most one more for what a cycle has forgotten.
+		most := p.Capacity*int64(1+cycles) + int64(elapsed.Seconds()*200) + 1
+		if n > most || n < int64(elapsed.Seconds()*150) {
+			t.Errorf("%s was admitted %d times, at most %d are right", key, n, most)
+		}
+	}
+}
+
+// The connections of the first second after a restart are few, although all callers
+// want one.
+func TestRedisReconnects(t *testing.T) {
+	server := redistest.Start(t)
+	px := newProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.addr)
+	p := plan(t, "200/second burst 100", sluice.TokenBucket)
+	l := start(s, 2000, p, "a", "b", "c", "d")
+	time.Sleep(300 * time.Millisecond)
+	pool := px.opened.Load()
+	server.Kill()
+	px.cut()
+	eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() })
+	server.Restart()
+	px.opened.Store(0)
+	time.Sleep(time.Second)
+	if n := px.opened.Load(); n > 2*pool {
+		t.Errorf("%d new connections in the first second, the pool has %d", n, pool)
+	}
+	eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() })
+	l.done(t)
+}
+
+// One answer in ten is lost. Nothing is charged twice.
+func TestRedisLosesAnswers(t *testing.T) {
+	server := redistest.Start(t)
+	px := newProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.addr)
+	decisions := 1000
+	if long {
+		decisions = 10000
+	}
+	p := plan(t, "100000/day", sluice.SlidingWindowCounter)
+	px.do(breaking(0.1))
+	var refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range decisions / 4 {
+				if !take(t, s, "k", p, sluice.Local).Fits {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	px.do(nil)
+	eventually(t, "all is written back", func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 })
+	st := s.Status()
+	if refused.Load() > 0 || st.Local == 0 {
+		t.Errorf("%d of %d decisions below the limit are refused: %+v", refused.Load(), decisions, st)
+	}
+	r := charge(t, s, sluice.Charge{Key: "k", Plan: p})[0]
+	used := p.Capacity - p.Decide(0, r).Remaining
+	t.Logf("%d charged for %d decisions, %d of them local, %d written back", used, decisions, st.Local, st.WrittenBack)
+	if r.Local || used > int64(decisions) {
+		t.Errorf("%d units are charged for %d decisions", used, decisions)
+	}
+}
+
+// A slow network is not a dead server.
+func TestRedisLatency(t *testing.T) {
+	for _, ms := range []time.Duration{5, 20, 40} {
+		t.Run(fmt.Sprint(ms*time.Millisecond), func(t *testing.T) {
+			server := redistest.Start(t)
+			px := newProxy(t, server.Addr)
+			px.do(latency(ms * time.Millisecond))
+			s := overRedis(t, "redis://"+px.addr)
+			p := plan(t, "100000/second", sluice.TokenBucket)
+			l := start(s, 500, p, "a", "b", "c", "d")
+			for range scaled(20, 100) {
+				time.Sleep(100 * time.Millisecond)
+				if s.Status().Degraded() {
+					t.Fatalf("the circuit is open: %+v", s.Status())
+				}
+			}
+			l.done(t)
+			if st := s.Status(); st.Local*100 > st.Shared {
+				t.Errorf("%d of %d decisions were local, at most 1 %% is right", st.Local, st.Local+st.Shared)
+			}
+		})
+	}
+}
+
+// Connections that break, dribble or flap surface no error.
+func TestRedisNetwork(t *testing.T) {
+	for name, fault := range map[string]func(t *testing.T, px *proxy){
+		"5 % of resets": func(t *testing.T, px *proxy) {
+			px.do(breaking(0.05))
+			time.Sleep(scaled(2*time.Second, 20*time.Second))
+			px.do(nil)
+		},
+		"a byte a second": func(t *testing.T, px *proxy) {
+			px.trickle.Store(true)
+			time.Sleep(scaled(2*time.Second, 20*time.Second))
+			px.trickle.Store(false)
+			px.cut()
+		},
+		"flapping": func(t *testing.T, px *proxy) {
+			for end := time.Now().Add(scaled(3*time.Second, time.Minute)); time.Now().Before(end); {
+				px.do(breaking(1))
+				px.cut()
+				time.Sleep(300 * time.Millisecond)
+				px.do(nil)
+				time.Sleep(300 * time.Millisecond)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			px := newProxy(t, server.Addr)
+			shared, err := redisstore.Open(t.Context(), "redis://"+px.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer shared.Close()
+			var log lines
+			s := failover.New(shared, failover.Config{Instances: 1, Logger: logTo(&log)})
+			defer s.Close()
+			p := plan(t, "100000/second", sluice.TokenBucket)
+			l := start(s, 1000, p, "a", "b", "c", "d")
+			time.Sleep(200 * time.Millisecond)
+			fault(t, px)
+			eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() })
+			if n := log.count(); n > 12 {
+				t.Errorf("%d changes of state", n)
+			}
+			l.done(t)
+			limit(t, "longest decision", l.quantile(1), 100*time.Millisecond)
+		})
+	}
+}
+
+// Servers that answer but refuse to count are away, and are back when they count.
+func TestRedisRefuses(t *testing.T) {
+	for name, f := range map[string]struct{ begin, end func(s *redistest.Server) }{
+		"memory full": {
+			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") },
+			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "0") },
+		},
+		"read-only": {
+			func(s *redistest.Server) {
+				s.Do("CONFIG", "SET", "replica-serve-stale-data", "yes")
+				s.Do("REPLICAOF", "127.0.0.1", "1")
+			},
+			func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") },
+		},
+		"busy": {
+			func(s *redistest.Server) {
+				s.Do("CONFIG", "SET", "lua-time-limit", "10")
+				go s.Try("EVAL", "while true do end", "0")
+			},
+			func(s *redistest.Server) { s.Do("SCRIPT", "KILL") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			s := overRedis(t, server.URL())
+			p := plan(t, "200/second burst 100", sluice.TokenBucket)
+			l := start(s, 1000, p, "a", "b", "c", "d")
+			time.Sleep(200 * time.Millisecond)
+			f.begin(server)
+			limit(t, "opens", eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() }), time.Second)
+			time.Sleep(scaled(500*time.Millisecond, 3*time.Second))
+			if !s.Status().Degraded() {
+				t.Error("the circuit is closed")
+			}
+			f.end(server)
+			limit(t, "closes", eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() }), 2*time.Second)
+			l.done(t)
+		})
+	}
+}
+
+// The script is gone: it is loaded again, and nobody notices.
+func TestRedisForgetsTheScript(t *testing.T) {
+	server := redistest.Start(t)
+	shared, err := redisstore.Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	// A thousand callers may keep a busy machine longer than the usual deadline.
+	s := failover.New(shared, failover.Config{Deadline: time.Minute, Logger: quiet()})
+	defer s.Close()
+	p := plan(t, "100000/day", sluice.FixedWindow)
+	var wg sync.WaitGroup
+	for range 1000 {
+		wg.Go(func() {
+			for range 3 {
+				take(t, s, "k", p, sluice.Local)
+			}
+		})
+	}
+	server.Do("SCRIPT", "FLUSH")
+	wg.Wait()
+	r := charge(t, s, sluice.Charge{Key: "k", Plan: p})[0]
+	if st := s.Status(); st.Degraded() || st.Failed > 0 || st.Local != 0 || r.Used != 3000 {
+		t.Errorf("%d units are used, want 3000: %+v", r.Used, st)
+	}
+}
+
+// A master is killed: what it counted is decided by the rule, the rest as ever, and its
+// replica takes over.
+func TestRedisClusterMaster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 1)
+	shared, err := redisstore.Open(t.Context(), c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	s := failover.New(shared, failover.Config{Instances: 1, Logger: quiet()})
+	defer s.Close()
+	// A key of each master, by the server's own answer.
+	var keys [3]string
+	for i := 0; keys[0] == "" || keys[1] == "" || keys[2] == ""; i++ {
+		key := fmt.Sprint("key", i)
+		keys[shared.Shard(key)%3] = key
+	}
+	p := plan(t, "200/second burst 100", sluice.TokenBucket)
+	var loads [3]*load
+	for i, key := range keys {
+		loads[i] = start(s, 300, p, key)
+	}
+	time.Sleep(500 * time.Millisecond)
+	away := func(i int) bool { return s.Status().Shards[i].Away }
+	if st := s.Status(); st.Degraded() {
+		t.Fatalf("before the fault: %+v", st)
+	}
+	c.Masters[0].Kill()
+	var dead int
+	limit(t, "opens", eventually(t, "a circuit opens", func() bool {
+		dead = slices.IndexFunc(s.Status().Shards, func(h failover.ShardStatus) bool { return h.Away })
+		return dead >= 0
+	}), time.Second)
+	for i := range s.Status().Shards {
+		if i != dead && away(i) {
+			t.Errorf("shard %d is away as well as %d", i, dead)
+		}
+	}
+	limit(t, "is used again", eventually(t, "the range is served again", func() bool {
+		r := take(t, s, keys[dead], p, sluice.Local)
+		return !r.Local
+	}), 6*time.Second)
+	for i, l := range loads {
+		l.done(t)
+		if i != dead {
+			limit(t, "p99 of the others", l.quantile(0.99), 10*time.Millisecond)
+		}
+	}
+}
+
+// After all that nothing is left of a store.
+func TestRedisNothingIsLeft(t *testing.T) {
+	server := redistest.Start(t)
+	goroutines := runtime.NumGoroutine()
+	descriptors := openFiles(t)
+	for range 3 {
+		shared, err := redisstore.Open(t.Context(), server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := failover.New(shared, failover.Config{Logger: quiet()})
+		l := start(s, 1000, plan(t, "100/second", sluice.TokenBucket), "a", "b")
+		time.Sleep(100 * time.Millisecond)
+		server.Freeze()
+		eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() })
+		server.Thaw()
+		l.done(t)
+		s.Close()
+		shared.Close()
+	}
+	eventually(t, "goroutines and files are gone", func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= descriptors
+	})
+	if clients := server.Do("CLIENT", "LIST"); strings.Count(clients, "id=") > 1 {
+		t.Errorf("connections are left:\n%s", clients)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}

@@ -1,0 +1,294 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/sluicehq/sluice"
+)
+
+const (
+	failureRate     = 0.5 // of at least minCalls in rateWindow opens the circuit
+	minCalls        = 20
+	rateWindow      = time.Second
+	inARow          = 8 // failures without a success between them open it as well
+	minDelay        = 400 * time.Millisecond
+	maxDelay        = 600 * time.Millisecond
+	successes       = 3 // streaks of probes that close it
+	probePause      = 25 * time.Millisecond
+	minCalm         = 60 * time.Millisecond // how long the probes before a return last
+	maxCalm         = 900 * time.Millisecond
+	flapping        = 5 * time.Second // opened again so soon after, they last longer
+	settlingTime    = 2 * time.Second
+	maxProbeKeys    = 4096
+	maxShards       = 1024
+	probesPerSecond = 1000
+)
+
+// shard is a part of the shared store with its circuit breaker. Callers only look at
+// closed; everything but opening is done by the goroutine in watch.
+type shard struct {
+	s     *Store
+	index int
+	// closed says that the shard is in use, settling that it has been for less than
+	// settlingTime after an outage.
+	closed, settling atomic.Bool
+	circuit          circuitbreaker.CircuitBreaker[any]
+	row              atomic.Int64 // failures since the last success
+	wake             chan struct{}
+	key              string // that probes charge
+
+	mu    sync.Mutex // of what follows, and of setting closed
+	since time.Time
+	last  error         // the last failure
+	calm  time.Duration // how long the next return takes: see minCalm
+}
+
+func newShard(s *Store, index int) *shard {
+	h := &shard{s: s, index: index, wake: make(chan struct{}, 1), since: time.Now()}
+	h.closed.Store(true)
+	h.circuit = circuitbreaker.NewBuilder[any]().
+		WithFailureRateThreshold(failureRate, minCalls, rateWindow).
+		WithRandomDelay(minDelay, maxDelay).
+		WithSuccessThreshold(successes).
+		WithSuccessThresholdRatio(successes, successes).
+		OnStateChanged(func(circuitbreaker.StateChangedEvent) { h.changed() }).
+		Build()
+	return h
+}
+
+func (h *shard) succeeded() {
+	if h.row.Load() != 0 {
+		h.row.Store(0)
+	}
+	if h.closed.Load() {
+		h.circuit.RecordSuccess()
+	}
+}
+
+func (h *shard) failed(err error) {
+	h.mu.Lock()
+	h.last = err
+	h.mu.Unlock()
+	if !h.closed.Load() {
+		return
+	}
+	h.circuit.RecordFailure()
+	if h.row.Add(1) >= inARow {
+		h.circuit.Open()
+	}
+	h.suspect()
+}
+
+// suspect asks for a probe. With few calls, or callers that do not wait, the probes are
+// what opens the circuit.
+func (h *shard) suspect() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func suspect(shards []*shard) {
+	for _, h := range shards {
+		h.suspect()
+	}
+}
+
+// changed follows the circuit. Transitions may be reported out of order, so it asks.
+func (h *shard) changed() {
+	h.mu.Lock()
+	closed := h.circuit.IsClosed()
+	if closed == h.closed.Load() {
+		h.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	lasted, last := now.Sub(h.since), h.last
+	h.since = now
+	h.row.Store(0)
+	h.settling.Store(closed)
+	h.closed.Store(closed)
+	if !closed {
+		h.calm = min(4*h.calm, maxCalm)
+		if h.calm == 0 || lasted > flapping {
+			h.calm = minCalm
+		}
+	}
+	h.mu.Unlock()
+	if closed {
+		h.s.log.Info("shared store is used again", "shard", h.index, "away", lasted)
+		return
+	}
+	h.suspect()
+	h.s.log.Warn("shared store is away: on_error decides", "shard", h.index, "error", last)
+}
+
+// watch probes the shard when there is a reason to, until ctx ends.
+func (h *shard) watch(ctx context.Context) {
+	settled := time.NewTimer(0)
+	defer settled.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-settled.C:
+			h.settling.Store(false)
+		case <-h.wake:
+			h.examine(ctx)
+			if h.recover(ctx) {
+				settled.Reset(settlingTime)
+			}
+		}
+	}
+}
+
+// examine probes a suspect until it has answered or the circuit has opened.
+func (h *shard) examine(ctx context.Context) {
+	for h.closed.Load() && ctx.Err() == nil {
+		err := h.probe(ctx)
+		if err == nil {
+			h.row.Store(0)
+		} else {
+			h.failed(err)
+		}
+		pause(ctx, jittered(probePause))
+		if err == nil {
+			return
+		}
+	}
+}
+
+// recover waits until the shard has answered for a while, and reports whether it was
+// away.
+func (h *shard) recover(ctx context.Context) bool {
+	away := !h.closed.Load()
+	for !h.closed.Load() && ctx.Err() == nil {
+		pause(ctx, h.circuit.RemainingDelay())
+		if !h.circuit.TryAcquirePermit() {
+			continue
+		}
+		if err := h.streak(ctx); err != nil {
+			h.failed(err)
+			h.circuit.RecordFailure()
+		} else {
+			h.circuit.RecordSuccess()
+		}
+	}
+	return away
+}
+
+// streak probes for a part of the calm that a return needs.
+func (h *shard) streak(ctx context.Context) error {
+	h.mu.Lock()
+	end := time.Now().Add(h.calm / successes)
+	h.mu.Unlock()
+	for {
+		if err := h.probe(ctx); err != nil {
+			return err
+		}
+		pause(ctx, jittered(probePause))
+		if !time.Now().Before(end) {
+			return ctx.Err()
+		}
+	}
+}
+
+var probePlan = func() *sluice.Plan {
+	p, err := sluice.NewPlan(sluice.Limit{Count: probesPerSecond, Period: time.Second})
+	if err != nil {
+		panic(err) // the limit is a constant
+	}
+	return p
+}()
+
+// probe takes a unit of a key of its own: a server that is loading or read-only would
+// answer a read.
+func (h *shard) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.s.deadline)
+	defer cancel()
+	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
+	var receipts [1]sluice.Receipt
+	if err := h.s.shared.Take(ctx, charges, receipts[:]); err != nil {
+		return err
+	}
+	if !receipts[0].Fits {
+		return errors.New("failover: the shared store refuses a probe that fits")
+	}
+	return nil
+}
+
+// probeKey returns a key of this instance that the shard counts. Which keys it counts
+// may have changed since the last probe.
+func (h *shard) probeKey() string {
+	for n := 0; n < maxProbeKeys && (h.key == "" || h.s.shardOf(h.key) != h.index); n++ {
+		h.key = "failover/" + h.s.id + "/" + strconv.Itoa(n)
+	}
+	return h.key
+}
+
+// touched appends the shards that count the charges, each once.
+func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
+	shards := *s.shards.Load()
+	if s.sharding == nil {
+		return append(dst, shards[0])
+	}
+	for i := range charges {
+		n := s.shardOf(charges[i].Key)
+		if n >= len(shards) {
+			shards = s.grow(n + 1)
+		}
+		if !slices.Contains(dst, shards[n]) {
+			dst = append(dst, shards[n])
+		}
+	}
+	return dst
+}
+
+// shardOf returns the number of the shard that counts the key.
+func (s *Store) shardOf(key string) int {
+	if s.sharding == nil {
+		return 0
+	}
+	return min(max(0, s.sharding.Shard(key)), maxShards-1)
+}
+
+// grow returns the shards, at least n, and starts the goroutines of new ones.
+func (s *Store) grow(n int) []*shard {
+	s.growing.Lock()
+	defer s.growing.Unlock()
+	var all []*shard
+	if p := s.shards.Load(); p != nil {
+		all = *p
+	}
+	all = all[:len(all):len(all)]
+	for len(all) < n {
+		h := newShard(s, len(all))
+		all = append(all, h)
+		if s.ctx.Err() == nil {
+			s.running.Go(func() { h.watch(s.ctx) })
+		}
+	}
+	s.shards.Store(&all)
+	return all
+}
+
+// pause waits, or returns early when the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// jittered returns between half of d and one and a half of it.
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -1,0 +1,388 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// watched calls take at a steady rate, open loop, until stop is closed.
+func steadily(interval time.Duration, stop chan struct{}, take func()) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(interval):
+				wg.Go(take)
+			}
+		}
+	})
+	return &wg
+}
+
+// until waits for a condition in steps of a millisecond, and returns how long it took.
+func until(t *testing.T, most time.Duration, what string, condition func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !condition() {
+		if time.Since(start) > most {
+			t.Fatalf("%s: not after %v", what, most)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// The circuit opens within a second of the fault and is closed within two of its end,
+// at any rate of calls, for any kind of fault, for callers with any patience. In between
+// nothing waits, and nothing but probes is sent.
+func TestCircuit(t *testing.T) {
+	for name, f := range map[string]fault{"frozen": frozen, "refused": refused, "not sent": unsent} {
+		for _, interval := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond} {
+			for _, patience := range []time.Duration{time.Hour, 5 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s every %v for %v", name, interval, patience), func(t *testing.T) {
+					var log lines
+					logger := logTo(&log)
+					bubble(t, failover.Config{Logger: logger}, func(t *testing.T, sv *server, s *failover.Store) {
+						testCircuit(t, sv, s, f, interval, patience)
+						if n := log.count(); n != 2 || !strings.Contains(log.all[0], "away") || !strings.Contains(log.all[1], "used again") {
+							t.Errorf("%d lines of log, want one for each change: %q", n, log.all)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func testCircuit(t *testing.T, sv *server, s *failover.Store, f fault, interval, patience time.Duration) {
+	p := plan(t, "100000/minute", sluice.TokenBucket)
+	var slow atomic.Int64
+	var open atomic.Bool
+	stop := make(chan struct{})
+	wg := steadily(interval, stop, func() {
+		wasOpen, start := open.Load(), time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = s.Take(ctx, []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
+		if took := time.Since(start); took > failover.DefaultDeadline || wasOpen && took != 0 {
+			slow.Add(1)
+		}
+	})
+	time.Sleep(3 * time.Second)
+	if st := s.Status(); st.Degraded() || st.Local > 0 || st.Shared == 0 {
+		t.Errorf("before the fault: %+v", st)
+	}
+
+	sv.set(f)
+	// The clock begins with the first call that can notice.
+	before := sv.calls.Load()
+	until(t, 2*time.Second, "a call", func() bool { return sv.calls.Load() > before })
+	until(t, time.Second, "opens", func() bool { return s.Status().Degraded() })
+	open.Store(true)
+	calls, probes := sv.calls.Load(), sv.probes.Load()
+	time.Sleep(10 * time.Second)
+	if n := sv.calls.Load() - calls; n != 0 {
+		t.Errorf("%d calls have been sent while the circuit was open", n)
+	}
+	if n := sv.probes.Load() - probes; n < 10 || n > 30 {
+		t.Errorf("%d probes in 10 s, want about 20", n)
+	}
+	open.Store(false)
+
+	sv.set(nil)
+	until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
+	local := s.Status().Local
+	time.Sleep(5 * time.Second)
+	calls = sv.calls.Load()
+	time.Sleep(3 * time.Second)
+	if st := s.Status(); sv.calls.Load() == calls || st.Owing != 0 || st.Degraded() {
+		t.Errorf("after the fault (%d were local): %+v", local, st)
+	}
+	close(stop)
+	wg.Wait()
+	if n := slow.Load(); n > 0 {
+		t.Errorf("%d decisions took longer than they may", n)
+	}
+}
+
+// A slow store is not an absent one. Calls take a time around the latency.
+func TestLatency(t *testing.T) {
+	for _, latency := range []time.Duration{5, 20, 40} {
+		t.Run(fmt.Sprint(latency*time.Millisecond), func(t *testing.T) {
+			bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+				sv.set(func(ctx context.Context, _ []sluice.Charge, take func() error) error {
+					return answerAfter(ctx, jitter(latency*time.Millisecond, 0.2), take)
+				})
+				p := plan(t, "1000000/minute", sluice.TokenBucket)
+				stop := make(chan struct{})
+				wg := steadily(time.Millisecond, stop, func() { take(t, s, "k", p, sluice.Local) })
+				for range 30 {
+					time.Sleep(time.Second)
+					if s.Status().Degraded() {
+						t.Error("the circuit is open")
+					}
+				}
+				close(stop)
+				wg.Wait()
+				if st := s.Status(); st.Shared < 29000 || st.Local*100 > st.Shared {
+					t.Errorf("more than 1 %% of fallback: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+func answerAfter(ctx context.Context, d time.Duration, take func() error) error {
+	select {
+	case <-time.After(d):
+		return take()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func jitter(d time.Duration, part float64) time.Duration {
+	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
+}
+
+// One answer in ten is lost after the charge. Nothing is charged twice for it, and the
+// circuit does not open.
+func TestLostAnswers(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		var lost atomic.Int64
+		sv.set(func(ctx context.Context, charges []sluice.Charge, take func() error) error {
+			err := take()
+			if !strings.HasPrefix(charges[0].Key, "failover/") && rand.IntN(10) == 0 {
+				lost.Add(1)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
+		})
+		const decisions = 10000
+		p := plan(t, "20000/day", sluice.FixedWindow)
+		var wg sync.WaitGroup
+		for range decisions {
+			wg.Go(func() {
+				if !take(t, s, "k", p, sluice.Local).Fits {
+					t.Error("refused below the limit")
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		time.Sleep(10 * time.Second)
+		if n := sv.used(t, "k", p); n != decisions {
+			t.Errorf("%d units are charged for %d decisions", n, decisions)
+		}
+		if st := s.Status(); st.Degraded() || st.Local != uint64(lost.Load()) || st.Local < 800 || st.Owing != 0 {
+			t.Errorf("%d answers lost: %+v", lost.Load(), st)
+		}
+	})
+}
+
+// The state does not follow a store that comes and goes.
+func TestFlapping(t *testing.T) {
+	for _, period := range []time.Duration{300, 100, 50} {
+		t.Run(fmt.Sprint(period*time.Millisecond), func(t *testing.T) {
+			var log lines
+			logger := logTo(&log)
+			bubble(t, failover.Config{Logger: logger}, func(t *testing.T, sv *server, s *failover.Store) {
+				p := plan(t, "1000000/minute", sluice.TokenBucket)
+				stop := make(chan struct{})
+				wg := steadily(time.Millisecond, stop, func() { take(t, s, "k", p, sluice.Local) })
+				time.Sleep(time.Second)
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+					sv.set(refused)
+					time.Sleep(period * time.Millisecond)
+					sv.set(nil)
+					time.Sleep(period * time.Millisecond)
+				}
+				// A minute has 100 comings and goings of 300 ms.
+				if n := log.count(); n < 1 || n > 10 {
+					t.Errorf("%d changes of state in a minute", n)
+				}
+				until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
+				close(stop)
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// A server that answers reads and refuses writes is not back.
+func TestProbesWrite(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		cut(t, sv, s, refused)
+		sv.set(func(_ context.Context, charges []sluice.Charge, take func() error) error {
+			for _, c := range charges {
+				if c.Cost != 0 {
+					return errAway
+				}
+			}
+			return take()
+		})
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if !s.Status().Degraded() {
+				t.Fatal("the circuit is closed")
+			}
+		}
+	})
+}
+
+// shards is a store of two parts: keys of the second begin with "2".
+type shards struct {
+	prompt
+	away [2]atomic.Bool
+}
+
+func (s *shards) Shard(key string) int {
+	if strings.HasPrefix(key, "2") || strings.HasPrefix(key, "failover/") && strings.HasSuffix(key, "7") {
+		return 1
+	}
+	return 0
+}
+
+func (s *shards) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	for _, c := range charges {
+		if s.away[s.Shard(c.Key)].Load() {
+			return frozen(ctx, nil, nil)
+		}
+	}
+	return s.prompt.Take(ctx, charges, receipts)
+}
+
+// A part that fails takes nothing with it but the requests that need it.
+func TestShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := &shards{prompt: prompt{newServer()}}
+		s := failover.New(sh, failover.Config{Logger: quiet()})
+		defer s.Close()
+		p := plan(t, "1000000/minute", sluice.TokenBucket)
+		take(t, s, "1", p, sluice.Local)
+		take(t, s, "2", p, sluice.Local)
+		if st := s.Status(); len(st.Shards) != 2 || st.Local != 0 {
+			t.Fatalf("status %+v", st)
+		}
+		sh.away[1].Store(true)
+		stop := make(chan struct{})
+		wg := steadily(10*time.Millisecond, stop, func() {
+			charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
+		})
+		// With requests that touch both it takes the probes to tell which it is.
+		until(t, time.Second, "opens", func() bool { return s.Status().Shards[1].Away })
+		for range 1000 {
+			start := time.Now()
+			if r := take(t, s, "1", p, sluice.Local); r.Local || time.Since(start) != 0 {
+				t.Fatalf("the part that is there: %+v after %v", r, time.Since(start))
+			}
+			if r := take(t, s, "2", p, sluice.Local); !r.Local || time.Since(start) != 0 {
+				t.Fatalf("the part that is not: %+v after %v", r, time.Since(start))
+			}
+			time.Sleep(10 * time.Millisecond)
+			if s.Status().Shards[0].Away {
+				t.Fatal("the other part's circuit is open")
+			}
+		}
+		close(stop)
+		wg.Wait()
+		sh.away[1].Store(false)
+		until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
+		until(t, 5*time.Second, "settles", func() bool { return s.Status().Owing == 0 })
+		if r := take(t, s, "2", p, sluice.Local); r.Local {
+			t.Errorf("the part that is back: %+v", r)
+		}
+	})
+}
+
+// beating is a server that counts heartbeats.
+type beating struct {
+	prompt
+	others atomic.Int64
+	ids    sync.Map
+	fail   atomic.Bool
+}
+
+func (b *beating) Heartbeat(_ context.Context, id string) (int, error) {
+	if b.fail.Load() {
+		return 0, errAway
+	}
+	b.ids.Store(id, true)
+	n := int(b.others.Load())
+	b.ids.Range(func(any, any) bool { n++; return true })
+	return n, nil
+}
+
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := &beating{prompt: prompt{newServer()}}
+		one := failover.New(sv, failover.Config{Logger: quiet()})
+		defer one.Close()
+		two := failover.New(sv, failover.Config{Logger: quiet()})
+		defer two.Close()
+		set := failover.New(sv, failover.Config{Logger: quiet(), Instances: 7})
+		defer set.Close()
+		time.Sleep(2 * time.Second)
+		for s, want := range map[*failover.Store]int{one: 2, two: 2, set: 7} {
+			if n := s.Status().Instances; n != want {
+				t.Errorf("%d instances, want %d", n, want)
+			}
+		}
+		sv.others.Store(2)
+		time.Sleep(2 * time.Second)
+		// An outage is noticed without any request, and the number stays.
+		sv.fail.Store(true)
+		sv.set(refused)
+		until(t, 3*time.Second, "opens", func() bool { return one.Status().Degraded() })
+		if n := one.Status().Instances; n != 4 {
+			t.Errorf("%d instances, want 4", n)
+		}
+		p := plan(t, "40/day", sluice.FixedWindow)
+		for i := range 20 {
+			if r := take(t, one, "k", p, sluice.Local); r.Fits != (i < 10) {
+				t.Errorf("take %d of a share of 10: %+v", i, r)
+			}
+		}
+	})
+}
+
+func TestManyShardsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := wild{prompt{&server{Store: memory.New()}}}
+		s := failover.New(sv, failover.Config{Logger: quiet()})
+		defer s.Close()
+		p := plan(t, "10/day", sluice.FixedWindow)
+		for _, key := range []string{"low", "high"} {
+			if r := take(t, s, key, p, sluice.Local); r.Local || !r.Fits {
+				t.Errorf("%s: %+v", key, r)
+			}
+		}
+		if n := len(s.Status().Shards); n > 1024 {
+			t.Errorf("%d shards", n)
+		}
+	})
+}
+
+// wild numbers its parts as it likes.
+type wild struct{ prompt }
+
+func (wild) Shard(key string) int {
+	if key == "low" {
+		return -5
+	}
+	return 1 << 40
+}

@@ -1,0 +1,195 @@
+package failover
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// Config is how a [Store] fails over. The zero value is fine for one instance, and for
+// many whose shared store counts them.
+type Config struct {
+	// Deadline is how long a decision may wait for the shared store. Zero is
+	// [DefaultDeadline].
+	Deadline time.Duration
+	// MaxCalls is how many decisions may wait for the shared store at the same time;
+	// what comes on top is decided locally, at once. Zero is [DefaultMaxCalls].
+	MaxCalls int
+	// Instances is by how many a limit is divided while the shared store is away. Zero
+	// stands for as many as were alive when it was last heard of: see [Beater]. Where
+	// that was never known either, nothing is divided.
+	Instances int
+	// Local is the stand-in. It is asked under a lock and has to answer at once; nobody
+	// else may charge it. Nil is a memory store of its own.
+	Local sluice.Store
+	// Logger gets one line for each change of state. Nil is [slog.Default].
+	Logger *slog.Logger
+}
+
+// Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby and
+// in 20 to 40 across a region: 50 ms tells slow from away and can still be waited for.
+const (
+	DefaultDeadline = 50 * time.Millisecond
+	DefaultMaxCalls = 1024
+)
+
+// Store is a [sluice.Store] that always answers. See the package's documentation.
+type Store struct {
+	shared    sluice.Store // its Take returns when the context ends
+	sharding  Sharded      // nil where there is one shard
+	beater    Beater       // nil where nobody counts the instances
+	local     sluice.Store
+	deadline  time.Duration
+	maxCalls  int64
+	log       *slog.Logger
+	id        string // of this instance
+	instances atomic.Int64
+	calls     atomic.Int64 // under way
+	shards    atomic.Pointer[[]*shard]
+	growing   sync.Mutex
+	seen      *seen
+	ledger    ledger
+	batches   sync.Pool // of *batch
+	count     counters
+
+	ctx     context.Context // of the goroutines
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New puts shared behind a deadline, a circuit breaker and a local stand-in. Call Close
+// when done. What shared can do beyond [sluice.Store] is made use of: see [Prompt],
+// [Sharded] and [Beater].
+func New(shared sluice.Store, c Config) *Store {
+	s := &Store{
+		shared:   shared,
+		local:    c.Local,
+		deadline: c.Deadline,
+		maxCalls: int64(c.MaxCalls),
+		log:      c.Logger,
+		id:       rand.Text(),
+		seen:     newSeen(),
+	}
+	if s.deadline <= 0 {
+		s.deadline = DefaultDeadline
+	}
+	if s.maxCalls <= 0 {
+		s.maxCalls = DefaultMaxCalls
+	}
+	if s.local == nil {
+		s.local = memory.New()
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.batches.New = func() any { return new(batch) }
+	s.ledger.owers = map[account]*entry{}
+	s.sharding, _ = shared.(Sharded)
+	s.instances.Store(int64(max(1, c.Instances)))
+	if c.Instances <= 0 {
+		s.beater, _ = shared.(Beater)
+	}
+	if _, ok := shared.(Prompt); !ok {
+		s.shared = newGuard(shared, int(s.maxCalls))
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.grow(1)
+	s.running.Go(s.writeBack)
+	if s.beater != nil {
+		s.running.Go(s.beat)
+	}
+	return s
+}
+
+// Close ends what runs in the background. It closes neither the shared store nor the
+// stand-in. What has not been written back by then is lost.
+func (s *Store) Close() {
+	s.growing.Lock()
+	s.cancel()
+	s.growing.Unlock()
+	s.running.Wait()
+}
+
+// Take asks the shared store, or decides without it: then receipts are Local, and each
+// charge's OnError has its say. The error is never the shared store's. It is the
+// caller's: charges that break the contract, or a context that has ended, with whether
+// anything was charged unknown; or the stand-in's, if that is not a memory store.
+func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil || len(charges) == 0 {
+		return err
+	}
+	var buf [4]*shard
+	shards := s.touched(buf[:0], charges)
+	if !s.usable(shards, charges) {
+		return s.decide(ctx, charges, receipts, true)
+	}
+	err := s.ask(ctx, charges, receipts)
+	if err == nil {
+		s.answered(shards, charges, receipts)
+		return nil
+	}
+	if gone := ctx.Err(); gone != nil {
+		// That the caller did not wait says little, but is worth a look.
+		suspect(shards)
+		return gone
+	}
+	s.failed(shards, err)
+	return s.decide(ctx, charges, receipts, notCharged(err))
+}
+
+// ask calls the shared store within the deadline and the cap.
+func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	defer s.calls.Add(-1)
+	if s.calls.Add(1) > s.maxCalls {
+		return errBusy
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.deadline)
+	defer cancel()
+	return s.shared.Take(ctx, charges, receipts)
+}
+
+func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) {
+	s.count.shared.Add(1)
+	for _, h := range shards {
+		h.succeeded()
+	}
+	for i := range charges {
+		if charges[i].OnError == sluice.Local {
+			s.seen.put(&charges[i], receipts[i])
+		}
+	}
+}
+
+func (s *Store) failed(shards []*shard, err error) {
+	s.count.failed(err)
+	switch {
+	case err == errBusy:
+	case len(shards) == 1:
+		shards[0].failed(err)
+	default:
+		// It takes a probe to find out whose failure it was.
+		suspect(shards)
+	}
+}
+
+// usable reports whether the shared store is to be asked: every shard is there, and no
+// key waits for its debt to be written back.
+func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
+	settling := false
+	for _, h := range shards {
+		if !h.closed.Load() {
+			return false
+		}
+		settling = settling || h.settling.Load()
+	}
+	return !settling || !s.ledger.owes(charges)
+}

@@ -1,0 +1,312 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+)
+
+// What was consumed is written back: all of it, but not more than a burst, and not what
+// has come back by itself since.
+func TestWriteBack(t *testing.T) {
+	for _, a := range sluice.Algorithms() {
+		for _, on := range []sluice.OnError{sluice.Local, sluice.Allow} {
+			t.Run(fmt.Sprint(a, " ", on), func(t *testing.T) {
+				bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+					p := plan(t, "100/hour", a)
+					if a == sluice.LeakyBucket {
+						p = plan(t, "100/hour burst 100", a)
+					}
+					short := plan(t, "10/second", a)
+					time.Sleep(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
+					for range 20 {
+						take(t, s, "before", p, on)
+					}
+					cut(t, sv, s, refused)
+					for range 10 {
+						take(t, s, "before", p, on)
+						take(t, s, "short", short, on)
+					}
+					for range 150 {
+						take(t, s, "much", p, on)
+					}
+					charge(t, s, sluice.Charge{Key: "back", Plan: p, Cost: 9, OnError: on})
+					charge(t, s, sluice.Charge{Key: "back", Plan: p, Cost: -5, OnError: on})
+					charge(t, s, sluice.Charge{Key: "peeked", Plan: p, OnError: on})
+					time.Sleep(3 * time.Second)
+					calls := sv.calls.Load()
+					mend(t, sv, s)
+					if n := sv.calls.Load() - calls; n < 1 || n > 3 {
+						t.Errorf("%d calls to write five keys back", n)
+					}
+					if n := s.Status().WrittenBack; n != 3 {
+						t.Errorf("%d keys written back, want 3", n)
+					}
+					for key, want := range map[string]int64{"before": 30, "much": 100, "back": 4, "peeked": 0} {
+						if n := sv.used(t, key, p); n != want {
+							t.Errorf("%s: %d units are used, want %d", key, n, want)
+						}
+					}
+					if n := sv.used(t, "short", short); n != 0 {
+						t.Errorf("%d units were written back whose time has passed", n)
+					}
+					if r := take(t, s, "much", p, on); r.Fits || r.Local {
+						t.Errorf("after the outage: %+v", r)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A debt that does not fit beside what others have used is written as far as it does.
+func TestWriteBackWhatFits(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "100/day", sluice.FixedWindow)
+		cut(t, sv, s, refused)
+		for range 60 {
+			take(t, s, "k", p, sluice.Local)
+		}
+		var r [1]sluice.Receipt
+		if err := sv.Store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: 70}}, r[:]); err != nil || !r[0].Fits {
+			t.Fatal(err, r)
+		}
+		mend(t, sv, s)
+		if n := sv.used(t, "k", p); n != 100 {
+			t.Errorf("%d units are used, want all 100", n)
+		}
+	})
+}
+
+// At most 500 keys a second, however many there are; and all of them in the end.
+func TestWriteBackRate(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		const keys = 3000
+		p := plan(t, "10/day", sluice.FixedWindow)
+		cut(t, sv, s, refused)
+		for i := range keys {
+			take(t, s, fmt.Sprint("k", i), p, sluice.Local)
+		}
+		var mu sync.Mutex
+		var written []time.Time
+		sv.set(func(_ context.Context, charges []sluice.Charge, take func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range charges {
+				if c.Plan == p {
+					written = append(written, time.Now())
+				}
+			}
+			return take()
+		})
+		for range 1000 {
+			if s.Status().Owing == 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if len(written) != keys {
+			t.Fatalf("%d keys were written, want %d", len(written), keys)
+		}
+		first := 0
+		for i, at := range written {
+			for at.Sub(written[first]) >= time.Second {
+				first++
+			}
+			if n := i - first + 1; n > 500 {
+				t.Fatalf("%d keys were written within a second", n)
+			}
+		}
+		if took := written[keys-1].Sub(written[0]); took > 8*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for i := range keys {
+			if n := sv.used(t, fmt.Sprint("k", i), p); n != 1 {
+				t.Fatalf("key %d: %d units", i, n)
+			}
+		}
+	})
+}
+
+// What may have been charged is not charged again: not the decisions whose answer was
+// lost, nor a batch of debts.
+func TestWriteBackOnce(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "1000/day", sluice.FixedWindow)
+		// The store freezes after it has charged: the first wave is in it.
+		sv.set(func(ctx context.Context, _ []sluice.Charge, take func() error) error {
+			err := take()
+			if err == nil {
+				<-ctx.Done()
+				err = ctx.Err()
+			}
+			return err
+		})
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { take(t, s, "k", p, sluice.Local) })
+		}
+		wg.Wait()
+		if !s.Status().Degraded() {
+			t.Fatal("the circuit is closed after 100 lost answers")
+		}
+		for range 50 {
+			take(t, s, "k", p, sluice.Local)
+		}
+		// On return the answer to the first batch of debts is lost, too.
+		var lost atomic.Bool
+		sv.set(func(ctx context.Context, charges []sluice.Charge, take func() error) error {
+			err := take()
+			if charges[0].Plan == p && lost.CompareAndSwap(false, true) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
+		})
+		until(t, 10*time.Second, "settles", func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 })
+		time.Sleep(3 * time.Second)
+		if n := sv.used(t, "k", p); n != 150 || !lost.Load() {
+			t.Errorf("%d units are charged, want 150", n)
+		}
+	})
+}
+
+// A batch of debts that certainly did not arrive is sent again.
+func TestWriteBackAgain(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "1000/day", sluice.FixedWindow)
+		cut(t, sv, s, refused)
+		for range 50 {
+			take(t, s, "k", p, sluice.Local)
+		}
+		var tries atomic.Int64
+		sv.set(func(ctx context.Context, charges []sluice.Charge, take func() error) error {
+			if charges[0].Plan == p && tries.Load() < 3 {
+				tries.Add(1)
+				return notSent{}
+			}
+			return take()
+		})
+		until(t, 10*time.Second, "settles", func() bool { return s.Status().WrittenBack == 1 })
+		if n := sv.used(t, "k", p); n != 50 || tries.Load() != 3 {
+			t.Errorf("%d units are charged after %d tries, want 50", n, tries.Load())
+		}
+	})
+}
+
+// outage is a run of two instances with keys under load, and an outage in the middle.
+type outage struct {
+	limit    string
+	fault    fault
+	keys     int
+	interval time.Duration // between two requests of a key to an instance
+	length   time.Duration
+	before   []int // which instances have requests before, during and after the outage
+	during   []int
+	after    []int
+}
+
+// excess runs it and returns the most that any key was admitted beyond what one exact
+// limiter would have: its burst and its rate from the first request to the last.
+func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
+	sv := newServer()
+	var stores [2]*failover.Store
+	for i := range stores {
+		stores[i] = failover.New(prompt{sv}, failover.Config{Instances: 2, Logger: quiet()})
+		defer stores[i].Close()
+	}
+	admitted := make([]int64, o.keys)
+	names := make([]string, o.keys)
+	for k := range names {
+		names[k] = fmt.Sprint("key", k)
+	}
+	start := time.Now()
+	load := func(length time.Duration, instances []int) {
+		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(o.interval) {
+			var wg sync.WaitGroup
+			for _, i := range instances {
+				wg.Go(func() {
+					// With a frozen store a caller waits, and its next request comes all
+					// the same: here in the next round.
+					for k := range names {
+						var r [1]sluice.Receipt
+						charges := []sluice.Charge{{Key: names[k], Plan: p, Cost: 1, OnError: sluice.Local}}
+						if err := stores[i].Take(t.Context(), charges, r[:]); err != nil {
+							t.Error(err)
+						}
+						if r[0].Fits {
+							mu.Lock()
+							admitted[k]++
+							mu.Unlock()
+						}
+					}
+				})
+			}
+			wg.Wait()
+		}
+	}
+	load(3*time.Second, o.before)
+	sv.set(o.fault)
+	load(o.length, o.during)
+	sv.set(nil)
+	load(6*time.Second, o.after)
+	for i, s := range stores {
+		if st := s.Status(); st.Local == 0 && len(o.during) == 2 || st.Degraded() || st.Owing > 0 {
+			t.Errorf("instance %d: %+v", i, st)
+		}
+	}
+	elapsed := time.Since(start)
+	exact := p.Capacity + int64(elapsed)*p.Limit.Count/int64(p.Limit.Period)
+	if p.Kernel != sluice.Meter {
+		exact = p.Capacity * (int64(elapsed/p.Limit.Period) + 1)
+	}
+	var worst int64
+	for _, n := range admitted {
+		if n < exact/2 {
+			t.Errorf("a key under load was admitted %d times, an exact limiter would have %d", n, exact)
+		}
+		worst = max(worst, n-exact)
+	}
+	t.Logf("%d admitted at the most, %d by an exact limiter: %d too many, a burst is %d", worst+exact, exact, worst, p.Capacity)
+	return worst
+}
+
+var mu sync.Mutex
+
+// Whatever the two instances do, a key is admitted at most one burst too much.
+func TestOverAdmission(t *testing.T) {
+	both := []int{0, 1}
+	for name, o := range map[string]outage{
+		"both":       {"100/second burst 100", refused, 20, 5 * time.Millisecond, 5 * time.Second, both, both, both},
+		"frozen":     {"100/second burst 100", frozen, 1, 2 * time.Millisecond, 5 * time.Second, both, both, both},
+		"unseen":     {"10/second burst 200", refused, 20, 5 * time.Millisecond, 5 * time.Second, []int{0}, []int{1}, both},
+		"back":       {"10/second burst 200", refused, 20, 5 * time.Millisecond, 5 * time.Second, []int{0}, both, []int{0}},
+		"long":       {"10/second burst 200", unsent, 20, 5 * time.Millisecond, 25 * time.Second, both, both, both},
+		"many keys":  {"5/second burst 50", refused, 300, 50 * time.Millisecond, 5 * time.Second, both, both, both},
+		"short ones": {"20/second burst 100", refused, 20, 5 * time.Millisecond, 700 * time.Millisecond, both, both, both},
+	} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog} {
+			limit := o.limit
+			if a != sluice.TokenBucket {
+				limit, _, _ = strings.Cut(limit, " ")
+			}
+			t.Run(fmt.Sprint(name, " ", a), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := plan(t, limit, a)
+					if over := o.excess(t, p); over > p.Capacity {
+						t.Errorf("%d units too many, more than a burst", over)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package memory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// TestTable fills a stripe through all its sizes, and finds everything in it at each.
+func TestTable(t *testing.T) {
+	s := NewSize(minBytes)
+	l, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := s.plans.layout(l)
+	const now = 20_000 * 86_400_000_000
+	st := stripe{lines: make([]line, firstLines)}
+	rng := rand.New(rand.NewPCG(9, 9))
+	var hashes []uint64
+	sizes := map[int]bool{}
+	for n := uint64(1); s.evicted.Load() == 0; n++ {
+		hash := rng.Uint64()
+		word := now + n // what is written is found again, and nothing else
+		tag := hash<<16 | layout.index
+		*s.room(&st, tag, now) = slot{word, tag}
+		hashes = append(hashes, hash)
+		sizes[len(st.lines)] = true
+		lost := 0
+		for i, h := range hashes {
+			if sl := st.find(h); sl == nil || sl.state != now+uint64(i)+1 {
+				lost++
+			}
+		}
+		if int64(lost) != s.evicted.Load() {
+			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.lines))
+		}
+	}
+	if len(sizes) < 5 {
+		t.Errorf("the table had the sizes %v only", sizes)
+	}
+	if share := float64(len(hashes)) / float64(4*len(st.lines)); share < 0.85 {
+		t.Errorf("the first of %d was evicted at %.2f of the slots", len(hashes), share)
+	}
+}
+
+// TestLeastGoes holds that what is evicted has the least debt of all that could be.
+func TestLeastGoes(t *testing.T) {
+	s := NewSize(minBytes)
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = 20_000 * 86_400_000_000
+	used := map[string]int64{}
+	take := func(key string, cost int64) (remaining int64) {
+		var r [1]sluice.Receipt
+		if err := s.TakeAt(t.Context(), now, []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, r[:]); err != nil {
+			t.Fatal(err)
+		}
+		return p.Decide(cost, r[0]).Remaining
+	}
+	rng := rand.New(rand.NewPCG(11, 11))
+	for i := range 4000 {
+		key := fmt.Sprint(i)
+		used[key] = 1 + rng.Int64N(1000)
+		take(key, used[key])
+	}
+	var kept, lost, lostHigh, high int
+	for key, n := range used {
+		switch take(key, 0) {
+		case 1000 - n:
+			kept++
+		case 1000:
+			lost++
+			if n > 600 {
+				lostHigh++
+			}
+		default:
+			t.Errorf("%d units of key %s are used, want %d", 1000-take(key, 0), key, n)
+		}
+		if n > 600 {
+			high++
+		}
+	}
+	// There is room for half of them: for all that owe most.
+	if kept < 1900 || lostHigh*50 > high {
+		t.Errorf("%d are kept and %d lost, among them %d of the %d that owe most", kept, lost, lostHigh, high)
+	}
+}
+
+// TestFillSaysWhenFull holds that a table which is too small for what it is to take over
+// says so, since then the next size is tried.
+func TestFillSaysWhenFull(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 13))
+	from := make([]line, 3)
+	for i := range from {
+		for j := range from[i] {
+			from[i][j] = slot{1, rng.Uint64()}
+		}
+	}
+	small, large := stripe{lines: make([]line, 2)}, stripe{lines: make([]line, 20)}
+	if small.fill(from) {
+		t.Error("12 states went into 8 slots")
+	}
+	if !large.fill(from) {
+		t.Error("12 states did not go into 80 slots")
+	}
+}
+
+// TestOlderClock holds that a take which has read the clock before another one, and got
+// its locks after it, does not look like a clock that has stepped back.
+func TestOlderClock(t *testing.T) {
+	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 3; n++ {
+		s := NewSize(0)
+		charges, receipts := make([]sluice.Charge, n), make([]sluice.Receipt, n)
+		var latest int64
+		for i := range charges {
+			charges[i] = sluice.Charge{Key: fmt.Sprint(i), Plan: p, Cost: 10}
+			st := &s.stripes[s.hash(&charges[i])>>s.shift]
+			st.latest = s.now() + int64(i+1)*3_600_000_000
+			latest = max(latest, st.latest)
+		}
+		if err := s.Take(t.Context(), charges, receipts); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range receipts {
+			if st := &s.stripes[s.hash(&charges[i])>>s.shift]; r.Now != latest || st.latest != latest {
+				t.Errorf("charge %d of %d was decided at %d and its stripe is at %d, want %d", i, n, r.Now, st.latest, latest)
+			}
+		}
+	}
+}
+
+// TestAsidesGoEvenly holds that a flood leaves each stripe its share of logs. If it were
+// small stripes that lose most, they would in the end lose what should stay.
+func TestAsidesGoEvenly(t *testing.T) {
+	s := NewSize(512 << 10)
+	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipts := make([]sluice.Receipt, 1)
+	for i := range 100_000 {
+		if err := s.TakeAt(t.Context(), 1, []sluice.Charge{{Key: fmt.Sprint(i), Plan: p, Cost: 1}}, receipts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	average := s.StatsAt(1).Keys / len(s.stripes)
+	for i := range s.stripes {
+		if n := len(s.stripes[i].asidesByHash()); n < average/3 || n > average*3 {
+			t.Errorf("stripe %d has %d, and the average is %d", i, n, average)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+// steps returns how long a differential run is: 100,000 steps, or $SLUICE_STEPS.
+func steps(t *testing.T) int {
+	text := os.Getenv("SLUICE_STEPS")
+	if text == "" {
+		return 100_000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("SLUICE_STEPS: %v", err)
+	}
+	return n
+}
+
+func TestDifferential(t *testing.T) {
+	server := redistest.Start(t)
+	s := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	storetest.Differential(t, memory.New(), s, steps(t), 1)
+}
+
+// Requests that share one call of the script, and keys in it, are decided as if each
+// had come alone.
+func TestBatches(t *testing.T) {
+	server := redistest.Start(t)
+	one, many := memory.New(), redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	r := rand.New(rand.NewPCG(1, 2))
+	var plans []*sluice.Plan
+	for _, a := range sluice.Algorithms() {
+		// One and the same fingerprint for the two of a pair, and logs short and long.
+		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute"} {
+			plans = append(plans, plan(t, a, limit))
+		}
+	}
+	plans = append(plans, plan(t, sluice.TokenBucket, "100/minute burst 20"), plan(t, sluice.GCRA, "7/second burst 500"))
+	now := int64(1_700_000_000_000_000)
+	refused, decided, long := 0, 0, false
+	for batch := range steps(t) / 100 {
+		var charges [][]sluice.Charge
+		var receipts [][]sluice.Receipt
+		for range 1 + r.IntN(40) {
+			var take []sluice.Charge
+			for i := range 1 + r.IntN(4)*r.IntN(2) {
+				p := plans[r.IntN(len(plans))]
+				c := sluice.Charge{Key: fmt.Sprint("k", i, "/", r.IntN(3)), Plan: p, Cost: 1, Shadow: r.IntN(8) == 0}
+				switch r.IntN(8) {
+				case 0:
+					c.Cost = -r.Int64N(5)
+				case 1:
+					c.Cost = r.Int64N(p.Capacity/2 + 2)
+				}
+				take = append(take, c)
+			}
+			charges, receipts = append(charges, take), append(receipts, make([]sluice.Receipt, len(take)))
+		}
+		if err := many.TakeAllAt(t.Context(), now, charges, receipts); err != nil {
+			t.Fatal(err)
+		}
+		for i, take := range charges {
+			want := make([]sluice.Receipt, len(take))
+			if err := one.TakeAt(t.Context(), now, take, want); err != nil {
+				t.Fatal(err)
+			}
+			for j := range want {
+				if receipts[i][j] != want[j] {
+					t.Fatalf("batch %d, request %d, charge %d %+v of %v: %+v, alone %+v",
+						batch, i, j, take[j], take[j].Plan.Limit, receipts[i][j], want[j])
+				}
+				long = long || take[j].Plan.Kernel == sluice.Units && want[j].Used > 1500
+			}
+			decided++
+			if !sluice.Admitted(take, want) {
+				refused++
+			}
+		}
+		switch r.IntN(20) {
+		case 0:
+			now -= r.Int64N(90_000_000)
+		case 1:
+			now += r.Int64N(90_000_000)
+		default:
+			now += r.Int64N(400_000)
+		}
+	}
+	if refused < decided/20 || refused > decided/2 || !long {
+		t.Errorf("of %d requests %d were refused, and a log was long: %v: this tells little", decided, refused, long)
+	}
+}
+
+func TestVectors(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.RunVectors(t, "../testdata/vectors", func(t *testing.T) storetest.TimedStore {
+		server.Do("FLUSHALL")
+		return redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	})
+}
+
+// A log may be as long as it likes: it is not read as a whole.
+func TestLongLog(t *testing.T) {
+	server := redistest.Start(t)
+	s, model := redisstore.TimedStore{open(t, "unix://"+server.Socket)}, memory.New()
+	p := plan(t, sluice.SlidingWindowLog, strconv.Itoa(sluice.MaxLogCount)+"/hour")
+	now := int64(1_700_000_000_000_000)
+	step := func(cost int64, wait time.Duration) sluice.Receipt {
+		t.Helper()
+		now += wait.Microseconds()
+		charges := []sluice.Charge{{Key: "k", Plan: p, Cost: cost}}
+		got, want := make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)
+		if err := s.TakeAt(t.Context(), now, charges, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := model.TakeAt(t.Context(), now, charges, want); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != want[0] {
+			t.Fatalf("cost %d after %v: %+v, in memory %+v", cost, wait, got[0], want[0])
+		}
+		return got[0]
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	refused := 0
+	for range 300 {
+		if !step(1+r.Int64N(40_000), time.Duration(r.Int64N(int64(2*time.Minute)))).Fits {
+			refused++
+		}
+		if r.IntN(10) == 0 {
+			step(-r.Int64N(1000), 0)
+		}
+		if r.IntN(50) == 0 {
+			step(1, -time.Hour)
+			step(1, -2*time.Hour)
+		}
+	}
+	if refused == 0 {
+		t.Error("the log has never been full")
+	}
+	step(1, 2*time.Hour)
+	step(sluice.All, 0)
+	if keys := server.Do("DBSIZE"); keys != "0" {
+		t.Errorf("%s keys are left after all was given back", keys)
+	}
+}

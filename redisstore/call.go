@@ -1,0 +1,288 @@
+package redisstore
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+//go:embed take.lua
+var script string
+
+// Flags of a charge, as take.lua reads them.
+const (
+	flagShadow = 1 << iota
+	flagLast
+	flagLook
+)
+
+// anyCost is at least the capacity of any plan.
+const anyCost = 1 << 52
+
+// request is one Take on its way. The caller owns it, lends it to a flight, and gets it
+// back through done.
+type request struct {
+	names   []byte // of all charges
+	charges []charge
+	slot    uint16 // of all charges, on a cluster
+
+	state atomic.Uint32 // queued, and then sent or cancelled
+	done  chan struct{}
+	now   float64
+	reply string // of this request: packed numbers
+	err   error
+}
+
+type charge struct {
+	plan       *sluice.Plan
+	start, end int // of its name
+	cost       float64
+	flags      byte
+}
+
+const (
+	queued = iota
+	sent
+	cancelled
+)
+
+// set makes r ask for charges. It copies them: the strings may live on borrowed memory.
+func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
+	r.names, r.charges = r.names[:0], r.charges[:0]
+	for i := range charges {
+		r.add(n, &charges[i], look)
+	}
+	r.charges[len(charges)-1].flags |= flagLast
+	r.state.Store(queued)
+	r.reply, r.err = "", nil
+}
+
+func (r *request) add(n *naming, c *sluice.Charge, look bool) {
+	start := len(r.names)
+	r.names = n.append(r.names, c)
+	var flags byte
+	if c.Shadow {
+		flags |= flagShadow
+	}
+	if look {
+		flags |= flagLook
+	}
+	cost := float64(min(max(c.Cost, -anyCost), anyCost))
+	r.charges = append(r.charges, charge{c.Plan, start, len(r.names), cost, flags})
+}
+
+// oneSlot sets the slot of r, and reports whether all charges have it.
+func (r *request) oneSlot() bool {
+	for i, c := range r.charges {
+		s := slot(r.names[c.start:c.end])
+		if i == 0 {
+			r.slot = s
+		} else if s != r.slot {
+			return false
+		}
+	}
+	return true
+}
+
+// name returns the name of a charge's state, as long as r is not set again.
+func (r *request) name(c *charge) string {
+	return unsafe.String(&r.names[c.start], c.end-c.start)
+}
+
+// numbers returns how many numbers the reply to a charge has.
+func (c *charge) numbers() int {
+	if c.plan.Kernel == sluice.Meter {
+		return 1
+	}
+	return 3
+}
+
+// call is one run of the script, for any number of requests.
+type call struct {
+	requests []*request
+	keys     []string
+	arg      []byte
+
+	logs  []string
+	ids   []uint16          // per charge: its key; of a log its place in logs
+	known map[string]uint16 // the ids of the keys so far
+	plans []*sluice.Plan
+}
+
+// build packs the requests as take.lua reads them.
+func (c *call) build() {
+	c.keys, c.logs, c.ids, c.plans = c.keys[:0], c.logs[:0], c.ids[:0], c.plans[:0]
+	for _, r := range c.requests {
+		for i := range r.charges {
+			c.ids = append(c.ids, c.key(r, &r.charges[i]))
+		}
+	}
+	clear(c.known)
+	meters := uint16(len(c.keys))
+	c.keys = append(c.keys, c.logs...)
+
+	arg := append(c.arg[:0], 0, 0, 0, 0)
+	for _, r := range c.requests {
+		for i := range r.charges {
+			if p := r.charges[i].plan; !slices.Contains(c.plans, p) {
+				c.plans = append(c.plans, p)
+				arg = appendPlan(arg, p)
+			}
+		}
+	}
+	binary.LittleEndian.PutUint16(arg, meters)
+	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
+	ids := c.ids
+	for _, r := range c.requests {
+		for i := range r.charges {
+			charge, id := &r.charges[i], ids[0]+1
+			if ids = ids[1:]; charge.plan.Kernel == sluice.Units {
+				id += meters
+			}
+			arg = binary.LittleEndian.AppendUint16(arg, id)
+			arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
+			arg = appendFloats(append(arg, charge.flags), charge.cost)
+		}
+	}
+	c.arg = arg
+}
+
+// key returns the place of a charge's name in keys or logs, adding it if it is new.
+func (c *call) key(r *request, ch *charge) uint16 {
+	name := r.name(ch)
+	list := &c.keys
+	if ch.plan.Kernel == sluice.Units {
+		list = &c.logs
+	}
+	if len(c.requests) > 1 { // within one request all are different
+		if id, ok := c.known[name]; ok {
+			return id
+		}
+		c.known[name] = uint16(len(*list))
+	}
+	*list = append(*list, name)
+	return uint16(len(*list) - 1)
+}
+
+// appendPlan packs what the script needs to know about a plan.
+func appendPlan(dst []byte, p *sluice.Plan) []byte {
+	dst = append(dst, byte(p.Kernel))
+	tick, capacity := float64(p.Tick), float64(p.Capacity)
+	switch p.Kernel {
+	case sluice.Meter:
+		full := (p.Size + p.Drain - 1) / p.Drain
+		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain), float64(p.Size), float64(full))
+	case sluice.Window:
+		sliding := 0.0
+		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+			sliding = 1
+		}
+		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding, 0, 0)
+	default:
+		grid := max(1, p.Span*p.Tick/8)
+		width, size := entryWidth(p.Span)
+		return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), width, size, 0)
+	}
+}
+
+// meterGrid returns the grid, in microseconds, that the expiry of a meter is rounded up
+// to. The coarse one is eight units long, whatever the burst, so that all who share the
+// state agree on it; it is used where that is at most an eighth of a full meter.
+func meterGrid(p *sluice.Plan) float64 {
+	if p.Capacity < 64 {
+		return 1
+	}
+	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
+}
+
+// entryWidth returns the bytes of an entry in a log, and how many values they have:
+// enough for a span and an eighth, so that entries are renumbered only that often.
+func entryWidth(span int64) (width, size float64) {
+	width, size = 1, 256
+	for size < float64(span+span/8+2) {
+		width++
+		size *= 256
+	}
+	return width, size
+}
+
+func appendFloats(dst []byte, values ...float64) []byte {
+	for _, v := range values {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(v))
+	}
+	return dst
+}
+
+// deal gives each request its part of the script's reply.
+func (c *call) deal(reply string) error {
+	numbers := 1
+	for _, r := range c.requests {
+		for i := range r.charges {
+			numbers += r.charges[i].numbers()
+		}
+	}
+	if len(reply) != 8*numbers {
+		return &Error{BadReply, fmt.Errorf("the script's reply has %d bytes instead of %d", len(reply), 8*numbers)}
+	}
+	now := number(reply, 0)
+	reply = reply[8:]
+	for _, r := range c.requests {
+		n := 0
+		for i := range r.charges {
+			n += r.charges[i].numbers()
+		}
+		r.now, r.reply = now, reply[:8*n]
+		reply = reply[8*n:]
+	}
+	return nil
+}
+
+func number(reply string, i int) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8*i : 8*i+8])))
+}
+
+// badState is what the script says of a state that it cannot read.
+const badState = -1 << 53
+
+// receipts reads the reply.
+func (r *request) receipts(dst []sluice.Receipt) error {
+	if number(r.reply, 0) == badState {
+		return &Error{BadReply, errors.New("a key holds a state that is not Sluice's: choose a prefix of its own, or delete the key")}
+	}
+	at := 0
+	var values [3]int64
+	for i := range dst {
+		n := r.charges[i].numbers()
+		clear(values[:])
+		for j := range n {
+			v := number(r.reply, at+j)
+			if values[j] = int64(v); float64(values[j]) != v || math.Abs(v) >= -badState {
+				return &Error{BadReply, fmt.Errorf("the script's reply has the number %v", v)}
+			}
+		}
+		at += n
+		dst[i] = receipt(r.charges[i].plan.Kernel, int64(r.now), values)
+	}
+	return nil
+}
+
+func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
+	r := sluice.Receipt{Now: now, Used: v[0], Fits: v[0] >= 0}
+	if !r.Fits {
+		r.Used = -1 - v[0]
+	}
+	switch kernel {
+	case sluice.Window:
+		r.Tick, r.Prev = v[1], v[2]
+	case sluice.Units:
+		r.Tick, r.Wait = v[1], v[2]
+	}
+	return r
+}

@@ -1,0 +1,318 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 1)
+	t.Run("conformance", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) sluice.Store {
+			flushAll(c)
+			return open(t, c.URL())
+		})
+	})
+	t.Run("slots", func(t *testing.T) { flushAll(c); testSlots(t, c) })
+	t.Run("script flush", func(t *testing.T) { flushAll(c); testClusterScriptFlush(t, c) })
+	t.Run("resharding", func(t *testing.T) { flushAll(c); testResharding(t, c) })
+	t.Run("failover", func(t *testing.T) { flushAll(c); testFailover(t, c) })
+	t.Run("frozen master", func(t *testing.T) { flushAll(c); testFrozenMaster(t, c) })
+}
+
+func flushAll(c *redistest.Cluster) {
+	for _, s := range c.Nodes {
+		s.Try("FLUSHALL") // replicas refuse
+	}
+}
+
+// Charges of several slots are all taken or given back, and the receipts say so.
+func testSlots(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	wide, narrow := plan(t, sluice.SlidingWindowLog, "100/10d"), plan(t, sluice.FixedWindow, "3/10d")
+	shards := map[int]bool{}
+	var charges []sluice.Charge
+	for i := range 8 {
+		key := fmt.Sprint("layer", i)
+		shards[store.Shard(key)] = true
+		charges = append(charges, sluice.Charge{Key: key, Plan: wide, Cost: 1})
+	}
+	if len(shards) != 3 {
+		t.Errorf("8 keys are on %d shards", len(shards))
+	}
+	// The narrow one is in turn in each place.
+	for place := range charges {
+		charges := slices.Clone(charges)
+		charges[place].Plan = narrow
+		for n := range 5 {
+			receipts := make([]sluice.Receipt, len(charges))
+			if err := store.Take(t.Context(), charges, receipts); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range receipts {
+				before := int64(place*3 + min(n, 3)) // of a wide one, less what it was narrow for
+				if place > i {
+					before -= 3
+				}
+				want, fits := before, true
+				if i == place {
+					want, fits = int64(min(n, 3)), n < 3
+				}
+				if n < 3 {
+					want++
+				}
+				if r.Used != want || r.Fits != fits {
+					t.Fatalf("narrow at %d, take %d, charge %d: used %d, fits %v, want %d, %v", place, n, i, r.Used, r.Fits, want, fits)
+				}
+			}
+		}
+	}
+	for i, charge := range charges {
+		if n := used(t, store, charge.Key, wide); n != 3*7 {
+			t.Errorf("layer %d has %d used, want 21", i, n)
+		}
+	}
+}
+
+// A flush on every node costs a load on every node.
+func testClusterScriptFlush(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	p := plan(t, sluice.FixedWindow, "50/10d")
+	before := evals(t, c)
+	for _, s := range c.Masters {
+		s.Do("SCRIPT", "FLUSH")
+	}
+	for k, n := range hammer(t, store, p, 300, 100, 300) {
+		if n != 50 {
+			t.Errorf("key %d: %d admitted of a limit of 50", k, n)
+		}
+	}
+	if n := evals(t, c) - before; n < 3 || n > 6 {
+		t.Errorf("%d loads on 3 masters", n)
+	}
+}
+
+func evals(t *testing.T, c *redistest.Cluster) (n int64) {
+	for _, s := range c.Masters {
+		n += commandCalls(t, s, "eval")
+	}
+	return n
+}
+
+// Slots move between masters under load: nobody sees an error, nothing is counted twice
+// or lost.
+func testResharding(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	const limit = 400
+	p := plan(t, sluice.FixedWindow, strconv.Itoa(limit)+"/10d")
+	q := plan(t, sluice.SlidingWindowLog, strconv.Itoa(2*limit)+"/10d")
+	ctx, stop := context.WithCancel(t.Context())
+	admitted := make([]atomic.Int64, 8)
+	keys := make([]string, len(admitted))
+	for i := range keys {
+		keys[i] = fmt.Sprintf("{tag%d}a", i)
+	}
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 32 {
+		wg.Go(func() {
+			receipts := make([]sluice.Receipt, 3)
+			for i := w; ctx.Err() == nil; i++ {
+				k := i % len(keys)
+				charges := []sluice.Charge{
+					{Key: keys[k], Plan: p, Cost: 1}, {Key: keys[k], Plan: q, Cost: 1},
+					{Key: fmt.Sprintf("{tag%d}%d", k, i), Plan: p, Cost: 1}, // new each time
+				}
+				if err := store.Take(t.Context(), charges, receipts); err != nil {
+					t.Errorf("key %s: %v", keys[k], err)
+					return
+				}
+				if sluice.Admitted(charges, receipts) {
+					admitted[k].Add(1)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		for _, key := range keys {
+			move(t, c, number(t, c.Masters[0], "CLUSTER", "KEYSLOT", key))
+		}
+	}
+	redistest.Eventually(t, "all limits are reached", func() bool {
+		return !slices.ContainsFunc(keys, func(k string) bool { return used(t, store, k, p) < limit })
+	})
+	stop()
+	wg.Wait()
+	for i := range admitted {
+		if n := admitted[i].Load(); n != limit {
+			t.Errorf("%s: %d admitted of a limit of %d", keys[i], n, limit)
+		}
+		if n := used(t, store, keys[i], q); n != limit {
+			t.Errorf("%s: %d in the log beside", keys[i], n)
+		}
+	}
+	t.Logf("%d takes", calls.Load())
+}
+
+// move moves a slot to the next master, key by key.
+func move(t *testing.T, c *redistest.Cluster, slot int64) {
+	t.Helper()
+	at := strconv.FormatInt(slot, 10)
+	ids := make([]string, len(c.Masters))
+	for i, s := range c.Masters {
+		ids[i] = s.Do("CLUSTER", "MYID")
+	}
+	from := slices.IndexFunc(c.Masters, func(s *redistest.Server) bool { return owns(s, slot) })
+	to := (from + 1) % len(c.Masters)
+	source, target := c.Masters[from], c.Masters[to]
+	target.Do("CLUSTER", "SETSLOT", at, "IMPORTING", ids[from])
+	source.Do("CLUSTER", "SETSLOT", at, "MIGRATING", ids[to])
+	for {
+		keys := strings.Fields(source.Do("CLUSTER", "GETKEYSINSLOT", at, "10"))
+		if len(keys) == 0 {
+			break
+		}
+		source.Do(append([]string{"MIGRATE", target.Host, strconv.Itoa(target.Port), "", "0", "5000", "KEYS"}, keys...)...)
+		time.Sleep(time.Millisecond) // leaves time for requests to the slot that is torn
+	}
+	for _, i := range []int{to, from} {
+		c.Masters[i].Do("CLUSTER", "SETSLOT", at, "NODE", ids[to])
+	}
+	for i, s := range c.Masters {
+		if i != to && i != from {
+			s.Do("CLUSTER", "SETSLOT", at, "NODE", ids[to])
+		}
+	}
+}
+
+// owns reports whether a node says that it has a slot.
+func owns(s *redistest.Server, slot int64) bool {
+	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {
+		fields := strings.Fields(line)
+		if !strings.Contains(fields[2], "myself") {
+			continue
+		}
+		for _, r := range fields[8:] {
+			a, b, found := strings.Cut(r, "-")
+			first, err := strconv.ParseInt(a, 10, 64)
+			last := first
+			if found {
+				last, _ = strconv.ParseInt(b, 10, 64)
+			}
+			if err == nil && first <= slot && slot <= last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A replica takes over by plan under load: nobody sees an error, nothing is counted
+// twice.
+func testFailover(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	const limit = 500
+	p := plan(t, sluice.FixedWindow, strconv.Itoa(limit)+"/10d")
+	ctx, stop := context.WithCancel(t.Context())
+	admitted := make([]atomic.Int64, 16)
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; ctx.Err() == nil; i++ {
+				k := i % len(admitted)
+				var r [1]sluice.Receipt
+				if err := store.Take(t.Context(), []sluice.Charge{{Key: fmt.Sprint("key", k), Plan: p, Cost: 1}}, r[:]); err != nil {
+					t.Error(err)
+					return
+				}
+				if r[0].Fits {
+					admitted[k].Add(1)
+				}
+				time.Sleep(time.Millisecond) // so that the load lasts
+			}
+		})
+	}
+	for i, s := range c.Replicas {
+		s.Do("CLUSTER", "FAILOVER")
+		redistest.Eventually(t, "the replica is master", func() bool { return s.Info("role") == "master" })
+		c.Masters[i], c.Replicas[i] = s, c.Masters[i]
+	}
+	redistest.Eventually(t, "all limits are reached", func() bool {
+		for k := range admitted {
+			if used(t, store, fmt.Sprint("key", k), p) < limit {
+				return false
+			}
+		}
+		return true
+	})
+	stop()
+	wg.Wait()
+	for k := range admitted {
+		if n := admitted[k].Load(); n != limit {
+			t.Errorf("key %d: %d admitted of a limit of %d", k, n, limit)
+		}
+	}
+}
+
+// A master that is silent holds up its own keys and no others.
+func testFrozenMaster(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	p := plan(t, sluice.FixedWindow, "1000000/10d")
+	for i := range 100 {
+		take(t, store, fmt.Sprint("key", i), p)
+	}
+	frozen := c.Masters[1]
+	frozen.Freeze()
+	defer frozen.Thaw()
+	var wg sync.WaitGroup
+	results := make([]error, 100)
+	for i := range results {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			results[i] = store.Take(ctx, []sluice.Charge{{Key: fmt.Sprint("key", i), Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
+		})
+	}
+	wg.Wait()
+	failed := map[int]int{}
+	for i, err := range results {
+		shard := store.Shard(fmt.Sprint("key", i))
+		if err != nil {
+			failed[shard]++
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("key %d: %v", i, err)
+			}
+		} else if failed[shard] > 0 {
+			t.Errorf("shard %d answers for key %d and not for another", shard, i)
+		}
+	}
+	if len(failed) != 1 {
+		t.Errorf("of the shards of 100 keys, these failed: %v", failed)
+	}
+}
+
+// A slot that nobody has is an error of its own.
+func TestClusterDown(t *testing.T) {
+	c := redistest.StartCluster(t, 1, 0)
+	store := open(t, c.URL())
+	p := plan(t, sluice.TokenBucket, "1000000/day")
+	take(t, store, "k", p)
+	c.Nodes[0].Do("CLUSTER", "DELSLOTSRANGE", "0", "16383")
+	becomes(t, store, p, redisstore.ClusterDown)
+	c.Nodes[0].Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	recovers(t, store, p)
+}

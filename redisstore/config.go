@@ -1,0 +1,243 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DefaultPrefix begins the name of every key that a [Store] writes.
+const DefaultPrefix = "sluice:"
+
+// Config says where the server is and how to talk to it. [ParseURL] makes one of a URL.
+type Config struct {
+	// Addrs has one "host:port", or several of a Cluster or of Sentinels. An address
+	// that begins with "/" is the path of a Unix socket.
+	Addrs []string
+	// Cluster says that Addrs are nodes of a Redis or Valkey Cluster; some will do.
+	Cluster bool
+	// Master says that Addrs are Sentinels, and names the master that they watch.
+	Master string
+
+	Username, Password                 string
+	SentinelUsername, SentinelPassword string
+	DB                                 int // always 0 on a cluster
+
+	TLS *tls.Config // nil is plain
+
+	// Prefix begins the name of every key, and is [DefaultPrefix] if empty. Stores with
+	// the same prefix on the same server share their counts. It contains no brace.
+	Prefix string
+	// HashKey, if not empty, replaces every key by its HMAC-SHA256 under HashKey, cut to
+	// 128 bits, so that the server does not learn who is limited. All processes that
+	// share counts need the same one. It should have 32 random bytes.
+	HashKey []byte
+}
+
+func (c Config) prefix() string {
+	if c.Prefix == "" {
+		return DefaultPrefix
+	}
+	return c.Prefix
+}
+
+// ParseURL reads
+//
+//	redis://[user[:password]@]host[:6379][/database]
+//	redis-cluster://[user[:password]@]host[:6379],host[:6379]…
+//	redis-sentinel://[user[:password]@]host[:26379],…/master[/database]
+//	unix://[user[:password]@]/path/of/socket[?db=database]
+//
+// With rediss, rediss-cluster and rediss-sentinel the connection is encrypted, and
+// these may follow behind "?": ca, cert and key, the names of PEM files with
+// the certificates to trust, and with a client certificate and its key; server_name,
+// what the certificate of the server is for if not for its host. With any scheme:
+// prefix, and for Sentinels that ask for it sentinel_user and sentinel_password.
+func ParseURL(s string) (Config, error) {
+	c, err := parseURL(s)
+	if err != nil {
+		return Config{}, &Error{Misconfigured, fmt.Errorf("store URL: %w", err)}
+	}
+	return c, c.check()
+}
+
+func parseURL(s string) (Config, error) {
+	hosts, s := cutHosts(s)
+	u, err := url.Parse(s)
+	if err != nil {
+		// The error of url.Parse repeats the URL, and its password.
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return Config{}, err
+	}
+	c := Config{Username: u.User.Username()}
+	c.Password, _ = u.User.Password()
+	path := strings.Split(strings.Trim(u.Path, "/"), "/")
+	scheme, encrypted := u.Scheme, false
+	if strings.HasPrefix(scheme, "rediss") {
+		scheme, encrypted = "redis"+scheme[len("rediss"):], true
+	}
+	port := "6379"
+	var db string
+	switch scheme {
+	case "redis":
+		db = path[0]
+		path = path[1:]
+	case "redis-cluster":
+		c.Cluster = true
+		if path[0] == "" {
+			path = path[1:]
+		}
+	case "redis-sentinel":
+		port = "26379"
+		c.Master, path = path[0], path[1:]
+		if c.Master == "" {
+			return c, errors.New("the name of the master is missing: write it behind the addresses, as in redis-sentinel://host/mymaster")
+		}
+		if len(path) > 0 {
+			db, path = path[0], path[1:]
+		}
+	case "unix":
+		c.Addrs, path = []string{u.Path}, nil
+		if hosts != "" || u.Path == "" {
+			return c, errors.New("the path of the socket begins with a third slash: unix:///run/redis.sock")
+		}
+	default:
+		return c, fmt.Errorf("unknown scheme %q: use redis, rediss, redis-cluster, rediss-cluster, redis-sentinel, rediss-sentinel or unix", u.Scheme)
+	}
+	if len(path) > 0 {
+		return c, fmt.Errorf("there is too much behind the address: %q", u.Path)
+	}
+	if scheme != "unix" {
+		for host := range strings.SplitSeq(hosts, ",") {
+			addr, err := withPort(host, port)
+			if err != nil {
+				return c, err
+			}
+			c.Addrs = append(c.Addrs, addr)
+		}
+	}
+	return c, c.parseQuery(u, db, encrypted)
+}
+
+// cutHosts takes the addresses out of a URL: net/url knows one of them only.
+func cutHosts(s string) (hosts, rest string) {
+	scheme, behind, found := strings.Cut(s, "://")
+	if !found {
+		return "", s
+	}
+	end := strings.IndexAny(behind, "/?#")
+	if end < 0 {
+		end = len(behind)
+	}
+	start := strings.LastIndexByte(behind[:end], '@') + 1
+	return behind[start:end], scheme + "://" + behind[:start] + behind[end:]
+}
+
+// withPort adds the port to an address that has none.
+func withPort(addr, port string) (string, error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, p = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"), port
+	}
+	if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("the port of %q is not a number from 1 to 65535", addr)
+	}
+	if strings.ContainsAny(host, "[] %") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return "", fmt.Errorf("%q is not an address: write host:port", addr)
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, p), nil
+}
+
+var (
+	parameters    = []string{"db", "prefix", "sentinel_user", "sentinel_password"}
+	parametersTLS = []string{"ca", "cert", "key", "server_name"}
+)
+
+func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("what follows \"?\" is not a query")
+	}
+	for name, values := range q {
+		switch {
+		case len(values) > 1:
+			return fmt.Errorf("%s is given twice", name)
+		case slices.Contains(parametersTLS, name) && !encrypted:
+			return fmt.Errorf("%s is for encrypted connections: use rediss:// instead of redis://", name)
+		case !slices.Contains(parameters, name) && !slices.Contains(parametersTLS, name):
+			return fmt.Errorf("unknown parameter %q: use %s, %s", name, strings.Join(parameters, ", "), strings.Join(parametersTLS, ", "))
+		}
+	}
+	if q.Has("db") {
+		db = q.Get("db")
+	}
+	if db != "" {
+		if c.DB, err = strconv.Atoi(db); err != nil || c.DB < 0 {
+			return fmt.Errorf("the database %q is not a number", db)
+		}
+	}
+	c.Prefix = q.Get("prefix")
+	c.SentinelUsername, c.SentinelPassword = q.Get("sentinel_user"), q.Get("sentinel_password")
+	if encrypted {
+		c.TLS, err = readTLS(q.Get("ca"), q.Get("cert"), q.Get("key"), q.Get("server_name"))
+	}
+	return err
+}
+
+// readTLS makes a TLS configuration of PEM files, each of which may be missing.
+func readTLS(ca, cert, key, serverName string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca: %s has no certificate in PEM form", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, errors.New("cert and key go together: one of them is missing")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// check returns an error of kind Misconfigured for what cannot work.
+func (c Config) check() error {
+	var problem string
+	switch {
+	case len(c.Addrs) == 0:
+		problem = "there is no address"
+	case c.Cluster && c.Master != "":
+		problem = "both Cluster and Master are set: Sentinels do not watch clusters"
+	case len(c.Addrs) > 1 && !c.Cluster && c.Master == "":
+		problem = "there are several addresses: use redis-cluster:// for a cluster, redis-sentinel:// for Sentinels"
+	case c.Cluster && c.DB != 0:
+		problem = "a cluster has only database 0: leave the database out"
+	case strings.ContainsAny(c.Prefix, "{}"):
+		problem = fmt.Sprintf("the prefix %q contains a brace, which would put all keys on one node of a cluster", c.Prefix)
+	default:
+		return nil
+	}
+	return &Error{Misconfigured, errors.New(problem)}
+}

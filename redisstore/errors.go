@@ -1,0 +1,125 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Kind tells apart what can go wrong between a [Store] and its server.
+type Kind uint8
+
+const (
+	// Unavailable: no server could be reached. Nothing was charged.
+	Unavailable Kind = iota + 1
+	// NotSent: the caller's context ended, or the store was closed, before the request
+	// was sent. Nothing was charged.
+	NotSent
+	// Unknown: the request was sent and no answer came, because the caller's context
+	// ended or the connection broke. It may have been charged, and is not sent again.
+	Unknown
+	// Loading: the server is reading its data from disk. Nothing was charged.
+	Loading
+	// Busy: the server is held up by somebody's script. Nothing was charged.
+	Busy
+	// ReadOnly: the server takes no writes: it is a replica, or it cannot save to
+	// disk. Nothing was charged.
+	ReadOnly
+	// OutOfMemory: the server's memory is full and it may not evict. Nothing was charged.
+	OutOfMemory
+	// ClusterDown: the cluster does not serve this part of the keys. Nothing was charged.
+	ClusterDown
+	// Denied: the server does not accept the user, the password or the commands.
+	// Nothing was charged.
+	Denied
+	// BadReply: the server answered what this package does not understand, or has a
+	// state under one of our keys that is not ours. It may have been charged.
+	BadReply
+	// Misconfigured: the settings are wrong; only [Open] returns it.
+	Misconfigured
+)
+
+var kindNames = [...]string{
+	Unavailable: "unavailable", NotSent: "not sent", Unknown: "outcome unknown", Loading: "loading", Busy: "busy",
+	ReadOnly: "read-only", OutOfMemory: "out of memory", ClusterDown: "cluster down", Denied: "denied",
+	BadReply: "bad reply", Misconfigured: "misconfigured",
+}
+
+func (k Kind) String() string {
+	if k == 0 || int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return kindNames[k]
+}
+
+// Error is what a [Store] returns where it could not decide. Use [errors.AsType] to
+// look at its Kind. It unwraps to what the context, the network or the server has said.
+type Error struct {
+	Kind Kind
+	Err  error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("redisstore: %v: %v", e.Kind, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// NotCharged reports whether it is certain that nothing was charged.
+func (e *Error) NotCharged() bool { return e.Kind != Unknown && e.Kind != BadReply }
+
+// errClosed is what a closed store answers with.
+var errClosed = &Error{NotSent, errors.New("the store is closed")}
+
+// replyKinds has the first word of the server's error replies. All of them are given
+// before a script runs, or at its first write.
+var replyKinds = map[string]Kind{
+	"LOADING":     Loading,
+	"MASTERDOWN":  Loading,
+	"BUSY":        Busy,
+	"READONLY":    ReadOnly,
+	"MISCONF":     ReadOnly,
+	"NOREPLICAS":  ReadOnly,
+	"OOM":         OutOfMemory,
+	"CLUSTERDOWN": ClusterDown,
+	"TRYAGAIN":    ClusterDown,
+	"MOVED":       ClusterDown,
+	"ASK":         ClusterDown,
+	"NOAUTH":      Denied,
+	"NOPERM":      Denied,
+	"WRONGPASS":   Denied,
+}
+
+// failure wraps an error of the client library.
+func failure(err error) *Error {
+	if e, ok := errors.AsType[*rueidis.RedisError](err); ok {
+		return &Error{replyKind(e), err}
+	}
+	_, ok := errors.AsType[*dialError](err)
+	switch {
+	case ok, errors.Is(err, rueidis.ErrNoSlot):
+		return &Error{Unavailable, err}
+	case errors.Is(err, io.EOF):
+		err = fmt.Errorf("the server closed the connection: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		// Not the caller's deadline, and not to be mistaken for it.
+		err = errors.New("the server did not answer in time")
+	}
+	return &Error{Unknown, err}
+}
+
+func replyKind(e *rueidis.RedisError) Kind {
+	word, rest, _ := strings.Cut(e.Error(), " ")
+	if kind, ok := replyKinds[word]; ok {
+		return kind
+	}
+	// Older servers say within a script's error what has stopped it.
+	if word == "ERR" && strings.Contains(rest, "OOM command not allowed") {
+		return OutOfMemory
+	}
+	return BadReply
+}
+
+var errMoving = &Error{ClusterDown, errors.New("the keys have been moving between nodes for too long")}

@@ -1,0 +1,134 @@
+package redisstore_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// number sends a command whose reply is a number.
+func number(t testing.TB, s *redistest.Server, args ...string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s.Do(args...), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A key expires no earlier than its state equals the empty one, and not much later,
+// whatever happens to it and under whichever of the limits that share it.
+func TestExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, a := range sluice.Algorithms() {
+		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
+		if a <= sluice.GCRA {
+			limits = append(limits, "60/hour burst 1", "1/day burst 1000", "100/hour burst 5,100/hour burst 64,100/hour burst 5000")
+		}
+		for _, group := range limits {
+			t.Run(a.String()+" "+group, func(t *testing.T) {
+				server.Do("FLUSHALL")
+				var plans []*sluice.Plan
+				for limit := range strings.SplitSeq(group, ",") {
+					plans = append(plans, plan(t, a, limit))
+				}
+				testExpiry(t, r, server, store, plans)
+			})
+		}
+	}
+}
+
+func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store sluice.Store, plans []*sluice.Plan) {
+	var name string
+	for range 150 {
+		p := plans[r.IntN(len(plans))]
+		cost := 1 + r.Int64N(max(1, p.Capacity/20))
+		if r.IntN(5) == 0 {
+			cost = -cost
+		}
+		var receipts [1]sluice.Receipt
+		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost}}, receipts[:]); err != nil {
+			t.Fatal(err)
+		}
+		if name == "" {
+			name = server.Do("KEYS", "*")
+		}
+		expires := number(t, server, "PEXPIRETIME", name) * 1000 // microseconds
+		reset := p.Decide(cost, receipts[0]).ResetAfter
+		if reset == 0 {
+			continue
+		}
+		empty := receipts[0].Now + reset.Microseconds()
+		// An eighth of what can be used is the grid.
+		slack := (p.Limit.Period / 8).Microseconds() + 1000
+		for _, p := range plans {
+			if p.Kernel == sluice.Meter {
+				slack = max(slack, p.Size/p.Drain*p.Tick/8+1000)
+			}
+		}
+		if expires < empty || expires > empty+slack {
+			t.Fatalf("%v, cost %d, %+v: empties at %d and expires at %d, %v later", p.Limit, cost, receipts[0], empty, expires,
+				time.Duration(expires-empty)*time.Microsecond)
+		}
+	}
+}
+
+// Nothing is left when all has drained, and not before.
+func TestExpiryComes(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	for _, a := range sluice.Algorithms() {
+		p := plan(t, a, "100/200ms")
+		var r [1]sluice.Receipt
+		if err := store.Take(t.Context(), []sluice.Charge{{Key: a.String(), Plan: p, Cost: 1}}, r[:]); err != nil {
+			t.Fatal(err)
+		}
+		empty := r[0].Now + p.Decide(1, r[0]).ResetAfter.Microseconds()
+		redistest.Eventually(t, "the key has expired", func() bool { return server.Do("DBSIZE") == "0" })
+		now := strings.Fields(server.Do("TIME"))
+		s, _ := strconv.ParseInt(now[0], 10, 64)
+		us, _ := strconv.ParseInt(now[1], 10, 64)
+		if at := s*1_000_000 + us; at < empty {
+			t.Errorf("%v: the key was gone at %d, %d µs too early", a, at, empty-at)
+		}
+	}
+}
+
+// Memory of a log of 100 entries, against a sorted set with the same.
+func TestLogMemory(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.SlidingWindowLog, "100/minute")
+	for range 100 {
+		if !take(t, store, "api/alice", p) {
+			t.Fatal("refused")
+		}
+	}
+	name := server.Do("KEYS", "*")
+	set := strings.Replace(name, "sluice", "sorted", 1)
+	for i := range 100 {
+		at := strconv.Itoa(1_700_000_000_000_000 + i*600_000)
+		server.Do("ZADD", set, at, at)
+	}
+	ours, theirs := number(t, server, "MEMORY", "USAGE", name), number(t, server, "MEMORY", "USAGE", set)
+	t.Logf("%d bytes, a sorted set %d", ours, theirs)
+	if 4*ours > theirs {
+		t.Errorf("a log of 100 takes %d bytes, more than a quarter of a sorted set's %d", ours, theirs)
+	}
+	bucket := plan(t, sluice.TokenBucket, "100/minute")
+	take(t, store, "api/alice", bucket)
+	for name := range strings.Lines(server.Do("KEYS", "sluice:*")) {
+		if name = strings.TrimSpace(name); server.Do("STRLEN", name) == "17" {
+			if n := number(t, server, "MEMORY", "USAGE", name); n > 128 {
+				t.Errorf("a bucket takes %d bytes", n)
+			}
+		}
+	}
+}

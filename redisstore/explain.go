@@ -1,0 +1,129 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// explain turns what went wrong on connecting into an error that says which setting to
+// change, where it can be told.
+func (c Config) explain(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	e := failure(err)
+	if hint := c.hint(e); hint != "" {
+		return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", strings.Join(c.Addrs, ", "), hint, err)}
+	}
+	if e.Kind == Unknown { // nothing has been asked for yet
+		e.Kind = Unavailable
+	}
+	return &Error{e.Kind, fmt.Errorf("%s: %w", strings.Join(c.Addrs, ", "), e.Err)}
+}
+
+// hint says what to change, or nothing where the settings may be right.
+func (c Config) hint(e *Error) string {
+	if reply, ok := errors.AsType[*rueidis.RedisError](e.Err); ok {
+		return c.replyHint(reply.Error())
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](e.Err)
+	switch {
+	case untrusted:
+		return "the server's certificate is not trusted: set ca to the file of its authority, or server_name to a name in the certificate (Config.TLS)"
+	case c.TLS == nil && c.speaksTLS():
+		return "the server wants an encrypted connection: use rediss:// instead of redis:// (Config.TLS)"
+	case c.TLS != nil && c.speaksPlain():
+		return "the server does not speak TLS on this port: use redis:// instead of rediss://, or the TLS port"
+	case c.TLS != nil && c.asksForCertificate():
+		return "the server wants a client certificate that it knows: set cert and key (Config.TLS)"
+	}
+	return ""
+}
+
+func (c Config) replyHint(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	switch {
+	case word == "WRONGPASS":
+		return "the user or the password is wrong: they stand in front of the address, as in redis://user:password@host (Config.Username, Password)"
+	case word == "NOAUTH":
+		return "the server asks for a password: write it in front of the address, as in redis://:password@host (Config.Password)"
+	case word == "NOPERM":
+		return "the user may not do what is needed: allow EVALSHA, EVAL, SCRIPT, TIME, GET, MGET, SET, DEL, GETRANGE, SETRANGE, STRLEN, APPEND and PEXPIREAT on the keys " + c.prefix() + "* (Config.Username)"
+	case strings.Contains(text, "without any password configured"):
+		return "the server has no password: leave it out (Config.Password)"
+	case strings.Contains(text, "DB index is out of range"), strings.Contains(text, "invalid DB index"):
+		return fmt.Sprintf("the server has no database %d: change the number behind the address (Config.DB)", c.DB)
+	case strings.Contains(text, "cluster support disabled"):
+		return "this is not a cluster: use redis:// instead of redis-cluster:// (Config.Cluster)"
+	case strings.Contains(text, "SELECT is not allowed in cluster mode"):
+		return "this is a node of a cluster: use redis-cluster:// and no database (Config.Cluster)"
+	case strings.Contains(text, "No such master"):
+		return fmt.Sprintf("the Sentinels do not know a master %q (Config.Master)", c.Master)
+	case strings.Contains(text, "unknown command") && c.Master != "":
+		return "this is not a Sentinel: use redis:// or redis-cluster://, or the port of the Sentinels"
+	}
+	return ""
+}
+
+// probeFor bounds a look at what a server speaks.
+const probeFor = 400 * time.Millisecond
+
+func (c Config) probe() (net.Conn, error) {
+	network := "tcp"
+	if strings.HasPrefix(c.Addrs[0], "/") {
+		network = "unix"
+	}
+	conn, err := net.DialTimeout(network, c.Addrs[0], probeFor)
+	if err == nil {
+		conn.SetDeadline(time.Now().Add(probeFor))
+	}
+	return conn, err
+}
+
+// speaksTLS reports whether the server answers a TLS handshake, whatever it says.
+func (c Config) speaksTLS() bool {
+	conn, err := c.probe()
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	// Nothing is sent over this connection, so it does not matter who it is.
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	_, alert := errors.AsType[tls.AlertError](err)
+	return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")
+}
+
+// asksForCertificate reports whether the server turns away the client for its
+// certificate, which it does after the handshake.
+func (c Config) asksForCertificate() bool {
+	conn, err := c.probe()
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	config := c.TLS.Clone()
+	config.InsecureSkipVerify = true
+	_, err = tls.Client(conn, config).Read(make([]byte, 1))
+	return err != nil && strings.Contains(err.Error(), "remote error: tls") && strings.Contains(err.Error(), "certificate")
+}
+
+// speaksPlain reports whether the server answers a PING that is not encrypted.
+func (c Config) speaksPlain() bool {
+	conn, err := c.probe()
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	answer := make([]byte, 1)
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	_, err = conn.Read(answer)
+	return err == nil && (answer[0] == '+' || answer[0] == '-')
+}

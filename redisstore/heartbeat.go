@@ -1,0 +1,31 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+)
+
+// heartbeat notes an instance, forgets those not heard of for five seconds, and returns
+// how many are left.
+const heartbeat = `
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 5000)
+redis.call('PEXPIRE', KEYS[1], 10000)
+return redis.call('ZCARD', KEYS[1])
+`
+
+// Heartbeat notes that the instance of that id is alive, and returns how many instances
+// with the same prefix were in the last five seconds.
+func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
+	b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
+	n, err := s.client.Do(ctx, b.Build()).AsInt64()
+	if err != nil {
+		return 0, failure(err)
+	}
+	if n < 1 {
+		return 0, &Error{BadReply, fmt.Errorf("%d instances", n)}
+	}
+	return int(n), nil
+}

@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"hash"
+	"strings"
+	"sync"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Keys and hash tags of more bytes are replaced by their hashes.
+const (
+	maxKey = 512
+	maxTag = 128
+)
+
+// naming writes the names under which states are kept:
+//
+//	prefix fingerprint ":" key
+//	prefix fingerprint "#" hash
+//
+// The fingerprint has 11 letters, so that neither can be mistaken for the other. A
+// hash tag at the beginning of the key stays in front, and is the first of the name. On
+// a cluster other names get one, so that the slot depends on the key alone:
+//
+//	prefix fingerprint "={" key "}"
+//	prefix fingerprint "#{" hash "}"
+type naming struct {
+	prefix  string
+	cluster bool
+	hashes  sync.Pool // of hash.Hash; keyed if keys are secret
+	secret  bool
+}
+
+func newNaming(prefix string, cluster bool, secret []byte) *naming {
+	n := &naming{prefix: prefix, cluster: cluster, secret: len(secret) > 0}
+	n.hashes.New = func() any {
+		if n.secret {
+			return hmac.New(sha256.New, secret)
+		}
+		return sha256.New()
+	}
+	return n
+}
+
+// append appends the name of a charge's state.
+func (n *naming) append(dst []byte, c *sluice.Charge) []byte {
+	dst = append(dst, n.prefix...)
+	var fingerprint [8]byte
+	binary.BigEndian.PutUint64(fingerprint[:], c.Plan.Fingerprint)
+	dst = base64.RawURLEncoding.AppendEncode(dst, fingerprint[:])
+	tag := leadingTag(c.Key)
+	tagged := tag != "" || !n.cluster
+	hideTag := n.secret || len(tag) > maxTag
+	switch {
+	case hideTag || len(c.Key) > maxKey:
+	case tagged:
+		return append(append(dst, ':'), c.Key...)
+	case c.Key != "" && !strings.ContainsAny(c.Key, "{}"):
+		return append(append(append(dst, '=', '{'), c.Key...), '}')
+	}
+	dst = append(dst, '#')
+	if !tagged {
+		return append(n.appendHash(append(dst, '{'), "key:", c.Key), '}')
+	}
+	switch {
+	case tag == "":
+	case hideTag:
+		dst = append(n.appendHash(append(dst, '{'), "tag:", tag), '}')
+	default:
+		dst = append(append(append(dst, '{'), tag...), '}')
+	}
+	return n.appendHash(dst, "key:", c.Key)
+}
+
+// slot returns the slot of the states under a key on a cluster, whatever their plan.
+func (n *naming) slot(key string) uint16 {
+	var name [256]byte
+	return slot(n.append(name[:0], &sluice.Charge{Key: key, Plan: &anyPlan}))
+}
+
+var anyPlan sluice.Plan
+
+// appendHash appends half of the hash of a text, as 22 letters. The use keeps the
+// hash of a tag apart from that of a key.
+func (n *naming) appendHash(dst []byte, use, text string) []byte {
+	h := n.hashes.Get().(hash.Hash)
+	h.Reset()
+	h.Write([]byte(use))
+	h.Write([]byte(text))
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	n.hashes.Put(h)
+	return base64.RawURLEncoding.AppendEncode(dst, sum[:16])
+}
+
+// leadingTag returns the hash tag that a key begins with, or "".
+func leadingTag(key string) string {
+	if !strings.HasPrefix(key, "{") {
+		return ""
+	}
+	tag, _, found := strings.Cut(key[1:], "}")
+	if !found {
+		return ""
+	}
+	return tag
+}

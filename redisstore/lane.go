@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+)
+
+const (
+	// A flight carries no more than this, so that a server is not held up for long and
+	// a reply does not wait for ever more others.
+	flightRequests = 256
+	flightCharges  = 1024
+	// laneFlights is how many flights of a lane are under way at a time, on a
+	// connection each.
+	laneFlights = 2
+	// laneQueue is when a queue is first searched for requests that were cancelled.
+	laneQueue = 1024
+)
+
+// lane gathers the requests for one server. One that finds a flight free leaves at
+// once, alone. The others wait until a flight is back, and leave together.
+type lane struct {
+	store *Store
+	index int // counted from 0
+
+	mu      sync.Mutex
+	queue   []*request
+	sweep   int // the length of queue at which it is searched again
+	flights int
+	closed  bool
+}
+
+// add queues r, and starts a flight if there is one left.
+func (l *lane) add(r *request) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return errClosed
+	}
+	if len(l.queue) >= max(l.sweep, laneQueue) {
+		l.dropCancelled()
+	}
+	l.queue = append(l.queue, r)
+	start := l.flights < laneFlights
+	if start {
+		l.flights++
+		l.store.flights.Add(1)
+	}
+	l.mu.Unlock()
+	if start {
+		go l.fly()
+	}
+	return nil
+}
+
+// dropCancelled makes room where a server has been silent for long. l.mu is held.
+func (l *lane) dropCancelled() {
+	kept := l.queue[:0]
+	for _, r := range l.queue {
+		if r.state.Load() != cancelled {
+			kept = append(kept, r)
+		}
+	}
+	clear(l.queue[len(kept):])
+	l.queue = kept
+	l.sweep = 2 * len(kept)
+}
+
+// fly carries what is queued until nothing is.
+func (l *lane) fly() {
+	defer l.store.flights.Done()
+	f := l.store.newFlight()
+	for l.board(f) {
+		f.run()
+		for _, r := range f.requests {
+			r.done <- struct{}{}
+		}
+	}
+	l.store.freeFlights.Put(f)
+}
+
+// board moves requests from the queue to f, or ends the flight and returns false.
+func (l *lane) board(f *flight) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.requests = f.requests[:0]
+	n, charges := 0, 0
+	for _, r := range l.queue {
+		if charges += len(r.charges); len(f.requests) == flightRequests || len(f.requests) > 0 && charges > flightCharges {
+			break
+		}
+		n++
+		if r.state.CompareAndSwap(queued, sent) {
+			f.requests = append(f.requests, r)
+		} else {
+			charges -= len(r.charges)
+		}
+	}
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
+	if len(f.requests) == 0 {
+		l.flights--
+	}
+	return len(f.requests) > 0
+}
+
+// close refuses what comes, and what is queued.
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, r := range l.queue {
+		if r.state.CompareAndSwap(queued, cancelled) {
+			r.err = errClosed
+			r.done <- struct{}{}
+		}
+	}
+	l.queue = nil
+}
+
+// wait waits until r is decided or ctx ends. In the latter case r is lost: a flight may
+// still have it.
+func (r *request) wait(ctx context.Context) (lost bool, err error) {
+	select {
+	case <-r.done:
+		return false, r.err
+	case <-ctx.Done():
+	}
+	if r.state.CompareAndSwap(queued, cancelled) {
+		return true, &Error{NotSent, ctx.Err()}
+	}
+	select {
+	case <-r.done: // it was decided at the same moment
+		return false, r.err
+	default:
+		return true, &Error{Unknown, ctx.Err()}
+	}
+}

@@ -1,0 +1,119 @@
+package redisstore
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// nodesEvery is how often a store asks which node of a cluster has which slots. The
+// client library knows by itself where to send a command; here it decides only which
+// requests are gathered, so that a node that is silent holds up no other.
+const nodesEvery = 2 * time.Second
+
+// nodes has a lane for each master of a cluster.
+type nodes struct {
+	store *Store
+	table atomic.Pointer[[slots]*lane]
+
+	mu     sync.Mutex
+	lanes  map[string]*lane // by address
+	closed bool
+
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+func newNodes(s *Store) *nodes {
+	n := &nodes{store: s, lanes: make(map[string]*lane), stopped: make(chan struct{})}
+	var table [slots]*lane
+	for i := range table {
+		table[i] = s.single // until the nodes are known
+	}
+	n.table.Store(&table)
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.refresh(ctx)
+	go n.watch(ctx)
+	return n
+}
+
+func (n *nodes) lane(slot uint16) *lane { return n.table.Load()[slot] }
+
+func (n *nodes) watch(ctx context.Context) {
+	defer close(n.stopped)
+	tick := time.NewTicker(nodesEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			n.refresh(ctx)
+		}
+	}
+}
+
+// refresh leaves the table as it is if the cluster does not say.
+func (n *nodes) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
+	defer cancel()
+	command := n.store.client.B().Arbitrary("CLUSTER", "SLOTS").Build()
+	ranges, err := n.store.client.Do(ctx, command).ToArray()
+	if err != nil {
+		return
+	}
+	table := *n.table.Load()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range ranges {
+		first, last, address, ok := slotRange(r)
+		if !ok {
+			continue
+		}
+		l := n.lanes[address]
+		if l == nil {
+			l = &lane{store: n.store, index: len(n.lanes), closed: n.closed}
+			n.lanes[address] = l
+		}
+		for i := first; i <= last; i++ {
+			table[i] = l
+		}
+	}
+	n.table.Store(&table)
+}
+
+// slotRange reads an entry of CLUSTER SLOTS: first, last, the master as address, port
+// and more, and its replicas.
+func slotRange(m rueidis.RedisMessage) (first, last int64, address string, ok bool) {
+	entry, err := m.ToArray()
+	if err != nil || len(entry) < 3 {
+		return 0, 0, "", false
+	}
+	master, err := entry[2].ToArray()
+	if err != nil || len(master) < 2 {
+		return 0, 0, "", false
+	}
+	first, err1 := entry[0].AsInt64()
+	last, err2 := entry[1].AsInt64()
+	port, err3 := master[1].AsInt64()
+	host, _ := master[0].ToString() // unknown to itself: any name for it will do
+	ok = err1 == nil && err2 == nil && err3 == nil && 0 <= first && last < slots
+	return first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10)), ok
+}
+
+func (n *nodes) close() {
+	n.stop()
+	<-n.stopped
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	for _, l := range n.lanes {
+		l.close()
+	}
+}

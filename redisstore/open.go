@@ -1,0 +1,190 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// openFor bounds Open; answerFor bounds connecting, and each call of the script.
+	openFor   = 4 * time.Second
+	answerFor = 2 * time.Second
+)
+
+// Open connects to the server at a URL as [ParseURL] reads it. It takes at most five
+// seconds, and its errors say which setting to change.
+func Open(ctx context.Context, url string) (*Store, error) {
+	c, err := ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(ctx)
+}
+
+// Open connects to the server. It takes at most five seconds. The error is an [*Error]:
+// of kind Misconfigured if another attempt with the same settings would fail as well.
+func (c Config) Open(ctx context.Context) (*Store, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openFor)
+	defer cancel()
+	client, err := c.connect(ctx)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if err := c.inspect(ctx, client); err != nil {
+		client.Close()
+		return nil, c.explain(err)
+	}
+	return newStore(client, c), nil
+}
+
+func (c Config) options() rueidis.ClientOption {
+	dialer := net.Dialer{Timeout: answerFor, KeepAlive: 15 * time.Second}
+	return rueidis.ClientOption{
+		InitAddress:       c.Addrs,
+		Username:          c.Username,
+		Password:          c.Password,
+		SelectDB:          c.DB,
+		TLSConfig:         c.TLS,
+		Dialer:            dialer,
+		DialCtxFn:         dial,
+		ConnWriteTimeout:  answerFor,
+		ForceSingleClient: !c.Cluster && c.Master == "",
+		Sentinel: rueidis.SentinelOption{
+			Dialer: dialer, TLSConfig: c.TLS, MasterSet: c.Master,
+			Username: c.SentinelUsername, Password: c.SentinelPassword,
+			TopologyRefreshInterval: nodesEvery,
+		},
+		ClusterOption: rueidis.ClusterOption{MaxMovedRedirections: 8, ShardsRefreshInterval: nodesEvery},
+		// A flight has a connection for itself: it writes, and reads the answer, without
+		// other goroutines in between.
+		DisableAutoPipelining: true,
+		BlockingPoolSize:      2 * laneFlights,
+		ReadBufferEachConn:    1 << 16,
+		WriteBufferEachConn:   1 << 16,
+		RingScaleEachConn:     6,
+		// Nothing is sent twice. MOVED and ASK are followed all the same.
+		DisableRetry:  true,
+		DisableCache:  true,
+		ClientSetInfo: rueidis.DisableClientSetInfo,
+	}
+}
+
+// dialError is an error of a connection that has not come about.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
+
+func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") {
+		network = "unix"
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if config != nil {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, addr)
+	} else {
+		conn, err = d.DialContext(ctx, network, addr)
+	}
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return conn, nil
+}
+
+// connect is rueidis.NewClient with a context.
+func (c Config) connect(ctx context.Context) (rueidis.Client, error) {
+	type result struct {
+		client rueidis.Client
+		err    error
+	}
+	connected := make(chan result, 1)
+	go func() {
+		client, err := rueidis.NewClient(c.options())
+		if err != nil && client != nil {
+			client.Close()
+		}
+		if err == nil && ctx.Err() != nil {
+			client.Close()
+		}
+		connected <- result{client, err}
+	}()
+	select {
+	case r := <-connected:
+		return r.client, r.err
+	case <-ctx.Done():
+		return nil, &dialError{errors.New("no answer in time")}
+	}
+}
+
+// inspect looks whether the server is what c says, and loads the script.
+func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
+	if c.Cluster && client.Mode() != rueidis.ClientModeCluster {
+		return &Error{Misconfigured, fmt.Errorf("%s is not a node of a cluster: use redis:// instead of redis-cluster://", c.Addrs[0])}
+	}
+	if !c.Cluster && c.Master == "" {
+		if err := c.inspectSingle(ctx, client); err != nil {
+			return err
+		}
+	}
+	return loadScript(ctx, client)
+}
+
+// inspectSingle asks a server that should be a single one for its mode and role. Old
+// servers do not say.
+func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error {
+	hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).ToMap()
+	if err != nil {
+		return nil
+	}
+	field := func(name string) string {
+		m := hello[name]
+		text, _ := m.ToString()
+		return text
+	}
+	var problem string
+	switch {
+	case field("mode") == "cluster":
+		problem = "is a node of a cluster: use redis-cluster:// (Config.Cluster)"
+	case field("mode") == "sentinel":
+		problem = "is a Sentinel: use redis-sentinel://, with the name of the master behind the address (Config.Master)"
+	case field("role") == "replica" || field("role") == "slave":
+		problem = "is a replica and takes no writes: give the address of its master, or of Sentinels with redis-sentinel://"
+	default:
+		return nil
+	}
+	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
+}
+
+// loadScript loads the script into all nodes that can be reached, and fails if none can.
+// A node that comes later gets it with the first call: see [flight.send].
+func loadScript(ctx context.Context, client rueidis.Client) error {
+	nodes := client.Nodes()
+	errs := make(chan error, len(nodes))
+	for _, node := range nodes {
+		go func() {
+			errs <- node.Do(ctx, node.B().Arbitrary("SCRIPT", "LOAD", script).Build()).Error()
+		}()
+	}
+	var failed error
+	for range nodes {
+		err := <-errs
+		if err == nil {
+			return nil
+		}
+		failed = err
+	}
+	return failed
+}

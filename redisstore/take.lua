@@ -1,0 +1,350 @@
+-- Decides a list of requests, each a list of charges, all or nothing for each request.
+-- This is the arithmetic of meter.go, window.go and log.go: they change together.
+--
+-- KEYS     the states, each once: first nm of meters and windows, then those of logs
+-- ARGV[1]  packed, little endian:
+--            u16 nm, u16 number of plans
+--            per plan    u8 kernel (0 meter, 1 window, 2 log), then f64
+--                        tick, capacity, grid and
+--                        meter   unit, drain, size, full
+--                        window  span, 1 if it slides, 0, 0
+--                        log     span, width: the bytes of an entry, 256^width, 0
+--            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
+--                        4 look: take nothing even if all fit), f64 cost
+-- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
+--
+-- The reply is packed f64: the time, and per charge
+--                        meter   level
+--                        window  count, number, previous count
+--                        log     count, newest tick, wait
+-- A charge that does not fit has -1-n for its first number n, and -2^53 stands for a
+-- state that is not ours, which its request was not decided because of.
+--
+-- States:
+--   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
+--   window  "number:count" or "number:count:previous"
+--   log     f64 base, f64 low, and an entry per unit in order: its tick - base, modulo
+--           256^width. All of them lie in [base+low, base+low+256^width).
+--
+-- A key expires when its state equals the empty one, rounded up to the grid, so that
+-- most writes leave the expiry as it is. As the grid of a meter depends on its burst,
+-- which may change, a minus in front of t says that it is the coarse one.
+--
+-- All numbers are whole and below 2^53, where a - a % b and a / b are exact.
+
+local call, unpacks, format = redis.call, struct.unpack, string.format
+local arg, now = ARGV[1], ARGV[2]
+local expires = not now
+if expires then
+  local t = call('TIME')
+  now = t[1] * 1000000 + t[2]
+else
+  now = tonumber(now)
+end
+
+local nm, np, pos = unpacks('<HH', arg)
+local charges, last = pos + 57 * np, #arg
+
+-- The states of meters and windows: false, a text, or the t of a meter without rem.
+local states
+if nm == 1 then
+  states = {call('GET', KEYS[1])}
+elseif nm > 1 then
+  states = call('MGET', unpack(KEYS, 1, nm))
+else
+  states = {}
+end
+-- For a key that is written, 2k has its expiry, and 2k-1 the one that it had.
+local expiry = {false, false}
+
+-- The log at hand. Its text is nil where it is too long to be read for every decision:
+-- then it is probed and appended to in place, and its state is the number of entries.
+local key, text, base, low, width, spec, size
+local at, keep
+if nm < #KEYS then
+  -- The tick of entry i, counted from 0.
+  at = function(i)
+    local from, entry = 16 + i * width
+    if text then
+      entry = unpacks(spec, text, from + 1)
+    else
+      entry = unpacks(spec, call('GETRANGE', key, format('%d', from), format('%d', from + width - 1)))
+    end
+    return base + low + (entry - low) % size
+  end
+
+  -- Reads the log, if it is a long one, and keeps what is in it from entry first on.
+  keep = function(first)
+    local from = 16 + first * width
+    low = at(first) - base
+    text = (text and string.sub(text, from + 1)) or call('GETRANGE', key, format('%d', from), '-1')
+    text = struct.pack('<dd', base, low) .. text
+  end
+end
+
+local plan, kernel, ptick, cap, grid, x, y, z, full, tick
+local out, o = {now, 0, 0, 0}, 1
+
+pos = charges
+while pos <= last do
+  local request, before, take, again = pos, o
+  repeat
+    local admitted = true
+    pos, o = request, before
+    repeat
+      local k, p, flags, cost
+      k, p, flags, cost, pos = unpacks('<HHBd', arg, pos)
+      if p ~= plan then
+        plan = p
+        kernel, ptick, cap, grid, x, y, z, full = unpacks('<Bddddddd', arg, 57 * p - 52)
+        tick = (now - now % ptick) / ptick
+      end
+      local look = flags >= 4
+      if look then flags = flags - 4 end
+      -- A request of one charge is decided and taken in one go. For others the first
+      -- round looks whether all fit, and the second takes.
+      if take == nil then take = flags >= 2 and not look end
+      local fits, bad, s = true, false, states[k]
+
+      if kernel == 0 then
+        local t, rem, coarse = s, 0, false
+        if s then
+          if y > 1 then
+            t, rem = string.match(s, '^(-?%d+):?(%d*)$')
+            rem = tonumber(rem) or 0
+          end
+          t = tonumber(t)
+          bad = not t or t % 1 ~= 0
+          if bad then
+            t = nil
+          elseif t < 0 then
+            t, coarse = -t, true
+          end
+        end
+        local level, clamped = 0, false
+        if t then
+          local ahead = t - tick
+          if ahead > full then
+            level, clamped = z, true
+          elseif ahead >= 0 then
+            level = ahead * y + rem
+            if level > z then level, clamped = z, true end
+          end
+        end
+        local new = level
+        if cost > 0 then
+          if cost > cap or level + cost * x > z then
+            fits = false
+          elseif take then
+            new = level + cost * x
+          end
+        elseif take and cost < 0 then
+          new = cost < -cap and 0 or level + cost * x
+          if new < 0 then new = 0 end
+        end
+        o = o + 1
+        out[o] = fits and new or -1 - new
+        if new ~= level or clamped then
+          local e = 2 * k
+          if t and not expiry[e] and coarse == (grid > 1) then
+            if rem > 0 then t = t + 1 end
+            t = t * ptick
+            expiry[e - 1] = t + -t % grid
+          end
+          rem = new % y
+          t = tick + (new - rem) / y
+          if new == 0 then
+            s = false
+          elseif y > 1 then
+            s = format(grid > 1 and '-%d:%d' or '%d:%d', t, rem)
+          else
+            s = grid > 1 and -t or t
+          end
+          if rem > 0 then t = t + 1 end
+          t = t * ptick
+          states[k], expiry[e] = s, t + -t % grid
+        end
+
+      elseif kernel == 1 then
+        local e, n, moved = 2 * k, (tick - tick % x) / x, false
+        local number, count, prev = n, 0, 0
+        if s then
+          number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
+          number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
+          bad = not number
+        end
+        if s and not bad then
+          if not expiry[e] then
+            expiry[e - 1] = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
+          end
+          if n > number + 1 then
+            number, count, prev = n, 0, 0
+          elseif n > number then
+            number, count, prev = n, 0, y == 1 and count or 0
+          elseif n < number - 1 then
+            number, moved = n, true
+          end
+        end
+        if not bad then
+          local left = (number + 1) * x - tick
+          if left > x then left = x end
+          fits = cost <= 0 or cost <= cap and cost * x <= (cap - count) * x - prev * left
+          local took = take and fits and cost ~= 0
+          if took then
+            count = count + cost
+            if count < 0 then count, prev = 0, prev + count end
+            if prev < 0 then prev = 0 end
+          end
+          if took or moved then
+            if count == 0 and prev == 0 then
+              s, number = false, n
+            elseif prev == 0 then
+              s = format('%d:%d', number, count)
+            else
+              s = format('%d:%d:%d', number, count, prev)
+            end
+            states[k], expiry[e] = s, (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
+          end
+        end
+        out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
+        o = o + 3
+
+      else
+        local e, n, used, newest, wait = 2 * k, 0, 0, 0, 0
+        local first, still, changed, e0 = 0, tick, false, nil -- first that counts; when
+        key, width, size = KEYS[k], y, z
+        spec = string.sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
+        local header
+        if s == nil then
+          s = call('GETRANGE', key, '0', '4095')
+          header = s
+          if #s == 4096 then
+            n = call('STRLEN', key)
+            if n > 4096 then s = (n - 16) / y end
+          end
+        elseif type(s) == 'number' then
+          header = call('GETRANGE', key, '0', '15')
+        else
+          s = s or ''
+          header = s
+        end
+        if type(s) == 'number' then
+          text, n = nil, s
+        else
+          text, n = s, s == '' and 0 or (#s - 16) / y
+        end
+        bad = n < 0 or n % 1 > 0
+        if n > 0 and not bad then
+          base, low = unpacks('<dd', header)
+          newest = at(n - 1)
+          e0 = (newest + x) * ptick
+          e0 = e0 + -e0 % grid
+          if newest - tick > x then
+            -- The clock has stepped back: the entries move along.
+            base, newest, changed = base - (newest - tick), tick, true
+            header = struct.pack('<dd', base, low)
+            if text then
+              text = header .. string.sub(text, 17)
+            else
+              call('SETRANGE', key, '0', header)
+            end
+          elseif newest > tick then
+            still = newest -- time stands still
+          end
+          local edge = still - x
+          if at(0) <= edge then
+            first = 1
+            local live = 1
+            while live < n and at(live) <= edge do
+              first, live = live + 1, 2 * live + 1
+            end
+            if live > n then live = n end
+            while first < live do
+              local i = first + live
+              i = (i - i % 2) / 2
+              if at(i) <= edge then first = i + 1 else live = i end
+            end
+          end
+          used = n - first
+        end
+        fits = cost <= 0 or cost <= cap and used + cost <= cap
+        if bad then
+          text = false
+        elseif take and fits and cost > 0 then
+          if used == 0 then base, low = still, 0 end
+          local entries = struct.pack(spec, (still - base) % size)
+          if cost > 1 then entries = string.rep(entries, cost) end
+          if used == 0 then
+            n, first, text = 0, 0, struct.pack('<dd', base, low) .. entries
+          elseif still - base - low >= size or not text and 2 * first > n then
+            keep(first)
+            n, first, text = used, 0, text .. entries
+          elseif not text then
+            call('APPEND', key, entries)
+          elseif first > 0 then
+            text = string.sub(text, 1, 16) .. string.sub(text, 17 + first * y) .. entries
+            n, first = used, 0
+          else
+            text = text .. entries
+          end
+          newest, used, n, changed = still, used + cost, n + cost, true
+        elseif take and cost < 0 and n > 0 then
+          used, changed = used + cost, true
+          if used > 0 then
+            keep(first)
+            n, first, text = used, 0, string.sub(text, 1, 16 + used * y)
+            newest = at(used - 1)
+          else
+            n, used, text = 0, 0, ''
+          end
+        end
+        if fits or cost <= cap then
+          local expire = used + (fits and 1 or cost) - cap
+          if expire > 0 then wait = at(first + expire - 1) + x end
+        end
+        states[k] = text or n
+        if changed then
+          local e1 = (newest + x) * ptick
+          e1 = e1 + -e1 % grid
+          if text then
+            if not expiry[e] then expiry[e - 1] = e0 end
+            expiry[e] = e1
+          elseif expires and e1 ~= e0 then
+            call('PEXPIREAT', key, format('%d', (e1 + -e1 % 1000) / 1000))
+          end
+        end
+        if used == 0 then newest = 0 end
+        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
+        o = o + 3
+      end
+      if bad then
+        fits, admitted = false, false
+        out[before + 1] = -9007199254740992
+      end
+      if look or not fits and flags % 2 == 0 then admitted = false end
+    until flags >= 2
+    again = admitted and not take
+    take = true
+  until not again
+end
+
+for k = 1, #KEYS do
+  local e = expiry[2 * k]
+  if e then
+    local s = states[k]
+    if not s or s == '' then
+      call('DEL', KEYS[k])
+    else
+      if type(s) == 'number' then s = format('%d', s) end
+      if not expires then
+        call('SET', KEYS[k], s)
+      elseif e == expiry[2 * k - 1] then
+        call('SET', KEYS[k], s, 'KEEPTTL')
+      else
+        call('SET', KEYS[k], s, 'PXAT', format('%d', (e + -e % 1000) / 1000))
+      end
+    end
+  end
+end
+local spec = o == 2 and '<dd' or '<' .. string.rep('d', o)
+return struct.pack(spec, unpack(out, 1, o))

@@ -23,12 +23,16 @@ type Decision struct {
 	ResetAfter time.Duration
 	// Delay is how long an admitted request of a [LeakyBucket] has to wait for its turn.
 	Delay time.Duration
+	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
+	Now int64
+	// Local says that it was decided without the shared store.
+	Local bool
 }
 
 // Decide derives the decision for a charge of cost from its receipt. This is the one
 // place where it is done, for every store and every door.
 func (p *Plan) Decide(cost int64, r Receipt) Decision {
-	d := Decision{Allowed: r.Fits}
+	d := Decision{Allowed: r.Fits, Now: r.Now, Local: r.Local}
 	need := int64(1) // the cost that RetryAfter is about
 	if !r.Fits {
 		need = cost

@@ -277,17 +277,17 @@ func TestRedisNetwork(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T, px *proxy){
 		"5 % of resets": func(t *testing.T, px *proxy) {
 			px.do(breaking(0.05))
-			time.Sleep(scaled(2*time.Second, 20*time.Second))
+			time.Sleep(scaled(time.Second, 20*time.Second))
 			px.do(nil)
 		},
 		"a byte a second": func(t *testing.T, px *proxy) {
 			px.trickle.Store(true)
-			time.Sleep(scaled(2*time.Second, 20*time.Second))
+			time.Sleep(scaled(time.Second, 20*time.Second))
 			px.trickle.Store(false)
 			px.cut()
 		},
 		"flapping": func(t *testing.T, px *proxy) {
-			for end := time.Now().Add(scaled(3*time.Second, time.Minute)); time.Now().Before(end); {
+			for end := time.Now().Add(scaled(2*time.Second, time.Minute)); time.Now().Before(end); {
 				px.do(breaking(1))
 				px.cut()
 				time.Sleep(300 * time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
@@ -104,6 +105,37 @@ func TestDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An answer that comes too late finds nothing of the caller's.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := newServer()
+		s := failover.New(sv, failover.Config{Logger: quiet()})
+		defer time.Sleep(2 * time.Second) // until all have answered
+		defer s.Close()
+		var late atomic.Value
+		p := plan(t, "3/day", sluice.FixedWindow)
+		sv.set(func(_ context.Context, charges []sluice.Charge, take func() error) error {
+			time.Sleep(time.Second)
+			if charges[0].Plan == p {
+				late.Store(strings.Clone(charges[0].Key))
+			}
+			return take()
+		})
+		key := []byte("alice")
+		charges := []sluice.Charge{{Key: unsafe.String(&key[0], len(key)), Plan: p, Cost: 1, OnError: sluice.Deny}}
+		receipts := make([]sluice.Receipt, 1)
+		if err := s.Take(t.Context(), charges, receipts); err != nil {
+			t.Fatal(err)
+		}
+		copy(key, "BOBBY")
+		charges[0] = sluice.Charge{}
+		time.Sleep(2 * time.Second)
+		if r := receipts[0]; r.Fits || !r.Local || late.Load() != "alice" || sv.used(t, "alice", p) != 1 {
+			t.Errorf("key %v, receipt %+v", late.Load(), r)
+		}
+	})
 }
 
 // What a store that does not care about contexts holds on to is bounded, and is no

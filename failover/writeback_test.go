@@ -203,6 +203,87 @@ func TestWriteBackAgain(t *testing.T) {
 	})
 }
 
+// A key that is used up locally stays so: until its debt is written, and in the next
+// outage, even if the shared store was never asked in between.
+func TestUsedUpStaysSo(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "100/day", sluice.FixedWindow)
+		names := make([]string, 200) // which takes four turns to write back
+		for i := range names {
+			names[i] = fmt.Sprint("k", i)
+		}
+		ask := func(when string) {
+			t.Helper()
+			for _, k := range names {
+				if r := take(t, s, k, p, sluice.Local); r.Fits {
+					t.Fatalf("%s: %s is admitted again: %+v", when, k, r)
+				}
+			}
+		}
+		cut(t, sv, s, refused)
+		for _, k := range names {
+			charge(t, s, sluice.Charge{Key: k, Plan: p, Cost: 100, OnError: sluice.Local})
+		}
+		ask("away")
+		sv.set(nil)
+		for s.Status().Degraded() {
+			time.Sleep(time.Millisecond)
+		}
+		for range 300 {
+			ask("on return")
+			time.Sleep(time.Millisecond)
+		}
+		mend(t, sv, s)
+		cut(t, sv, s, refused)
+		ask("away again")
+	})
+}
+
+// Many callers, an outage that comes and goes, and a limit that does not come back:
+// whoever decides, no more than it is admitted, but for what is asked of the shared store
+// while a debt is on its way there.
+func TestOutagesUnderLoad(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "20000/day", sluice.FixedWindow)
+		var admitted [4]atomic.Int64
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for caller := range 8 {
+			wg.Go(func() {
+				for n := caller; ; n++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					k := n % len(admitted)
+					if take(t, s, fmt.Sprint("k", k), p, sluice.Local).Fits {
+						admitted[k].Add(1)
+					}
+				}
+			})
+		}
+		for range 10 {
+			time.Sleep(700 * time.Millisecond)
+			sv.set(unsent)
+			time.Sleep(700 * time.Millisecond)
+			sv.set(nil)
+		}
+		close(stop)
+		wg.Wait()
+		mend(t, sv, s)
+		for k := range admitted {
+			n, used := admitted[k].Load(), sv.used(t, fmt.Sprint("k", k), p)
+			if n != used || n < 20000 {
+				t.Logf("k%d: %d admitted, %d counted", k, n, used)
+			}
+			if used != n {
+				t.Errorf("k%d: %d admitted, %d counted", k, n, used)
+			}
+		}
+	})
+}
+
 // outage is a run of two instances with keys under load, and an outage in the middle.
 type outage struct {
 	limit    string
@@ -228,6 +309,9 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	names := make([]string, o.keys)
 	for k := range names {
 		names[k] = fmt.Sprint("key", k)
+	}
+	if p.Kernel != sluice.Meter { // all of it in one window
+		time.Sleep(p.Limit.Period - time.Duration(time.Now().UnixNano())%p.Limit.Period)
 	}
 	start := time.Now()
 	load := func(length time.Duration, instances []int) {
@@ -285,23 +369,27 @@ var mu sync.Mutex
 // Whatever the two instances do, a key is admitted at most one burst too much.
 func TestOverAdmission(t *testing.T) {
 	both := []int{0, 1}
+	const every = 10 * time.Millisecond
 	for name, o := range map[string]outage{
-		"both":       {"100/second burst 100", refused, 20, 5 * time.Millisecond, 5 * time.Second, both, both, both},
-		"frozen":     {"100/second burst 100", frozen, 1, 2 * time.Millisecond, 5 * time.Second, both, both, both},
-		"unseen":     {"10/second burst 200", refused, 20, 5 * time.Millisecond, 5 * time.Second, []int{0}, []int{1}, both},
-		"back":       {"10/second burst 200", refused, 20, 5 * time.Millisecond, 5 * time.Second, []int{0}, both, []int{0}},
-		"long":       {"10/second burst 200", unsent, 20, 5 * time.Millisecond, 25 * time.Second, both, both, both},
-		"many keys":  {"5/second burst 50", refused, 300, 50 * time.Millisecond, 5 * time.Second, both, both, both},
-		"short ones": {"20/second burst 100", refused, 20, 5 * time.Millisecond, 700 * time.Millisecond, both, both, both},
+		"both":          {"100/second burst 100", refused, 5, every, 5 * time.Second, both, both, both},
+		"frozen":        {"100/second burst 100", frozen, 1, every, 5 * time.Second, both, both, both},
+		"unseen":        {"10/second burst 200", refused, 5, every, 5 * time.Second, []int{0}, []int{1}, both},
+		"back":          {"10/second burst 200", refused, 5, every, 5 * time.Second, []int{0}, both, []int{0}},
+		"long":          {"10/second burst 200", unsent, 5, every, 15 * time.Second, both, both, both},
+		"short":         {"20/second burst 100", refused, 5, every, 700 * time.Millisecond, both, both, both},
+		"many keys":     {"5/second burst 50", refused, 300, 100 * time.Millisecond, 5 * time.Second, both, both, both},
+		"window":        {"1000/minute", refused, 5, every, 5 * time.Second, both, both, both},
+		"unseen window": {"500/minute", refused, 5, every, 5 * time.Second, []int{0}, []int{1}, both},
+		"frozen window": {"1000/minute", frozen, 1, every, 5 * time.Second, both, both, both},
 	} {
-		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog} {
-			limit := o.limit
-			if a != sluice.TokenBucket {
-				limit, _, _ = strings.Cut(limit, " ")
-			}
+		algorithms := []sluice.Algorithm{sluice.TokenBucket}
+		if !strings.Contains(o.limit, "burst") {
+			algorithms = []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog}
+		}
+		for _, a := range algorithms {
 			t.Run(fmt.Sprint(name, " ", a), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := plan(t, limit, a)
+					p := plan(t, o.limit, a)
 					if over := o.excess(t, p); over > p.Capacity {
 						t.Errorf("%d units too many, more than a burst", over)
 					}

@@ -32,7 +32,6 @@ type source interface {
 type call struct {
 	r        *http.Request
 	decision policy.Decision
-	err      error // of the store, if it is known
 
 	request policy.Request   // for a whole policy
 	results [1]policy.Result // for a single limiter
@@ -125,7 +124,7 @@ func (d *door) report(c *call) {
 		logger = slog.Default()
 	}
 	if now {
-		logger.Warn("rate limits are decided without the store", "error", c.err)
+		logger.Warn("rate limits are decided without the store", "error", c.decision.Err)
 	} else {
 		logger.Info("rate limits are decided by the store again")
 	}

@@ -23,11 +23,10 @@ func (s *single) decide(c *call) {
 	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
 	c.decision = policy.Decision{
 		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
-		Now: time.Now().UnixMicro(), Results: c.results[:],
+		Now: d.Now, Results: c.results[:],
 	}
-	if err != nil {
-		c.err = err
-		c.decision.Degraded, c.decision.Now = true, 0
+	if err != nil || d.Local {
+		c.decision.Degraded, c.decision.Err, c.decision.Now = true, err, 0
 		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny
 		c.decision.RetryAfter = time.Second
 	}

@@ -5,10 +5,10 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -36,10 +36,9 @@ const benchKey = "api/per-address/192.0.2.117"
 // and with "update" one number changed under a lock that is free.
 func BenchmarkFloor(b *testing.B) {
 	base, seed := time.Now(), maphash.MakeSeed()
-	var total uint64
 	b.Run("clock+hash", func(b *testing.B) {
 		for b.Loop() {
-			total += uint64(time.Since(base)) ^ maphash.String(seed, benchKey)
+			sink += uint64(time.Since(base)) ^ maphash.String(seed, benchKey)
 		}
 	})
 	b.Run("clock+hash+update", func(b *testing.B) {
@@ -47,13 +46,10 @@ func BenchmarkFloor(b *testing.B) {
 		for b.Loop() {
 			n := uint64(time.Since(base)) ^ maphash.String(seed, benchKey)
 			mu.Lock()
-			total += n
+			sink += n
 			mu.Unlock()
 		}
 	})
-	if total == 0 {
-		b.Error("nothing was added up")
-	}
 }
 
 // share fails unless the share of takes that were admitted is within 1 % of want.
@@ -73,7 +69,7 @@ func BenchmarkHotKey(b *testing.B) {
 	}{
 		{"bucket/allowed", "1000000000/second", sluice.TokenBucket, 1},
 		{"bucket/refused", "1/day", sluice.TokenBucket, 0},
-		{"counter/allowed", "16000000/day", sluice.SlidingWindowCounter, 1},
+		{"window/allowed", "1000000000/day", sluice.FixedWindow, 1},
 		{"counter/refused", "1/day", sluice.SlidingWindowCounter, 0},
 		{"window/refused", "1/day", sluice.FixedWindow, 0},
 		{"log/refused", "100/day", sluice.SlidingWindowLog, 0},
@@ -140,7 +136,7 @@ func BenchmarkLayers(b *testing.B) {
 	charges := []sluice.Charge{
 		{Key: "global/", Plan: p, Cost: 1},
 		{Key: "per-address/192.0.2.117", Plan: p, Cost: 1},
-		{Key: "per-user/alice", Plan: plan(b, "16000000/day", sluice.SlidingWindowCounter), Cost: 1},
+		{Key: "per-user/alice", Plan: plan(b, "1000000000/day", sluice.FixedWindow), Cost: 1},
 	}
 	receipts := make([]sluice.Receipt, len(charges))
 	b.ReportAllocs()
@@ -156,76 +152,90 @@ func BenchmarkLayers(b *testing.B) {
 
 const million = 1_000_000
 
-var millionKeys = sync.OnceValue(func() []string {
-	keys := make([]string, million)
-	for i := range keys {
-		keys[i] = "user/" + strconv.Itoa(100_000_000+i)
-	}
-	return keys
-})
+// numbered makes the keys of a million users, in place: to read them from memory would
+// cost as much as to look them up.
+type numbered [len("user/100000000")]byte
 
-// filled returns a store in which each of the keys has one unit of ten taken, and
-// what it takes in memory per key.
-func filled(tb testing.TB, p *sluice.Plan, keys []string) (*memory.Store, float64) {
-	tb.Helper()
+func newNumbered() *numbered { n := numbered([]byte("user/100000000")); return &n }
+
+// key returns the key of user i, which is good until the next call.
+func (n *numbered) key(i int) string {
+	for at := len(n) - 1; at >= len(n)-6; at-- {
+		n[at] = byte('0' + i%10)
+		i /= 10
+	}
+	return unsafe.String(&n[0], len(n))
+}
+
+// filled returns a store in which a million keys have one unit taken, and what it takes
+// in memory per key.
+func filled(b *testing.B, p *sluice.Plan) (*memory.Store, float64) {
+	b.Helper()
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	store := memory.New()
-	charges := []sluice.Charge{{Plan: p, Cost: 1}}
-	receipts := make([]sluice.Receipt, 1)
-	for _, key := range keys {
-		charges[0].Key = key
-		if err := store.Take(context.Background(), charges, receipts); err != nil || !receipts[0].Fits {
-			tb.Fatalf("%q: %+v, %v", key, receipts[0], err)
-		}
+	takes, keys := newTaker(memory.New(), p), newNumbered()
+	for i := range million {
+		takes.one(keys.key(i))
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if s := store.Stats(); s.Keys != len(keys) || s.Evicted != 0 {
-		tb.Fatalf("the store has %+v, want %d keys and no eviction", s, len(keys))
+	if s := takes.store.Stats(); takes.admitted != million || s.Keys != million || s.Evicted != 0 {
+		b.Fatalf("%d were admitted and the store has %+v, want a million and no eviction", takes.admitted, s)
 	}
-	return store, float64(after.HeapAlloc-before.HeapAlloc) / float64(len(keys))
+	return takes.store, float64(after.HeapAlloc-before.HeapAlloc) / million
 }
 
-// BenchmarkMillion takes of a million keys, in the order that the name says.
+// minute has a unit drain in a minute, so that a benchmark's keys are all in use.
+const minute = "1/minute burst 20000000"
+
+// BenchmarkMillion takes of a million keys, in the order that the name says. The floor
+// is to make and hash the keys and to read the clock.
 func BenchmarkMillion(b *testing.B) {
-	keys := millionKeys()
 	rng := rand.New(rand.NewPCG(1, 1))
 	zipf := rand.NewZipf(rng, 1.1, 1, million-1)
-	orders := map[string]func() int{
-		"uniform": func() int { return rng.IntN(million) },
-		"zipf":    func() int { return int(zipf.Uint64()) },
-	}
-	for _, name := range []string{"uniform", "zipf"} {
+	for _, bm := range []struct {
+		name string
+		next func() int
+	}{
+		{"uniform", func() int { return rng.IntN(million) }},
+		{"zipf", func() int { return int(zipf.Uint64()) }},
+	} {
 		order := make([]uint32, 1<<22)
 		for i := range order {
-			order[i] = uint32(orders[name]())
+			order[i] = uint32(bm.next())
 		}
-		p := plan(b, "1/minute burst 20000000", sluice.TokenBucket) // a minute for one unit
-		b.Run(name, func(b *testing.B) {
-			store, size := filled(b, p, keys)
-			takes := newTaker(store, p)
+		at := func(i int) int { return int(order[i%len(order)]) }
+		b.Run(bm.name+"/floor", func(b *testing.B) {
+			base, seed, keys := time.Now(), maphash.MakeSeed(), newNumbered()
+			i := 0
+			for b.Loop() {
+				sink += uint64(time.Since(base)) ^ maphash.String(seed, keys.key(at(i)))
+				i++
+			}
+		})
+		b.Run(bm.name, func(b *testing.B) {
+			store, size := filled(b, plan(b, minute, sluice.TokenBucket))
+			takes, keys := newTaker(store, plan(b, minute, sluice.TokenBucket)), newNumbered()
 			i := 0
 			b.ReportAllocs()
 			b.ResetTimer()
 			for b.Loop() {
-				takes.one(keys[order[i&(len(order)-1)]])
+				takes.one(keys.key(at(i)))
 				i++
 			}
 			share(b, takes.admitted, i, 1)
 			b.ReportMetric(size, "bytes/key")
 		})
-		b.Run(name+"/parallel", func(b *testing.B) {
-			store, _ := filled(b, p, keys)
+		b.Run(bm.name+"/parallel", func(b *testing.B) {
+			store, _ := filled(b, plan(b, minute, sluice.TokenBucket))
 			b.ReportAllocs()
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
-				takes := newTaker(store, p)
-				i := rand.IntN(len(order))
-				n := 0
+				takes, keys := newTaker(store, plan(b, minute, sluice.TokenBucket)), newNumbered()
+				i, n := rand.IntN(len(order)), 0
 				for pb.Next() {
-					takes.one(keys[order[i&(len(order)-1)]])
+					takes.one(keys.key(at(i)))
 					i++
 					n++
 				}
@@ -233,6 +243,25 @@ func BenchmarkMillion(b *testing.B) {
 			})
 		})
 	}
+}
+
+var sink uint64
+
+// BenchmarkCollect is one garbage collection with a million keys in use, beside one
+// without them.
+func BenchmarkCollect(b *testing.B) {
+	b.Run("floor", func(b *testing.B) {
+		for b.Loop() {
+			runtime.GC()
+		}
+	})
+	b.Run("million", func(b *testing.B) {
+		store, _ := filled(b, plan(b, minute, sluice.TokenBucket))
+		for b.Loop() {
+			runtime.GC()
+		}
+		runtime.KeepAlive(store)
+	})
 }
 
 // BenchmarkParallel takes of one key in as many goroutines as there are processors.
@@ -260,8 +289,7 @@ func BenchmarkParallel(b *testing.B) {
 
 // BenchmarkNewKey takes of a key that is new each time, up to a million.
 func BenchmarkNewKey(b *testing.B) {
-	keys := millionKeys()
-	p := plan(b, "10/day", sluice.TokenBucket)
+	p, keys := plan(b, "10/day", sluice.TokenBucket), newNumbered()
 	takes := newTaker(memory.New(), p)
 	i := 0
 	b.ReportAllocs()
@@ -269,7 +297,7 @@ func BenchmarkNewKey(b *testing.B) {
 		if i == million {
 			takes, i = newTaker(memory.New(), p), 0
 		}
-		takes.one(keys[i])
+		takes.one(keys.key(i))
 		i++
 	}
 	share(b, takes.admitted, i, 1)

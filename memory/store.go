@@ -54,10 +54,10 @@ var _ sluice.Store = (*Store)(nil)
 func New() *Store { return NewSize(defaultBytes) }
 
 // NewSize returns a store that holds at most maxBytes, or 64 KiB if that is more. Half of
-// it is for meters and windows, 16 bytes each. The other half is for the logs, of about
-// 200 bytes and 16 for each moment that they remember, and for the few meters and windows
-// whose numbers are too large for 16 bytes. A log that does not fit there alone is
-// not kept, so its limit would not hold: allow for 32 bytes times its Count.
+// it is for meters and windows, 16 bytes each. The other half is for logs, of about 100
+// bytes and 16 to 32 for each moment that they remember, and for the few meters and windows
+// whose numbers are too large for 16 bytes. A log that is too large for its half is
+// forgotten, so that its limit does not hold: allow for 32 bytes times its Count.
 func NewSize(maxBytes int64) *Store {
 	half := max(minBytes, maxBytes) / 2
 	n := min(maxStripes, 1<<(bits.Len64(uint64(half/stripeBytes))-1))

@@ -64,7 +64,7 @@ func (d *decoder) syntax(data []byte, err error) {
 		line, _ = strconv.Atoi(m[1])
 		message = m[2]
 		if strings.HasPrefix(message, "did not find expected") {
-			line++ // these the parser counts from 0
+			line = min(line+1, bytes.Count(data, []byte("\n"))+1) // these the parser counts from 0
 		}
 	}
 	hint := "put text that holds { } [ ] : # or * into quotes"

@@ -250,6 +250,7 @@ func testFailover(t *testing.T, c *redistest.Cluster) {
 		s.Do("CLUSTER", "FAILOVER")
 		redistest.Eventually(t, "the replica is master", func() bool { return s.Info("role") == "master" })
 		c.Masters[i], c.Replicas[i] = s, c.Masters[i]
+		redistest.Eventually(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
 	}
 	redistest.Eventually(t, "all limits are reached", func() bool {
 		for k := range admitted {

@@ -66,9 +66,8 @@ func (f *flight) split() {
 	clear(f.bySlot)
 }
 
-// send runs the script for each call. A call is sent again only after NOSCRIPT and
-// TRYAGAIN, which say that it has not run. (The client library does so for MOVED and
-// ASK, which say the same.)
+// send runs the script for each call. A call is sent again only after NOSCRIPT,
+// TRYAGAIN, MOVED and ASK, which say that it has not run.
 func (f *flight) send() {
 	var giveUp time.Time
 	for calls, pause := f.calls, time.Millisecond; ; {
@@ -135,7 +134,7 @@ func (f *flight) round(calls []*call, load bool) (missing, moving []*call) {
 		if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
 			missing = append(missing, c)
 			continue
-		} else if ok && e.IsTryAgain() {
+		} else if ok && isMoving(e) {
 			moving = append(moving, c)
 			continue
 		}
@@ -149,6 +148,14 @@ func (f *flight) round(calls []*call, load bool) (missing, moving []*call) {
 		}
 	}
 	return missing, moving
+}
+
+// isMoving reports whether the server has sent a call away. The library follows MOVED
+// and ASK, but not for ever where the nodes do not agree yet whose the keys are.
+func isMoving(e *rueidis.RedisError) bool {
+	_, moved := e.IsMoved()
+	_, ask := e.IsAsk()
+	return e.IsTryAgain() || moved || ask
 }
 
 // command builds the command of a call, naming the script by its hash, or bringing it.

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// openFor bounds Open; answerFor bounds connecting, and each call of the script.
-	openFor   = 4 * time.Second
-	answerFor = 2 * time.Second
+	openFor    = 4 * time.Second // bounds Open
+	connectFor = 2 * time.Second // bounds connecting, and the greetings that follow
+	// callFor bounds a call of the script. A server that changes its role by plan may
+	// hold up its clients for as long. One that has vanished is found out sooner, by TCP.
+	callFor = 5 * time.Second
 )
 
 // Open connects to the server at a URL as [ParseURL] reads it. It takes at most five
@@ -48,7 +50,11 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 }
 
 func (c Config) options() rueidis.ClientOption {
-	dialer := net.Dialer{Timeout: answerFor, KeepAlive: 15 * time.Second}
+	dialer := net.Dialer{
+		Timeout:         connectFor,
+		KeepAlive:       15 * time.Second, // how often rueidis asks an idle connection of its own
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3},
+	}
 	return rueidis.ClientOption{
 		InitAddress:       c.Addrs,
 		Username:          c.Username,
@@ -57,7 +63,7 @@ func (c Config) options() rueidis.ClientOption {
 		TLSConfig:         c.TLS,
 		Dialer:            dialer,
 		DialCtxFn:         dial,
-		ConnWriteTimeout:  answerFor,
+		ConnWriteTimeout:  callFor,
 		ForceSingleClient: !c.Cluster && c.Master == "",
 		Sentinel: rueidis.SentinelOption{
 			Dialer: dialer, TLSConfig: c.TLS, MasterSet: c.Master,
@@ -89,7 +95,7 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	ctx, cancel := context.WithTimeout(ctx, connectFor)
 	defer cancel()
 	var conn net.Conn
 	var err error

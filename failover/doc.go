@@ -46,7 +46,7 @@
 // shared store is away, and has no such setting, takes itself to be alone.
 //
 // A share begins where the shared store was when this instance saw the key last, as far as
-// it is remembered (the last 16,384 places of a hash table). A log is taken to be as full
+// it is remembered (about the last 16,000 keys). A log is taken to be as full
 // as it was until its newest unit expires.
 //
 // On return, what a share has used is written back: at most a share of one burst for each

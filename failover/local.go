@@ -20,11 +20,10 @@ const (
 // hold the lock, most of them for reading only, while they charge the stand-in, so that
 // an entry is written back with all of its charges.
 type ledger struct {
-	mu      sync.RWMutex
-	owers   map[account]*entry
-	claimed int    // entries that are being written back
-	serial  uint64 // of the last entry
-	swept   int64  // when full has looked for room, in µs
+	mu     sync.RWMutex
+	owers  map[account]*entry
+	serial uint64 // of the last entry
+	swept  int64  // when full has looked for room, in µs
 }
 
 // account is the identity of a state.
@@ -43,7 +42,7 @@ type entry struct {
 	of, plan          *sluice.Plan // the limit, and what counts the share: see divided
 	n                 int64        // by how many the limit is divided
 	touched           atomic.Int64 // µs since the epoch
-	owes              atomic.Bool
+	holds             atomic.Bool  // the key back from the shared store, after an outage
 }
 
 // batch is what the stand-in is asked for one decision.
@@ -117,12 +116,12 @@ func (l *ledger) find(b *batch, charges []sluice.Charge) bool {
 	return true
 }
 
-// owes reports whether a charge's key has something to be written back.
-func (l *ledger) owes(charges []sluice.Charge) bool {
+// holds reports whether a charge's key waits for its debt to be written back.
+func (l *ledger) holds(charges []sluice.Charge) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i := range charges {
-		if e := l.owers[account{charges[i].Key, charges[i].Plan.Fingerprint}]; e != nil && e.owes.Load() {
+		if e := l.owers[account{charges[i].Key, charges[i].Plan.Fingerprint}]; e != nil && e.holds.Load() {
 			return true
 		}
 	}
@@ -266,8 +265,8 @@ func (b *batch) fill(charges []sluice.Charge, now int64, owed bool) {
 		case !owed:
 			share.Key, share.Shadow = e.ghost, true
 			b.charges = append(b.charges, share)
-		case share.Cost > 0 && !e.owes.Load():
-			e.owes.Store(true)
+		case share.Cost > 0 && !e.holds.Load():
+			e.holds.Store(true)
 		}
 	}
 	if cap(b.receipts) < len(b.charges) {

@@ -1,9 +1,12 @@
 package failover_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,6 +253,30 @@ func TestSeed(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What counts is the newest state, and not the answer that came last.
+func TestSeedOfTheNewest(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "100/day", sluice.FixedWindow)
+		var delay atomic.Int64
+		sv.set(func(_ context.Context, _ []sluice.Charge, take func() error) error {
+			err := take()
+			time.Sleep(time.Duration(delay.Load()))
+			return err
+		})
+		delay.Store(int64(20 * time.Millisecond))
+		var wg sync.WaitGroup
+		wg.Go(func() { take(t, s, "k", p, sluice.Local) })
+		time.Sleep(10 * time.Millisecond)
+		delay.Store(0)
+		charge(t, s, sluice.Charge{Key: "k", Plan: p, Cost: 99, OnError: sluice.Local})
+		wg.Wait()
+		cut(t, sv, s, refused)
+		if r := take(t, s, "k", p, sluice.Local); r.Fits {
+			t.Errorf("unit 101: %+v", r)
+		}
+	})
 }
 
 // A limit that changes while the store is away keeps what was used of it.

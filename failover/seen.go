@@ -9,16 +9,16 @@ import (
 )
 
 // seen remembers the last receipts of keys, so that a local share begins where the
-// shared store was. It is a table of fixed size: of two keys that want the same place
-// the later one has it.
+// shared store was. It is a table of fixed size, in which a key has a choice of a few
+// places: of those that want them the ones seen last have them.
 type seen struct {
 	seed  maphash.Seed
 	base  time.Time
 	locks [64]sync.Mutex
-	slots [1 << seenBits]sight
+	sets  [1 << setBits][4]sight
 }
 
-const seenBits = 14
+const setBits = 12
 
 // sight is a receipt and when it was seen.
 type sight struct {
@@ -30,33 +30,45 @@ type sight struct {
 func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), base: time.Now()} }
 
 func (s *seen) put(c *sluice.Charge, r sluice.Receipt) {
-	tag, lock, slot := s.slot(c)
+	tag, lock, set := s.set(c)
 	at := time.Since(s.base)
 	lock.Lock()
 	defer lock.Unlock()
-	// Answers of concurrent calls may arrive in another order.
-	if slot.tag != tag || slot.receipt.Now <= r.Now {
-		*slot = sight{tag, at, r}
+	slot := &set[0]
+	for i := range set {
+		switch v := &set[i]; {
+		case v.tag == tag:
+			// Answers of concurrent calls may arrive in another order.
+			if v.receipt.Now <= r.Now {
+				*v = sight{tag, at, r}
+			}
+			return
+		case v.at < slot.at:
+			slot = v
+		}
 	}
+	*slot = sight{tag, at, r}
 }
 
 // left returns the units that fit now by what was last seen of the key: all, where
 // nothing is remembered.
 func (s *seen) left(c *sluice.Charge) int64 {
-	tag, lock, slot := s.slot(c)
+	tag, lock, set := s.set(c)
 	lock.Lock()
-	v := *slot
-	lock.Unlock()
-	if v.tag != tag {
-		return c.Plan.Capacity
+	defer lock.Unlock()
+	for _, v := range set {
+		if v.tag == tag {
+			return left(c.Plan, v.receipt, v.receipt.Now+(time.Since(s.base)-v.at).Microseconds())
+		}
 	}
-	return left(c.Plan, v.receipt, v.receipt.Now+(time.Since(s.base)-v.at).Microseconds())
+	return c.Plan.Capacity
 }
 
-func (s *seen) slot(c *sluice.Charge) (tag uint64, lock *sync.Mutex, slot *sight) {
+// set returns the places of a key, its tag there, which is not 0, and their lock.
+func (s *seen) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]sight) {
 	tag = maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint | 1
-	i := tag >> (64 - seenBits)
-	return tag, &s.locks[i%uint64(len(s.locks))], &s.slots[i]
+	i := tag >> (64 - setBits)
+	return tag, &s.locks[i%uint64(len(s.locks))], &s.sets[i]
 }
 
 // left returns the units of p that fit at now by the receipt's state. A log's units are

@@ -191,5 +191,5 @@ func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 		}
 		settling = settling || h.settling.Load()
 	}
-	return !settling || !s.ledger.owes(charges)
+	return !settling || !s.ledger.holds(charges)
 }

@@ -19,10 +19,9 @@ const (
 	maxInstances   = 1 << 10
 )
 
-// debt is what a key has consumed without the shared store.
+// debt is units that a key has consumed and the shared store does not know of.
 type debt struct {
-	key   string
-	plan  *sluice.Plan
+	*entry
 	units int64
 }
 
@@ -30,88 +29,66 @@ type debt struct {
 func (s *Store) writeBack() {
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
-	var debts []debt // claimed and not written yet
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if len(debts) == 0 {
-			debts = s.owed(s.claim())
-		}
-		if len(debts) == 0 || s.settle(debts) {
-			debts = nil
-			s.ledger.settled()
+		if debts := s.debts(); len(debts) > 0 && s.write(debts) {
+			s.settle(debts)
 		}
 	}
 }
 
-// claim takes entries whose shard answers out of the ledger: up to a batch of those that
-// owe something. It begins anywhere, so that all have their turn. While a shard is
-// failing and has not been given up yet, its shares must not begin anew.
-func (s *Store) claim() (claimed []*entry) {
+// debts returns a batch of what there is to write to shards that answer, and forgets
+// entries that owe nothing. It begins anywhere, so that all have their turn. While a
+// shard is failing and has not been given up yet, its shares must not begin anew.
+func (s *Store) debts() (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	looked := 0
 	for id, e := range l.owers {
-		if looked++; looked > writeBackLook || len(claimed) == writeBackBatch {
+		if looked++; looked > writeBackLook || len(debts) == writeBackBatch {
 			break
 		}
 		if !e.shard.closed.Load() || e.shard.row.Load() > 0 {
 			continue
 		}
-		delete(l.owers, id)
-		if e.owes.Load() {
-			claimed = append(claimed, e)
-		}
-	}
-	l.claimed = len(claimed)
-	return claimed
-}
-
-func (l *ledger) settled() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.claimed = 0
-}
-
-// owing returns the number of keys that were decided locally and are not settled yet.
-func (l *ledger) owing() int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.owers) + l.claimed
-}
-
-// owed asks the stand-in for the debts: what a share has used above its ghost, and has
-// not got back by time since. That is at most one share of a burst.
-func (s *Store) owed(entries []*entry) (debts []debt) {
-	for _, e := range entries {
-		charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
-		var receipts [2]sluice.Receipt
-		if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
-			continue
-		}
-		share := e.plan.Decide(0, receipts[0]).Remaining
-		ghost := e.plan.Decide(0, receipts[1]).Remaining
-		_, unit := e.shareOf(e.of)
-		if units := (ghost - share + unit - 1) / unit; units > 0 {
-			debts = append(debts, debt{e.key, e.of, min(units, e.of.Capacity)})
+		if units, _ := s.owed(e); units > 0 {
+			debts = append(debts, debt{e, units})
+		} else {
+			delete(l.owers, id)
 		}
 	}
 	return debts
 }
 
-// settle writes debts to the shared store, and reports whether they are done with: they
-// are kept only where it is certain that nothing was charged. A debt that does not fit
-// is cut to what does, since a charge is written as a whole or not at all.
-func (s *Store) settle(debts []debt) bool {
+// owed asks the stand-in what a share has used above its ghost, and time has not given
+// back since: at most a share of a burst. It also returns what is left of the ghost, in
+// units of the share.
+func (s *Store) owed(e *entry) (units, ghost int64) {
+	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
+	var receipts [2]sluice.Receipt
+	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
+		return 0, 0
+	}
+	share := e.plan.Decide(0, receipts[0]).Remaining
+	ghost = e.plan.Decide(0, receipts[1]).Remaining
+	_, unit := e.shareOf(e.of)
+	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity), ghost
+}
+
+// write charges the shared store with debts, and reports whether that is done with: it is
+// not only where it is certain that nothing was charged. A debt that does not fit is cut
+// to what does, since a charge is written as a whole or not at all.
+func (s *Store) write(debts []debt) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
 	defer cancel()
 	charges := make([]sluice.Charge, 0, len(debts))
 	for _, d := range debts {
-		charges = append(charges, sluice.Charge{Key: d.key, Plan: d.plan, Cost: d.units, Shadow: true})
+		charges = append(charges, sluice.Charge{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true})
 	}
 	receipts := make([]sluice.Receipt, len(charges))
 	for try := 0; try < writeBackTries && len(charges) > 0; try++ {
@@ -120,9 +97,9 @@ func (s *Store) settle(debts []debt) bool {
 		}
 		cut := charges[:0]
 		for i, c := range charges {
+			s.seen.put(&c, receipts[i])
 			if receipts[i].Fits {
 				s.count.writtenBack.Add(1)
-				s.seen.put(&c, receipts[i])
 			} else if c.Cost = c.Plan.Decide(0, receipts[i]).Remaining; c.Cost > 0 {
 				cut = append(cut, c)
 			}
@@ -130,6 +107,32 @@ func (s *Store) settle(debts []debt) bool {
 		charges = cut
 	}
 	return true
+}
+
+// settle lets the shared store decide again on the keys of debts, and forgets the
+// entries but for what they have consumed while the debts were written.
+func (s *Store) settle(debts []debt) {
+	l := &s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range debts {
+		d.holds.Store(false)
+		_, unit := d.shareOf(d.of)
+		_, ghost := s.owed(d.entry)
+		charge := [1]sluice.Charge{{Key: d.ghost, Plan: d.plan, Cost: min(d.units*unit, ghost), Shadow: true}}
+		var receipt [1]sluice.Receipt
+		_ = s.local.Take(s.ctx, charge[:], receipt[:])
+		if units, _ := s.owed(d.entry); units == 0 {
+			delete(l.owers, account{d.key, d.of.Fingerprint})
+		}
+	}
+}
+
+// owing returns the number of keys that were decided locally and are not settled yet.
+func (l *ledger) owing() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.owers)
 }
 
 // beat keeps the number of instances up to date. An instance without traffic learns by

@@ -239,9 +239,8 @@ func TestUsedUpStaysSo(t *testing.T) {
 	})
 }
 
-// Many callers, an outage that comes and goes, and a limit that does not come back:
-// whoever decides, no more than it is admitted, but for what is asked of the shared store
-// while a debt is on its way there.
+// Many callers, and an outage that comes and goes: in the end the shared store has counted
+// what was admitted, whoever has decided.
 func TestOutagesUnderLoad(t *testing.T) {
 	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
 		p := plan(t, "20000/day", sluice.FixedWindow)
@@ -274,10 +273,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 		mend(t, sv, s)
 		for k := range admitted {
 			n, used := admitted[k].Load(), sv.used(t, fmt.Sprint("k", k), p)
-			if n != used || n < 20000 {
-				t.Logf("k%d: %d admitted, %d counted", k, n, used)
-			}
-			if used != n {
+			if used != n || n < 1000 {
 				t.Errorf("k%d: %d admitted, %d counted", k, n, used)
 			}
 		}

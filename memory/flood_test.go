@@ -58,7 +58,7 @@ var limits = []struct {
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
 // memory than was allowed.
 func TestFlood(t *testing.T) {
-	const limited, flood, size = 1000, 100_000, 1 << 20
+	const limited, flood, size = 1000, 60_000, 1 << 20
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -140,7 +140,7 @@ func TestDrainedMakesRoom(t *testing.T) {
 			s, p := memory.NewSize(8<<20), plan(t, tt.limit, tt.algorithm)
 			const daily = 5000
 			var first memory.Stats
-			for day := range int64(20) {
+			for day := range int64(8) {
 				now := midday + 3*day*aDay
 				for i := range daily {
 					takeAt(t, s, now, fmt.Sprint(day, i), p, 1)

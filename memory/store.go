@@ -176,12 +176,7 @@ func (s *Store) takeAll(now int64, own bool, charges []sluice.Charge, receipts [
 		order[i] = uint32(h >> s.shift)
 		ops[i] = op{stripe: &s.stripes[order[i]], hash: h}
 	}
-	// Everybody locks in the order of the stripes, so that nobody waits in a circle.
-	slices.Sort(order)
-	order = slices.Compact(order)
-	for _, i := range order {
-		s.stripes[i].mu.Lock()
-	}
+	order = s.lock(order)
 	if own {
 		now = s.latest(now, order)
 	}
@@ -212,6 +207,17 @@ func (s *Store) takeAll(now int64, own bool, charges []sluice.Charge, receipts [
 	for _, i := range order {
 		s.stripes[i].mu.Unlock()
 	}
+}
+
+// lock locks stripes, each once and everybody in the same order, so that nobody waits in a
+// circle. It returns those that it has locked.
+func (s *Store) lock(order []uint32) []uint32 {
+	slices.Sort(order)
+	order = slices.Compact(order)
+	for _, i := range order {
+		s.stripes[i].mu.Lock()
+	}
+	return order
 }
 
 // latest returns the latest time in stripes, or now, and makes that the latest of all. It

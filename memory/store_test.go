@@ -24,7 +24,7 @@ func TestConformanceTimed(t *testing.T) {
 }
 
 func TestDifferential(t *testing.T) {
-	storetest.Differential(t, memory.New(), new(storetest.Model), 150_000, 1)
+	storetest.Differential(t, memory.New(), new(storetest.Model), 100_000, 1)
 }
 
 // TestConformanceSmall runs the conformance suite in the least memory that there is.

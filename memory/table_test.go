@@ -142,13 +142,13 @@ func TestOlderClock(t *testing.T) {
 // TestAsidesGoEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
 func TestAsidesGoEvenly(t *testing.T) {
-	s := NewSize(512 << 10)
+	s := NewSize(256 << 10)
 	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	if err != nil {
 		t.Fatal(err)
 	}
 	receipts := make([]sluice.Receipt, 1)
-	for i := range 100_000 {
+	for i := range 40_000 {
 		if err := s.TakeAt(t.Context(), 1, []sluice.Charge{{Key: fmt.Sprint(i), Plan: p, Cost: 1}}, receipts); err != nil {
 			t.Fatal(err)
 		}

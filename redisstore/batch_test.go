@@ -29,6 +29,7 @@ func steps(t *testing.T) int {
 }
 
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
 	storetest.Differential(t, memory.New(), s, steps(t), 1)
@@ -37,6 +38,7 @@ func TestDifferential(t *testing.T) {
 // Requests that share one call of the script, and keys in it, are decided as if each
 // had come alone.
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	one, many := memory.New(), redisstore.TimedStore{open(t, "unix://"+server.Socket)}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -112,6 +114,7 @@ func TestVectors(t *testing.T) {
 
 // A log may be as long as it likes: it is not read as a whole.
 func TestLongLog(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s, model := redisstore.TimedStore{open(t, "unix://"+server.Socket)}, memory.New()
 	p := plan(t, sluice.SlidingWindowLog, strconv.Itoa(sluice.MaxLogCount)+"/hour")

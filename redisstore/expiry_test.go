@@ -82,6 +82,7 @@ func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store slui
 
 // Nothing is left when all has drained, and not before.
 func TestExpiryComes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	for _, a := range sluice.Algorithms() {

@@ -105,6 +105,7 @@ func TestFaults(t *testing.T) {
 
 // A frozen server holds up nobody for longer than they like.
 func TestFrozen(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/day")
@@ -150,6 +151,7 @@ func TestForeignState(t *testing.T) {
 
 // A server that answers nonsense gets an error, and nobody in.
 func TestWrongReplies(t *testing.T) {
+	t.Parallel()
 	p := plan(t, sluice.TokenBucket, "10/day")
 	number := func(b string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(b), b) }
 	for _, reply := range []string{

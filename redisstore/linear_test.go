@@ -16,6 +16,7 @@ import (
 // Concurrent takes of one key look as if they had come one after the other, each at a
 // moment between its call and its return.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t, 1, 0)
 	for name, newStore := range map[string]func(t *testing.T) sluice.Store{

@@ -174,23 +174,29 @@ func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error 
 	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
 }
 
-// loadScript loads the script into all nodes that can be reached, and fails if none can.
-// A node that comes later gets it with the first call: see [flight.send].
+// loadScript loads the script into all nodes that answer soon, and fails if none does. A
+// node that comes later gets it with its first call: see [flight.send].
 func loadScript(ctx context.Context, client rueidis.Client) error {
 	nodes := client.Nodes()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	errs := make(chan error, len(nodes))
 	for _, node := range nodes {
 		go func() {
 			errs <- node.Do(ctx, node.B().Arbitrary("SCRIPT", "LOAD", script).Build()).Error()
 		}()
 	}
+	loaded := false
 	var failed error
 	for range nodes {
-		err := <-errs
-		if err == nil {
-			return nil
+		if err := <-errs; err != nil {
+			failed = err
+		} else {
+			loaded = true
 		}
-		failed = err
+	}
+	if loaded {
+		return nil
 	}
 	return failed
 }

@@ -48,6 +48,7 @@ func counts(t testing.TB, s sluice.Store) {
 }
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	certs := redistest.NewCerts(t)
 	plain := redistest.Start(t)
 	locked := redistest.Start(t, "--requirepass", "s3cret", "--user", "app", "on", ">pw", "~*", "+@all")

@@ -3,6 +3,7 @@ package redistest
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +68,34 @@ func (c *Cluster) waitOK(t testing.TB) {
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes)))
 		})
 	}
+}
+
+// Settle waits until all nodes agree who has which slots. Changes that come faster than
+// the nodes talk to each other leave them at odds for long.
+func (c *Cluster) Settle(t testing.TB) {
+	t.Helper()
+	Eventually(t, "the nodes agree", func() bool {
+		views := map[string]bool{}
+		for _, s := range c.Nodes {
+			views[c.view(s)] = true
+		}
+		return len(views) == 1
+	})
+}
+
+// view returns what a node thinks that the masters have, and in which epoch.
+func (c *Cluster) view(s *Server) string {
+	var masters []string
+	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {
+		f := strings.Fields(line) // id, address, flags, master, ping, pong, epoch, state, slots
+		if !strings.Contains(f[2], "master") {
+			continue
+		}
+		own := slices.DeleteFunc(f[8:], func(slots string) bool { return strings.HasPrefix(slots, "[") })
+		masters = append(masters, f[0]+" "+f[6]+" "+strings.Join(own, " "))
+	}
+	slices.Sort(masters)
+	return strings.Join(masters, "\n")
 }
 
 // URL returns the store URL of the cluster.

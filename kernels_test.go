@@ -25,7 +25,7 @@ func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) 
 	if b.Kernel == sluice.Units {
 		r = b.log.Step(b.Plan, now, cost)
 	} else {
-		b.state, r = b.Step(b.state, now, cost)
+		b.state = b.Step(b.state, now, cost, &r)
 	}
 	return r, b.Decide(cost, r)
 }
@@ -35,7 +35,8 @@ func (b *bucket) ask(now, cost int64) sluice.Decision {
 	if b.Kernel == sluice.Units {
 		return b.Decide(cost, b.log.Look(b.Plan, now, cost))
 	}
-	_, r := b.Step(b.state, now, cost)
+	var r sluice.Receipt
+	b.Step(b.state, now, cost, &r)
 	return b.Decide(cost, r)
 }
 

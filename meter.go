@@ -4,7 +4,7 @@ package sluice
 // does not fit under Size is refused. Level and tick stand for one number,
 // tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
 // back and forth changes nothing as long as the level stays under Size.
-func (p *Plan) stepMeter(s State, now, cost int64) (State, Receipt) {
+func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	tick := p.ticks(now)
 	level, clamped := p.level(s, tick)
 	next, fits := level, true
@@ -22,14 +22,14 @@ func (p *Plan) stepMeter(s State, now, cost int64) (State, Receipt) {
 	if !fits {
 		next = level
 	}
-	r := Receipt{Now: now, Used: next, Fits: fits}
+	r.Now, r.Used, r.Fits = now, next, fits
 	switch {
 	case next == level && !clamped:
-		return s, r
+		return s
 	case next == 0:
-		return State{}, r
+		return State{}
 	}
-	return State{Tick: tick, Used: next}, r
+	return State{Tick: tick, Used: next}
 }
 
 // level returns what is left of s at tick. More than Size is owed only where the clock

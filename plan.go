@@ -131,16 +131,17 @@ type State struct {
 }
 
 // Step is the arithmetic of a Meter or Window plan: it asks for cost units at now, in
-// microseconds since the Unix epoch, and returns the state to keep and the receipt.
-// Cost 0 peeks and always fits; a negative cost gives back, never below empty.
+// microseconds since the Unix epoch, writes the receipt to r, and returns the state to
+// keep. Cost 0 peeks and always fits; a negative cost gives back, never below empty.
 //
 // A cost that does not fit leaves s as it is, with one exception: a clock that has
 // stepped back further than the algorithm can owe moves the state along with it.
-func (p *Plan) Step(s State, now, cost int64) (State, Receipt) {
+func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
+	*r = Receipt{}
 	if p.Kernel == Meter {
-		return p.stepMeter(s, now, cost)
+		return p.stepMeter(s, now, cost, r)
 	}
-	return p.stepWindow(s, now, cost)
+	return p.stepWindow(s, now, cost, r)
 }
 
 // Empty reports whether s, at now, says no more than the empty state, so that a store

@@ -3,7 +3,7 @@ package sluice
 // stepWindow is the window kernel. Windows are aligned to the epoch. The previous
 // window counts in proportion to what is left of this one; a fixed window keeps it
 // at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
-func (p *Plan) stepWindow(s State, now, cost int64) (State, Receipt) {
+func (p *Plan) stepWindow(s State, now, cost int64, r *Receipt) State {
 	w, moved := p.rolled(s, p.ticks(now))
 	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, p.ticks(now))
 	if fits {
@@ -18,15 +18,15 @@ func (p *Plan) stepWindow(s State, now, cost int64) (State, Receipt) {
 			w.Prev -= -cost - back
 		}
 	}
-	r := Receipt{Now: now, Tick: w.Tick, Used: w.Used, Prev: w.Prev, Fits: fits}
+	r.Now, r.Tick, r.Used, r.Prev, r.Fits = now, w.Tick, w.Used, w.Prev, fits
 	switch {
 	case (!fits || cost == 0) && !moved:
-		return s, r
+		return s
 	case w.Used == 0 && w.Prev == 0:
 		r.Tick = p.ticks(now) / p.Span // w may be ahead of the clock, the empty state is not
-		return State{}, r
+		return State{}
 	}
-	return w, r
+	return w
 }
 
 // rolled returns s as it stands at tick. If the clock has stepped back by less than a

@@ -76,9 +76,9 @@ func (s *seen) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]sigh
 func left(p *sluice.Plan, r sluice.Receipt, now int64) int64 {
 	switch p.Kernel {
 	case sluice.Meter:
-		_, r = p.Step(sluice.State{Tick: r.Now / p.Tick, Used: r.Used}, now, 0)
+		p.Step(sluice.State{Tick: r.Now / p.Tick, Used: r.Used}, now, 0, &r)
 	case sluice.Window:
-		_, r = p.Step(sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, now, 0)
+		p.Step(sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, now, 0, &r)
 	case sluice.Units:
 		if now/p.Tick >= r.Tick+p.Span {
 			return p.Capacity

@@ -28,8 +28,9 @@ func TestPackedStates(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			later = min(max(0, now+rng.Int64N(2*p.Span*p.Tick+1000)-p.Span*p.Tick), maxTime-1)
 		}
-		state, _ := p.Step(sluice.State{}, now, 1+rng.Int64N(p.Capacity))
-		state, _ = p.Step(state, min(now+rng.Int64N(p.Tick*p.Span+10), maxTime-1), 1)
+		var r, want, got sluice.Receipt
+		state := p.Step(sluice.State{}, now, 1+rng.Int64N(p.Capacity), &r)
+		state = p.Step(state, min(now+rng.Int64N(p.Tick*p.Span+10), maxTime-1), 1, &r)
 		word, ok := layout.pack(state)
 		if !ok {
 			continue
@@ -39,8 +40,8 @@ func TestPackedStates(t *testing.T) {
 		}
 		packed[l.Algorithm.String()]++
 		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
-		_, want := p.Step(state, later, cost)
-		_, got := p.Step(layout.unpack(word, later), later, cost)
+		p.Step(state, later, cost, &want)
+		p.Step(layout.unpack(word, later), later, cost, &got)
 		if got != want {
 			t.Fatalf("%v: %+v of %d, at %d: %+v is %+v after packing", p.Limit, state, now, later, want, got)
 		}

@@ -253,7 +253,7 @@ func (s *Store) read(o *op, now int64, c *sluice.Charge) {
 // step asks for cost units: of a copy of the state, but of a log itself.
 func (s *Store) step(o *op, now int64, c *sluice.Charge, cost int64, r *sluice.Receipt) {
 	if c.Plan.Kernel != sluice.Units {
-		o.next, *r = c.Plan.Step(o.old, now, cost)
+		o.next = c.Plan.Step(o.old, now, cost, r)
 		return
 	}
 	if o.aside == nil {

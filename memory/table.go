@@ -110,7 +110,8 @@ func rankOf(p *sluice.Plan, s sluice.State, now int64) rank {
 	if until <= now {
 		return drained
 	}
-	_, r := p.Step(s, now, 0)
+	var r sluice.Receipt
+	p.Step(s, now, 0, &r)
 	return rank{used(p, r), until}
 }
 

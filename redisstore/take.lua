@@ -251,7 +251,7 @@ while pos <= last do
           elseif newest > tick then
             still = newest -- time stands still
           end
-          local edge = still - x - 1
+          local edge = still - x
           if at(0) <= edge then
             first = 1
             local live = 1

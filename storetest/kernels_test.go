@@ -79,7 +79,8 @@ func (s *state) look(p *sluice.Plan, now, cost int64) sluice.Receipt {
 		s.Log.Step(p, now, 0)
 		return s.Log.Look(p, now, cost)
 	}
-	_, asked := p.Step(s.State, now, cost)
+	var asked sluice.Receipt
+	p.Step(s.State, now, cost, &asked)
 	r := s.step(p, now, 0)
 	r.Fits = asked.Fits
 	return r
@@ -89,7 +90,7 @@ func (s *state) step(p *sluice.Plan, now, cost int64) (r sluice.Receipt) {
 	if p.Kernel == sluice.Units {
 		return s.Log.Step(p, now, cost)
 	}
-	s.State, r = p.Step(s.State, now, cost)
+	s.State = p.Step(s.State, now, cost, &r)
 	return r
 }
 

@@ -121,19 +121,32 @@ func testShare(t *testing.T, sv *server, s *failover.Store, p *sluice.Plan, n in
 			before = cost // Remaining is not exact: see recast
 		}
 		d := ask(cost)
+		exact := p.Limit.Algorithm != sluice.SlidingWindowCounter || n == 1
 		switch {
 		case d.Allowed && cost > before:
 			t.Fatalf("%d units fit, and %d were said to remain", cost, before)
 		case d.Allowed:
-			if left := ask(0).Remaining; left != d.Remaining && p.Limit.Algorithm != sluice.LeakyBucket {
+			if p.Limit.Algorithm == sluice.LeakyBucket {
+				break
+			}
+			if left := ask(0).Remaining; left != d.Remaining {
 				t.Fatalf("%d remain, and then %d", d.Remaining, left)
+			}
+			if d.Remaining == 0 {
+				time.Sleep(d.RetryAfter - tick)
+				if exact && ask(0).Remaining != 0 {
+					t.Fatalf("there is a unit a tick before %v", d.RetryAfter)
+				}
+				time.Sleep(tick)
+				if ask(0).Remaining == 0 {
+					t.Fatalf("there is no unit after %v", d.RetryAfter)
+				}
 			}
 		case cost <= before && p.Limit.Algorithm != sluice.LeakyBucket:
 			t.Fatalf("%d units do not fit, and %d were said to remain", cost, before)
 		case d.RetryAfter <= 0 || d.RetryAfter == sluice.Never:
 			t.Fatalf("a cost of %d of a share of %d is refused for %v", cost, share, d.RetryAfter)
 		default:
-			exact := p.Limit.Algorithm != sluice.SlidingWindowCounter || n == 1
 			time.Sleep(d.RetryAfter - tick)
 			if exact && ask(cost).Allowed {
 				t.Fatalf("a cost of %d fits a tick before %v", cost, d.RetryAfter)
@@ -191,6 +204,48 @@ func TestSharesTogether(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A limit with less than a unit for each is divided by rate all the same.
+func TestSmallShares(t *testing.T) {
+	const n = 20
+	bubble(t, failover.Config{Instances: n}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "2/second", sluice.TokenBucket)
+		cut(t, sv, s, refused)
+		passed := 0
+		for range 1000 {
+			if take(t, s, "k", p, sluice.Local).Fits {
+				passed++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		// One to begin with, and one every ten seconds.
+		if passed < 10 || passed > 11 {
+			t.Errorf("%d units have passed in 100 s, want 10 or 11", passed)
+		}
+	})
+}
+
+// From the first failure on there is one share, though the circuit is not open yet.
+func TestShareBeforeTheCircuitOpens(t *testing.T) {
+	for name, f := range map[string]fault{"frozen": frozen, "refused": refused, "not sent": unsent} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+				p := plan(t, "3/day", sluice.FixedWindow)
+				sv.set(f)
+				passed := 0
+				for range 20 {
+					if take(t, s, "k", p, sluice.Local).Fits {
+						passed++
+					}
+					time.Sleep(90 * time.Millisecond)
+				}
+				if passed != 3 {
+					t.Errorf("%d units have passed, want 3", passed)
+				}
+			})
+		})
 	}
 }
 

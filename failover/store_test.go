@@ -184,6 +184,30 @@ func TestCap(t *testing.T) {
 	}
 }
 
+// Calls that are never answered hold on to no more than that, however long it lasts.
+func TestCapOfTheDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 5
+		sv := newServer()
+		s := failover.New(sv, failover.Config{MaxCalls: most, Logger: quiet()})
+		defer time.Sleep(2 * time.Hour)
+		defer s.Close()
+		sv.set(deaf)
+		p := plan(t, "1000/minute", sluice.TokenBucket)
+		var wg sync.WaitGroup
+		for range 100 {
+			for range 10 {
+				wg.Go(func() { take(t, s, "k", p, sluice.Local) })
+			}
+			time.Sleep(60 * time.Millisecond)
+		}
+		wg.Wait()
+		if n := sv.calls.Load() + sv.probes.Load(); n != most {
+			t.Errorf("%d calls are held on to, want %d", n, most)
+		}
+	})
+}
+
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sv := newServer()
@@ -251,15 +275,11 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		s.Close()
 		s.Close()
+		if left := stacks(); strings.Contains(left, "failover.(*Store)") || strings.Contains(left, "failover.(*shard)") {
+			t.Fatalf("goroutines are left:\n%s", left)
+		}
 		if r := take(t, s, "k", p, sluice.Allow); !r.Fits {
 			t.Errorf("after Close: %+v", r)
 		}
 	}
-	for range 100 {
-		if !strings.Contains(stacks(), "failover.(*") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("goroutines are left:\n%s", stacks())
 }

@@ -29,34 +29,36 @@ type debt struct {
 func (s *Store) writeBack() {
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
-	for {
+	for late := []debt(nil); ; {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if debts := s.debts(); len(debts) > 0 && s.write(debts) {
-			s.settle(debts)
+		debts := s.debts(writeBackBatch - len(late))
+		if late = nil; s.write(debts) {
+			late = s.settle(debts)
+			s.write(late)
 		}
 	}
 }
 
-// debts returns a batch of what there is to write to shards that answer, and forgets
+// debts returns up to n of what there is to write to shards that answer, and forgets
 // entries that owe nothing. It begins anywhere, so that all have their turn. While a
 // shard is failing and has not been given up yet, its shares must not begin anew.
-func (s *Store) debts() (debts []debt) {
+func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	looked := 0
 	for id, e := range l.owers {
-		if looked++; looked > writeBackLook || len(debts) == writeBackBatch {
+		if looked++; looked > writeBackLook || len(debts) == n {
 			break
 		}
 		if !e.shard.closed.Load() || e.shard.row.Load() > 0 {
 			continue
 		}
-		if units, _ := s.owed(e); units > 0 {
+		if units := s.owed(e); units > 0 {
 			debts = append(debts, debt{e, units})
 		} else {
 			delete(l.owers, id)
@@ -66,24 +68,26 @@ func (s *Store) debts() (debts []debt) {
 }
 
 // owed asks the stand-in what a share has used above its ghost, and time has not given
-// back since: at most a share of a burst. It also returns what is left of the ghost, in
-// units of the share.
-func (s *Store) owed(e *entry) (units, ghost int64) {
+// back since: at most a share of a burst.
+func (s *Store) owed(e *entry) int64 {
 	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
-		return 0, 0
+		return 0
 	}
 	share := e.plan.Decide(0, receipts[0]).Remaining
-	ghost = e.plan.Decide(0, receipts[1]).Remaining
+	ghost := e.plan.Decide(0, receipts[1]).Remaining
 	_, unit := e.shareOf(e.of)
-	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity), ghost
+	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity)
 }
 
 // write charges the shared store with debts, and reports whether that is done with: it is
 // not only where it is certain that nothing was charged. A debt that does not fit is cut
 // to what does, since a charge is written as a whole or not at all.
 func (s *Store) write(debts []debt) bool {
+	if len(debts) == 0 {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
 	defer cancel()
 	charges := make([]sluice.Charge, 0, len(debts))
@@ -109,23 +113,19 @@ func (s *Store) write(debts []debt) bool {
 	return true
 }
 
-// settle lets the shared store decide again on the keys of debts, and forgets the
-// entries but for what they have consumed while the debts were written.
-func (s *Store) settle(debts []debt) {
+// settle forgets the entries of debts that were written, so that the shared store decides
+// again, and returns what they have consumed in the meantime.
+func (s *Store) settle(debts []debt) (late []debt) {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range debts {
-		d.holds.Store(false)
-		_, unit := d.shareOf(d.of)
-		_, ghost := s.owed(d.entry)
-		charge := [1]sluice.Charge{{Key: d.ghost, Plan: d.plan, Cost: min(d.units*unit, ghost), Shadow: true}}
-		var receipt [1]sluice.Receipt
-		_ = s.local.Take(s.ctx, charge[:], receipt[:])
-		if units, _ := s.owed(d.entry); units == 0 {
-			delete(l.owers, account{d.key, d.of.Fingerprint})
+		delete(l.owers, account{d.key, d.of.Fingerprint})
+		if units := s.owed(d.entry) - d.units; units > 0 {
+			late = append(late, debt{d.entry, units})
 		}
 	}
+	return late
 }
 
 // owing returns the number of keys that were decided locally and are not settled yet.

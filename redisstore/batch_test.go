@@ -112,12 +112,21 @@ func TestVectors(t *testing.T) {
 	})
 }
 
-// A log may be as long as it likes: it is not read as a whole.
+// A log may be as long as it likes: it is not read as a whole, and what has passed does
+// not stay.
 func TestLongLog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, model := redisstore.TimedStore{open(t, "unix://"+server.Socket)}, memory.New()
-	p := plan(t, sluice.SlidingWindowLog, strconv.Itoa(sluice.MaxLogCount)+"/hour")
+	store := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	for _, period := range []time.Duration{time.Minute, time.Hour} {
+		server.Do("FLUSHALL")
+		testLongLog(t, server, store, period)
+	}
+}
+
+func testLongLog(t *testing.T, server *redistest.Server, s redisstore.TimedStore, period time.Duration) {
+	model := memory.New()
+	p := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)
 	step := func(cost int64, wait time.Duration) sluice.Receipt {
 		t.Helper()
@@ -135,24 +144,29 @@ func TestLongLog(t *testing.T) {
 		}
 		return got[0]
 	}
+	const most = 40_000
 	r := rand.New(rand.NewPCG(3, 4))
 	refused := 0
-	for range 300 {
-		if !step(1+r.Int64N(40_000), time.Duration(r.Int64N(int64(2*time.Minute)))).Fits {
+	for n := range 400 {
+		if !step(1+r.Int64N(most), time.Duration(r.Int64N(int64(period/30)))).Fits {
 			refused++
 		}
-		if r.IntN(10) == 0 {
+		if n < 100 && r.IntN(10) == 0 { // later nothing but time clears up
 			step(-r.Int64N(1000), 0)
 		}
 		if r.IntN(50) == 0 {
-			step(1, -time.Hour)
-			step(1, -2*time.Hour)
+			step(1, -period)
+			step(1, -2*period)
+		}
+		name := server.Do("KEYS", "*")
+		if n := number(t, server, "STRLEN", name); n > 16+4*2*(sluice.MaxLogCount+most) {
+			t.Fatalf("the log takes %d bytes", n)
 		}
 	}
 	if refused == 0 {
 		t.Error("the log has never been full")
 	}
-	step(1, 2*time.Hour)
+	step(1, 2*period)
 	step(sluice.All, 0)
 	if keys := server.Do("DBSIZE"); keys != "0" {
 		t.Errorf("%s keys are left after all was given back", keys)

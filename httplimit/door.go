@@ -113,9 +113,10 @@ func expire(d *policy.Decision) {
 	}
 }
 
-// report logs when the store stops answering, and when it answers again.
+// report logs when the store stops answering, and when it answers again. A store that
+// decides without the shared one has no error, and logs that itself.
 func (d *door) report(c *call) {
-	now := c.decision.Degraded
+	now := c.decision.Err != nil
 	if d.degraded.Load() == now || !d.degraded.CompareAndSwap(!now, now) {
 		return
 	}

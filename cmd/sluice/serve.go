@@ -21,7 +21,6 @@ import (
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/internal/sample"
 	"github.com/sluicehq/sluice/internal/source"
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -39,6 +38,9 @@ type serveSettings struct {
 	maxHeader       size
 	maxBody         size
 	logLevel        level
+	store           storeSettings
+	strictReady     bool
+	degradedField   bool
 }
 
 func serveCommand() *cobra.Command {
@@ -50,6 +52,7 @@ func serveCommand() *cobra.Command {
 		upstreamTimeout: period(time.Minute),
 		drainTimeout:    period(30 * time.Second),
 		maxHeader:       64 << 10,
+		store:           newStoreSettings(),
 	}
 	c := &cobra.Command{
 		Use:   "serve",
@@ -79,7 +82,10 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
 	f.Var(&s.upstream, "upstream", "where requests go: a URL, or \"sample\" for the built-in API")
 	f.Var(&s.proxy, "proxy", "where the gateway listens")
-	f.Var(&s.admin, "admin", "where /healthz and /readyz are answered")
+	f.Var(&s.admin, "admin", "where /healthz, /readyz and /metrics are answered")
+	s.store.flags(f)
+	f.BoolVar(&s.strictReady, "strict-ready", false, "be ready only while the store answers")
+	f.BoolVar(&s.degradedField, "degraded-field", false, "send X-RateLimit-Degraded: true with answers that were decided without the store")
 	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request")
 	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
 	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 is no bound")
@@ -107,7 +113,7 @@ func (s *serveSettings) complete() error {
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
 	}
-	return nil
+	return s.store.check()
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
@@ -123,8 +129,13 @@ func (s *serveSettings) run(ctx context.Context) error {
 		return err
 	}
 	logWarnings(log, p)
-	engine := policy.NewEngine(memory.New(), p)
-	servers, err := s.listen(log, engine)
+	store, err := s.store.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	engine := policy.NewEngine(store, p)
+	servers, err := s.listen(log, engine, store)
 	if err != nil {
 		return err
 	}
@@ -187,7 +198,7 @@ func newLog(out *os.File, l level) *slog.Logger {
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine) (*servers, error) {
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *counting) (*servers, error) {
 	all := &servers{log: log, failed: make(chan error, 3)}
 	target := s.upstream.url
 	if s.upstream.isSample() {
@@ -202,7 +213,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine) (*server
 	if err != nil {
 		return nil, err
 	}
-	handler := httplimit.Config{Logger: log}.Policy(engine)(httplimit.Keep(proxy.Handler(proxy.Upstream{
+	handler := httplimit.Config{Logger: log, DegradedField: s.degradedField}.Policy(engine)(httplimit.Keep(proxy.Handler(proxy.Upstream{
 		URL:     target,
 		Timeout: time.Duration(s.upstreamTimeout),
 		MaxBody: int64(s.maxBody),
@@ -218,10 +229,20 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine) (*server
 	if l, err = all.open("--admin", s.admin); err != nil {
 		return nil, err
 	}
-	all.admin = &service{l, &http.Server{Handler: admin.Handler(&all.health), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
+	all.admin = &service{l, &http.Server{Handler: s.adminHandler(&all.health, store), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
 	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
-		"admin", all.admin.Addr().String(), "policy", s.policy)
+		"admin", all.admin.Addr().String(), "policy", s.policy, "store", redacted(s.store.url))
 	return all, nil
+}
+
+func (s *serveSettings) adminHandler(health *admin.Health, store *counting) http.Handler {
+	if s.strictReady {
+		health.Require(store.shared)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", admin.Handler(health))
+	mux.Handle("GET /metrics", metrics(store))
+	return mux
 }
 
 // servers is everything that listens.

@@ -9,8 +9,12 @@ import (
 
 // Health says how a process is doing. The zero value is alive and not ready.
 type Health struct {
-	ready atomic.Bool
+	ready    atomic.Bool
+	required func() bool
 }
+
+// Require adds a condition to being ready. It is called before the health is asked for.
+func (h *Health) Require(holds func() bool) { h.required = holds }
 
 // SetReady says whether new traffic should be sent here.
 func (h *Health) SetReady(ready bool) { h.ready.Store(ready) }
@@ -23,7 +27,7 @@ func Handler(h *Health) http.Handler {
 		answer(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if h.ready.Load() {
+		if h.ready.Load() && (h.required == nil || h.required()) {
 			answer(w, http.StatusOK, "ready\n")
 		} else {
 			answer(w, http.StatusServiceUnavailable, "not ready\n")

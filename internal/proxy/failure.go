@@ -17,6 +17,8 @@ type problem struct {
 	detail string
 }
 
+var bodyLate = &problem{http.StatusRequestTimeout, "The body did not arrive in time."}
+
 func tooLarge(limit int64) *problem {
 	return &problem{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body may have at most %d bytes.", limit)}
 }
@@ -39,11 +41,17 @@ func (p *problem) write(w http.ResponseWriter) {
 
 // fail answers for an upstream that did not.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
-	}
 	if p := blameClient(err); p != nil {
 		p.write(w)
+		return
+	}
+	if r.Context().Err() != nil {
+		if r.ContentLength == 0 {
+			panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
+		}
+		// The server ends the context also when a read of the body fails, and that may
+		// be noticed before the error of the read is.
+		bodyLate.write(w)
 		return
 	}
 	g.health.down(g.Log, g.URL.Host, err)
@@ -67,7 +75,7 @@ func blameClient(err error) *problem {
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return &problem{http.StatusRequestTimeout, "The body did not arrive in time."}
+		return bodyLate
 	}
 	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluicehq/sluice/failover"
+)
+
+// metrics answers /metrics with what the process and its store are doing.
+func metrics(c *counting) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	if c.failover != nil {
+		registry.MustRegister(storeCollector{c.failover.Status})
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// storeCollector reads a status when it is asked, so that a decision costs nothing more.
+type storeCollector struct{ status func() failover.Status }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("sluice_store_"+name, help, labels, nil)
+}
+
+var (
+	storeAway      = desc("away", "Parts of the shared store whose circuit is open.")
+	storeParts     = desc("parts", "Parts of the shared store that were heard of.")
+	storeInstances = desc("instances", "By how many a limit is divided where a share of it decides.")
+	storeOwing     = desc("owing_keys", "Keys that were decided locally and are not settled yet.")
+	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store, or the stand-in.", "by")
+	storeFailures  = desc("failures_total", "Decisions that were asked of the shared store in vain, and why.", "reason")
+	storeWritten   = desc("written_back_total", "How often a key's local use was written back.")
+)
+
+func (c storeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeAway, storeParts, storeInstances, storeOwing, storeDecisions, storeFailures, storeWritten} {
+		ch <- d
+	}
+}
+
+func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.status()
+	away := 0
+	for _, shard := range s.Shards {
+		if shard.Away {
+			away++
+		}
+	}
+	gauge := func(d *prometheus.Desc, v int) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v))
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(storeAway, away)
+	gauge(storeParts, len(s.Shards))
+	gauge(storeInstances, s.Instances)
+	gauge(storeOwing, s.Owing)
+	counter(storeDecisions, s.Shared, "store")
+	counter(storeDecisions, s.Local, "stand_in")
+	counter(storeFailures, s.TimedOut, "timeout")
+	counter(storeFailures, s.Failed, "error")
+	counter(storeFailures, s.Overflow, "overflow")
+	counter(storeWritten, s.WrittenBack)
+}

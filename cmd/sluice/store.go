@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// inMemory is the word for counts that this process keeps for itself.
+const inMemory = "memory"
+
+// storeSettings say where is counted.
+type storeSettings struct {
+	url       string
+	timeout   period
+	instances int
+	required  bool
+}
+
+func newStoreSettings() storeSettings {
+	return storeSettings{url: inMemory, timeout: period(failover.DefaultDeadline)}
+}
+
+func (s *storeSettings) flags(f *pflag.FlagSet) {
+	f.StringVar(&s.url, "store", s.url, "where is counted: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
+	f.IntVar(&s.instances, "instances", 0, "by how many a limit is divided while the store is away; 0 is as many as were alive")
+	f.BoolVar(&s.required, "require-store", false, "end if the store cannot be reached at the start")
+}
+
+func (s *storeSettings) check() error {
+	switch {
+	case s.timeout == 0:
+		return errors.New("--store-timeout must not be 0: a store that hangs would hold every request")
+	case s.instances < 0:
+		return errors.New("--instances must not be negative: 0 is as many as were alive")
+	}
+	return nil
+}
+
+// counting is a store, and what comes with it if it is shared.
+type counting struct {
+	sluice.Store
+	failover *failover.Store // nil if it is not shared
+	close    func()
+}
+
+// open opens the store. A shared one that cannot be reached yet is not an error unless
+// it is required; one that could never be reached with these settings is.
+func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, error) {
+	if s.url == inMemory {
+		return &counting{Store: memory.New(), close: func() {}}, nil
+	}
+	config, err := redisstore.ParseURL(s.url)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	shared, err := config.Open(ctx)
+	if problem, ok := errors.AsType[*redisstore.Error](err); err != nil &&
+		(s.required || !ok || problem.Kind == redisstore.Misconfigured || problem.Kind == redisstore.Denied) {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	if err == nil {
+		logDangers(ctx, log, shared)
+		return s.failOver(shared, func() { _ = shared.Close() }, log), nil
+	}
+	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", redacted(s.url), "error", err)
+	later := failover.Later(func(ctx context.Context) (sluice.Store, error) {
+		shared, err := config.Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		logDangers(ctx, log, shared)
+		return shared, nil
+	})
+	return s.failOver(later, func() { _ = later.Close() }, log), nil
+}
+
+func (s *storeSettings) failOver(shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
+	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Logger: log})
+	return &counting{Store: f, failover: f, close: func() {
+		f.Close()
+		closeShared()
+	}}
+}
+
+// logDangers says what about a server is dangerous for limits.
+func logDangers(ctx context.Context, log *slog.Logger, s *redisstore.Store) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	found, err := s.Dangers(ctx)
+	if err != nil {
+		log.Warn("the store's settings could not be looked at", "error", err)
+	}
+	for _, d := range found {
+		log.Warn("the store is set up dangerously", "danger", d)
+	}
+}
+
+// redacted is a URL without its password.
+func redacted(s string) string {
+	if u, err := url.Parse(s); err == nil {
+		return u.Redacted()
+	}
+	scheme, _, _ := strings.Cut(s, "://")
+	return scheme + "://…"
+}
+
+// shared reports whether the shared store answers; memory always does.
+func (c *counting) shared() bool {
+	return c.failover == nil || !c.failover.Status().Degraded()
+}

@@ -1,0 +1,74 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Dangers looks at how the masters are set up, and returns what there is dangerous for
+// limits, as sentences that say what to change. What a server does not let us look at is
+// left out. It is an error if none answers.
+func (s *Store) Dangers(ctx context.Context) ([]string, error) {
+	var all []string
+	var failed error
+	answered := false
+	for address, node := range s.client.Nodes() {
+		info, err := node.Do(ctx, node.B().Arbitrary("INFO").Build()).ToString()
+		if err != nil {
+			failed = failure(err)
+			continue
+		}
+		answered = true
+		for _, d := range dangers(parseInfo(info), setting(ctx, node, "save")) {
+			all = append(all, address+": "+d)
+		}
+	}
+	if !answered {
+		return nil, failed
+	}
+	return all, nil
+}
+
+// setting returns a setting of a server, or "unknown".
+func setting(ctx context.Context, node rueidis.Client, name string) string {
+	m, err := node.Do(ctx, node.B().Arbitrary("CONFIG", "GET", name).Build()).AsStrMap()
+	if value, found := m[name]; err == nil && found {
+		return value
+	}
+	return "unknown"
+}
+
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// dangers judges what INFO and the setting save say. What is not said is not judged.
+func dangers(info map[string]string, save string) (found []string) {
+	if info["role"] == "slave" {
+		return nil // it is what its master is
+	}
+	switch policy := info["maxmemory_policy"]; {
+	case policy == "" || policy == "noeviction" || policy == "volatile-ttl":
+		// Those who are being limited expire last, so volatile-ttl evicts them last.
+	case info["maxmemory"] != "0":
+		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys frees those who are being limited; set it to volatile-ttl, or noeviction", policy))
+	}
+	if info["aof_enabled"] == "0" && save == "" {
+		found = append(found, "nothing is saved to disk: a restart forgets all counts, and everybody has a full burst again; set appendonly yes if that matters")
+	}
+	version := info["redis_version"]
+	if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err == nil && major < 6 {
+		found = append(found, fmt.Sprintf("version %s is older than 6, the oldest that is supported", version))
+	}
+	return found
+}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -66,9 +65,14 @@ func dangers(info map[string]string, save string) (found []string) {
 	if info["aof_enabled"] == "0" && save == "" {
 		found = append(found, "nothing is saved to disk: a restart forgets all counts, and everybody has a full burst again; set appendonly yes if that matters")
 	}
-	version := info["redis_version"]
-	if major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0]); err == nil && major < 6 {
-		found = append(found, fmt.Sprintf("version %s is older than 6, the oldest that is supported", version))
+	if version := info["redis_version"]; tooOld(version) {
+		found = append(found, fmt.Sprintf("version %s is older than 6.2, the oldest that is supported", version))
 	}
 	return found
+}
+
+func tooOld(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major < 6 || major == 6 && minor < 2)
 }

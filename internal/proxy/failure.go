@@ -73,8 +73,9 @@ func blameClient(err error) *problem {
 	if !errors.As(err, &client) {
 		return nil
 	}
+	// Of the client's error, since the one around it may be a net.Error of its own.
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.As(client.err, &timeout) && timeout.Timeout() {
 		return bodyLate
 	}
 	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}

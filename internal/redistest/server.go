@@ -125,7 +125,7 @@ func (s *Server) start() {
 	}
 	s.down = make(chan struct{})
 	go func(cmd *exec.Cmd, down chan struct{}) {
-		cmd.Wait()
+		_ = cmd.Wait()
 		close(down)
 	}(s.cmd, s.down)
 	s.waitUp()
@@ -157,7 +157,7 @@ func (s *Server) Log() string {
 // Kill ends the server at once, as kill -9 does, and waits for its end.
 func (s *Server) Kill() {
 	if s.cmd != nil && s.cmd.Process != nil {
-		s.cmd.Process.Kill()
+		_ = s.cmd.Process.Kill()
 		<-s.down
 	}
 }
@@ -168,7 +168,7 @@ func (s *Server) Restart(settings ...string) {
 	s.t.Helper()
 	s.Kill()
 	s.args = append(s.args, settings...)
-	os.Remove(s.Socket)
+	_ = os.Remove(s.Socket)
 	s.start()
 }
 

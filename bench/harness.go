@@ -137,7 +137,6 @@ type cost struct {
 	ops, admitted int64
 	wall, cpu     time.Duration
 	mallocs       uint64
-	bytes         uint64
 }
 
 func (c cost) sample() sample {

@@ -75,6 +75,8 @@ func serve(t *testing.T, args ...string) *gateway {
 	g := &gateway{t: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
 	g.process = exec.Command(binary, append([]string{"serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	// The race detector's second of sleep at the end of a process adds up.
+	g.process.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=20")
 	stderr, err := g.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -274,6 +275,94 @@ func TestUpstreamTooSlow(t *testing.T) {
 	g := before(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "--upstream-timeout", "50ms")
 	if status, body := get(t, g.url); status != 504 || !strings.Contains(body, "did not answer in time") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A response that breaks off must not look like one that is whole.
+func TestUpstreamBreaksOff(t *testing.T) {
+	t.Parallel()
+	g := before(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/length" {
+			w.Header().Set("Content-Length", "10")
+		}
+		_, _ = io.WriteString(w, "half")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	for _, path := range []string{"/length", "/chunks"} {
+		resp, err := http.Get(g.url + path)
+		if err != nil {
+			continue // it broke off before the head was on its way
+		}
+		if body, err := io.ReadAll(resp.Body); err == nil {
+			t.Errorf("%s: %s, %q and no error", path, resp.Status, body)
+		}
+		resp.Body.Close()
+	}
+}
+
+// A client that leaves takes its request with it.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	arrived, left := make(chan struct{}), make(chan struct{})
+	g := before(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(left)
+	})
+	c := dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-arrived
+	c.Close()
+	select {
+	case <-left:
+	case <-time.After(patience):
+		t.Error("the upstream works on for nobody")
+	}
+}
+
+// A leaky bucket holds requests back until their turn, and refuses those that find the
+// queue full.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	const turn = 200 * time.Millisecond
+	var mu sync.Mutex
+	var passed []time.Time
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		passed = append(passed, time.Now())
+	}))
+	defer upstream.Close()
+	g := serve(t, "--upstream", upstream.URL, "--policy", write(t, "p.yaml",
+		"version: 1\nrules: [{name: q, limit: 5/second burst 3, algorithm: leaky_bucket}]\n"))
+	start := time.Now()
+	var all sync.WaitGroup
+	var refused atomic.Int32
+	for range 20 {
+		all.Go(func() {
+			resp, err := http.Get(g.url)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests {
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(passed) < 3 || len(passed)+int(refused.Load()) != 20 {
+		t.Errorf("of 20 requests %d have passed and %d were refused", len(passed), refused.Load())
+	}
+	for i, at := range passed {
+		if after := at.Sub(start); after < time.Duration(i)*turn {
+			t.Errorf("request %d has passed after %v, and its turn is after %v", i, after, time.Duration(i)*turn)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@
 // the same time, and others are decided locally at once, so that the first moments of an
 // outage cost little memory. A circuit breaker for each part of the store (each master
 // of a cluster) opens when half of at least 20 calls within a second have failed, or eight
-// in a row. A single failure is looked into by probes, about 15 a second, so that a
+// in a row. A single failure is looked into by probes, at most 80 a second, so that a
 // store with few callers, or with callers that do not wait for the deadline, is found
 // away within a second as well. A caller that goes away is no failure.
 //
@@ -72,8 +72,7 @@
 // or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
 // of decisions under way at the beginning that were not counted by a store that went down
 // with them, at most one deadline's worth. With two instances that is about one burst at
-// the worst. In tests with two instances it was 0.1 to 0.7 bursts, and none for windows
-// shorter than the outage. A shared store that has forgotten its counts, as Redis without
+// the worst; in tests with two it was 0 to 0.7 bursts. A shared store that has forgotten its counts, as Redis without
 // persistence does when it is restarted, admits one burst more of its own.
 //
 // Where the limit is less than N units, a share of one unit each is more than the limit.

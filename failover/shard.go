@@ -28,7 +28,7 @@ const (
 	flapping        = 5 * time.Second // opened again so soon after, they last longer
 	settlingTime    = 2 * time.Second
 	maxProbeKeys    = 4096
-	maxShards       = 1024
+	maxShards       = 256
 	probesPerSecond = 1000
 )
 
@@ -133,18 +133,16 @@ func (h *shard) changed() {
 
 // watch probes the shard when there is a reason to, until ctx ends.
 func (h *shard) watch(ctx context.Context) {
-	settled := time.NewTimer(0)
-	defer settled.Stop()
-	for {
+	for settled := (<-chan time.Time)(nil); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-settled.C:
+		case <-settled:
 			h.settling.Store(false)
 		case <-h.wake:
 			h.examine(ctx)
 			if h.recover(ctx) {
-				settled.Reset(settlingTime)
+				settled = time.After(settlingTime)
 			}
 		}
 	}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// blocks returns the README's code blocks of a language.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	if len(all) == 0 {
+		t.Fatalf("the README has no %s block", language)
+	}
+	return all
+}
+
+// passing are the parts of an answer that time changes, and nothing else.
+var passing = regexp.MustCompile(`(?m)(^Date: ).*|(^X-Ratelimit-Reset: |^Retry-After: |;t=|Retry in |"retry_after":)\d+`)
+
+func timeless(s string) string {
+	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
+}
+
+// Whoever types what the README says gets what the README says.
+func TestReadmeConsole(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--upstream", "sample") // as make run has it
+	for _, block := range blocks(t, "console") {
+		for _, example := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, want, _ := strings.Cut(example, "\n")
+			command = strings.ReplaceAll(command, "curl ", "curl --silent --show-error --noproxy '*' ")
+			c := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(command, "localhost:8080", g.addr))
+			got, err := c.CombinedOutput()
+			if err != nil {
+				t.Fatalf("$ %s\n%v\n%s", command, err, got)
+			}
+			if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
+				t.Errorf("$ %s\n%s\n\nand the README has\n\n%s", command, got, want)
+			}
+		}
+	}
+}
+
+func TestReadmePolicies(t *testing.T) {
+	t.Parallel()
+	for _, block := range blocks(t, "yaml") {
+		if code, stderr := run(t, "validate", write(t, "policy.yaml", block)); code != 0 {
+			t.Errorf("exit code %d, %s\n%s", code, stderr, block)
+		}
+	}
+}
+
+// The README's Go is part of the examples, which are compiled.
+func TestReadmeGo(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../examples/*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources.Write(text)
+	}
+	for _, block := range blocks(t, "go") {
+		indented := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block, "\t$1")
+		if !strings.Contains(sources.String(), indented) {
+			t.Errorf("none of %v has\n%s", files, block)
+		}
+	}
+}

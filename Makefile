@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test lint bench
+.PHONY: run test chaos lint bench
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -10,6 +10,11 @@ run:
 test:
 	scripts/test-tools
 	go test -race -timeout 9m ./...
+
+# Faults of the shared store under load, in full. It takes ten minutes and wants the
+# machine to itself. "make test" has a short form.
+chaos:
+	SLUICE_CHAOS=1 go test -count 1 -run Chaos -timeout 12m -v ./e2e
 
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.

@@ -24,10 +24,11 @@
 // A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
 // the same time, and others are decided locally at once, so that the first moments of an
 // outage cost little memory. A circuit breaker for each part of the store (each master
-// of a cluster) opens when half of at least 20 calls within a second have failed, or eight
-// in a row. A single failure is looked into by probes, at most 80 a second, so that a
-// store with few callers, or with callers that do not wait for the deadline, is found
-// away within a second as well. A caller that goes away is no failure.
+// of a cluster) opens when half of at least 20 calls within a second have failed, or when
+// some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
+// most 80 a second, so that a store with few callers, or with callers that do not wait
+// for the deadline, is found away within a second as well. A caller that goes away is no
+// failure, and a hiccup at a high rate does not open the circuit.
 //
 // While a circuit is open, a decision costs no network and no wait, and a Take with a
 // charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is

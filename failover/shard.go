@@ -18,7 +18,8 @@ const (
 	failureRate     = 0.5 // of at least minCalls in rateWindow opens the circuit
 	minCalls        = 20
 	rateWindow      = time.Second
-	inARow          = 8 // failures without a success between them open it as well
+	inARow          = 5 // failures in silentFor without a success open it as well
+	silentFor       = 300 * time.Millisecond
 	minDelay        = 400 * time.Millisecond
 	maxDelay        = 600 * time.Millisecond
 	successes       = 3 // streaks of probes that close it
@@ -42,6 +43,7 @@ type shard struct {
 	closed, settling atomic.Bool
 	circuit          circuitbreaker.CircuitBreaker[any]
 	row              atomic.Int64 // failures since the last success
+	rowBegan         atomic.Int64 // when the first of them was, in ns since the epoch
 	wake             chan struct{}
 	key              string // that probes charge
 
@@ -81,7 +83,10 @@ func (h *shard) failed(err error) {
 		return
 	}
 	h.circuit.RecordFailure()
-	if h.row.Add(1) >= inARow {
+	now := time.Now().UnixNano()
+	if n := h.row.Add(1); n == 1 {
+		h.rowBegan.Store(now)
+	} else if n >= inARow && now-h.rowBegan.Load() >= int64(silentFor) {
 		h.circuit.Open()
 	}
 	h.suspect()

@@ -157,6 +157,29 @@ func jitter(d time.Duration, part float64) time.Duration {
 	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
 }
 
+// A store that is silent for a moment, however many call it then, is not away.
+func TestHiccup(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "1000000/minute", sluice.TokenBucket)
+		stop := make(chan struct{})
+		wg := steadily(time.Millisecond, stop, func() { take(t, s, "k", p, sluice.Local) })
+		for range 5 {
+			time.Sleep(2 * time.Second)
+			sv.set(frozen)
+			time.Sleep(200 * time.Millisecond)
+			sv.set(nil)
+			if s.Status().Degraded() {
+				t.Error("the circuit is open")
+			}
+		}
+		close(stop)
+		wg.Wait()
+		if st := s.Status(); st.TimedOut < 500 {
+			t.Errorf("only %d calls have met a silent store", st.TimedOut)
+		}
+	})
+}
+
 // One answer in ten is lost after the charge. Nothing is charged twice for it, and the
 // circuit does not open.
 func TestLostAnswers(t *testing.T) {

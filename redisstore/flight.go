@@ -22,6 +22,7 @@ type flight struct {
 	free     []*call
 	bySlot   map[uint16]*call
 	commands []rueidis.Completed
+	left     time.Time // when it has left last
 }
 
 // run decides all requests, or gives them an error.

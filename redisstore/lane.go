@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 const (
@@ -11,8 +12,11 @@ const (
 	flightRequests = 256
 	flightCharges  = 1024
 	// laneFlights is how many flights of a lane are under way at a time, on a
-	// connection each.
+	// connection each. Where none has left for lateAfter, since the server is far away, one
+	// more leaves, up to maxFlights: so nobody waits for the way of somebody else.
 	laneFlights = 2
+	maxFlights  = 24
+	lateAfter   = 2 * time.Millisecond
 	// laneQueue is when a queue is first searched for requests that were cancelled.
 	laneQueue = 1024
 )
@@ -28,6 +32,9 @@ type lane struct {
 	sweep   int // the length of queue at which it is searched again
 	flights int
 	closed  bool
+	left    time.Time   // when the last flight has left
+	late    *time.Timer // runs while watched is true
+	watched bool
 }
 
 // add queues r, and starts a flight if there is one left.
@@ -45,12 +52,46 @@ func (l *lane) add(r *request) error {
 	if start {
 		l.flights++
 		l.store.flights.Add(1)
+	} else {
+		l.watch(lateAfter)
 	}
 	l.mu.Unlock()
 	if start {
 		go l.fly()
 	}
 	return nil
+}
+
+// watch has somebody look after d whether the queue is still waiting. l.mu is held.
+func (l *lane) watch(d time.Duration) {
+	switch {
+	case l.watched || l.flights == maxFlights:
+		return
+	case l.late == nil:
+		l.late = time.AfterFunc(d, l.relieve)
+	default:
+		l.late.Reset(d)
+	}
+	l.watched = true
+}
+
+// relieve starts one more flight if none has left for lateAfter.
+func (l *lane) relieve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watched = false
+	if l.closed || len(l.queue) == 0 {
+		return
+	}
+	if early := lateAfter - time.Since(l.left); early > 0 {
+		l.watch(early)
+		return
+	}
+	if l.flights < maxFlights {
+		l.flights++
+		l.store.flights.Add(1)
+		go l.fly()
+	}
 }
 
 // dropCancelled makes room where a server has been silent for long. l.mu is held.
@@ -70,6 +111,7 @@ func (l *lane) dropCancelled() {
 func (l *lane) fly() {
 	defer l.store.flights.Done()
 	f := l.store.newFlight()
+	f.left = time.Time{}
 	for l.board(f) {
 		f.run()
 		for _, r := range f.requests {
@@ -79,11 +121,18 @@ func (l *lane) fly() {
 	l.store.freeFlights.Put(f)
 }
 
-// board moves requests from the queue to f, or ends the flight and returns false.
+// board moves requests from the queue to f, or ends the flight and returns false. One
+// that was added because the server is far away ends when it has turned out to be near.
 func (l *lane) board(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.requests = f.requests[:0]
+	now := time.Now()
+	if l.flights > laneFlights && now.Sub(f.left) < lateAfter {
+		l.flights--
+		return false
+	}
+	f.left, l.left = now, now
 	n, charges := 0, 0
 	for _, r := range l.queue {
 		if charges += len(r.charges); len(f.requests) == flightRequests || len(f.requests) > 0 && charges > flightCharges {
@@ -101,6 +150,8 @@ func (l *lane) board(f *flight) bool {
 	l.queue = l.queue[:rest]
 	if len(f.requests) == 0 {
 		l.flights--
+	} else if rest > 0 {
+		l.watch(lateAfter)
 	}
 	return len(f.requests) > 0
 }
@@ -110,6 +161,9 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	if l.late != nil {
+		l.late.Stop()
+	}
 	for _, r := range l.queue {
 		if r.state.CompareAndSwap(queued, cancelled) {
 			r.err = errClosed

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -46,7 +47,22 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 		client.Close()
 		return nil, c.explain(err)
 	}
+	warm(ctx, client)
 	return newStore(client, c), nil
+}
+
+// warm connects ahead, so that no decision has to wait for it: as often as greetings
+// overlap, which is the more often the further away the server is.
+func warm(ctx context.Context, client rueidis.Client) {
+	ctx, cancel := context.WithTimeout(ctx, connectFor/2)
+	defer cancel()
+	var greetings sync.WaitGroup
+	for _, node := range client.Nodes() {
+		for range maxFlights {
+			greetings.Go(func() { _ = node.Do(ctx, node.B().Arbitrary("PING").Build()).Error() })
+		}
+	}
+	greetings.Wait()
 }
 
 func (c Config) options() rueidis.ClientOption {
@@ -74,7 +90,7 @@ func (c Config) options() rueidis.ClientOption {
 		// A flight has a connection for itself: it writes, and reads the answer, without
 		// other goroutines in between.
 		DisableAutoPipelining: true,
-		BlockingPoolSize:      2 * laneFlights,
+		BlockingPoolSize:      maxFlights + laneFlights, // and what else is asked
 		ReadBufferEachConn:    1 << 16,
 		WriteBufferEachConn:   1 << 16,
 		RingScaleEachConn:     6,

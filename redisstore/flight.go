@@ -25,7 +25,7 @@ type flight struct {
 	left     time.Time // when it has left last
 }
 
-// run decides all requests, or gives them an error.
+// run decides all requests, or gives them an error, and tells those who wait.
 func (f *flight) run() {
 	if f.store.cluster {
 		f.split()
@@ -40,6 +40,9 @@ func (f *flight) run() {
 	}
 	f.free = append(f.free, f.calls...)
 	f.calls = f.calls[:0]
+	for _, r := range f.requests {
+		r.done <- struct{}{}
+	}
 }
 
 // call adds an empty call to the flight.

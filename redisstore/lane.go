@@ -37,8 +37,9 @@ type lane struct {
 	watched bool
 }
 
-// add queues r, and starts a flight if there is one left.
-func (l *lane) add(r *request) error {
+// add queues r, and starts a flight if there is one left: on the goroutine of the
+// caller, which is cheaper, if it cannot go away.
+func (l *lane) add(r *request, stays bool) error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -56,7 +57,10 @@ func (l *lane) add(r *request) error {
 		l.watch(lateAfter)
 	}
 	l.mu.Unlock()
-	if start {
+	switch {
+	case start && stays:
+		l.flyOnce()
+	case start:
 		go l.fly()
 	}
 	return nil
@@ -114,11 +118,34 @@ func (l *lane) fly() {
 	f.left = time.Time{}
 	for l.board(f) {
 		f.run()
-		for _, r := range f.requests {
-			r.done <- struct{}{}
-		}
 	}
 	l.store.freeFlights.Put(f)
+}
+
+// flyOnce carries what is queued, and leaves what comes meanwhile to a goroutine.
+func (l *lane) flyOnce() {
+	f := l.store.newFlight()
+	f.left = time.Time{}
+	boarded := l.board(f)
+	if boarded {
+		f.run()
+	}
+	l.store.freeFlights.Put(f)
+	if boarded && l.more() {
+		go l.fly()
+		return
+	}
+	l.store.flights.Done()
+}
+
+// more reports whether there is more for a flight to carry. If not the flight has ended.
+func (l *lane) more() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		l.flights--
+	}
+	return len(l.queue) > 0
 }
 
 // board moves requests from the queue to f, or ends the flight and returns false. One

@@ -123,7 +123,7 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 
 // decide has r decided, and puts it back.
 func (s *Store) decide(ctx context.Context, l *lane, r *request, receipts []sluice.Receipt) error {
-	if err := l.add(r); err != nil {
+	if err := l.add(r, ctx.Done() == nil); err != nil {
 		return err
 	}
 	lost, err := r.wait(ctx)

@@ -25,15 +25,15 @@ type flight struct {
 	left     time.Time // when it has left last
 }
 
-// run decides all requests, or gives them an error, and tells those who wait.
-func (f *flight) run() {
+// run decides all requests of a lane, or gives them an error, and tells those who wait.
+func (f *flight) run(l *lane) {
 	if f.store.cluster {
 		f.split()
 	} else {
 		c := f.call()
 		c.requests = append(c.requests, f.requests...)
 	}
-	f.send()
+	f.send(l)
 	for _, c := range f.calls {
 		clear(c.requests)
 		c.requests = c.requests[:0]
@@ -72,15 +72,21 @@ func (f *flight) split() {
 
 // send runs the script for each call. A call is sent again only after NOSCRIPT,
 // TRYAGAIN, MOVED and ASK, which say that it has not run.
-func (f *flight) send() {
+func (f *flight) send(l *lane) {
 	var giveUp time.Time
 	for calls, pause := f.calls, time.Millisecond; ; {
 		missing, moving := f.round(calls, false)
 		calls = nil
 		if len(missing) > 0 {
-			// The first brings the script along, and the others find it there.
-			_, more := f.round(missing[:1], true)
-			calls, moving = missing[1:], append(moving, more...)
+			if mine, loaded := l.load(); mine {
+				// The first brings the script along, and the others find it there.
+				_, more := f.round(missing[:1], true)
+				l.loaded()
+				calls, moving = missing[1:], append(moving, more...)
+			} else {
+				<-loaded
+				calls = missing
+			}
 		}
 		if len(moving) > 0 {
 			if giveUp.IsZero() {

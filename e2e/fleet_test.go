@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -295,12 +296,14 @@ func TestFleetTurns(t *testing.T) {
 	}
 }
 
+// A gateway before a cluster says that it cannot charge all rules in one step.
+func saysApart(r record) bool { return strings.Contains(r.Msg, "one after the other") }
+
 // Rules with one hash tag are charged in one step on a cluster: those that are refused
 // never hold, even for a moment, what others could have.
 func TestFleetCluster(t *testing.T) {
 	t.Parallel()
 	const users, each, tenants = 10, 3, 6
-	const greedy = 50 // requests of each tenant's first user
 	cluster := redistest.StartCluster(t, 3, 0)
 	upstream := &arrivals{at: map[string][]time.Time{}}
 	server := httptest.NewServer(upstream)
@@ -313,23 +316,45 @@ rules:
 `, users*each, each)
 	args := append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", server.URL, "--store", cluster.URL()}, patientStore...)
 	fleet := []*gateway{serve(t, args...), serve(t, args...)}
+	for _, g := range fleet {
+		g.mu.Lock()
+		if slices.ContainsFunc(g.logs, saysApart) {
+			t.Errorf("rules of one tag are said to be charged apart:\n%s", &g.raw)
+		}
+		g.mu.Unlock()
+	}
+	apart := write(t, "apart.yaml", "version: 1\nrules: [{name: a, limit: 9/day, on_error: deny}, {name: b, limit: 9/day, on_error: deny}]\n")
+	said := serve(t, append(args, "--policy", apart)...).await("it says what is apart", saysApart)
+	if !strings.Contains(said.Problem, `rule "b"`) || !strings.Contains(said.Problem, "with a;") {
+		t.Errorf("it says %+v", said)
+	}
 	a := newAsker(t)
-	var all sync.WaitGroup
+	var modest, greedy sync.WaitGroup
+	serving, served := context.WithCancel(t.Context())
+	defer served()
 	for tenant := range tenants {
-		for user := range users {
-			all.Go(func() {
-				// What the tenant may is just enough for all its users.
-				n := each
-				if user == 0 {
-					n = greedy
+		ask := func(user, i int) {
+			a.ask(fleet[i%len(fleet)].url, "X-Tenant", fmt.Sprint("t", tenant), "X-Client", fmt.Sprintf("t%d-u%d", tenant, user))
+		}
+		// The first user asks for ever more. What the tenant may is just enough for all.
+		for range 4 {
+			greedy.Go(func() {
+				for i := 0; i < each || serving.Err() == nil; i++ {
+					ask(0, i)
 				}
-				for i := range n {
-					a.ask(fleet[i%len(fleet)].url, "X-Tenant", fmt.Sprint("t", tenant), "X-Client", fmt.Sprintf("t%d-u%d", tenant, user))
+			})
+		}
+		for user := 1; user < users; user++ {
+			modest.Go(func() {
+				for i := range each {
+					ask(user, i)
 				}
 			})
 		}
 	}
-	all.Wait()
+	modest.Wait()
+	served()
+	greedy.Wait()
 	for tenant := range tenants {
 		for user := range users {
 			if n := len(upstream.of("/", fmt.Sprintf("t%d-u%d", tenant, user))); n != each {
@@ -340,7 +365,7 @@ rules:
 	// The premise: the tenants are on several masters.
 	with := 0
 	for _, s := range cluster.Masters {
-		if s.Do("KEYS", "*{t*}tenant/*") != "" {
+		if s.Do("KEYS", "*tenant/*") != "" {
 			with++
 		}
 	}

@@ -309,8 +309,11 @@ func TestClientLeaves(t *testing.T) {
 	arrived, left := make(chan struct{}), make(chan struct{})
 	g := before(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
-		<-r.Context().Done()
-		close(left)
+		select {
+		case <-r.Context().Done():
+			close(left)
+		case <-t.Context().Done():
+		}
 	})
 	c := dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-arrived

@@ -15,6 +15,7 @@ import (
 
 // Policy is a compiled policy document. It is never changed and may be shared.
 type Policy struct {
+	file       string
 	trusted    []netip.Prefix
 	ipv6Prefix int
 	ignoreCase bool
@@ -114,6 +115,7 @@ type compiler struct {
 
 func (c *compiler) compile(doc *document) *Policy {
 	p := &Policy{
+		file:       c.file,
 		trusted:    doc.trusted,
 		ipv6Prefix: doc.ipv6Prefix,
 		ignoreCase: doc.ignoreCase,

@@ -134,6 +134,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 		return err
 	}
 	defer store.close()
+	store.logApart(log, p)
 	engine := policy.NewEngine(store, p)
 	servers, err := s.listen(log, engine, store)
 	if err != nil {
@@ -148,6 +149,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 		file.Watch(watching, reload, func(p *policy.Policy) {
 			engine.Swap(p)
 			logWarnings(log, p)
+			store.logApart(log, p)
 		})
 	})
 	return servers.run(ctx, stop, time.Duration(s.drainTimeout))

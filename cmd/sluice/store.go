@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -53,6 +54,7 @@ func (s *storeSettings) check() error {
 type counting struct {
 	sluice.Store
 	failover *failover.Store // nil if it is not shared
+	cluster  bool
 	close    func()
 }
 
@@ -73,7 +75,7 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, 
 	}
 	if err == nil {
 		logDangers(ctx, log, shared)
-		return s.failOver(shared, func() { _ = shared.Close() }, log), nil
+		return s.failOver(config, shared, func() { _ = shared.Close() }, log), nil
 	}
 	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", redacted(s.url), "error", err)
 	later := failover.Later(func(ctx context.Context) (sluice.Store, error) {
@@ -84,12 +86,12 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, 
 		logDangers(ctx, log, shared)
 		return shared, nil
 	})
-	return s.failOver(later, func() { _ = later.Close() }, log), nil
+	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
 }
 
-func (s *storeSettings) failOver(shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
+func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
 	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Logger: log})
-	return &counting{Store: f, failover: f, close: func() {
+	return &counting{Store: f, failover: f, cluster: config.Cluster, close: func() {
 		f.Close()
 		closeShared()
 	}}
@@ -120,4 +122,14 @@ func redacted(s string) string {
 // shared reports whether the shared store answers; memory always does.
 func (c *counting) shared() bool {
 	return c.failover == nil || !c.failover.Status().Degraded()
+}
+
+// logApart says if there are rules that a cluster cannot charge in one step.
+func (c *counting) logApart(log *slog.Logger, p *policy.Policy) {
+	if !c.cluster {
+		return
+	}
+	if _, apart := p.Cluster(); len(apart) > 0 {
+		log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+	}
 }

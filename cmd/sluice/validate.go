@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -9,12 +10,16 @@ import (
 )
 
 func validateCommand() *cobra.Command {
-	return &cobra.Command{
+	cluster := false
+	c := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check policies, and list everything that is wrong with them",
 		Long: "Check policies, and list everything that is wrong with them.\n\n" +
 			"Errors go to the standard error and give the exit code 1. Warnings are about what is\n" +
-			"legal and looks like a mistake; they go there, too, and leave the exit code at 0.",
+			"legal and looks like a mistake; they go there, too, and leave the exit code at 0.\n\n" +
+			"With --cluster it says which rules can be charged in one step on a Redis Cluster, and which\n" +
+			"cannot: rules that hold for the same requests can if they name the same parts of their keys\n" +
+			"under \"together\".",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("validate: which file? Give at least one")
@@ -36,6 +41,12 @@ func validateCommand() *cobra.Command {
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", file, counted(len(p.Warnings()), "warning")); err != nil {
 					return &failedError{err}
 				}
+				if !cluster {
+					continue
+				}
+				if err := printCluster(c, file, p); err != nil {
+					return &failedError{err}
+				}
 			}
 			if failed {
 				return &exitError{exitFailed}
@@ -43,6 +54,22 @@ func validateCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules can be charged in one step on a Redis Cluster")
+	return c
+}
+
+// printCluster says which rules are charged in one step on a cluster, and which are not.
+func printCluster(c *cobra.Command, file string, p *policy.Policy) error {
+	together, apart := p.Cluster()
+	for _, group := range together {
+		if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: on a cluster in one step: %s\n", file, strings.Join(group, ", ")); err != nil {
+			return err
+		}
+	}
+	for _, a := range apart {
+		c.PrintErrln("note:", a)
+	}
+	return nil
 }
 
 // counted returns "1 rule", "2 rules".

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// pair starts two instances over a store, and waits until they know of each other.
+func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway) {
+	t.Helper()
+	path := write(t, "policy.yaml", policy)
+	for i := range both {
+		both[i] = serve(t, append([]string{"--policy", path, "--upstream", "sample", "--store", store, "--degraded-field"}, args...)...)
+	}
+	for _, g := range both {
+		redistest.Eventually(t, "the instances know each other", func() bool { return metric(t, g, "sluice_store_instances") == 2 })
+	}
+	return both
+}
+
+// metric reads one number from /metrics.
+func metric(t *testing.T, g *gateway, name string) float64 {
+	t.Helper()
+	_, text := get(t, g.admin+"/metrics")
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("/metrics has no %s", name)
+	return 0
+}
+
+// byWhom returns how many decisions the store and the stand-in have made.
+func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
+	t.Helper()
+	for _, g := range both {
+		store += metric(t, g, `sluice_store_decisions_total{by="store"}`)
+		standIn += metric(t, g, `sluice_store_decisions_total{by="stand_in"}`)
+	}
+	return store, standIn
+}
+
+func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is away") }
+func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is used again") }
+
+// awaitBoth waits until that is the last change of state that both instances have logged,
+// and returns how long it took. A busy machine may make changes of its own before.
+func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Duration {
+	begin := time.Now()
+	for _, g := range both {
+		g.t.Helper()
+		g.await(what, func(record) bool { // called while g.logs is locked
+			for _, r := range slices.Backward(g.logs) {
+				if away(r) || back(r) {
+					return fits(r)
+				}
+			}
+			return false
+		})
+	}
+	return time.Since(begin)
+}
+
+// forget makes changesOf count from now on. awaitBoth would not know the state any more.
+func forget(both [2]*gateway) {
+	for _, g := range both {
+		g.forget()
+	}
+}
+
+// changesOf returns how often the state has changed since the instances last forgot.
+func changesOf(both [2]*gateway) (n int) {
+	for _, g := range both {
+		g.mu.Lock()
+		for _, r := range g.logs {
+			if away(r) || back(r) {
+				n++
+			}
+		}
+		g.mu.Unlock()
+	}
+	return n
+}
+
+// settled waits until the store decides everything and nothing is owed.
+func settled(t *testing.T, both [2]*gateway) {
+	t.Helper()
+	for _, g := range both {
+		redistest.Eventually(t, "all is settled", func() bool {
+			return metric(t, g, "sluice_store_away") == 0 && metric(t, g, "sluice_store_owing_keys") == 0
+		})
+	}
+}
+
+// spread aims at both instances and all paths in turn, for two keys.
+func spread(both [2]*gateway, paths ...string) func(n int) shot {
+	return func(n int) shot {
+		return shot{both[n%2], paths[n/2%len(paths)], fmt.Sprint("k", n/2/len(paths)%2)}
+	}
+}
+
+func rate() int { return sized(300, 2000) }

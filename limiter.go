@@ -39,6 +39,9 @@ func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
 	return l, nil
 }
 
+// Name returns the name that the limiter was made with.
+func (l *Limiter) Name() string { return l.name }
+
 // Plan returns the compiled limit.
 func (l *Limiter) Plan() *Plan { return l.plan }
 

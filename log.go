@@ -6,9 +6,11 @@ import "slices"
 // zero Log is empty. A Log is not safe for concurrent use.
 type Log struct {
 	// A run holds the units of one tick: its sum less the sum of the run before it.
-	// Ticks and sums grow from run to run.
-	runs []run
-	base int64 // the sum before the first run
+	// Ticks and sums grow from run to run. What has been dropped stays in front until it
+	// is more than half, so that dropping costs nothing on the average.
+	all  []run
+	head int   // the first that has not been dropped
+	base int64 // the sum before that
 }
 
 type run struct{ tick, sum int64 }
@@ -43,14 +45,16 @@ func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).recei
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.
 func (l *Log) EmptyAt(p *Plan) int64 {
-	if len(l.runs) == 0 {
+	if len(l.live()) == 0 {
 		return 0
 	}
 	return (l.newest() + p.Span) * p.Tick
 }
 
 // Bytes returns the memory that the log holds on to.
-func (l *Log) Bytes() int { return 16 * cap(l.runs) }
+func (l *Log) Bytes() int { return 16 * cap(l.all) }
+
+func (l *Log) live() []run { return l.all[l.head:] }
 
 // view is a log as it stands at a moment.
 type view struct {
@@ -67,7 +71,8 @@ type view struct {
 // than a span, time stands still at the newest unit.
 func (l *Log) at(p *Plan, now int64) view {
 	v := view{Log: l, p: p, now: now, tick: p.ticks(now)}
-	if len(l.runs) == 0 {
+	runs := l.live()
+	if len(runs) == 0 {
 		return v
 	}
 	if ahead := l.newest() - v.tick; ahead > 0 {
@@ -76,10 +81,10 @@ func (l *Log) at(p *Plan, now int64) view {
 			v.back = ahead
 		}
 	}
-	v.first, _ = slices.BinarySearchFunc(l.runs, v.tick-p.Span+1, func(r run, tick int64) int {
+	v.first, _ = slices.BinarySearchFunc(runs, v.tick-p.Span+1, func(r run, tick int64) int {
 		return int(min(max(r.tick-tick, -1), 1))
 	})
-	v.used = l.runs[len(l.runs)-1].sum - l.before(v.first)
+	v.used = runs[len(runs)-1].sum - l.before(v.first)
 	return v
 }
 
@@ -107,56 +112,62 @@ func (v view) receipt(cost int64) Receipt {
 // expiry returns the tick at which the oldest n units that count no longer do.
 func (v view) expiry(n int64) int64 {
 	sum := v.before(v.first) + n
-	i, _ := slices.BinarySearchFunc(v.runs, sum, func(r run, sum int64) int {
+	runs := v.live()
+	i, _ := slices.BinarySearchFunc(runs, sum, func(r run, sum int64) int {
 		return int(min(max(r.sum-sum, -1), 1))
 	})
-	return v.runs[i].tick + v.p.Span
+	return runs[i].tick + v.p.Span
 }
 
-func (l *Log) newest() int64 { return l.runs[len(l.runs)-1].tick }
+func (l *Log) newest() int64 { return l.all[len(l.all)-1].tick }
 
-// before returns the sum of all runs before run i.
+// before returns the sum of all runs before live run i.
 func (l *Log) before(i int) int64 {
 	if i == 0 {
 		return l.base
 	}
-	return l.runs[i-1].sum
+	return l.all[l.head+i-1].sum
 }
 
-// drop forgets the runs before first.
+// drop forgets the live runs before first.
 func (l *Log) drop(first int) {
 	l.base = l.before(first)
-	l.runs = slices.Delete(l.runs, 0, first)
+	if l.head += first; l.head > len(l.all)/2 {
+		l.all = slices.Delete(l.all, 0, l.head)
+		l.head = 0
+	}
 }
 
 func (l *Log) push(tick, n int64) {
-	last := len(l.runs) - 1
+	runs := l.live()
+	last := len(runs) - 1
 	switch {
 	case last < 0:
 		l.base = 0
-		l.runs = append(l.runs, run{tick, n})
-	case l.runs[last].tick == tick:
-		l.runs[last].sum += n
+		l.all = append(l.all, run{tick, n})
+	case runs[last].tick == tick:
+		runs[last].sum += n
 	default:
-		l.runs = append(l.runs, run{tick, l.runs[last].sum + n})
+		l.all = append(l.all, run{tick, runs[last].sum + n})
 	}
 }
 
 // pop gives back -cost units, the newest first.
 func (l *Log) pop(cost int64) {
-	for last := len(l.runs) - 1; last >= 0 && cost < 0; last-- {
-		n := l.runs[last].sum - l.before(last)
+	for last := len(l.live()) - 1; last >= 0 && cost < 0; last-- {
+		newest := &l.live()[last]
+		n := newest.sum - l.before(last)
 		if n > -cost {
-			l.runs[last].sum += cost
+			newest.sum += cost
 			return
 		}
 		cost += n
-		l.runs = l.runs[:last]
+		l.all = l.all[:len(l.all)-1]
 	}
 }
 
 func (l *Log) shift(by int64) {
-	for i := range l.runs {
-		l.runs[i].tick += by
+	for i := range l.live() {
+		l.live()[i].tick += by
 	}
 }

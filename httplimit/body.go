@@ -6,9 +6,8 @@ import (
 )
 
 // peekBody returns the whole body of r if it has at most limit bytes, else nil; where
-// there is none, it is empty and not nil. The
-// handler behind us reads everything from its beginning, and gets the same error where
-// the body breaks off.
+// there is none, it is empty and not nil. The handler behind us reads everything from
+// its beginning, and gets the same error where the body breaks off.
 func peekBody(r *http.Request, limit int64) []byte {
 	if r.Body == nil || r.Body == http.NoBody {
 		return []byte{}

@@ -103,11 +103,12 @@ func sleep(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
-// expire makes a refusal of a decision whose turn did not come in time.
+// expire makes a refusal of a decision whose turn did not come in time. What it says of
+// the limits holds no more: time has passed, and the place in the queue was given back.
 func expire(d *policy.Decision) {
-	d.Allowed, d.RetryAfter = false, d.Delay
+	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {
-		if r := &d.Results[i]; r.Delay > 0 && !r.Shadow {
+		if r := &d.Results[i]; r.Delay > 0 {
 			r.Allowed, r.RetryAfter = false, r.Delay
 		}
 	}

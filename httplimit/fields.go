@@ -29,6 +29,9 @@ const (
 func (c *call) say(h http.Header, d *door) {
 	f := fields{header: h}
 	decision := &c.decision
+	if len(decision.Results) > maxTold {
+		decision.Results = foremost(decision.Results, decision.Now)
+	}
 	if d.DegradedField && decision.Degraded {
 		f.set(fieldDegraded, "true")
 	}
@@ -114,6 +117,36 @@ func appendStates(text []byte, l *legend, d *policy.Decision) []byte {
 		n++
 	}
 	return text
+}
+
+// maxTold is the most limits that clients are told about.
+const maxTold = 16
+
+// foremost returns the results that matter most to a client, in the order of the
+// document. A response to a request to which very many rules apply stays small that way.
+func foremost(results []policy.Result, now int64) []policy.Result {
+	var order []int
+	for i := range results {
+		if !results[i].Shadow {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case matters(&results[a], &results[b], now):
+			return -1
+		case matters(&results[b], &results[a], now):
+			return 1
+		}
+		return 0
+	})
+	order = order[:min(maxTold, len(order))]
+	slices.Sort(order)
+	most := make([]policy.Result, len(order))
+	for i, n := range order {
+		most[i] = results[n]
+	}
+	return most
 }
 
 // told returns how many of the results clients are told about.

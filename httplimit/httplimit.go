@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 
@@ -14,7 +15,8 @@ type Config struct {
 	Dialect Dialect
 	// XFields is the form of the X-RateLimit fields: XUnix if zero.
 	XFields XFields
-	// Name is what [Config.Limit] calls its limit to clients: "default" if empty.
+	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
+	// the limiter, and "default" if that has none.
 	Name string
 	// DenyOnError makes [Config.Limit] refuse requests, with status 503, when the store
 	// cannot be asked. Otherwise they pass. Rules of a policy have their on_error.
@@ -84,10 +86,8 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 	if key == nil {
 		key = ClientIP{}.Key
 	}
-	if c.Name == "" {
-		c.Name = "default"
-	}
-	return c.middleware(&single{limiter: limiter, key: key, name: c.Name, deny: c.DenyOnError})
+	name := cmp.Or(c.Name, limiter.Name(), "default")
+	return c.middleware(&single{limiter: limiter, key: key, name: name, deny: c.DenyOnError})
 }
 
 // Policy is [Policy] with settings.

@@ -60,12 +60,12 @@ func (st *stripe) asidesByHash() map[uint64]*aside {
 }
 
 // setLog keeps the log of an op, which has been stepped.
-func (s *Store) setLog(o *op, p *sluice.Plan, now int64) {
+func (s *Store) setLog(o *op, p *sluice.Plan) {
 	empty := o.aside.log.EmptyAt(p) == 0
 	o.aside.plan = p
 	switch {
 	case o.held == 0 && !empty:
-		s.addAside(o, now)
+		s.addAside(o)
 	case o.held > 0 && empty:
 		s.removeAside(o.stripe, o.hash, o.held)
 	case o.held > 0:
@@ -74,21 +74,18 @@ func (s *Store) setLog(o *op, p *sluice.Plan, now int64) {
 }
 
 // setState keeps the state of an op, which fits no slot.
-func (s *Store) setState(o *op, p *sluice.Plan, now int64) {
+func (s *Store) setState(o *op, p *sluice.Plan) {
 	if o.aside == nil {
 		o.aside = &aside{}
-		defer s.addAside(o, now)
+		defer s.addAside(o)
 	}
 	o.aside.plan, o.aside.state = p, o.next
 }
 
-func (s *Store) addAside(o *op, now int64) {
+func (s *Store) addAside(o *op) {
 	if o.asides == nil {
 		o.asides = &stripeAsides{byHash: map[uint64]*aside{}}
 		s.asides.bytes.Add(stripeAsideBytes)
-	}
-	if len(o.asides.byHash) >= o.asides.sweep {
-		s.sweep(o.asides, now)
 	}
 	o.asides.byHash[o.hash] = o.aside
 	s.asides.bytes.Add(o.aside.bytes())
@@ -101,8 +98,12 @@ func (s *Store) removeAside(st *stripe, hash uint64, bytes int64) {
 
 // sweep forgets what has drained. It comes once each time that the number of asides has
 // doubled, so that it costs each of them little, and moves to a new map, because a map does not
-// shrink.
-func (s *Store) sweep(sa *stripeAsides, now int64) {
+// shrink. No op may be under way in the stripe, which could hold what is forgotten.
+func (s *Store) sweep(st *stripe, now int64) {
+	sa := st.asides
+	if sa == nil || len(sa.byHash) < sa.sweep {
+		return
+	}
 	kept := make(map[uint64]*aside, len(sa.byHash))
 	for hash, a := range sa.byHash {
 		if a.rank(now) == drained {

@@ -167,6 +167,7 @@ func (s *Store) takeOne(now int64, own bool, c *sluice.Charge, r *sluice.Receipt
 	if o.slot == nil {
 		s.insert(&o, now, c)
 	}
+	s.sweep(o.stripe, now)
 	o.mu.Unlock()
 }
 
@@ -205,6 +206,7 @@ func (s *Store) takeAll(now int64, own bool, charges []sluice.Charge, receipts [
 		}
 	}
 	for _, i := range order {
+		s.sweep(&s.stripes[i], now)
 		s.stripes[i].mu.Unlock()
 	}
 }

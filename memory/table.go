@@ -67,7 +67,7 @@ func (st *stripe) find(hash uint64) *slot {
 // insert keeps the state of an op that has no slot, in one or aside.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge) {
 	if c.Plan.Kernel == sluice.Units {
-		s.setLog(o, c.Plan, now)
+		s.setLog(o, c.Plan)
 		return
 	}
 	if o.next == o.old {
@@ -75,7 +75,7 @@ func (s *Store) insert(o *op, now int64, c *sluice.Charge) {
 	}
 	word, ok := o.layout.pack(o.next)
 	if !ok {
-		s.setState(o, c.Plan, now)
+		s.setState(o, c.Plan)
 		return
 	}
 	if o.aside != nil {

@@ -31,6 +31,7 @@ type scratch struct {
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown bool
+	ambiguous            bool // the path
 	hostName, tier       string
 	now                  time.Time // when the first override was asked for
 }
@@ -56,7 +57,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.x.reset(req, s.policy.ipv6Prefix)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
 	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
-	s.hostKnown, s.tierKnown, s.now = false, false, time.Time{}
+	s.hostKnown, s.tierKnown, s.ambiguous, s.now = false, false, false, time.Time{}
 }
 
 func (e *Engine) end(s *scratch) {
@@ -252,12 +253,13 @@ func (s *scratch) results() []Result {
 	return all
 }
 
-// taken returns what gives back the charges of a decision that was allowed, on its own
-// memory.
+// taken returns what gives back the places in queues of a decision that was allowed, on
+// its own memory. What else was counted stays: by the time that a client leaves, it may
+// belong to a window that is over, and giving it back would lift the next one's limit.
 func (s *scratch) taken() []sluice.Charge {
 	var back []sluice.Charge
 	for i, c := range s.charges {
-		if s.receipts[i].Fits { // a shadow may not
+		if c.Plan.Limit.Algorithm == sluice.LeakyBucket && s.receipts[i].Fits { // a shadow may not
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)
 		}

@@ -38,7 +38,8 @@ type Decision struct {
 	// Unavailable says that the request is refused because of that, and not because of
 	// a limit. RetryAfter then says when to ask again.
 	Unavailable bool
-	// Missing names the part of a key that the request lacks and that a rule with
+	// Missing names what a request lacks to be decided about: "an unambiguous path",
+	// where servers could read it in too many ways, or the part of a key that a rule with
 	// "missing: refuse" asks for, for example "header:X-API-Key". Such a request is
 	// refused as malformed.
 	Missing string

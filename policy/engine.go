@@ -21,8 +21,12 @@ type Engine struct {
 // retryUnavailable is when to ask again while the store is away.
 const retryUnavailable = time.Second
 
-// NewEngine returns an engine for p over store. A nil policy limits nothing.
+// NewEngine returns an engine for p over store. A nil policy limits nothing. A nil store
+// is a mistake in the wiring, and panics.
 func NewEngine(store sluice.Store, p *Policy) *Engine {
+	if store == nil {
+		panic("policy: NewEngine needs a store: memory.New() is one")
+	}
 	e := &Engine{store: store}
 	e.pool.New = func() any { return new(scratch) }
 	e.Swap(p)
@@ -58,6 +62,9 @@ func (e *Engine) decide(ctx context.Context, s *scratch) Decision {
 	if s.match() != nil {
 		return Decision{Allowed: true, Exempt: true}
 	}
+	if s.ambiguous {
+		return Decision{Missing: ambiguousPath}
+	}
 	for _, h := range s.hits {
 		if part, out := s.charge(h); out == refused {
 			return Decision{Missing: part.String()}
@@ -73,9 +80,10 @@ func (e *Engine) decide(ctx context.Context, s *scratch) Decision {
 	return s.decision(true)
 }
 
-// Refund gives back what the request of an allowed decision took, if the decision has a
-// Delay: for a client that leaves before its turn has come. The context may have ended.
-// Of other decisions nothing is given back.
+// Refund gives back the places that the request of an allowed decision has in queues, if
+// the decision has a Delay: for a client that leaves before its turn has come. What other
+// rules have counted stays. The context may have ended. Of other decisions nothing is
+// given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	if len(d.taken) == 0 {
 		return

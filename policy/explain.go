@@ -41,7 +41,11 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	missing := s.explainRules(&t)
-	if missing != nil {
+	switch {
+	case s.ambiguous:
+		t.Decision = Decision{Missing: ambiguousPath}
+		return t
+	case missing != nil:
 		t.Decision = Decision{Missing: missing.String()}
 		return t
 	}

@@ -96,6 +96,10 @@ func (x *extractor) bearer() (string, presence) {
 	}
 	scheme, token, _ := strings.Cut(value, " ")
 	if !strings.EqualFold(scheme, "bearer") {
+		// Some servers split at any space, or take the second of two credentials.
+		if strings.Trim(scheme, tokenChars) != "" || strings.Contains(strings.ToLower(value), "bearer") {
+			return "", garbled
+		}
 		return "", absent
 	}
 	token = strings.Trim(token, " \t")

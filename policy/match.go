@@ -99,12 +99,17 @@ type hit struct {
 	pattern *pattern
 }
 
+// ambiguousPath is what a request lacks whose path has too many readings to follow. No
+// honest client sends one, and all rules that have patterns would apply to it.
+const ambiguousPath = "an unambiguous path"
+
 // match sets s.hits to the rules that apply, in the order of the document. If one of
 // them exempts the request it returns that rule.
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
 	if x.anyPath {
 		for _, v := range views(s.request.Path, s.policy.ignoreCase, &s.views) {
+			s.ambiguous = s.ambiguous || v.never
 			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &v)
 			s.ends = append(s.ends, len(s.ids))
 		}

@@ -224,8 +224,8 @@ func jsonObject(data []byte) []byte {
 // readBody reads a body that is not empty, together with the query of the request.
 //
 // Servers that read JSON seldom look at the Content-Type, so that whatever begins with
-// a brace is read as JSON. Those that read forms do look at it, and many of them look
-// into the query as well.
+// a brace is read as JSON. Those that read forms do look at it. Many look into the query
+// as well, whatever the body is.
 func readBody(data []byte, h http.Header, query string) (m members) {
 	form, readable := bodyType(h)
 	object := jsonObject(data)
@@ -240,8 +240,8 @@ func readBody(data []byte, h http.Header, query string) (m members) {
 	}
 	if form {
 		m.addForm(string(data))
-		m.addForm(query)
 	}
+	m.addForm(query)
 	return m
 }
 

@@ -28,7 +28,7 @@ const (
 	// maxReadings is the most readings of a path that are told apart, and maxPathWork
 	// the most bytes that are looked at for it. No path of an honest client comes near.
 	maxReadings = 32
-	maxPathWork = 1 << 15
+	maxPathWork = 1 << 17
 	// maxViewBuf is the most scratch that is kept from one request to the next.
 	maxViewBuf = 1 << 16
 )
@@ -53,7 +53,7 @@ const (
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as
 // "/", and of an absolute URL its path counts. A path with so many readings that they
 // would be work is every path and none: all rules that limit apply to it, and no exempt
-// one does.
+// one does. An [Engine] refuses it.
 func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	b.reset(ignoreCase)
 	path = originForm(path)

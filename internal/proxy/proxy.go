@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,7 +103,18 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	}
 	// The same map, not a copy: it is filled when the body has been read.
 	r.Out.Trailer = r.In.Trailer
+	dropUnderscores(r.Out.Header)
 	g.setForwarded(r)
+}
+
+// dropUnderscores removes the fields that CGI and its heirs would take for others:
+// X_API_Key for the X-API-Key that a rule has looked at.
+func dropUnderscores(h http.Header) {
+	for name := range h {
+		if strings.Contains(name, "_") {
+			delete(h, name)
+		}
+	}
 }
 
 // setForwarded tells the upstream who is calling. The reverse proxy has already removed

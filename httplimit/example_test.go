@@ -36,9 +36,9 @@ func ExampleLimit() {
 	}
 	show(httplimit.Limit(limiter, httplimit.ClientIP{}.Key)(api), 3)
 	// Output:
-	// 200 "default";q=2;w=3600 retry: false
-	// 200 "default";q=2;w=3600 retry: false
-	// 429 "default";q=2;w=3600 retry: true
+	// 200 "api";q=2;w=3600 retry: false
+	// 200 "api";q=2;w=3600 retry: false
+	// 429 "api";q=2;w=3600 retry: true
 }
 
 // All the limits of a policy. In a program it comes from policy.Load("api.yaml").

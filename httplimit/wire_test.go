@@ -26,7 +26,7 @@ func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algor
 		tb.Fatal(err)
 	}
 	l.Algorithm = a
-	limiter, err := sluice.NewLimiter(store, tb.Name(), l)
+	limiter, err := sluice.NewLimiter(store, "", l)
 	if err != nil {
 		tb.Fatal(err)
 	}

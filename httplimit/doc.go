@@ -22,8 +22,8 @@
 //	X-RateLimit-Reset: 1795219270
 //
 // RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
-// limits that applied: q requests per w seconds, of which r are available, and no more
-// than r in the next t seconds. X-RateLimit has room for one limit: on a refusal the one
+// limits that applied, of very many the 16 that matter most: q requests per w seconds, of
+// which r are available, and no more than r in the next t seconds. X-RateLimit has room for one limit: on a refusal the one
 // with the longest wait, otherwise the one of which the smallest share is left. Its
 // Limit is the burst if that is larger than the count, and its Reset is t from now.
 //
@@ -54,7 +54,7 @@
 //
 // A request that a leaky bucket admits with a delay is held until its turn. If the client
 // leaves, or a deadline of the request's context is nearer, its place is given back; with
-// a deadline it is answered like a refusal. The server notices that the client of a
+// a deadline it is answered like a refusal, without the fields above. The server notices that the client of a
 // request with an unread body has left only when the handler reads it. A server's
 // WriteTimeout should be longer than its longest queue.
 //

@@ -97,6 +97,12 @@ func TestQueueDeadline(t *testing.T) {
 		if !strings.Contains(w.Body.String(), `"violated-policies":["default"]`) {
 			t.Errorf("%s", w.Body)
 		}
+		// What was said of the limit held before the place was given back.
+		for name := range w.Header() {
+			if strings.Contains(name, "Ratelimit") {
+				t.Errorf("%s is still told", name)
+			}
+		}
 	})
 }
 

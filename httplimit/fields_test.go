@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -291,6 +293,59 @@ func naiveLeading(told []policy.Result, d *policy.Decision) (best policy.Result)
 }
 
 // Numbers that do not fit a structured field are announced as the largest that does.
+// Of very many limits the ones that matter most are told, in the order of the document.
+func TestFieldsOfManyRules(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("version: 1\nrules:\n  - {name: shadow, limit: 1/day, shadow: true}\n")
+	var want []string
+	for i := range 40 {
+		limit := 1000 + i
+		if i%3 == 0 {
+			limit = 10 + i // the smaller the share that is left of it
+		}
+		if i%3 == 0 && i > 0 || i == 1 || i == 2 || i == 4 {
+			want = append(want, fmt.Sprintf(`"r%d"`, i))
+		}
+		if i == 0 {
+			limit = 1_000_000
+		}
+		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, limit)
+	}
+	h := Policy(mustEngine(t, memory.New(), b.String()))(things)
+	w := recorded(h, httptest.NewRequest("GET", "/", nil))
+	for _, field := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		var got []string
+		for _, item := range strings.Split(w.Header().Get(field), ", ") {
+			name, _, _ := strings.Cut(item, ";")
+			got = append(got, name)
+		}
+		if len(got) != maxTold || !slices.Equal(got, want) {
+			t.Errorf("%s tells of %d: %s, want %s", field, len(got), got, want)
+		}
+	}
+	if got := w.Header().Get("X-RateLimit-Limit"); got != "13" {
+		t.Errorf("the field with room for one tells of %s", got)
+	}
+}
+
+// The one that refuses is told, wherever it stands.
+func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("version: 1\nrules:\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, 50+i)
+	}
+	b.WriteString("  - {name: last, limit: 1000000/day, cost: {header: C, max: 2000000}}\n")
+	h := Policy(mustEngine(t, memory.New(), b.String()))(things)
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("C", "2000000")
+	w := recorded(h, r)
+	if w.Code != 429 || !strings.Contains(w.Header().Get("RateLimit"), `, "last";r=1000000`) ||
+		!strings.Contains(w.Body.String(), `"violated-policies":["last"]`) {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
 func TestFieldsLargeNumbers(t *testing.T) {
 	quota, seconds := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
 	if quota != 999_999_999_999_999 || seconds != 1 {

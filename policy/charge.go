@@ -253,13 +253,14 @@ func (s *scratch) results() []Result {
 	return all
 }
 
-// taken returns what gives back the places in queues of a decision that was allowed, on
-// its own memory. What else was counted stays: by the time that a client leaves, it may
-// belong to a window that is over, and giving it back would lift the next one's limit.
-func (s *scratch) taken() []sluice.Charge {
+// taken returns what gives back the places in queues that a request has for as long as
+// it waits, on memory of its own. What else was counted stays: by the time that a client
+// leaves, it may belong to a window that is over, or have had its turn in a shorter
+// queue, and giving it back would lift the limit of others.
+func (s *scratch) taken(d *Decision) []sluice.Charge {
 	var back []sluice.Charge
 	for i, c := range s.charges {
-		if c.Plan.Limit.Algorithm == sluice.LeakyBucket && s.receipts[i].Fits { // a shadow may not
+		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)
 		}

@@ -17,6 +17,7 @@ import (
 type Policy struct {
 	file       string
 	trusted    []netip.Prefix
+	trustLine  int
 	ipv6Prefix int
 	ignoreCase bool
 	tierFrom   *part  // nil: there are no tiers
@@ -68,7 +69,7 @@ type override struct {
 const maxKeyParts = 8
 
 // Parse compiles a document; file is its name in messages. The error is an [Errors]
-// that lists everything that is wrong.
+// that lists what is wrong.
 func Parse(file string, data []byte) (*Policy, error) {
 	c := &compiler{decoder: decoder{file: file}, plans: make(map[sluice.Limit]*sluice.Plan), names: make(map[string]int)}
 	var p *Policy
@@ -78,7 +79,7 @@ func Parse(file string, data []byte) (*Policy, error) {
 	}
 	if len(c.problems) > 0 {
 		sortProblems(c.problems)
-		return nil, c.problems
+		return nil, c.problems.first(maxErrors)
 	}
 	p.warnings = p.suspicions(file)
 	return p, nil
@@ -116,7 +117,8 @@ type compiler struct {
 func (c *compiler) compile(doc *document) *Policy {
 	p := &Policy{
 		file:       c.file,
-		trusted:    doc.trusted,
+		trusted:    doc.trusted.value,
+		trustLine:  doc.trusted.line,
 		ipv6Prefix: doc.ipv6Prefix,
 		ignoreCase: doc.ignoreCase,
 		tierFrom:   doc.tiers.from,

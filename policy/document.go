@@ -17,7 +17,7 @@ import (
 // document is a policy as it is written: each value is right by itself, and nothing is
 // known yet of how they fit together. A line says where in the file a thing stands.
 type document struct {
-	trusted    []netip.Prefix
+	trusted    lined[[]netip.Prefix]
 	ipv6Prefix int
 	ignoreCase bool
 	tiers      tiersDoc
@@ -114,7 +114,7 @@ func (d *decoder) document(n *yaml.Node) *document {
 				d.fail(n.Line, "write \"version: 1\"", "version %s is not known", quote(s))
 			}
 		}},
-		{"trusted_proxies", func(n *yaml.Node) { doc.trusted = d.prefixes(n) }},
+		{"trusted_proxies", func(n *yaml.Node) { doc.trusted = lined[[]netip.Prefix]{n.Line, d.prefixes(n)} }},
 		{"ipv6_prefix", func(n *yaml.Node) {
 			if v, ok := d.integer(n, "ipv6_prefix", 1, 128); ok {
 				doc.ipv6Prefix = int(v)
@@ -319,7 +319,11 @@ func (d *decoder) hosts(n *yaml.Node) (all []string) {
 }
 
 func (d *decoder) headers(n *yaml.Node) (all []headerDoc) {
-	for _, p := range d.pairs(n, "headers") {
+	pairs := d.pairs(n, "headers")
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.fail(n.Line, "fill it, or leave the key out", "headers is an empty mapping")
+	}
+	for _, p := range pairs {
 		value, ok := d.text(p.value, "header "+quote(p.key))
 		if !ok || !d.headerName(p.line, p.key) {
 			continue
@@ -351,12 +355,12 @@ func (d *decoder) headerName(line int, s string) bool {
 }
 
 func (d *decoder) parts(n *yaml.Node) (all []part) {
-	for _, item := range d.items(n, "key") {
+	for _, item := range d.someItems(n, "key") {
 		p, ok := d.part(item, "a part of key")
 		if !ok {
 			continue
 		}
-		if slices.ContainsFunc(all, func(o part) bool { return o.String() == p.String() }) {
+		if slices.ContainsFunc(all, func(o part) bool { return o.kind == p.kind && o.name == p.name }) {
 			d.fail(item.Line, "remove one of them", "key has the part %s twice", quote(p.String()))
 		}
 		all = append(all, p)

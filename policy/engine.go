@@ -80,10 +80,10 @@ func (e *Engine) decide(ctx context.Context, s *scratch) Decision {
 	return s.decision(true)
 }
 
-// Refund gives back the places that the request of an allowed decision has in queues, if
-// the decision has a Delay: for a client that leaves before its turn has come. What other
-// rules have counted stays. The context may have ended. Of other decisions nothing is
-// given back.
+// Refund gives back the place in a queue of a request whose decision has a Delay, for a
+// client that leaves before its turn has come: call it before the delay has passed. What
+// other rules have counted stays, and so do places in queues that are shorter. The
+// context may have ended. Of other decisions nothing is given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	if len(d.taken) == 0 {
 		return
@@ -119,7 +119,7 @@ func (s *scratch) decision(taken bool) Decision {
 		d.weigh(r)
 	}
 	if taken && d.Delay > 0 {
-		d.taken = s.taken()
+		d.taken = s.taken(&d)
 	}
 	return d
 }

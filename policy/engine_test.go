@@ -741,6 +741,51 @@ rules:
 	})
 }
 
+// Leaving a queue lifts no other limit: not that of the window that has begun since, and
+// not that of a shorter queue, where the request has had its turn.
+func TestRefundLiftsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(memory.New(), parse(t, `
+rules:
+  - {name: window, match: /window, limit: 5/minute, algorithm: fixed_window}
+  - {name: short, match: /short, limit: 1/second burst 2, algorithm: leaky_bucket}
+  - {name: trial, limit: 1/hour burst 100, algorithm: leaky_bucket, shadow: true}
+  - {name: long, key: [header:K], limit: 1/hour burst 10, algorithm: leaky_bucket}`))
+		var held []Decision
+		for _, path := range []string{"/window", "/window", "/window", "/short", "/short"} {
+			held = append(held, e.Decide(t.Context(), get(path, "K: a")))
+		}
+		time.Sleep(time.Minute)
+		for i, path := range []string{"/window", "/window", "/window", "/window", "/window", "/short", "/short"} {
+			if d := e.Decide(t.Context(), get(path, fmt.Sprintf("K: %d", i))); !d.Allowed {
+				t.Fatalf("%s: %s", path, said(d))
+			}
+		}
+		for _, d := range held {
+			e.Refund(t.Context(), d)
+		}
+		for _, path := range []string{"/window", "/short"} {
+			if d := e.Decide(t.Context(), get(path, "K: b")); d.Allowed {
+				t.Errorf("a place in the other queue has lifted %s: %s", path, said(d))
+			}
+		}
+		// The first had its turn at once.
+		d := e.Decide(t.Context(), get("/", "K: a"))
+		if said(d) != "trial:91 long:8" {
+			t.Errorf("after all have left: %s", said(d))
+		}
+	})
+}
+
+func TestNoStore(t *testing.T) {
+	defer func() {
+		if s, _ := recover().(string); !strings.Contains(s, "needs a store: memory.New()") {
+			t.Errorf("without a store: %q", s)
+		}
+	}()
+	NewEngine(nil, nil)
+}
+
 func TestExplain(t *testing.T) {
 	e := engine(t, `
 tiers: {from: header:X-Plan}

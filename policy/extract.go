@@ -22,6 +22,9 @@ type extractor struct {
 	garbled bool
 
 	client                       string
+	key                          string // see apiKey
+	keyState                     presence
+	keyKnown                     bool
 	query, cookies, body, claims lazyMembers
 	buf                          []byte
 }
@@ -45,7 +48,7 @@ func (x *extractor) reset(r *Request, ipv6Prefix int) {
 		*x = extractor{}
 	}
 	x.r, x.ipv6Prefix = r, ipv6Prefix
-	x.route, x.client, x.garbled = "", "", false
+	x.route, x.client, x.garbled, x.keyKnown = "", "", false, false
 	x.buf = x.buf[:0]
 	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
 		m.reset()
@@ -75,8 +78,17 @@ func maskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
 	return p.Addr()
 }
 
+// apiKey is asked for by several rules, and looked up once.
 func (x *extractor) apiKey() (string, presence) {
-	key, state := headerValue(x.r.Header["X-Api-Key"])
+	if !x.keyKnown {
+		x.keyKnown = true
+		x.key, x.keyState = x.findAPIKey()
+	}
+	return x.key, x.keyState
+}
+
+func (x *extractor) findAPIKey() (string, presence) {
+	key, state := apiKeyHeader.header(x.r.Header)
 	token, tokenState := x.bearer()
 	switch {
 	case state == garbled || tokenState == garbled:
@@ -103,8 +115,8 @@ func (x *extractor) bearer() (string, presence) {
 		return "", absent
 	}
 	token = strings.Trim(token, " \t")
-	if strings.ContainsAny(token, " \t,") {
-		return "", garbled
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
+		return "", garbled // some servers end it there, or drop such a space
 	}
 	return known(token)
 }

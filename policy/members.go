@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -67,6 +68,7 @@ func (m *members) get(name string) (member, presence) {
 		case !whole || e.kind == brokenMember || state == present && e.text != found.text:
 			return member{}, garbled
 		}
+		e.kind = max(e.kind, found.kind) // a number in one place, perhaps text in the other
 		found, state = e, present
 	}
 	if found.text == "" {
@@ -77,26 +79,31 @@ func (m *members) get(name string) (member, presence) {
 
 // sameName reports whether a server may take the name s of a member for name. PHP drops
 // spaces before a name, ends it at NUL, and takes dots and spaces for underscores. A
-// name such as "user[]" makes a list or a map of "user", and is not the whole of it.
+// name such as "user[]" makes a list or a map of "user", and is not the whole of it, and
+// neither is one with other characters around it that some servers drop.
 func sameName(s, name string) (same, whole bool) {
 	if len(s) == len(name) && strings.EqualFold(s, name) {
 		return true, true
 	}
-	if strings.ContainsAny(s, " .[\x00") || strings.ContainsAny(name, " .") {
-		s, name = phpName(s), phpName(name)
-	}
-	if strings.EqualFold(s, name) {
+	if strings.EqualFold(phpName(s), phpName(name)) {
 		return true, true
 	}
-	if i := strings.IndexByte(s, '['); i > 0 && strings.IndexByte(name, '[') < 0 {
-		return strings.EqualFold(s[:i], name), false
+	if strings.IndexByte(name, '[') < 0 {
+		s, _, _ = strings.Cut(s, "[")
 	}
-	return false, false
+	s = strings.TrimFunc(s, dropped)
+	return strings.EqualFold(phpName(s), phpName(name)), false
 }
+
+// dropped reports whether some servers drop the character from the ends of a name.
+func dropped(r rune) bool { return r == '\uFEFF' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
 
 var phpNames = strings.NewReplacer(" ", "_", ".", "_")
 
 func phpName(s string) string {
+	if !strings.ContainsAny(s, " .\x00") {
+		return s
+	}
 	s, _, _ = strings.Cut(s, "\x00")
 	return phpNames.Replace(strings.TrimLeft(s, " "))
 }
@@ -147,7 +154,8 @@ func formText(s string) (string, bool) {
 }
 
 // addCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
-// since some servers do: what is the same to any of them shall be the same here.
+// since some servers do: what is the same to any of them shall be the same here. To some
+// servers a comma ends a cookie, so that those on both sides of it are broken.
 func (m *members) addCookies(header string) {
 	for more := true; more; {
 		var pair string
@@ -156,6 +164,11 @@ func (m *members) addCookies(header string) {
 		if !found {
 			continue
 		}
+		kind := textMember
+		if strings.IndexByte(value, ',') >= 0 {
+			kind = brokenMember
+			m.addBroken(value)
+		}
 		value = strings.Trim(value, " \t")
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
@@ -163,7 +176,17 @@ func (m *members) addCookies(header string) {
 		if strings.IndexByte(value, '%') >= 0 {
 			value = string(appendUnescaped(nil, value))
 		}
-		m.add(strings.TrimRight(name, " \t"), value, textMember)
+		m.add(strings.TrimRight(name, " \t"), value, kind)
+	}
+}
+
+// addBroken adds the names of what may be cookies behind the commas of a value.
+func (m *members) addBroken(value string) {
+	for _, rest, more := strings.Cut(value, ","); more; {
+		var piece string
+		piece, rest, more = strings.Cut(rest, ",")
+		name, _, _ := strings.Cut(piece, "=")
+		m.add(strings.Trim(name, " \t"), "", brokenMember)
 	}
 }
 

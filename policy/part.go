@@ -8,9 +8,10 @@ import (
 
 // part is a part of a key: what a rule tells requests apart by.
 type part struct {
-	kind partKind
-	name string // of the header, cookie, …; or the text of a constant
-	text string // as written
+	kind    partKind
+	name    string   // of the header, cookie, …; or the text of a constant
+	text    string   // as written
+	aliases []string // of a header: see headerAliases
 }
 
 type partKind uint8
@@ -75,7 +76,7 @@ func parsePart(s string) (part, error) {
 		case k.arg != "" && arg == "":
 			return part{}, fmt.Errorf("key part %.60q: write it as %s:%s", s, name, k.arg)
 		}
-		p := part{partKind(kind), arg, s}
+		p := part{kind: partKind(kind), name: arg, text: s}
 		return p, p.checkName()
 	}
 	return part{}, fmt.Errorf("unknown key part %.60q: use one of %s", s, knownParts())
@@ -110,10 +111,55 @@ func (p *part) checkName() error {
 			wrong = `is not to be had as a header: write "host"`
 		}
 	}
+	if p.kind == headerPart {
+		p.aliases = headerAliases(p.name)
+		if p.aliases == nil && strings.ContainsAny(p.name, "-_") {
+			wrong = "has more hyphens than names of headers have"
+		}
+	}
 	if wrong != "" {
 		return fmt.Errorf("key part %.60q: %.60q %s", p.text, p.name, wrong)
 	}
 	return nil
+}
+
+// headerAliases returns the other names that a server takes for a header's name if it
+// does not tell "_" from "-", as CGI and what descends from it. There are none for a
+// name with very many of them.
+func headerAliases(name string) []string {
+	var at []int
+	for i := range len(name) {
+		if name[i] == '-' || name[i] == '_' {
+			at = append(at, i)
+		}
+	}
+	if len(at) > 6 {
+		return nil
+	}
+	var all []string
+	for bits := range 1 << len(at) {
+		alias := []byte(name)
+		for n, i := range at {
+			alias[i] = "-_"[bits>>n&1]
+		}
+		if s := http.CanonicalHeaderKey(string(alias)); s != http.CanonicalHeaderKey(name) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+var apiKeyHeader = part{kind: headerPart, name: "X-Api-Key", aliases: headerAliases("X-Api-Key")}
+
+// header returns the value of the header. If it is there under an alias as well, or only,
+// servers differ in what they read.
+func (p *part) header(h http.Header) (string, presence) {
+	for _, alias := range p.aliases {
+		if len(h[alias]) > 0 {
+			return "", garbled
+		}
+	}
+	return headerValue(h[p.name])
 }
 
 // value returns the value of the part in the request of x, which lives until x is reset.
@@ -134,7 +180,7 @@ func (p *part) find(x *extractor) (string, presence) {
 	case clientIP:
 		return known(x.clientIP())
 	case headerPart:
-		return headerValue(x.r.Header[p.name])
+		return p.header(x.r.Header)
 	case apiKey:
 		return x.apiKey()
 	case cookiePart:

@@ -36,7 +36,7 @@ func TestParsePartErrors(t *testing.T) {
 		{"header:X API", "cannot have"}, {"header: X", "spaces around"}, {"header:ö", "cannot have"}, {"header:host", `write "host"`},
 		{"cookie:a=b", "cannot have"}, {"cookie:a;b", "cannot have"},
 		{"query:a\n", "do not show"}, {"body:\xff", "do not show"}, {"jwt:\u200b", "do not show"}, {"const:a\x00", "do not show"},
-		{"body:a ", "spaces around"},
+		{"body:a ", "spaces around"}, {"header:a-b-c-d_e-f-g-h", "more hyphens"},
 	} {
 		_, err := parsePart(tt.in)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
@@ -122,6 +122,17 @@ func TestHeaderParts(t *testing.T) {
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"\xff"}}, "\xff"},
 		{"header:X-API-Key", nil, ""},
 
+		// CGI does not tell "_" from "-".
+		{"header:X-API-Key", http.Header{"X_api_key": {"abc"}}, broken},
+		{"header:X-API-Key", http.Header{"X_api-Key": {"abc"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc"}, "X-Api_key": {"abc"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc"}, "X_api_keys": {"abc"}}, "abc"},
+		{"header:X_Tenant", http.Header{"X_tenant": {"abc"}}, "abc"},
+		{"header:X_Tenant", http.Header{"X-Tenant": {"abc"}}, broken},
+		{"header:Tenant", http.Header{"Tenant": {"abc"}}, "abc"},
+		{"api_key", http.Header{"X_api_key": {"abc"}}, broken},
+		{"api_key", http.Header{"X_api-Key": {"abc"}, "Authorization": {"Bearer abc"}}, broken},
+
 		{"api_key", http.Header{"X-Api-Key": {"abc"}}, "abc"},
 		{"api_key", http.Header{"Authorization": {"Bearer abc"}}, "abc"},
 		{"api_key", http.Header{"Authorization": {"bearer   abc "}}, "abc"},
@@ -133,6 +144,10 @@ func TestHeaderParts(t *testing.T) {
 		{"api_key", http.Header{"Authorization": {"Bearer\u00a0abc"}}, broken},
 		{"api_key", http.Header{"Authorization": {"\xa0Bearer abc"}}, broken},
 		{"api_key", http.Header{"Authorization": {"Digest username=\"abc\""}}, ""},
+		{"api_key", http.Header{"Authorization": {"Bearer abc\u00a0"}}, broken},
+		{"api_key", http.Header{"Authorization": {"Bearer: abc"}}, broken},
+		{"api_key", http.Header{"Authorization": {"Negotiate"}}, ""},
+		{"api_key", http.Header{"Authorization": {"Basic\tYTpi"}}, broken},
 		{"api_key", http.Header{"Authorization": {"Bearer a", "Bearer b"}}, broken},
 		{"api_key", http.Header{"X-Api-Key": {"abc"}, "Authorization": {"Basic YTpi"}}, "abc"},
 		{"api_key", http.Header{"X-Api-Key": {"abc"}, "Authorization": {"Bearer abc"}}, "abc"},
@@ -151,10 +166,33 @@ func TestHeaderParts(t *testing.T) {
 		{"cookie:sid", http.Header{"Cookie": {"sid=abc", "sid=x"}}, broken},
 		{"cookie:sid", http.Header{"Cookie": {"sid=; a=b; sid; ;="}}, ""},
 		{"cookie:sid", http.Header{"Cookie": {"sidx=1; xsid=2"}}, ""},
+		{"cookie:sid", http.Header{"Cookie": {"a=b, sid=abc"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"a=b,c=d,sid=abc"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid=abc,d"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {`sid="abc, d"`}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"a=b,c; sid=abc"}}, "abc"},
 		{"cookie:sid", nil, ""},
 	} {
 		if got := valueOf(t, tt.part, &Request{Header: tt.header}); got != tt.want {
 			t.Errorf("%s of %q is %q, want %q", tt.part, tt.header, got, tt.want)
+		}
+	}
+}
+
+// A header's aliases are all that CGI makes the same variable of, and not itself.
+func TestHeaderAliases(t *testing.T) {
+	variable := strings.NewReplacer("-", "_")
+	for name, want := range map[string]int{"Tenant": 0, "X-Plan": 1, "X-Api-Key": 3, "X_tenant-Id": 3, "A-B-C-D-E-F": 31} {
+		aliases := map[string]bool{}
+		for _, alias := range headerAliases(name) {
+			aliases[alias] = true
+			if alias == name || alias != http.CanonicalHeaderKey(alias) ||
+				!strings.EqualFold(variable.Replace(alias), variable.Replace(name)) {
+				t.Errorf("%s has the alias %s", name, alias)
+			}
+		}
+		if len(aliases) != want {
+			t.Errorf("%s has %d aliases, want %d: %v", name, len(aliases), want, aliases)
 		}
 	}
 }
@@ -203,6 +241,11 @@ func TestQuery(t *testing.T) {
 		{"q", "r=1;q=2", "2"},
 		{"q", "q=2&r=1;s", "2"},
 		{"q", "+q=1", "1"},
+		{"q", "q+=1", broken},
+		{"q", "q%0a=1", broken},
+		{"q", "%0aq=1", broken},
+		{"q", "%ef%bb%bfq=1", broken},
+		{"q", "%c2%a0q[]=1", broken},
 		{"q", "q%00x=1", "1"},
 		{"a.b", "a_b=1", "1"},
 		{"a_b", "a.b=1&a_b=2", broken},
@@ -287,6 +330,9 @@ func TestBody(t *testing.T) {
 		{form, `username=alice&username=bob`, broken},
 		{form, `username=alice&Username=bob`, broken},
 		{form, `username[]=alice`, broken},
+		{form, "\nusername=alice", broken},
+		{form, "\uFEFFusername=alice", broken},
+		{js, `{"username ":"alice"}`, broken},
 		{form, `username=%ff`, broken},
 		{form, `{"username":"bob"&username=alice`, "alice"},
 		{form, `user=alice`, ""},
@@ -318,6 +364,7 @@ func TestBodyBesideOtherThings(t *testing.T) {
 		"JSON and query":                  {Request{RawQuery: "username=bob", Body: body(`{"username":"alice"}`)}, broken},
 		"JSON and a query beside it":      {Request{RawQuery: "page=2", Body: body(`{"username":"alice"}`)}, "alice"},
 		"JSON, and the name in the query": {Request{RawQuery: "username=alice", Body: body(`{"x":1}`)}, "alice"},
+		"a number as text in the query":   {Request{RawQuery: "username=12.0", Body: body(`{"username":12.0}`)}, broken},
 		"compressed":                      {Request{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body(`{"username":"alice"}`)}, broken},
 		"not compressed":                  {Request{Header: http.Header{"Content-Encoding": {"identity"}}, Body: body(`{"username":"alice"}`)}, "alice"},
 		"too many fields":                 {Request{Body: body(`{` + strings.Repeat(`"":1,`, maxMembers) + `"username":"alice"}`)}, broken},

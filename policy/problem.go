@@ -34,9 +34,20 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Errors is everything that is wrong with a policy document, in the order of its
-// lines. [Parse] returns it as its error; errors.As finds it.
+// Errors is what is wrong with a policy document, in the order of its lines. Of very
+// many problems it has the first 100, and then one that says how many more there are.
+// [Parse] returns it as its error; errors.As finds it.
 type Errors []Problem
+
+const maxErrors = 100
+
+func (e Errors) first(n int) Errors {
+	if len(e) <= n {
+		return e
+	}
+	more := Problem{File: e[0].File, Message: fmt.Sprintf("… and %d more", len(e)-n)}
+	return append(slices.Clone(e[:n]), more)
+}
 
 // Error returns the problems, one on each line.
 func (e Errors) Error() string {

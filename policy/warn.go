@@ -16,6 +16,7 @@ func (p *Policy) suspicions(file string) []Problem {
 		w.add(nil, 0, "add one", "there are no rules, so that nothing is limited")
 	}
 	w.tiers()
+	w.trust()
 	everything := w.exemptEverywhere()
 	floor := slices.ContainsFunc(p.rules, isFloor)
 	for i := range p.rules {
@@ -71,6 +72,15 @@ func (w *warner) tiers() {
 	}
 }
 
+func (w *warner) trust() {
+	for _, p := range w.policy.trusted {
+		if p.Bits() == 0 {
+			w.add(nil, w.policy.trustLine, "list the proxies that stand before Sluice",
+				"trusted_proxies has %v: whoever writes X-Forwarded-For chooses their own address", p)
+		}
+	}
+}
+
 // exemptEverywhere returns the patterns that are exempt whatever the host and headers.
 func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
@@ -93,7 +103,26 @@ func (w *warner) exempt(r *rule) {
 	case len(r.headers) > 0:
 		w.add(r, 0, "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s is exempt", r.headers[0].name)
+	case r.anyHost() != "":
+		w.add(r, 0, "have what stands before Sluice check the host",
+			"whoever writes Host: %s into a request is exempt", r.anyHost())
 	}
+}
+
+// anyHost returns a host that the rule asks for, or "".
+func (r *rule) anyHost() string {
+	if len(r.hosts) > 0 {
+		return r.hosts[0]
+	}
+	for _, p := range r.match {
+		if p.host == "" {
+			return ""
+		}
+	}
+	if len(r.match) > 0 {
+		return r.match[0].host
+	}
+	return ""
 }
 
 func (w *warner) unreachable(r *rule, exempt map[string]*rule) {

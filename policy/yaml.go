@@ -68,19 +68,19 @@ func (d *decoder) syntax(data []byte, err error) {
 		}
 	}
 	hint := "put text that holds { } [ ] : # or * into quotes"
-	if tab := tabbedLine(data); tab > 0 {
+	if tab := tabbedLine(data, line-1); tab > 0 && (tab == max(line, 1) || strings.Contains(message, "tab")) {
 		line, hint = tab, "indent with spaces: YAML does not take tabs"
 	}
 	d.fail(line, hint, "this is not YAML: %.200s", message)
 }
 
-// tabbedLine returns the first line with a tab in its indentation, or 0.
-func tabbedLine(data []byte) int {
+// tabbedLine returns the first line from a line on with a tab in its indentation, or 0.
+func tabbedLine(data []byte, from int) int {
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
 		text := bytes.TrimLeft(line, " ")
-		if len(text) > 0 && text[0] == '\t' && len(bytes.TrimSpace(text)) > 0 {
+		if n >= from && len(text) > 0 && text[0] == '\t' && len(bytes.TrimSpace(text)) > 0 {
 			return n
 		}
 	}
@@ -205,13 +205,17 @@ func (d *decoder) text(n *yaml.Node, what string) (string, bool) {
 	return n.Value, true
 }
 
-// texts returns a list of scalars, or one.
-func (d *decoder) texts(n *yaml.Node, what string, each func(line int, s string)) {
-	items := d.items(n, what)
-	if n.Kind == yaml.SequenceNode && len(items) == 0 {
+// someItems is items for a list that must not be empty.
+func (d *decoder) someItems(n *yaml.Node, what string) []*yaml.Node {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.fail(n.Line, "fill it, or leave the key out", "%s is an empty list", what)
 	}
-	for _, item := range items {
+	return d.items(n, what)
+}
+
+// texts returns a list of scalars, or one.
+func (d *decoder) texts(n *yaml.Node, what string, each func(line int, s string)) {
+	for _, item := range d.someItems(n, what) {
 		if s, ok := d.text(item, "an entry of "+what); ok {
 			each(item.Line, s)
 		}

@@ -963,6 +963,13 @@ rules:
 			t.Errorf("%.60s: %+v", path, d)
 		}
 	}
+	shadows := NewEngine(memory.New(), parse(t, `
+rules:
+  - {name: all, limit: 5/day}
+  - {name: a, match: /a, limit: 5/day, shadow: true}`))
+	if d := shadows.Decide(t.Context(), get(`/a;b/..;c/%2e%2e/%252f\x%3f/..;/%5c..%3bq`)); !d.Allowed || len(d.Results) != 1 {
+		t.Errorf("a shadow has refused: %+v", d)
+	}
 	if d := e.Decide(t.Context(), get("/a")); d.Results[0].Remaining != 4 {
 		t.Errorf("what was refused was counted: %+v", d)
 	}

@@ -134,7 +134,20 @@ func (s *scratch) match() (exempt *rule) {
 			return r
 		}
 	}
+	if s.ambiguous {
+		s.forgetShadows()
+	}
 	return nil
+}
+
+// forgetShadows clears the doubt about a path where no rule with patterns can refuse: a
+// shadow never does. Which of them apply is not known, so none is charged.
+func (s *scratch) forgetShadows() {
+	if slices.ContainsFunc(s.hits, func(h hit) bool { return h.pattern != nil && !h.rule.shadow }) {
+		return
+	}
+	s.ambiguous = false
+	s.hits = slices.DeleteFunc(s.hits, func(h hit) bool { return h.pattern != nil })
 }
 
 // everyView reports whether the rule matches the path in every way to read it.

@@ -6,11 +6,9 @@ import "slices"
 // zero Log is empty. A Log is not safe for concurrent use.
 type Log struct {
 	// A run holds the units of one tick: its sum less the sum of the run before it.
-	// Ticks and sums grow from run to run. What has been dropped stays in front until it
-	// is more than half, so that dropping costs nothing on the average.
-	all  []run
-	head int   // the first that has not been dropped
-	base int64 // the sum before that
+	// Ticks and sums grow from run to run. The last run, if there is one, counts.
+	runs []run
+	head int // how many runs have been dropped, and only wait to be overwritten
 }
 
 type run struct{ tick, sum int64 }
@@ -45,16 +43,14 @@ func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).recei
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.
 func (l *Log) EmptyAt(p *Plan) int64 {
-	if len(l.live()) == 0 {
+	if len(l.runs) == 0 {
 		return 0
 	}
 	return (l.newest() + p.Span) * p.Tick
 }
 
 // Bytes returns the memory that the log holds on to.
-func (l *Log) Bytes() int { return 16 * cap(l.all) }
-
-func (l *Log) live() []run { return l.all[l.head:] }
+func (l *Log) Bytes() int { return 16 * cap(l.runs) }
 
 // view is a log as it stands at a moment.
 type view struct {
@@ -71,8 +67,7 @@ type view struct {
 // than a span, time stands still at the newest unit.
 func (l *Log) at(p *Plan, now int64) view {
 	v := view{Log: l, p: p, now: now, tick: p.ticks(now)}
-	runs := l.live()
-	if len(runs) == 0 {
+	if len(l.runs) == 0 {
 		return v
 	}
 	if ahead := l.newest() - v.tick; ahead > 0 {
@@ -81,10 +76,11 @@ func (l *Log) at(p *Plan, now int64) view {
 			v.back = ahead
 		}
 	}
-	v.first, _ = slices.BinarySearchFunc(runs, v.tick-p.Span+1, func(r run, tick int64) int {
+	n, _ := slices.BinarySearchFunc(l.runs[l.head:], v.tick-p.Span+1, func(r run, tick int64) int {
 		return int(min(max(r.tick-tick, -1), 1))
 	})
-	v.used = runs[len(runs)-1].sum - l.before(v.first)
+	v.first = l.head + n
+	v.used = l.runs[len(l.runs)-1].sum - l.before(v.first)
 	return v
 }
 
@@ -112,62 +108,70 @@ func (v view) receipt(cost int64) Receipt {
 // expiry returns the tick at which the oldest n units that count no longer do.
 func (v view) expiry(n int64) int64 {
 	sum := v.before(v.first) + n
-	runs := v.live()
-	i, _ := slices.BinarySearchFunc(runs, sum, func(r run, sum int64) int {
+	i, _ := slices.BinarySearchFunc(v.runs[v.first:], sum, func(r run, sum int64) int {
 		return int(min(max(r.sum-sum, -1), 1))
 	})
-	return runs[i].tick + v.p.Span
+	return v.runs[v.first+i].tick + v.p.Span
 }
 
-func (l *Log) newest() int64 { return l.all[len(l.all)-1].tick }
+func (l *Log) newest() int64 { return l.runs[len(l.runs)-1].tick }
 
-// before returns the sum of all runs before live run i.
+// before returns the sum of all runs before run i.
 func (l *Log) before(i int) int64 {
 	if i == 0 {
-		return l.base
+		return 0
 	}
-	return l.all[l.head+i-1].sum
+	return l.runs[i-1].sum
 }
 
-// drop forgets the live runs before first.
+// drop forgets the runs before first.
 func (l *Log) drop(first int) {
-	l.base = l.before(first)
-	if l.head += first; l.head > len(l.all)/2 {
-		l.all = slices.Delete(l.all, 0, l.head)
-		l.head = 0
+	if l.head = first; l.head == len(l.runs) {
+		l.runs, l.head = l.runs[:0], 0
 	}
 }
 
 func (l *Log) push(tick, n int64) {
-	runs := l.live()
-	last := len(runs) - 1
-	switch {
-	case last < 0:
-		l.base = 0
-		l.all = append(l.all, run{tick, n})
-	case runs[last].tick == tick:
-		runs[last].sum += n
-	default:
-		l.all = append(l.all, run{tick, runs[last].sum + n})
+	last := len(l.runs) - 1
+	if last >= 0 && l.runs[last].tick == tick {
+		l.runs[last].sum += n
+		return
+	}
+	sum := l.before(last+1) + n
+	l.makeRoom()
+	l.runs = append(l.runs, run{tick, sum})
+}
+
+// fewRuns are moved faster than memory for more of them is found.
+const fewRuns = 256
+
+// makeRoom moves the runs over the dropped ones if there is no room behind them, unless that
+// would move many for little: then the log may rather grow. So a push costs the same however
+// long the log is, and the log holds on to no more than 32 bytes for each run it once had.
+func (l *Log) makeRoom() {
+	spare := l.head - 1 // the last dropped run stays, for its sum
+	if len(l.runs) == cap(l.runs) && spare > max(0, (len(l.runs)-fewRuns)/8) {
+		l.runs = slices.Delete(l.runs, 0, spare)
+		l.head = 1
 	}
 }
 
 // pop gives back -cost units, the newest first.
 func (l *Log) pop(cost int64) {
-	for last := len(l.live()) - 1; last >= 0 && cost < 0; last-- {
-		newest := &l.live()[last]
-		n := newest.sum - l.before(last)
+	for last := len(l.runs) - 1; last >= l.head && cost < 0; last-- {
+		n := l.runs[last].sum - l.before(last)
 		if n > -cost {
-			newest.sum += cost
+			l.runs[last].sum += cost
 			return
 		}
 		cost += n
-		l.all = l.all[:len(l.all)-1]
+		l.runs = l.runs[:last]
 	}
+	l.drop(l.head)
 }
 
 func (l *Log) shift(by int64) {
-	for i := range l.live() {
-		l.live()[i].tick += by
+	for i := range l.runs[l.head:] {
+		l.runs[l.head+i].tick += by
 	}
 }

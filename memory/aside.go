@@ -34,6 +34,9 @@ const (
 	stripeAsideBytes = 200
 )
 
+// leastSweep is how many asides a stripe has before it is worth looking at them.
+const leastSweep = 8
+
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
 func (a *aside) bytes() int64 { return asideBytes + int64(a.log.Bytes()) }
@@ -84,7 +87,7 @@ func (s *Store) setState(o *op, p *sluice.Plan) {
 
 func (s *Store) addAside(o *op) {
 	if o.asides == nil {
-		o.asides = &stripeAsides{byHash: map[uint64]*aside{}}
+		o.asides = &stripeAsides{byHash: map[uint64]*aside{}, sweep: leastSweep}
 		s.asides.bytes.Add(stripeAsideBytes)
 	}
 	o.asides.byHash[o.hash] = o.aside
@@ -112,7 +115,7 @@ func (s *Store) sweep(st *stripe, now int64) {
 			kept[hash] = a
 		}
 	}
-	sa.byHash, sa.sweep = kept, max(8, 2*len(kept))
+	sa.byHash, sa.sweep = kept, max(leastSweep, 2*len(kept))
 }
 
 // shed evicts asides until they are within their bound. The caller has no stripe locked.

@@ -2,9 +2,12 @@ package memory
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 // A charge of a Take must not forget the state that another charge of it has found.
@@ -45,6 +48,59 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 				t.Errorf("%v, with %d others: %d bytes are accounted for, and there are %d", p.Limit, others, got, want)
 			}
 		}
+	}
+}
+
+// TestAsidesDifferential has takes of several charges whose states are all kept aside, in few
+// stripes, and drain all the time. A prime count has the largest numbers.
+func TestAsidesDifferential(t *testing.T) {
+	var plans []*sluice.Plan
+	for i, a := range sluice.Algorithms() {
+		l := sluice.Limit{Count: []int64{9973, 10007, 65537}[i%3], Period: time.Minute, Algorithm: a}
+		if a <= sluice.GCRA {
+			l.Burst = 3
+		} else {
+			l = sluice.Limit{Count: 3, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}
+		}
+		p, err := sluice.NewPlan(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, p)
+	}
+	s, model, rng := NewSize(0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
+	now, most := int64(1_700_000_000_000_000), 0
+	for n := range 10_000 {
+		charges := make([]sluice.Charge, 1+rng.IntN(5))
+		for i, k := range rng.Perm(120)[:len(charges)] {
+			cost := []int64{1, 3, 3, 3, -1, 0, sluice.All}[rng.IntN(7)]
+			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Cost: cost}
+		}
+		got, want := make([]sluice.Receipt, len(charges)), make([]sluice.Receipt, len(charges))
+		if err := s.TakeAt(t.Context(), now, charges, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := model.TakeAt(t.Context(), now, charges, want); err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("step %d, charge %d of %d, %v: %+v, want %+v", n, i, len(charges), charges[i].Plan.Limit, got[i], want[i])
+			}
+		}
+		if got, want := s.asides.bytes.Load(), s.countAsides(); got != want {
+			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
+		}
+		most = max(most, len(s.stripes[0].asidesByHash()))
+		if rng.IntN(4) == 0 {
+			now += rng.Int64N(3000)
+		}
+		if rng.IntN(40) == 0 {
+			now += 50_000
+		}
+	}
+	if most <= leastSweep || s.evicted.Load() > 0 {
+		t.Errorf("premise: a stripe had %d states aside at most, and %d were evicted, want more than %d and none", most, s.evicted.Load(), leastSweep)
 	}
 }
 

@@ -2,9 +2,11 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -93,6 +95,38 @@ func BenchmarkHotKey(b *testing.B) {
 				admitted = max(0, admitted-int(charges[0].Plan.Capacity))
 			}
 			share(b, admitted, n, bm.admitted)
+		})
+	}
+}
+
+// BenchmarkExpiringLog takes one unit of a log that is full, each time that its oldest unit
+// expires. It is to cost about the same for all lengths.
+func BenchmarkExpiringLog(b *testing.B) {
+	for _, count := range []int64{100, 10_000, million} {
+		b.Run(strconv.FormatInt(count, 10), func(b *testing.B) {
+			store, gap := memory.New(), int64(10)
+			p := plan(b, fmt.Sprintf("%d/%dus", count, count*gap), sluice.SlidingWindowLog)
+			charges, receipts := []sluice.Charge{{Key: benchKey, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1)
+			now, n, admitted := midday, 0, 0
+			take := func() {
+				now += gap
+				if err := store.TakeAt(context.Background(), now, charges, receipts); err != nil {
+					b.Fatal(err)
+				}
+				if receipts[0].Fits && receipts[0].Used == count {
+					admitted++
+				}
+			}
+			for range 2 * count {
+				take()
+			}
+			admitted = 0
+			b.ReportAllocs()
+			for b.Loop() {
+				take()
+				n++
+			}
+			share(b, admitted, n, 1)
 		})
 	}
 }

@@ -92,6 +92,37 @@ func TestLeastGoes(t *testing.T) {
 	}
 }
 
+// TestOfEqualsTheSoonestGoes holds that of states with the same debt, the one goes that would
+// be empty first: it is worth least.
+func TestOfEqualsTheSoonestGoes(t *testing.T) {
+	s := NewSize(minBytes)
+	const now = 20_000 * 86_400_000_000
+	for soonest := range 8 {
+		st := stripe{lines: make([]line, firstLines)}
+		for i := range 8 { // all slots, in the order of a table of two lines
+			l := sluice.Limit{Count: 10, Period: time.Duration(20-(i+8-soonest)%8) * time.Hour}
+			if i == soonest {
+				l.Period = time.Hour
+			}
+			p, err := sluice.NewPlan(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r sluice.Receipt
+			layout := s.plans.layout(p)
+			word, ok := layout.pack(p.Step(sluice.State{}, now, 5, &r))
+			if !ok || r.Used*2 != p.Size {
+				t.Fatalf("premise: %v: half of it is to be used, and to fit a slot: %+v, %v", l, r, ok)
+			}
+			st.lines[i/4][i%4] = slot{word, layout.index}
+		}
+		want := &st.lines[soonest/4][soonest%4]
+		if at, lowest := s.least(&st, 0, now); at.slot != want || lowest.used != 512 || lowest.until != now+30*60e6 {
+			t.Errorf("slot %d is empty first, and what goes has %+v", soonest, lowest)
+		}
+	}
+}
+
 // TestFillSaysWhenFull holds that a table which is too small for what it is to take over
 // says so, since then the next size is tried.
 func TestFillSaysWhenFull(t *testing.T) {

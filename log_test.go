@@ -29,6 +29,10 @@ func TestLogHoldsOnToLittle(t *testing.T) {
 				now -= gap / 2
 			case 2:
 				now += 20 * gap
+			case 3:
+				if rng.Int64N(count) < 10 {
+					cost = sluice.All
+				}
 			}
 			var want [1]sluice.Receipt
 			if err := model.TakeAt(t.Context(), now, []sluice.Charge{{Key: "k", Plan: p, Cost: cost}}, want[:]); err != nil {
@@ -40,6 +44,9 @@ func TestLogHoldsOnToLittle(t *testing.T) {
 			}
 			if got.Fits && cost > 0 {
 				admitted++
+			}
+			if got.Fits && cost != 0 && (log.EmptyAt(p) == 0) != (got.Used == 0) {
+				t.Fatalf("count %d, step %d, cost %d: empty at %d, with %d used", count, n, cost, log.EmptyAt(p), got.Used)
 			}
 			if log.Bytes() > 32*int(count) {
 				t.Fatalf("count %d, step %d: the log holds on to %d bytes, want 32 for each unit at most", count, n, log.Bytes())

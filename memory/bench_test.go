@@ -107,7 +107,7 @@ func BenchmarkExpiringLog(b *testing.B) {
 			store, gap := memory.New(), int64(10)
 			p := plan(b, fmt.Sprintf("%d/%dus", count, count*gap), sluice.SlidingWindowLog)
 			charges, receipts := []sluice.Charge{{Key: benchKey, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1)
-			now, n, admitted := midday, 0, 0
+			now, n, admitted := int64(midday), 0, 0
 			take := func() {
 				now += gap
 				if err := store.TakeAt(context.Background(), now, charges, receipts); err != nil {

@@ -137,6 +137,12 @@ func TestForeignState(t *testing.T) {
 				if n := server.Do("DBSIZE"); n != "1" {
 					t.Errorf("%v with the state %q: there are %s keys", p.Limit, text, n)
 				}
+				if e, ok := errors.AsType[*redisstore.Error](try(t, store, "k", p)); !ok || e.Kind != redisstore.BadReply {
+					t.Errorf("%v with the state %q, alone: error %v", p.Limit, text, e)
+				}
+				if got := server.Do("GET", name); got != text {
+					t.Errorf("%v with the state %q: it was overwritten with %q", p.Limit, text, got)
+				}
 			}
 			// So is a list. (Among others it would be overwritten.)
 			server.Do("DEL", name)

@@ -177,6 +177,9 @@ func (l *lane) board(f *flight) bool {
 	now := time.Now()
 	if l.flights > laneFlights && now.Sub(f.left) < lateAfter {
 		l.flights--
+		if len(l.queue) > 0 {
+			l.watch(lateAfter) // it had no place for one more
+		}
 		return false
 	}
 	f.left, l.left = now, now

@@ -144,7 +144,7 @@ while pos <= last do
         end
         o = o + 1
         out[o] = fits and new or -1 - new
-        if new ~= level or clamped then
+        if not bad and (new ~= level or clamped) then
           local e = 2 * k
           if t and not expiry[e] and coarse == (grid > 1) then
             if rem > 0 then t = t + 1 end
@@ -172,6 +172,7 @@ while pos <= last do
           number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
           number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
           bad = not number
+          if bad then number, count, prev = n, 0, 0 end
         end
         if s and not bad then
           if not expiry[e] then

@@ -90,7 +90,7 @@ func (s *Store) begin() bool {
 // On a cluster, charges are committed together if their keys begin with the same hash
 // tag, "{alice}". Others are taken one hash slot after the other, and given back if
 // a later one refuses: another caller may be refused in between who would not have
-// been, and none is admitted who should not have been.
+// been. What is given back after the edge of a window is taken off the new one.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err

@@ -378,6 +378,9 @@ func TestChaosScriptGone(t *testing.T) {
 	// A thousand callers may keep a busy machine longer than the usual deadline.
 	both := pair(t, byRule("1000000/day"), server.URL(), "--store-timeout", "20s")
 	client := newClient(t)
+	for _, g := range both {
+		shot{g, shared, "k"}.fire(client) // brings the script for the first time
+	}
 	all := make([]answer, 1000)
 	var callers sync.WaitGroup
 	for i := range all {

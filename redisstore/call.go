@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
@@ -33,10 +34,13 @@ type request struct {
 	charges []charge
 	slot    uint16 // of all charges, on a cluster
 
+	look  bool
 	state atomic.Uint32 // queued, and then sent or cancelled
 	done  chan struct{}
 	now   float64
-	reply string // of this request: packed numbers
+	place int       // in the call
+	reply string    // of this request: packed numbers
+	left  time.Time // the moment before it was sent
 	err   error
 }
 
@@ -60,6 +64,7 @@ func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
 		r.add(n, &charges[i], look)
 	}
 	r.charges[len(charges)-1].flags |= flagLast
+	r.look = look
 	r.state.Store(queued)
 	r.reply, r.err = "", nil
 }
@@ -233,12 +238,12 @@ func (c *call) deal(reply string) error {
 	}
 	now := number(reply, 0)
 	reply = reply[8:]
-	for _, r := range c.requests {
+	for place, r := range c.requests {
 		n := 0
 		for i := range r.charges {
 			n += r.charges[i].numbers()
 		}
-		r.now, r.reply = now, reply[:8*n]
+		r.now, r.place, r.reply = now, place, reply[:8*n]
 		reply = reply[8*n:]
 	}
 	return nil

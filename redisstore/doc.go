@@ -13,7 +13,9 @@
 //
 // Takes that come while others are under way wait for those and then travel together,
 // in one call of the script that decides each of them for itself. Nothing waits on
-// purpose: a Take that finds the way free leaves at once.
+// purpose: a Take that finds the way free leaves at once. Takes of one call that ask for
+// the same are decided together, with the same answers, so that a hot key costs the
+// server little; those of a log are not.
 //
 // # Refusals
 //

@@ -16,6 +16,7 @@ type TimedStore struct {
 	now    int64
 	calls  int
 	Spared int // how many takes were answered without the server
+	Joined int // how many were asked for together with others that were the same
 }
 
 func Timed(s *Store) *TimedStore { return &TimedStore{Store: s} }
@@ -81,6 +82,9 @@ func (s *TimedStore) TakeAllAt(ctx context.Context, now int64, charges [][]sluic
 			return err
 		}
 		s.calls++
+		if r.turn > 0 {
+			s.Joined++
+		}
 		s.refused.note(known{place: s.calls, sent: now, back: now}, false, charges[i], receipts[i])
 		s.requests.Put(r)
 	}

@@ -195,6 +195,7 @@ func (l *lane) board(f *flight) bool {
 		}
 		n++
 		if r.state.CompareAndSwap(queued, sent) {
+			r.left = now
 			f.requests = append(f.requests, r)
 		} else {
 			charges -= len(r.charges)

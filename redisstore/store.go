@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -23,6 +24,7 @@ const maxCharges = flightCharges
 // may have been counted all the same. It never waits longer than its context.
 type Store struct {
 	client  rueidis.Client
+	conns   *conns
 	names   *naming
 	hash    string // of the script
 	cluster bool
@@ -38,10 +40,11 @@ type Store struct {
 	closed  atomic.Bool // set under closing
 }
 
-func newStore(client rueidis.Client, c Config) *Store {
+func newStore(client rueidis.Client, conns *conns, c Config) *Store {
 	sum := sha1.Sum([]byte(script))
 	s := &Store{
 		client:  client,
+		conns:   conns,
 		names:   newNaming(c.prefix(), c.Cluster, c.HashKey),
 		hash:    hex.EncodeToString(sum[:]),
 		cluster: c.Cluster,
@@ -58,8 +61,11 @@ func newStore(client rueidis.Client, c Config) *Store {
 
 func (s *Store) newFlight() *flight { return s.freeFlights.Get().(*flight) }
 
-// Close refuses further Takes, waits for the requests that are under way, and closes
-// the connections.
+// closeFor is how long Close waits for a server that does not answer.
+const closeFor = time.Second
+
+// Close refuses further Takes, waits for the requests that are under way, but not longer
+// than a second, and closes the connections.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed.Swap(true)
@@ -71,7 +77,9 @@ func (s *Store) Close() error {
 	if s.nodes != nil {
 		s.nodes.close()
 	}
+	impatient := time.AfterFunc(closeFor, s.conns.cut)
 	s.flights.Wait()
+	impatient.Stop()
 	s.client.Close()
 	return nil
 }

@@ -56,7 +56,7 @@ func (c ClientIP) Addr(r *http.Request) netip.Addr {
 // the network of an IPv6 address. Requests without an address share the key "unknown".
 func (c ClientIP) Key(r *http.Request) string {
 	if len(c.Trusted) == 0 {
-		if host, ok := plain4(r.RemoteAddr); ok {
+		if _, host := plain4(r.RemoteAddr); host != "" {
 			return host
 		}
 	}
@@ -74,22 +74,27 @@ func (c ClientIP) Key(r *http.Request) string {
 	return network.String()
 }
 
-// plain4 returns the host of "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes
-// it, and a port. Most peers look like that, and need no other way to be read.
-func plain4(peer string) (host string, ok bool) {
+// plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
+// port. Most peers look like that, and need no other way to be read. The host is empty if
+// this one does not.
+func plain4(peer string) (addr [4]byte, host string) {
 	i := 0
-	for field := range 4 {
+	for field := range addr {
 		start, n := i, 0
 		for i < len(peer) && i < start+3 && peer[i]-'0' <= 9 {
 			n = 10*n + int(peer[i]-'0')
 			i++
 		}
 		if i == start || i == len(peer) || n > 255 || i > start+1 && peer[start] == '0' || peer[i] != "...:"[field] {
-			return "", false
+			return addr, ""
 		}
+		addr[field] = byte(n)
 		i++
 	}
-	return peer[:i-1], i < len(peer) && isPort(peer[i-1:])
+	if i == len(peer) || !isPort(peer[i-1:]) {
+		return addr, ""
+	}
+	return addr, peer[:i-1]
 }
 
 func clientAddr(r *http.Request, trusted []netip.Prefix, header string) netip.Addr {
@@ -114,6 +119,9 @@ func clientAddr(r *http.Request, trusted []netip.Prefix, header string) netip.Ad
 
 // peer returns the other end of the connection.
 func peer(r *http.Request) netip.Addr {
+	if addr, host := plain4(r.RemoteAddr); host != "" {
+		return netip.AddrFrom4(addr)
+	}
 	if addr, ok := parseHop(r.RemoteAddr); ok {
 		return addr
 	}

@@ -51,7 +51,7 @@ func newCall() *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.r, c.key, c.decision = nil, "", policy.Decision{}
-	c.request = policy.Request{Body: c.request.Body}
+	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }
 

@@ -13,7 +13,7 @@ type values struct {
 // A piece lives for as long as any of the responses whose values are in it.
 const (
 	textPiece = 1 << 10
-	listPiece = 64
+	listPiece = 60
 )
 
 // keep returns text as a string.

@@ -902,7 +902,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// A decision allocates its results and nothing else. The pool is left out, since the race
+// A decision allocates its results and nothing else, and not even those if there is room. The pool is left out, since the race
 // detector makes it forget.
 func TestDecideAllocations(t *testing.T) {
 	p, err := Parse("bench", benchDocument(7))
@@ -910,15 +910,21 @@ func TestDecideAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, req, s, ctx := NewEngine(memory.New(), p), benchRequest(), new(scratch), t.Context()
+	var d Decision
 	decide := func() {
 		s.reset(p, req)
-		if d := e.decide(ctx, s); len(d.Results) != 3 || !d.Allowed {
+		d = Decision{}
+		if e.decide(ctx, s, &d); len(d.Results) != 3 || !d.Allowed {
 			t.Fatalf("not what is to be measured: %+v", d)
 		}
 	}
 	decide()
 	if n := testing.AllocsPerRun(1000, decide); n > 1 {
 		t.Errorf("a decision allocates %v times, want once", n)
+	}
+	req.Room = d.Results
+	if n := testing.AllocsPerRun(1000, decide); n > 0 {
+		t.Errorf("a decision with room allocates %v times", n)
 	}
 }
 

@@ -37,7 +37,7 @@ type call struct {
 	results [1]policy.Result // for a single limiter
 	key     string           // likewise
 	media   int              // of a refusal, as an index of offers
-	retry   int64            // of a refusal: see retryAfter
+	retry   string           // of a refusal: Retry-After, if it has that
 	text    []byte           // what is being written
 	values  values
 }
@@ -50,7 +50,7 @@ func newCall() *call {
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.r, c.key, c.decision = nil, "", policy.Decision{}
+	c.r, c.key, c.retry, c.decision = nil, "", "", policy.Decision{}
 	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }

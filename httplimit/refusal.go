@@ -56,9 +56,10 @@ func (c *call) sayRefused(f *fields) {
 	c.media = negotiate(c.r.Header["Accept"])
 	f.set("Content-Type", offers[c.media])
 	f.set("Cache-Control", "no-store")
-	if c.retry = c.retryAfter(); c.retry > 0 {
-		c.text = strconv.AppendInt(c.text[:0], c.retry, 10)
-		f.set("Retry-After", c.values.keep(c.text))
+	if retry := c.retryAfter(); retry > 0 {
+		c.text = strconv.AppendInt(c.text[:0], retry, 10)
+		c.retry = c.values.keep(c.text)
+		f.set("Retry-After", c.retry)
 	}
 }
 
@@ -90,8 +91,8 @@ func (c *call) appendBody(dst []byte, p *problem, l *legend) []byte {
 		}
 		dst = append(append(dst, ','), p.code...)
 	}
-	if c.retry > 0 {
-		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), c.retry, 10)
+	if c.retry != "" {
+		dst = append(append(dst, `,"retry_after":`...), c.retry...)
 	}
 	return append(dst, "}\n"...)
 }
@@ -131,8 +132,7 @@ func (c *call) appendDetail(dst []byte, l *legend) []byte {
 			return append(dst, ", more than it ever allows at once."...)
 		}
 	}
-	dst = strconv.AppendInt(append(dst, " Retry in "...), c.retry, 10)
-	return append(dst, " s."...)
+	return append(append(append(dst, " Retry in "...), c.retry...), " s."...)
 }
 
 func (c *call) lacks() string {

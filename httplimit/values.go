@@ -6,8 +6,9 @@ import "unsafe"
 // so each would be an allocation; instead they are cut from pieces that are enough for
 // several calls. What has been cut off is never written again.
 type values struct {
-	text  []byte
+	texts []byte
 	lists []string
+	used  int // of lists
 }
 
 // A piece lives for as long as any of the responses whose values are in it.
@@ -18,25 +19,22 @@ const (
 
 // keep returns text as a string.
 func (v *values) keep(text []byte) string {
-	if len(text) == 0 {
-		return ""
+	if len(v.texts) < len(text) {
+		v.texts = make([]byte, max(textPiece, len(text)))
 	}
-	if len(v.text) < len(text) {
-		v.text = make([]byte, max(textPiece, len(text)))
-	}
-	n := copy(v.text, text)
-	s := unsafe.String(&v.text[0], n)
-	v.text = v.text[n:]
+	n := copy(v.texts, text)
+	s := unsafe.String(unsafe.SliceData(v.texts), n)
+	v.texts = v.texts[n:]
 	return s
 }
 
 // list returns the list of one value.
 func (v *values) list(value string) []string {
-	if len(v.lists) == 0 {
-		v.lists = make([]string, listPiece)
+	if v.used == len(v.lists) {
+		v.lists, v.used = make([]string, listPiece), 0
 	}
-	one := v.lists[:1:1]
-	v.lists = v.lists[1:]
+	one := v.lists[v.used : v.used+1 : v.used+1]
+	v.used++
 	one[0] = value
 	return one
 }

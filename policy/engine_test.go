@@ -928,6 +928,41 @@ func TestDecideAllocations(t *testing.T) {
 	}
 }
 
+// Without room the results of a decision are its own. With room they are in it, and what
+// was there before does not show.
+func TestRoom(t *testing.T) {
+	p := parse(t, `rules:
+  - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
+  - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
+	for name, store := range map[string]sluice.Store{"answers": memory.New(), "is away": brokenStore{errors.New("away")}} {
+		e := NewEngine(store, p)
+		kept := e.Decide(t.Context(), get("/"))
+		was := slices.Clone(kept.Results)
+		for range 4 {
+			req, other := get("/"), get("/")
+			req.Room = make([]Result, 5)
+			stale := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Local: true}
+			for i := range req.Room {
+				req.Room[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: stale}
+			}
+			got := e.Decide(t.Context(), req)
+			if len(got.Results) != 2 || &got.Results[0] != &req.Room[0] {
+				t.Fatalf("store %s: %d results, and the room is not used", name, len(got.Results))
+			}
+			want := e.Explain(t.Context(), other).Decision
+			for i, r := range got.Results {
+				w := want.Results[i]
+				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Local || r.Remaining != w.Remaining || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
+					t.Errorf("store %s: %+v, and Explain has %+v", name, r, w)
+				}
+			}
+		}
+		if !slices.Equal(kept.Results, was) {
+			t.Errorf("store %s: the results of a decision have changed", name)
+		}
+	}
+}
+
 func TestTrustedProxies(t *testing.T) {
 	e := engine(t, `
 trusted_proxies: [10.1.2.3/8, 192.0.2.7, "::ffff:198.51.100.9/120", "2001:db8::1", "::ffff:203.0.113.1", "::/0"]

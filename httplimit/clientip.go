@@ -91,7 +91,7 @@ func plain4(peer string) (addr [4]byte, host string) {
 		addr[field] = byte(n)
 		i++
 	}
-	if i == len(peer) || !isPort(peer[i-1:]) {
+	if !isPort(peer[i-1:]) {
 		return addr, ""
 	}
 	return addr, peer[:i-1]

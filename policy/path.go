@@ -65,7 +65,6 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	if !plain && len(path) > maxPathWork {
 		return b.tooMany()
 	}
-	b.segs, b.text = b.segs[:0], b.text[:0]
 	b.split(path, 0, keepParams, false)
 	b.add(resolveDots)
 	if plain && !b.dots {

@@ -105,7 +105,7 @@ func (t *states) append(l *legend, d *policy.Decision, dialect Dialect, limit st
 		t.text = append(append(t.text, "limit="...), limit...)
 		t.appendOne(t.one, d, ", remaining=", ", reset=")
 	default:
-		t.appendOne(t.one, d, "", ",")
+		t.appendOne(t.one, d, "", "")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // single decides by one limiter.
@@ -20,11 +19,9 @@ type single struct {
 func (s *single) decide(c *call) {
 	c.key = s.key(c.r)
 	d, err := s.limiter.Take(c.r.Context(), c.key, 1)
-	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
-	c.decision = policy.Decision{
-		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
-		Now: d.Now, Results: c.results[:],
-	}
+	one, all := &c.results[0], &c.decision
+	one.Rule, one.Plan, one.Cost, one.Decision = s.name, s.limiter.Plan(), 1, d
+	all.Allowed, all.RetryAfter, all.Delay, all.Now, all.Results = d.Allowed, d.RetryAfter, d.Delay, d.Now, c.results[:]
 	if err != nil || d.Local {
 		c.decision.Degraded, c.decision.Err, c.decision.Now = true, err, 0
 		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny

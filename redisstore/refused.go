@@ -35,7 +35,7 @@ type refused struct {
 }
 
 type refusedSet struct {
-	sync.Mutex
+	sync.RWMutex
 	known [refusedWays]known
 }
 
@@ -210,8 +210,8 @@ func stateOf(c *sluice.Charge, r sluice.Receipt) sluice.State {
 // find copies what is known of the state of c to k.
 func (f *refused) find(c *sluice.Charge, k *known) bool {
 	tag, set := f.set(c)
-	set.Lock()
-	defer set.Unlock()
+	set.RLock()
+	defer set.RUnlock()
 	for i := range set.known {
 		if set.known[i].tag == tag {
 			*k = set.known[i]

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -183,6 +184,7 @@ func (l *lane) fly() {
 	f.left = time.Time{}
 	for l.board(f) {
 		f.run(l)
+		runtime.Gosched() // those who were answered may ask again, and come along
 	}
 	l.store.freeFlights.Put(f)
 }
@@ -282,6 +284,10 @@ func (l *lane) close() {
 // wait waits until r is decided or ctx ends. In the latter case r is lost: a flight may
 // still have it.
 func (r *request) wait(ctx context.Context) (lost bool, err error) {
+	if ctx.Done() == nil { // a select would cost more
+		<-r.done
+		return false, r.err
+	}
 	select {
 	case <-r.done:
 		return false, r.err

@@ -21,13 +21,12 @@ const (
 	refusedBits = 12
 	refusedSets = 1 << refusedBits
 	refusedWays = 4
-	// refusedCharges is how many charges a Take that is refused from memory may have.
-	refusedCharges = 8
 )
 
 // refused remembers what the server has said lately of the states in requests that it
-// refused. It is a table of fixed size, in which a state has a choice of a few places;
-// of those that want them the ones asked for last have them.
+// refused. It is a table of 1.2 MB, made with the first refusal, in which each of 16,384
+// states has a choice of a few places; of those that want them the ones that the server was
+// asked for last have them.
 type refused struct {
 	base  time.Time
 	seed  maphash.Seed
@@ -35,7 +34,7 @@ type refused struct {
 }
 
 type refusedSet struct {
-	sync.Mutex
+	sync.RWMutex
 	known [refusedWays]known
 }
 
@@ -68,22 +67,17 @@ func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) boo
 }
 
 func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	var states [refusedCharges]known
-	if len(charges) > len(states) {
-		return false
-	}
-	from, to := int64(0), int64(never) // the server's time is between these
+	refuses := false
+	var k known
 	for i := range charges {
-		c, k := &charges[i], &states[i]
-		if c.Cost < 0 || !f.find(c, k) || at-k.sent > remember {
+		c := &charges[i]
+		if c.Cost < 0 || !f.find(c, &k) || at-k.sent > remember {
 			return false
 		}
-		from = max(from, k.now+at-k.back)
-		to = min(to, k.now+at-k.sent+(at-k.sent)/1000) // clocks do not run alike
-	}
-	refuses := false
-	for i := range charges {
-		c, k := &charges[i], &states[i]
+		// The server's time is between these. Each state has its own: on a cluster so do
+		// the nodes.
+		from := k.now + at - k.back
+		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
 		r, ok := k.receipt(c, to)
 		if !ok {
 			return false
@@ -91,7 +85,7 @@ func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.
 		refuses = refuses || !r.Fits && decides(c)
 		receipts[i], _ = k.receipt(c, from)
 	}
-	return refuses && from <= to
+	return refuses
 }
 
 // decides reports whether a refusal of c is answered from memory. A leaky bucket is asked
@@ -210,8 +204,8 @@ func stateOf(c *sluice.Charge, r sluice.Receipt) sluice.State {
 // find copies what is known of the state of c to k.
 func (f *refused) find(c *sluice.Charge, k *known) bool {
 	tag, set := f.set(c)
-	set.Lock()
-	defer set.Unlock()
+	set.RLock()
+	defer set.RUnlock()
 	for i := range set.known {
 		if set.known[i].tag == tag {
 			*k = set.known[i]

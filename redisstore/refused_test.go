@@ -59,7 +59,7 @@ func TestRefusedDifferential(t *testing.T) {
 	}
 	model, visitor := memory.New(), newVisitor(t)
 	now := int64(1_700_000_000_000_000)
-	takes, refused := steps(t)/2, 0
+	takes, refused := steps(t)/5, 0
 	for n := range takes {
 		now += visitor.Int64N(10_000)
 		charges := visitor.request()
@@ -139,7 +139,7 @@ func TestRefusedCallsASecond(t *testing.T) {
 	var receipts [2]sluice.Receipt
 	calls, start := commandCalls(t, server, "evalsha"), time.Now()
 	wait := sluice.Never
-	for n := range 100_000 {
+	for n := range 30_000 {
 		charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}, {Key: "all", Plan: all, Cost: 1}}
 		if err := store.Take(t.Context(), charges, receipts[:]); err != nil {
 			t.Fatal(err)

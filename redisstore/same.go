@@ -1,10 +1,6 @@
 package redisstore
 
-import (
-	"slices"
-
-	"github.com/sluicehq/sluice"
-)
+import "github.com/sluicehq/sluice"
 
 // group is one or more requests of a call that ask for the same. The script is asked once
 // how many of them are admitted, first come first served, and what each of them is told
@@ -20,64 +16,59 @@ type group struct {
 func (c *call) gather() {
 	c.keys, c.logs, c.ids, c.users, c.groups = c.keys[:0], c.logs[:0], c.ids[:0], c.users[:0], c.groups[:0]
 	for _, r := range c.requests {
-		if g := c.same(r); g >= 0 {
-			r.group, r.turn = g, c.groups[g].many
-			c.groups[g].many++
+		id, known := c.key(r, &r.charges[0])
+		if known && r.charges[0].plan.Kernel != sluice.Units && c.join(r, c.users[id]) {
 			continue
 		}
 		r.group, r.turn = len(c.groups), 0
 		c.groups = append(c.groups, group{r, 1, len(c.ids)})
 		for i := range r.charges {
-			c.ids = append(c.ids, c.key(r, &r.charges[i]))
+			if i > 0 {
+				id, _ = c.key(r, &r.charges[i])
+			}
+			c.ids = append(c.ids, id)
+			if r.charges[i].plan.Kernel != sluice.Units {
+				c.users[id] = r.group
+			}
 		}
 	}
 	clear(c.known)
 }
 
-// key returns the place of a charge's name in keys or logs, adding it if it is new.
-func (c *call) key(r *request, ch *charge) uint16 {
-	if ch.plan.Kernel == sluice.Units {
-		return c.place(&c.logs, r.name(ch))
+// join adds r to the group n, if it asks for the same and nobody has asked for any of its
+// keys since.
+func (c *call) join(r *request, n int) bool {
+	g := &c.groups[n]
+	if !g.head.like(r) {
+		return false
 	}
-	id := c.place(&c.keys, r.name(ch))
-	if int(id) == len(c.users) {
-		c.users = append(c.users, 0)
+	for _, id := range c.ids[g.ids : g.ids+len(r.charges)] {
+		if c.users[id] != n {
+			return false
+		}
 	}
-	c.users[id] = r.group
-	return id
+	r.group, r.turn = n, g.many
+	g.many++
+	return true
 }
 
-func (c *call) place(list *[]string, name string) uint16 {
+// key returns the place of a charge's name in keys or logs, adding it if it is not known.
+func (c *call) key(r *request, ch *charge) (id uint16, known bool) {
+	name := r.name(ch)
+	list := &c.keys
+	if ch.plan.Kernel == sluice.Units {
+		list = &c.logs
+	}
 	if len(c.requests) > 1 { // within one request all are different
-		if id, ok := c.known[name]; ok {
-			return id
+		if id, known = c.known[name]; known {
+			return id, true
 		}
 		c.known[name] = uint16(len(*list))
 	}
-	*list = append(*list, name)
-	return uint16(len(*list) - 1)
-}
-
-// same returns the group that r is of, or -1. It is of one that asks for the same, if
-// nobody has asked for any of the keys since.
-func (c *call) same(r *request) int {
-	if len(c.requests) == 1 || r.charges[0].plan.Kernel == sluice.Units {
-		return -1
+	if *list = append(*list, name); list == &c.keys {
+		c.users = append(c.users, 0)
 	}
-	id, ok := c.known[r.name(&r.charges[0])]
-	if !ok {
-		return -1
-	}
-	n := c.users[id]
-	g := c.groups[n]
-	if !g.head.like(r) {
-		return -1
-	}
-	touched := func(id uint16) bool { return c.users[id] != n }
-	if slices.ContainsFunc(c.ids[g.ids:g.ids+len(r.charges)], touched) {
-		return -1
-	}
-	return n
+	return uint16(len(*list) - 1), false
 }
 
 // like reports whether r and o ask for the same units of meters and windows. The receipts

@@ -105,7 +105,7 @@ func handling(count int, period time.Duration, status int) func(contender) (samp
 			}
 		}
 		runtime.GC()
-		cost := spend(1, budget, []string{""}, one(1), func(string) bool {
+		cost := spend(1, budget, keysOf(1), one(1), func(string) bool {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Code == http.StatusNoContent

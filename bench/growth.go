@@ -39,7 +39,7 @@ func growthWorks() []work {
 	}
 }
 
-func sized(rules int) string { return fmt.Sprintf("%d rules", rules) }
+func sized(rules int) string { return fmt.Sprintf("rules: %d", rules) }
 
 func ruleSizes(series string, others rulesOf) (all []contender) {
 	for _, n := range []int{1, 10, 100, 1000, 10_000} {
@@ -55,7 +55,7 @@ func keySizes() (all []contender) {
 			continue
 		}
 		for n := 1000; n <= 10*million && (n <= million || c.role != rival); n *= 10 {
-			all = append(all, contender{fmt.Sprintf("%s, %d keys", c.name, n), c.role, grown{c.name, n, c.start}})
+			all = append(all, contender{fmt.Sprintf("%s, keys: %d", c.name, n), c.role, grown{c.name, n, c.start}})
 		}
 	}
 	return all

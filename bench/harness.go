@@ -127,23 +127,31 @@ func (r *result) add(s setting, round int) {
 const patience = 90 * time.Second
 
 // child measures one contender in a process of its own.
-func child(s setting, work, contender string) (sample, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func child(s setting, work, contender string) (taken sample, err error) {
+	out, err := output(patience, os.Args[0], fmt.Sprintf("-quick=%t", s.quick), "-profile", s.profile, "-child", work, contender)
+	if err != nil {
+		return nil, err
+	}
+	return taken, json.Unmarshal(out, &taken)
+}
+
+// output runs a command, and kills it and what it has started if it takes too long.
+func output(atMost time.Duration, name ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], fmt.Sprintf("-quick=%t", s.quick), "-profile", s.profile, "-child", work, contender)
+	cmd := exec.CommandContext(ctx, name[0], name[1:]...)
 	var said bytes.Buffer
 	cmd.Stderr = io.MultiWriter(os.Stderr, &said)
 	cmd.SysProcAttr = withParent()
+	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("has not ended after %v, and was killed", patience)
-	}
-	if err != nil {
-		why, _, _ := strings.Cut(said.String(), "\n")
+	switch why, _, _ := strings.Cut(said.String(), "\n"); {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("had not ended after %v, and was killed", atMost)
+	case err != nil:
 		return nil, fmt.Errorf("%s (%w)", why, err)
 	}
-	var taken sample
-	return taken, json.Unmarshal(out, &taken)
+	return out, nil
 }
 
 // withParent ends a process when the one that has started it ends, however that ends.

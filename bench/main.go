@@ -31,14 +31,14 @@ func main() {
 		only    = flag.String("only", "", "run the works whose names match this `regexp`")
 		out     = flag.String("out", "", "write the report to this `file`, and pictures beside it")
 		isChild = flag.Bool("child", false, "measure one contender: WORK CONTENDER")
-		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM")
+		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM pooled|plain")
 	)
 	flag.BoolVar(&s.quick, "quick", false, "one round of the works that decide, and without Caddy")
 	flag.StringVar(&s.profile, "profile", "", "write CPU profiles of the contenders to this `directory`")
 	flag.Parse()
 	switch {
 	case *isProxy:
-		must(reverseProxy(flag.Arg(0), flag.Arg(1)))
+		must(reverseProxy(flag.Arg(0), flag.Arg(1), flag.Arg(2) == "pooled"))
 	case *isChild:
 		if err := childMain(s, flag.Arg(0), flag.Arg(1)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -66,7 +66,11 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 	defer cleanUp()
 	once := run(s, steady, 1, 0)
 	many := run(s, varying, rounds, within-time.Since(begin))
-	r := report{slices.Concat(varying, steady), slices.Concat(many, once), time.Since(begin)}
+	command := "make bench"
+	if s.quick {
+		command = "make bench-quick"
+	}
+	r := report{command, slices.Concat(varying, steady), slices.Concat(many, once), time.Since(begin)}
 	notes, err := os.ReadFile("notes.md")
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 )
 
 type report struct {
+	command string
 	works   []work
 	results results
 	took    time.Duration
@@ -23,16 +24,20 @@ func (r report) markdown(notes string) string {
 	}
 	fmt.Fprintf(&b, `# Results
 
-Made by `+"`make bench`"+` in %v: medians of %d rounds, ± half the distance of the quartiles. In every round the contenders of a work run one after the other, in an order that changes, each in a process of its own that measures for 0.3 seconds and more. Bytes and instructions hardly vary and are taken once. Ratios are those of one round, and then their median.
+Made by %s in %v: medians of %d rounds, ± half the distance of the quartiles. In every round the contenders of a work run one after the other, in an order that changes, each in a process of its own that measures for 0.3 seconds and more. Bytes and instructions hardly vary and are taken once. Ratios are those of one round, and then their median.
 
 CPU time is what the operating system has counted for the process, that of servers included where they are named. It holds on a busy machine; times and p99 need an idle one.
 
 %s
-`, r.took.Round(time.Second), rounds, machine())
+`, "`"+r.command+"`", r.took.Round(time.Second), rounds, machine())
 	b.WriteString("\n## Figures to reach\n\n")
 	r.figures(&b, notes)
 	for _, w := range r.works {
-		table(&b, w, r.results.of(w.name))
+		if rs := r.results.of(w.name); isGrown(w) {
+			growth(&b, w, rs)
+		} else {
+			table(&b, w, rs)
+		}
 		if p, ok := pictures[w.name]; ok {
 			fmt.Fprintf(&b, "\n![%s](%s)\n", p.title, p.file)
 		}
@@ -74,78 +79,91 @@ func note(notes, name string) string {
 	return "Not explained yet."
 }
 
-func table(b *strings.Builder, w work, rs results) {
-	first := w.columns[0]
-	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n| who | %s |\n|---|%s\n", strings.ToUpper(w.name[:1])+w.name[1:], w.about, strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
-	for _, of := range []role{floor, ours, other, rival} {
-		ordered := byRole(rs, of, first)
-		if strings.HasPrefix(w.name, "growth") {
-			ordered = slices.DeleteFunc(slices.Clone(rs), func(r result) bool { return r.role != of || !r.measured() })
-		}
-		for _, r := range ordered {
-			name := r.name
-			if of == ours {
-				name = "**" + name + "**"
-			}
-			fmt.Fprintf(b, "| %s |", name)
-			for _, c := range w.columns {
-				fmt.Fprintf(b, " %s |", plusMinus(r.median(c)))
-			}
-			b.WriteByte('\n')
-		}
+func heading(b *strings.Builder, w work) {
+	fmt.Fprintf(b, "\n## %s\n\n%s.\n", strings.ToUpper(w.name[:1])+w.name[1:], w.about)
+}
+
+func isGrown(w work) bool { _, ok := w.contenders[0].start.(grown); return ok }
+
+// growth writes a line a size.
+func growth(b *strings.Builder, w work, rs results) {
+	heading(b, w)
+	fmt.Fprintf(b, "\n| | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	for _, r := range rs {
+		line(b, r.name, r, w.columns)
 	}
+	failures(b, rs)
+}
+
+func line(b *strings.Builder, name string, r result, columns []string) {
+	if !r.measured() {
+		return
+	}
+	fmt.Fprintf(b, "| %s |", name)
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", plusMinus(r.median(c)))
+	}
+	b.WriteByte('\n')
+}
+
+func failures(b *strings.Builder, rs results) {
 	for _, r := range rs {
 		if r.err != nil {
 			fmt.Fprintf(b, "\n%s did not finish every round: %v.\n", r.name, r.err)
 		}
 	}
-	if !strings.HasPrefix(w.name, "growth") {
-		ratios(b, w, rs)
+}
+
+func table(b *strings.Builder, w work, rs results) {
+	heading(b, w)
+	fmt.Fprintf(b, "\n| who | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	for _, of := range []role{floor, ours, other, rival} {
+		for _, r := range byRole(rs, of, w.columns[0]) {
+			name := r.name
+			if of == ours {
+				name = "**" + name + "**"
+			}
+			line(b, name, r, w.columns)
+		}
 	}
+	failures(b, rs)
+	ratios(b, w, rs)
 }
 
 // compared are the columns whose ratios mean something.
-var compared = []string{"ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
+var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
 
 // ratios writes how ours compares with the best rival of each column, and with the floors.
 func ratios(b *strings.Builder, w work, rs results) {
-	var lines [][]string
-	var heads []string
-	for _, c := range w.columns {
-		if !slices.Contains(compared, c) {
-			continue
-		}
-		heads = append(heads, c)
-		i := 0
-		for _, u := range byRole(rs, ours, w.columns[0]) {
-			against := byRole(rs, floor, w.columns[0])
-			if best := byRole(rs, rival, c); len(best) > 0 {
-				against = append([]result{best[0]}, against...)
-			}
-			for _, a := range against {
-				if i == len(lines) {
-					lines = append(lines, []string{u.name + " / " + against[0].name})
-				}
-				x, _ := middle(over(w.name, c, u.name, a.name)(rs))
-				cell := number(x)
-				if a.role == rival {
-					lines[i][0] = u.name + " / best rival"
-					cell += " (" + a.name + ")"
-				} else {
-					lines[i][0] = u.name + " / " + a.name
-				}
-				lines[i] = append(lines[i], cell)
-				i++
-			}
-		}
-	}
-	if len(lines) == 0 {
+	columns := slices.DeleteFunc(slices.Clone(w.columns), func(c string) bool { return !slices.Contains(compared, c) })
+	us, floors := byRole(rs, ours, w.columns[0]), byRole(rs, floor, w.columns[0])
+	hasRivals := len(byRole(rs, rival, w.columns[0])) > 0
+	if len(columns) == 0 || len(us) == 0 || len(floors) == 0 && !hasRivals {
 		return
 	}
-	fmt.Fprintf(b, "\n| ratio | %s |\n|---|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
-	for _, l := range lines {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(l, " | "))
+	fmt.Fprintf(b, "\n| ratio | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, u := range us {
+		if hasRivals {
+			row(b, u, "best rival", columns, func(c string) (result, string) {
+				best := byRole(rs, rival, c)[0]
+				return best, " (" + best.name + ")"
+			})
+		}
+		for _, f := range floors {
+			row(b, u, f.name, columns, func(string) (result, string) { return f, "" })
+		}
 	}
+}
+
+// row writes the ratios of u to what stands for each column.
+func row(b *strings.Builder, u result, than string, columns []string, against func(column string) (r result, remark string)) {
+	fmt.Fprintf(b, "| %s / %s |", u.name, than)
+	for _, c := range columns {
+		r, remark := against(c)
+		x, _ := middle(over(u.work, c, u.name, r.name)(results{u, r}))
+		fmt.Fprintf(b, " %s%s |", number(x), remark)
+	}
+	b.WriteByte('\n')
 }
 
 func plusMinus(mid, spread float64) string {

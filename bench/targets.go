@@ -103,24 +103,6 @@ func figure(work, column, mine string) func(results) []float64 {
 	}
 }
 
-// added is what ours adds over the floor, as a share of what the best rival adds.
-func added(work, column, mine, bare string) func(results) []float64 {
-	return func(rs results) []float64 {
-		best := byRole(rs.of(work), rival, column)
-		if len(best) == 0 {
-			return nil
-		}
-		return each(func(v ...float64) float64 { return (v[0] - v[2]) / (v[1] - v[2]) },
-			rs.values(work, mine, column), rs.values(work, best[0].name, column), rs.values(work, bare, column))
-	}
-}
-
-func difference(work, column, mine, bare string) func(results) []float64 {
-	return func(rs results) []float64 {
-		return each(func(v ...float64) float64 { return v[0] - v[1] }, rs.values(work, mine, column), rs.values(work, bare, column))
-	}
-}
-
 const (
 	store     = "sluice/memory"
 	shared    = "sluice/redisstore"
@@ -156,11 +138,11 @@ func doorTargets() (all []target) {
 		if d.role != ours {
 			continue
 		}
-		bare, name := doors[0].name, strings.TrimPrefix(d.name, "sluice/")
+		name := strings.TrimPrefix(d.name, "sluice/")
 		for _, w := range []string{"allowed", "refused"} {
-			all = append(all, target{name + ", " + w + ": CPU time that it adds over what the best rival adds", 0.5, false, added("middleware: "+w, "CPU ns", d.name, bare)})
+			all = append(all, target{name + ", " + w + ": CPU time that it adds over what the best rival adds", 0.5, false, overBest("middleware: "+w, "added CPU ns", d.name)})
 		}
-		all = append(all, target{name + ", allowed: allocations that it adds", 4, false, difference("middleware: allowed", "allocs", d.name, bare)})
+		all = append(all, target{name + ", allowed: allocations that it adds", 4, false, figure("middleware: allowed", "added allocs", d.name)})
 	}
 	return all
 }
@@ -174,14 +156,14 @@ func redisTargets() []target {
 		{"Redis: 64 callers, the same over an INCR a decision", 1, false, over(many, used, shared, "go-redis INCR")},
 	}
 	for _, callers := range []int{1, 64, 512} {
-		all = append(all, target{fmt.Sprintf("Redis: %d callers, p99 over redis_rate's", callers), 1, false,
+		all = append(all, target{fmt.Sprintf("Redis: p99 over redis_rate's, callers: %d", callers), 1, false,
 			over(fmt.Sprintf("Redis: %d callers, 10,000 keys", callers), "p99 µs", shared, "redis_rate")})
 	}
 	for _, f := range []struct {
 		callers int
 		goal    float64
 	}{{64, 4}, {512, 8}} {
-		all = append(all, target{fmt.Sprintf("Redis: one hot key, %d callers, over one call each", f.callers), f.goal, true,
+		all = append(all, target{fmt.Sprintf("Redis: one hot key, decisions a second over one call each, callers: %d", f.callers), f.goal, true,
 			over(fmt.Sprintf("Redis: %d callers, one hot key", f.callers), perSecond, shared, shared+", one call each")})
 	}
 	const allowed, refused, logs = "instructions: a token bucket, allowed", "instructions: a token bucket, refused", "instructions: a log at its limit"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -129,6 +130,15 @@ func TestTargetsAreMeasured(t *testing.T) {
 			t.Errorf("%s is there twice", f.name)
 		}
 		names[f.name] = true
+	}
+	notes, err := os.ReadFile("notes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, section := range strings.Split(string(notes), "\n## ")[1:] {
+		if name, _, _ := strings.Cut(section, "\n"); !names[name] {
+			t.Errorf("notes.md is about %q, which is no figure", name)
+		}
 	}
 }
 

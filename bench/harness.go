@@ -124,7 +124,7 @@ func (r *result) add(s setting, round int) {
 }
 
 // patience is what a contender is given, which needs a few seconds.
-const patience = 90 * time.Second
+const patience = 2 * time.Minute
 
 // child measures one contender in a process of its own.
 func child(s setting, work, contender string) (taken sample, err error) {

@@ -25,9 +25,11 @@ lint:
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 
-# Sluice and its rivals on the same work: see bench/. It wants the machine to itself.
+# Sluice and its rivals on the same work: see bench/. It wants the machine to itself, needs
+# redis-server and, for instructions, valgrind, and takes up to a quarter of an hour.
 bench:
-	cd bench && go run . -out RESULTS.md
+	cd bench && go test . && go run . -out RESULTS.md
 
+# The same in two minutes: one round of what decides, nothing written.
 bench-quick:
-	cd bench && go run . -rounds 1
+	cd bench && go run . -quick

@@ -157,7 +157,7 @@ func handling(count int, period time.Duration, status int, serve func(http.Handl
 				total   *cost
 			}{{bare, &without}, {h, &with}} {
 				runtime.GC()
-				t.total.add(spend(1, budget/2/turns, []string{""}, one(1), func(string) bool {
+				t.total.add(spend(1, budget/2/turns, keysOf(1), one(1), func(string) bool {
 					got, _ := serve(t.handler, r)
 					return got == http.StatusOK
 				}))

@@ -11,7 +11,7 @@ import (
 
 // Differential drives two stores with one random history of steps takes and fails at
 // the first receipt in which they differ, printing what led there. The same seed gives
-// the same history. It holds takes of one to eight charges with all six algorithms,
+// the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
 // microsecond to thirty days, and limits that change while they are in use. Both stores
 // have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
@@ -80,7 +80,7 @@ func replay(past []step, of sluice.Charge) string {
 type coverage struct {
 	takes, refused, mixed, stepsBack int
 	shadows, refunds, peeks          int
-	charged, unfit                   [6]int // by algorithm
+	charged, unfit                   [7]int // by algorithm
 	latest                           int64
 }
 

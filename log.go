@@ -27,15 +27,14 @@ type history interface {
 	bytes() int
 }
 
-// newHistory returns the smallest that tells the ticks of a span apart.
-func newHistory(span int64) history {
+func newHistory(p *Plan) history {
 	switch {
-	case span <= maxCounts:
+	case p.exact():
+		return new(runs)
+	case p.Span <= maxCounts:
 		return new(counts)
-	case span <= maxStamps:
-		return new(stamps)
 	}
-	return new(runs)
+	return new(stamps)
 }
 
 // Step asks for cost units at now, in microseconds since the Unix epoch, and keeps
@@ -54,7 +53,7 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 		return v.receipt(cost)
 	}
 	if l.units == nil {
-		l.units = newHistory(p.Span)
+		l.units = newHistory(p)
 	}
 	l.units.drop(v.first)
 	if cost > 0 {

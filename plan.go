@@ -147,10 +147,11 @@ func (l Limit) defaultBurst() int64 {
 
 func (p *Plan) fingerprint() uint64 {
 	h := fnv.New64a()
-	sliding := p.Kernel == Window && p.sliding()
-	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, sliding)
+	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.exact())
 	return h.Sum64()
 }
+
+func (p *Plan) exact() bool { return p.Limit.Algorithm == SlidingWindowLogExact }
 
 func (p *Plan) sliding() bool { return p.Limit.Algorithm == SlidingWindowCounter }
 

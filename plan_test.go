@@ -203,8 +203,9 @@ func TestFingerprints(t *testing.T) {
 		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 4096, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
 		{{Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1_000_000, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
 		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, {Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}},
-		// Where they mean the same they are the same.
-		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}, {Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},
+		// As many ticks of a microsecond, but kept in other ways.
+		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}},
+		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},
 	}
 	seen := map[uint64]int{}
 	for i, group := range groups {

@@ -6,11 +6,8 @@ import (
 	"unsafe"
 )
 
-// maxStamps is the longest span that stamps tell apart.
-const maxStamps = 1<<16 - 1
-
-// stamps are a [history] of two bytes a unit: the low bits of their ticks. None is further than
-// maxStamps from the newest, whose tick is known in full.
+// stamps are a [history] of two bytes a unit: the low bits of its tick. The tick of the newest
+// is known in full, and no other is as much as 2^16 before it, because no span is so long.
 type stamps struct {
 	last   int64
 	stamps []uint16

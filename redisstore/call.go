@@ -110,8 +110,8 @@ type call struct {
 	keys     []string
 	arg      []byte
 
-	logs  []string
-	ids   []uint16          // per charge: its key; of a log its place in logs
+	logs  []string          // the keys of exact ones
+	ids   []uint16          // per charge: its key; of an exact log its place in logs
 	known map[string]uint16 // the ids of the keys so far
 	plans []*sluice.Plan
 }
@@ -125,7 +125,7 @@ func (c *call) build() {
 		}
 	}
 	clear(c.known)
-	meters := uint16(len(c.keys))
+	short := uint16(len(c.keys))
 	c.keys = append(c.keys, c.logs...)
 
 	arg := append(c.arg[:0], 0, 0, 0, 0)
@@ -137,14 +137,14 @@ func (c *call) build() {
 			}
 		}
 	}
-	binary.LittleEndian.PutUint16(arg, meters)
+	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
 	ids := c.ids
 	for _, r := range c.requests {
 		for i := range r.charges {
 			charge, id := &r.charges[i], ids[0]+1
-			if ids = ids[1:]; charge.plan.Kernel == sluice.Units {
-				id += meters
+			if ids = ids[1:]; exactLog(charge.plan) {
+				id += short
 			}
 			arg = binary.LittleEndian.AppendUint16(arg, id)
 			arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
@@ -158,7 +158,7 @@ func (c *call) build() {
 func (c *call) key(r *request, ch *charge) uint16 {
 	name := r.name(ch)
 	list := &c.keys
-	if ch.plan.Kernel == sluice.Units {
+	if exactLog(ch.plan) {
 		list = &c.logs
 	}
 	if len(c.requests) > 1 { // within one request all are different
@@ -171,9 +171,38 @@ func (c *call) key(r *request, ch *charge) uint16 {
 	return uint16(len(*list) - 1)
 }
 
+// exactLog reports whether a state of p may be long, so that it is not read as a whole.
+func exactLog(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.SlidingWindowLogExact }
+
+// Kernels as take.lua numbers them.
+const (
+	luaMeter = iota
+	luaWindow
+	luaStamps
+	luaCounts
+	luaExact
+)
+
+// countedTicks is how many ticks the script counts one by one.
+const countedTicks = 33
+
+func luaKernel(p *sluice.Plan) byte {
+	switch {
+	case p.Kernel == sluice.Meter:
+		return luaMeter
+	case p.Kernel == sluice.Window:
+		return luaWindow
+	case exactLog(p):
+		return luaExact
+	case p.Span <= countedTicks:
+		return luaCounts
+	}
+	return luaStamps
+}
+
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
-	dst = append(dst, byte(p.Kernel))
+	dst = append(dst, luaKernel(p))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
 	switch p.Kernel {
 	case sluice.Meter:
@@ -187,6 +216,9 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding, 0, 0)
 	default:
 		grid := max(1, p.Span*p.Tick/8)
+		if !exactLog(p) {
+			return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), 0, 0, 0)
+		}
 		width, size := entryWidth(p.Span)
 		return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), width, size, 0)
 	}
@@ -202,7 +234,7 @@ func meterGrid(p *sluice.Plan) float64 {
 	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
 }
 
-// entryWidth returns the bytes of an entry in a log, and how many values they have:
+// entryWidth returns the bytes of an entry in an exact log, and how many values they have:
 // enough for a span and an eighth, so that entries are renumbered only that often.
 func entryWidth(span int64) (width, size float64) {
 	width, size = 1, 256

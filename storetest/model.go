@@ -129,7 +129,8 @@ func newTerms(p *sluice.Plan) *terms {
 		t.open = func() account { return new(windowAccount) }
 	default:
 		t.setLog(p)
-		t.meaning = fmt.Sprintf("log of %d ticks of %d", t.period, t.tick)
+		exact := l.Algorithm == sluice.SlidingWindowLogExact
+		t.meaning = fmt.Sprintf("log of %d ticks of %d, exact %v", t.period, t.tick, exact)
 		t.open = func() account { return new(logAccount) }
 	}
 	return t

@@ -45,7 +45,7 @@ func TestBatches(t *testing.T) {
 	var plans []*sluice.Plan
 	for _, a := range sluice.Algorithms() {
 		// One and the same fingerprint for the two of a pair, and logs short and long.
-		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute"} {
+		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute", "6000/minute"} {
 			plans = append(plans, plan(t, a, limit))
 		}
 	}
@@ -126,7 +126,7 @@ func TestLongLog(t *testing.T) {
 
 func testLongLog(t *testing.T, server *redistest.Server, s redisstore.TimedStore, period time.Duration) {
 	model := memory.New()
-	p := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
+	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)
 	step := func(cost int64, wait time.Duration) sluice.Receipt {
 		t.Helper()

@@ -282,7 +282,7 @@ while pos <= last do
           used, changed = used + took, true
           if used > 0 then
             newest = base + low + (unpacks('<I2', s, 15 + 2 * (first + used)) - low) % 65536
-            s = packs('<dd', base, low + age) .. sub(s, 17 + 2 * first, 16 + 2 * (first + used))
+            s = packs('<dd', base, low) .. sub(s, 17 + 2 * first, 16 + 2 * (first + used))
           else
             used, s = 0, false
           end

@@ -15,7 +15,7 @@ const (
 	Meter Kernel = iota
 	// Window keeps the counts of this window and the previous one.
 	Window
-	// Units keeps every unit of the last period: see [Log].
+	// Units keeps when each unit of the last period was taken: see [Log].
 	Units
 )
 
@@ -24,9 +24,9 @@ const (
 const MaxLogCount = 1 << 20
 
 // FineLogCount is the largest Count for which a [SlidingWindowLog] remembers each unit,
-// in 8 KiB at most. What the next larger ones lose to coarser times is little, and what
-// they would take for each key grows. A change of a limit to the other side of it begins
-// with an empty log.
+// which takes 8 KiB for a key. The larger a limit, the less it matters that times are
+// coarser, and the more it would take to remember them. A change of a limit to the other
+// side of it begins with an empty log.
 const FineLogCount = 1 << 12
 
 const (

@@ -137,7 +137,7 @@ func TestGrowingLogs(t *testing.T) {
 // and no more than it has to: some 2 bytes a unit, or 150 in all where the limit is large, or
 // 16 a unit where times are exact, and what a place in the store takes.
 func TestLogBytes(t *testing.T) {
-	const keys, place = 1000, 48 + 40 + 60 // and its share of what a part of the store takes
+	const keys, place = 500, 48 + 40 + 60 // and its share of what a part of the store takes
 	for _, tt := range []struct {
 		limit     string
 		algorithm sluice.Algorithm
@@ -151,13 +151,13 @@ func TestLogBytes(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s, p := memory.NewSize(6<<20), plan(t, tt.limit, tt.algorithm)
+		s, p := memory.NewSize(3<<20), plan(t, tt.limit, tt.algorithm)
 		empty, now := s.StatsAt(midday).Bytes, int64(midday)
 		names := make([]string, keys)
 		for i := range names {
 			names[i] = fmt.Sprint(i)
 		}
-		for range 200 {
+		for range 150 {
 			now += 620_000
 			for _, name := range names {
 				if !takeAt(t, s, now, name, p, p.Capacity/100) {

@@ -30,7 +30,7 @@ type asides struct {
 // What is counted beside the bytes of a log: for an aside, itself and its share of a map
 // that is half full; for a stripe, a map with nothing in it.
 const (
-	asideBytes       = 64 + 40
+	asideBytes       = 48 + 40
 	stripeAsideBytes = 200
 )
 

@@ -53,6 +53,7 @@ var limits = []struct {
 	{"window", "10/day", sluice.FixedWindow},
 	{"counter", "10/day", sluice.SlidingWindowCounter},
 	{"log", "10/day", sluice.SlidingWindowLog},
+	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
@@ -114,7 +115,7 @@ func TestBothHalvesFull(t *testing.T) {
 // TestGrowingLogs holds to the bound where few logs remember more and more moments.
 func TestGrowingLogs(t *testing.T) {
 	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
-	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLog)
+	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
 	for i := range int64(moments) {
 		for key := range logs {
 			takeAt(t, s, midday+i, fmt.Sprint(key), p, 1)
@@ -129,6 +130,51 @@ func TestGrowingLogs(t *testing.T) {
 	}
 	if s.StatsAt(midday).Evicted == 0 {
 		t.Error("nothing was evicted: this tests something else")
+	}
+}
+
+// TestLogBytes holds that a log that is always full takes as much memory as the store counts,
+// and no more than it has to: some 2 bytes a unit, or 150 in all where the limit is large, or
+// 16 a unit where times are exact, and what a place in the store takes.
+func TestLogBytes(t *testing.T) {
+	const keys, place = 500, 48 + 40 + 60 // and its share of what a part of the store takes
+	for _, tt := range []struct {
+		limit     string
+		algorithm sluice.Algorithm
+		most      int64
+	}{
+		{"100/minute", sluice.SlidingWindowLog, place + 48 + 2*200},
+		{"10000/minute", sluice.SlidingWindowLog, place + 150},
+		{"1000000/minute", sluice.SlidingWindowLog, place + 150},
+		{"100/minute", sluice.SlidingWindowLogExact, place + 48 + 16*200},
+	} {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s, p := memory.NewSize(3<<20), plan(t, tt.limit, tt.algorithm)
+		empty, now := s.StatsAt(midday).Bytes, int64(midday)
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		for range 150 {
+			now += 620_000
+			for _, name := range names {
+				if !takeAt(t, s, now, name, p, p.Capacity/100) {
+					t.Fatalf("%s: refused", tt.limit)
+				}
+			}
+		}
+		stats := s.StatsAt(now)
+		each := (stats.Bytes - empty) / keys
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc) - empty) / keys
+		t.Logf("%v %s: %d bytes by the store's count, %d of the heap", tt.algorithm, tt.limit, each, heap)
+		if stats.Keys != keys || each > tt.most || heap > each*5/4 {
+			t.Errorf("%v %s: %d keys of %d bytes, %d of the heap; want %d of %d at most", tt.algorithm, tt.limit, stats.Keys, each, heap, keys, tt.most)
+		}
+		runtime.KeepAlive(s)
 	}
 }
 

@@ -54,10 +54,11 @@ var _ sluice.Store = (*Store)(nil)
 func New() *Store { return NewSize(defaultBytes) }
 
 // NewSize returns a store that holds at most maxBytes, or 64 KiB if that is more. Half of
-// it is for meters and windows, 16 bytes each. The other half is for logs, of about 100
-// bytes and 16 to 32 for each moment that they remember, and for the few meters and windows
+// it is for meters and windows, 16 bytes each. The other half is for logs, of about 150
+// bytes and 2 to 4 for each unit, or 250 in all above [sluice.FineLogCount], or 16 to 32 for
+// each moment that an exact one remembers, and for the few meters and windows
 // whose numbers are too large for 16 bytes. A log that is too large for its half is
-// forgotten, so that its limit does not hold: allow for 32 bytes times its Count.
+// forgotten, so that its limit does not hold: allow for 32 bytes times the Count of an exact one.
 func NewSize(maxBytes int64) *Store {
 	half := max(minBytes, maxBytes) / 2
 	n := min(maxStripes, 1<<(bits.Len64(uint64(half/stripeBytes))-1))

@@ -64,7 +64,8 @@
 //     all those that lack it share one count. With "skip" the rule does not apply to them,
 //     with "refuse" they are refused as malformed. A part that is there but unreadable, or
 //     twice with different values, does not count as missing for "skip": it is shared.
-//   - limit: as [sluice.ParseLimit] reads it, and algorithm: token_bucket by default.
+//   - limit: as [sluice.ParseLimit] reads it, and algorithm: token_bucket by default, or
+//     another of [sluice.Algorithms].
 //   - tiers: other limits by the name of the tier. A tier that is not listed has the rule's.
 //   - cost: what a request takes, 1 by default, or {header: X-Cost, max: 100, default: 1}.
 //     Of several values the largest counts. Above max it is max, 0 is 1, and what is not a

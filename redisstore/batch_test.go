@@ -45,7 +45,7 @@ func TestBatches(t *testing.T) {
 	var plans []*sluice.Plan
 	for _, a := range sluice.Algorithms() {
 		// One and the same fingerprint for the two of a pair, and logs short and long.
-		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute"} {
+		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute", "6000/minute"} {
 			plans = append(plans, plan(t, a, limit))
 		}
 	}
@@ -112,6 +112,30 @@ func TestVectors(t *testing.T) {
 	})
 }
 
+// What has expired may stay in a log for a while, but not until its stamps come round.
+func TestLogComesRound(t *testing.T) {
+	server := redistest.Start(t)
+	p := plan(t, sluice.SlidingWindowLog, "1000/32768ms") // in ticks of a millisecond
+	for _, last := range []int64{65_534, 65_535, 65_536, 65_537, 65_600} {
+		server.Do("FLUSHALL")
+		store, model := redisstore.Timed(open(t, server.URL())), memory.New()
+		for _, step := range []struct{ ms, cost int64 }{{0, 1}, {32_000, 8}, {33_000, 100}, {last, 1}, {last + 1, 0}, {last + 2, 1000}} {
+			now := 1_700_000_000_000_000 + 1000*step.ms
+			charges := []sluice.Charge{{Key: "k", Plan: p, Cost: step.cost}}
+			got, want := make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)
+			if err := store.TakeAt(t.Context(), now, charges, got); err != nil {
+				t.Fatal(err)
+			}
+			if err := model.TakeAt(t.Context(), now, charges, want); err != nil {
+				t.Fatal(err)
+			}
+			if got[0] != want[0] {
+				t.Errorf("%d ms, cost %d: %+v, in memory %+v", step.ms, step.cost, got[0], want[0])
+			}
+		}
+	}
+}
+
 // A log may be as long as it likes: it is not read as a whole, and what has passed does
 // not stay.
 func TestLongLog(t *testing.T) {
@@ -126,7 +150,7 @@ func TestLongLog(t *testing.T) {
 
 func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStore, period time.Duration) {
 	model := memory.New()
-	p := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
+	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)
 	step := func(cost int64, wait time.Duration) sluice.Receipt {
 		t.Helper()

@@ -132,8 +132,8 @@ type call struct {
 	arg      []byte
 
 	groups []group
-	logs   []string
-	ids    []uint16          // per charge of the groups: its key; of a log its place in logs
+	logs   []string          // the keys of exact ones
+	ids    []uint16          // per charge of the groups: its key; of an exact log its place in logs
 	known  map[string]uint16 // the ids of the keys so far
 	users  []int             // per key: the last group that has it
 	plans  []*sluice.Plan
@@ -142,7 +142,7 @@ type call struct {
 // build packs the requests as take.lua reads them.
 func (c *call) build() {
 	c.gather()
-	meters := uint16(len(c.keys))
+	short := uint16(len(c.keys))
 	c.keys = append(c.keys, c.logs...)
 
 	arg := append(c.arg[:0], 0, 0, 0, 0)
@@ -155,20 +155,20 @@ func (c *call) build() {
 			}
 		}
 	}
-	binary.LittleEndian.PutUint16(arg, meters)
+	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
 	for _, g := range c.groups {
 		for i := range g.head.charges {
-			arg = c.appendCharge(arg, g, i, meters)
+			arg = c.appendCharge(arg, g, i, short)
 		}
 	}
 	c.arg = arg
 }
 
-func (c *call) appendCharge(arg []byte, g group, i int, meters uint16) []byte {
+func (c *call) appendCharge(arg []byte, g group, i int, short uint16) []byte {
 	charge, id := &g.head.charges[i], c.ids[g.ids+i]+1
-	if charge.plan.Kernel == sluice.Units {
-		id += meters
+	if exactLog(charge.plan) {
+		id += short
 	}
 	flags := charge.flags
 	if i == 0 && g.many > 1 {
@@ -183,9 +183,38 @@ func (c *call) appendCharge(arg []byte, g group, i int, meters uint16) []byte {
 	return arg
 }
 
+// exactLog reports whether a state of p may be long, so that it is not read as a whole.
+func exactLog(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.SlidingWindowLogExact }
+
+// Kernels as take.lua numbers them.
+const (
+	luaMeter = iota
+	luaWindow
+	luaStamps
+	luaCounts
+	luaExact
+)
+
+// countedTicks is how many ticks the script counts one by one.
+const countedTicks = 33
+
+func luaKernel(p *sluice.Plan) byte {
+	switch {
+	case p.Kernel == sluice.Meter:
+		return luaMeter
+	case p.Kernel == sluice.Window:
+		return luaWindow
+	case exactLog(p):
+		return luaExact
+	case p.Span <= countedTicks:
+		return luaCounts
+	}
+	return luaStamps
+}
+
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
-	dst = append(dst, byte(p.Kernel))
+	dst = append(dst, luaKernel(p))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
 	switch p.Kernel {
 	case sluice.Meter:
@@ -199,6 +228,9 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding, 0, 0)
 	default:
 		grid := max(1, p.Span*p.Tick/8)
+		if !exactLog(p) {
+			return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), 0, 0, 0)
+		}
 		width, size := entryWidth(p.Span)
 		return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), width, size, 0)
 	}
@@ -214,7 +246,7 @@ func meterGrid(p *sluice.Plan) float64 {
 	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
 }
 
-// entryWidth returns the bytes of an entry in a log, and how many values they have:
+// entryWidth returns the bytes of an entry in an exact log, and how many values they have:
 // enough for a span and an eighth, so that entries are renumbered only that often.
 func entryWidth(span int64) (width, size float64) {
 	width, size = 1, 256

@@ -17,7 +17,7 @@ func (c *call) gather() {
 	c.keys, c.logs, c.ids, c.users, c.groups = c.keys[:0], c.logs[:0], c.ids[:0], c.users[:0], c.groups[:0]
 	for _, r := range c.requests {
 		id, known := c.key(r, &r.charges[0])
-		if known && r.charges[0].plan.Kernel != sluice.Units && c.join(r, c.users[id]) {
+		if known && !exactLog(r.charges[0].plan) && c.join(r, c.users[id]) {
 			continue
 		}
 		r.group, r.turn = len(c.groups), 0
@@ -27,7 +27,7 @@ func (c *call) gather() {
 				id, _ = c.key(r, &r.charges[i])
 			}
 			c.ids = append(c.ids, id)
-			if r.charges[i].plan.Kernel != sluice.Units {
+			if !exactLog(r.charges[i].plan) {
 				c.users[id] = r.group
 			}
 		}
@@ -56,7 +56,7 @@ func (c *call) join(r *request, n int) bool {
 func (c *call) key(r *request, ch *charge) (id uint16, known bool) {
 	name := r.name(ch)
 	list := &c.keys
-	if ch.plan.Kernel == sluice.Units {
+	if exactLog(ch.plan) {
 		list = &c.logs
 	}
 	if len(c.requests) > 1 { // within one request all are different

@@ -8,7 +8,7 @@ import (
 // done nothing, where that cannot be.
 func (s *Store) takeKnown(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
 	l := s.plans.find(p)
-	if l == nil {
+	if l == nil || !l.fits {
 		return false
 	}
 	st, tag := s.stripe(hash), l.tag(hash)

@@ -30,7 +30,7 @@ func BenchmarkRatio(b *testing.B) {
 		hot(b, true, "1000000000/second", sluice.TokenBucket),
 		hot(b, false, "1/day", sluice.TokenBucket),
 		hot(b, true, "1000000000/day", sluice.FixedWindow),
-		hot(b, true, "1000000000/day", sluice.SlidingWindowCounter),
+		hot(b, true, "16000000/day", sluice.SlidingWindowCounter),
 		hot(b, false, "100/day", sluice.SlidingWindowLog),
 		hotLimiter(b, true, sluice.Limit{Count: 1e9, Period: time.Second}),
 		hotLimiter(b, false, sluice.Limit{Count: 1, Period: 24 * time.Hour}),

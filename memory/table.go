@@ -57,20 +57,17 @@ func (o *op) touch() {
 	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
 }
 
-// find returns the slot of a tag and its word, or nil. It needs no lock, and looks at both
-// lines in turn, so that the processor fetches both at once.
+// find returns the slot of a tag and its word, or nil. It needs no lock. The second line is read
+// only for what is not in the first, which is where it is put if there is room.
 func (st *stripe) find(tag uint64) (*slot, uint64) {
 	first, second := st.both(tag)
-	for i := range first {
-		if sl := &first[i]; sl.tag.Load() == tag {
-			// The tag is still the same: so it was when the word was read.
-			if w := sl.load(); w != free && sl.tag.Load() == tag {
-				return sl, w
-			}
-		}
-		if sl := &second[i]; sl.tag.Load() == tag {
-			if w := sl.load(); w != free && sl.tag.Load() == tag {
-				return sl, w
+	for _, ln := range [...]*line{first, second} {
+		for i := range ln {
+			if sl := &ln[i]; sl.tag.Load() == tag {
+				// The tag is still the same: so it was when the word was read.
+				if w := sl.load(); w != free && sl.tag.Load() == tag {
+					return sl, w
+				}
 			}
 		}
 	}

@@ -12,10 +12,18 @@ import (
 // Limiter applies one [Limit] to any number of keys. Limiters over one store that have
 // the same Name and count the same way share their counts.
 type Limiter struct {
-	store Store
-	plan  *Plan
-	name  string
-	calls sync.Pool // of *call
+	store  Store
+	direct keyTaker // the store too, or nil
+	plan   *Plan
+	name   string
+	prefix string    // of the keys that need no escaping
+	calls  sync.Pool // of *call
+}
+
+// keyTaker is a Store with a Take of one charge that needs no memory of its caller's. It keeps
+// no reference to prefix and key, which together are the key.
+type keyTaker interface {
+	TakeKey(ctx context.Context, prefix, key string, p *Plan, cost int64) (Receipt, error)
 }
 
 type call struct {
@@ -35,6 +43,10 @@ func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{store: store, plan: plan, name: name}
+	l.direct, _ = store.(keyTaker)
+	if name != "" {
+		l.prefix = string(append(AppendKeyPart(nil, name), '/'))
+	}
 	l.calls.New = func() any { return new(call) }
 	return l, nil
 }
@@ -139,6 +151,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (l *Limiter) take(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	if l.direct != nil && plainKey(key) {
+		r, err := l.direct.TakeKey(ctx, l.prefix, key, l.plan, cost)
+		if err == nil {
+			l.plan.decide(cost, &r, &d)
+		}
+		return d, err
+	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
 	charge.Key, charge.Plan, charge.Cost = l.key(c, key), l.plan, cost

@@ -81,19 +81,11 @@ func sluiceStore(count int, period time.Duration, keys int) func(string) bool {
 	store := storeFor(keys)
 	plan, err := sluice.NewPlan(limitOf(count, period))
 	must(err)
-	type scratch struct {
-		c [1]sluice.Charge
-		r [1]sluice.Receipt
-	}
-	pool := sync.Pool{New: func() any { return new(scratch) }}
 	ctx := context.Background()
 	return func(key string) bool {
-		s := pool.Get().(*scratch)
-		s.c[0] = sluice.Charge{Key: key, Plan: plan, Cost: 1}
-		must(store.Take(ctx, s.c[:], s.r[:]))
-		fits := s.r[0].Fits
-		pool.Put(s)
-		return fits
+		charges, receipts := [1]sluice.Charge{{Key: key, Plan: plan, Cost: 1}}, [1]sluice.Receipt{}
+		must(store.Take(ctx, charges[:], receipts[:]))
+		return receipts[0].Fits
 	}
 }
 

@@ -125,8 +125,10 @@ func (s *Store) countAsides() (bytes int64) {
 	for i := range s.stripes {
 		if sa := s.stripes[i].asides; sa != nil {
 			bytes += stripeAsideBytes
-			for _, a := range sa.byHash {
-				bytes += a.bytes()
+			for _, first := range sa.byHash {
+				for a := range first.chain {
+					bytes += a.bytes()
+				}
 			}
 		}
 	}

@@ -59,45 +59,48 @@ var limits = []struct {
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
 // memory than was allowed.
 func TestFlood(t *testing.T) {
-	const limited, flood, size = 1000, 60_000, 1 << 20
 	for _, tt := range limits {
-		t.Run(tt.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			s, p := memory.NewSize(size), plan(t, tt.limit, tt.algorithm)
-			for i := range limited {
-				for range 10 {
-					if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-						t.Fatal("refused below the limit")
-					}
-				}
-			}
-			randomKeys(t, s, midday, p, flood)
-			freed := 0
-			for i := range limited {
-				if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-					freed++
-				}
-			}
-			if freed > 0 {
-				t.Errorf("%d of %d were freed", freed, limited)
-			}
-			stats := s.StatsAt(midday)
-			if stats.Evicted+int64(stats.Keys) != limited+flood {
-				t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
-			}
-			if stats.Evicted == 0 || stats.Bytes > size {
-				t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
-			}
-			runtime.GC()
-			runtime.ReadMemStats(&after)
-			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
-				t.Errorf("%d bytes are in use, want at most %d", heap, size)
-			}
-			runtime.KeepAlive(s)
-		})
+		t.Run(tt.name, func(t *testing.T) { testFlood(t, memory.NewSize, plan(t, tt.limit, tt.algorithm)) })
 	}
+	t.Run("verified", func(t *testing.T) { testFlood(t, memory.NewVerified, plan(t, "10/day", sluice.TokenBucket)) })
+}
+
+func testFlood(t *testing.T, newSize func(int64) *memory.Store, p *sluice.Plan) {
+	const limited, flood, size = 1000, 60_000, 1 << 20
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	s := newSize(size)
+	for i := range limited {
+		for range 10 {
+			if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+				t.Fatal("refused below the limit")
+			}
+		}
+	}
+	randomKeys(t, s, midday, p, flood)
+	freed := 0
+	for i := range limited {
+		if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+			freed++
+		}
+	}
+	if freed > 0 {
+		t.Errorf("%d of %d were freed", freed, limited)
+	}
+	stats := s.StatsAt(midday)
+	if stats.Evicted+int64(stats.Keys) != limited+flood {
+		t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
+	}
+	if stats.Evicted == 0 || stats.Bytes > size {
+		t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
+		t.Errorf("%d bytes are in use, want at most %d", heap, size)
+	}
+	runtime.KeepAlive(s)
 }
 
 // TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
@@ -220,6 +223,31 @@ func TestGivenBack(t *testing.T) {
 				t.Errorf("%+v, and before %+v", stats, empty)
 			}
 		})
+	}
+}
+
+// TestComingAndGoing holds that keys are counted while others are given back and tables grow.
+func TestComingAndGoing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 21))
+	for range 20 {
+		s, p := memory.NewSize(256<<10), plan(t, "100/day", sluice.FixedWindow)
+		var used [3000]int64
+		known := 10
+		for range 12_000 {
+			known = min(known+rng.IntN(2), len(used))
+			key, cost := rng.IntN(known), int64(1)
+			if rng.IntN(3) == 0 {
+				cost = sluice.All
+			}
+			takeAt(t, s, midday, fmt.Sprint(key), p, cost)
+			used[key] = max(0, used[key]+cost)
+		}
+		for key, want := range used {
+			r := make([]sluice.Receipt, 1)
+			if err := s.TakeAt(t.Context(), midday, []sluice.Charge{{Key: fmt.Sprint(key), Plan: p}}, r); err != nil || r[0].Used != want {
+				t.Fatalf("key %d: %d units are used, want %d, %v", key, r[0].Used, want, err)
+			}
+		}
 	}
 }
 

@@ -231,9 +231,9 @@ func TestChaosLatency(t *testing.T) {
 		delay := deadline * time.Duration(percent) / 100
 		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newTCPProxy(t, server.Addr)
-			both := pair(t, byRule("100000/second"), "redis://"+px.addr, "--store-timeout", deadline.String())
-			px.delay.Store(int64(delay))
+			px := redistest.StartProxy(t, server.Addr)
+			both := pair(t, byRule("100000/second"), "redis://"+px.Addr, "--store-timeout", deadline.String())
+			px.Delay(delay)
 			forget(both)
 			l := fire(t, sized(200, 1000), spread(both, open, shared, closed))
 			time.Sleep(sized(time.Second, 4*time.Second))
@@ -285,9 +285,9 @@ func TestChaosReconnects(t *testing.T) {
 func TestChaosClientsLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	px := newTCPProxy(t, server.Addr)
-	both := pair(t, byRule("1000000/second"), "redis://"+px.addr)
-	px.delay.Store(int64(20 * time.Millisecond))
+	px := redistest.StartProxy(t, server.Addr)
+	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr)
+	px.Delay(20 * time.Millisecond)
 	forget(both)
 	client := newClient(t)
 	each := sized(25, 500)
@@ -320,7 +320,7 @@ func TestChaosClientsLeave(t *testing.T) {
 	if asked < 20 || stayed.Load() > int64(20*each/10) {
 		t.Error("that has tried nothing: the clients have left too early or too late")
 	}
-	px.heal()
+	px.Heal()
 	a := shot{both[0], shared, "k"}.fire(client)
 	if a.status != http.StatusOK || a.degraded {
 		t.Errorf("afterwards: %+v", a)

@@ -14,7 +14,7 @@ import (
 // stage is what faults happen to.
 type stage struct {
 	server *redistest.Server
-	px     *tcpProxy
+	px     *redistest.Proxy
 	policy string // the file
 	both   [2]*gateway
 	reload int
@@ -34,18 +34,18 @@ var disturbances = []struct {
 		return s.server.Thaw
 	}},
 	{"20 ms late", func(s *stage) func() {
-		s.px.delay.Store(int64(20 * time.Millisecond))
-		return s.px.heal
+		s.px.Delay(20 * time.Millisecond)
+		return s.px.Heal
 	}},
 	{"5 % of resets", func(s *stage) func() {
-		s.px.breaks.Store(50)
-		return s.px.heal
+		s.px.Reset(0.05)
+		return s.px.Heal
 	}},
 	{"a byte a second", func(s *stage) func() {
-		s.px.trickle.Store(true)
+		s.px.Trickle.Store(true)
 		return func() {
-			s.px.heal()
-			s.px.cut()
+			s.px.Heal()
+			s.px.Cut()
 		}
 	}},
 	{"memory full", func(s *stage) func() {
@@ -58,9 +58,9 @@ var disturbances = []struct {
 		go func() {
 			defer close(ended)
 			for down := true; ; down = !down {
-				s.px.deaf.Store(down)
+				s.px.Deaf.Store(down)
 				if down {
-					s.px.cut()
+					s.px.Cut()
 				}
 				select {
 				case <-done:
@@ -72,7 +72,7 @@ var disturbances = []struct {
 		return func() {
 			close(done)
 			<-ended
-			s.px.heal()
+			s.px.Heal()
 		}
 	}},
 	{"script gone", func(s *stage) func() {
@@ -98,9 +98,9 @@ var disturbances = []struct {
 func TestChaosMixed(t *testing.T) {
 	t.Parallel()
 	s := &stage{server: redistest.Start(t), policy: write(t, "policy.yaml", byRule("20/second burst 20"))}
-	s.px = newTCPProxy(t, s.server.Addr)
+	s.px = redistest.StartProxy(t, s.server.Addr)
 	for i := range s.both {
-		s.both[i] = serve(t, "--policy", s.policy, "--upstream", "sample", "--store", "redis://"+s.px.addr, "--degraded-field")
+		s.both[i] = serve(t, "--policy", s.policy, "--upstream", "sample", "--store", "redis://"+s.px.Addr, "--degraded-field")
 	}
 	l := fire(t, sized(200, 500), func(n int) shot {
 		// New keys all the time, as real clients are.
@@ -136,7 +136,7 @@ func TestChaosMixed(t *testing.T) {
 		t.Logf("left: %.0f goroutines, %.0f files", metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds"))
 		g.stop()
 	}
-	s.px.cut()
+	s.px.Cut()
 	redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
 }
 

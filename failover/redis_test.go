@@ -192,19 +192,19 @@ func TestRedisKilled(t *testing.T) {
 // want one.
 func TestRedisReconnects(t *testing.T) {
 	server := redistest.Start(t)
-	px := newProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.addr)
+	px := redistest.StartProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.Addr)
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	time.Sleep(300 * time.Millisecond)
-	pool := px.opened.Load()
+	pool := px.Opened.Load()
 	server.Kill()
-	px.cut()
+	px.Cut()
 	eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() })
 	server.Restart()
-	px.opened.Store(0)
+	px.Opened.Store(0)
 	time.Sleep(time.Second)
-	if n := px.opened.Load(); n > 2*pool {
+	if n := px.Opened.Load(); n > 2*pool {
 		t.Errorf("%d new connections in the first second, the pool has %d", n, pool)
 	}
 	eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() })
@@ -214,14 +214,14 @@ func TestRedisReconnects(t *testing.T) {
 // One answer in ten is lost. Nothing is charged twice.
 func TestRedisLosesAnswers(t *testing.T) {
 	server := redistest.Start(t)
-	px := newProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.addr)
+	px := redistest.StartProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.Addr)
 	decisions := 1000
 	if long {
 		decisions = 10000
 	}
 	p := plan(t, "100000/day", sluice.SlidingWindowCounter)
-	px.do(breaking(0.1))
+	px.Reset(0.1)
 	var refused atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
@@ -234,7 +234,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	px.do(nil)
+	px.Heal()
 	eventually(t, "all is written back", func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 })
 	st := s.Status()
 	if refused.Load() > 0 || st.Local == 0 {
@@ -253,9 +253,9 @@ func TestRedisLatency(t *testing.T) {
 	for _, ms := range []time.Duration{5, 20, 40} {
 		t.Run(fmt.Sprint(ms*time.Millisecond), func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newProxy(t, server.Addr)
-			px.do(latency(ms * time.Millisecond))
-			s := overRedis(t, "redis://"+px.addr)
+			px := redistest.StartProxy(t, server.Addr)
+			px.Delay(ms * time.Millisecond)
+			s := overRedis(t, "redis://"+px.Addr)
 			p := plan(t, "100000/second", sluice.TokenBucket)
 			l := start(s, 500, p, "a", "b", "c", "d")
 			for range scaled(20, 100) {
@@ -274,32 +274,32 @@ func TestRedisLatency(t *testing.T) {
 
 // Connections that break, dribble or flap surface no error.
 func TestRedisNetwork(t *testing.T) {
-	for name, fault := range map[string]func(t *testing.T, px *proxy){
-		"5 % of resets": func(t *testing.T, px *proxy) {
-			px.do(breaking(0.05))
+	for name, fault := range map[string]func(t *testing.T, px *redistest.Proxy){
+		"5 % of resets": func(t *testing.T, px *redistest.Proxy) {
+			px.Reset(0.05)
 			time.Sleep(scaled(time.Second, 20*time.Second))
-			px.do(nil)
+			px.Heal()
 		},
-		"a byte a second": func(t *testing.T, px *proxy) {
-			px.trickle.Store(true)
+		"a byte a second": func(t *testing.T, px *redistest.Proxy) {
+			px.Trickle.Store(true)
 			time.Sleep(scaled(time.Second, 20*time.Second))
-			px.trickle.Store(false)
-			px.cut()
+			px.Trickle.Store(false)
+			px.Cut()
 		},
-		"flapping": func(t *testing.T, px *proxy) {
+		"flapping": func(t *testing.T, px *redistest.Proxy) {
 			for end := time.Now().Add(scaled(2*time.Second, time.Minute)); time.Now().Before(end); {
-				px.do(breaking(1))
-				px.cut()
+				px.Reset(1)
+				px.Cut()
 				time.Sleep(300 * time.Millisecond)
-				px.do(nil)
+				px.Heal()
 				time.Sleep(300 * time.Millisecond)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newProxy(t, server.Addr)
-			shared, err := redisstore.Open(t.Context(), "redis://"+px.addr)
+			px := redistest.StartProxy(t, server.Addr)
+			shared, err := redisstore.Open(t.Context(), "redis://"+px.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}

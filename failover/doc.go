@@ -43,7 +43,8 @@
 //
 // A share is counted as the limit is, but every unit costs as much as there are instances:
 // 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
-// is that of the last heartbeat, or Config.Instances. A service that starts while the
+// is that of the last heartbeat, where a lower one has lasted for five seconds, or
+// Config.Instances. A service that starts while the
 // shared store is away, and has no such setting, takes itself to be alone.
 //
 // A share begins where the shared store was when this instance saw the key last, as far as

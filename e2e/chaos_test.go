@@ -346,9 +346,22 @@ func TestChaosRefusals(t *testing.T) {
 			},
 			func(s *redistest.Server) { s.Do("SCRIPT", "KILL") },
 		},
+		"loading": {
+			func(s *redistest.Server) {
+				s.Do("DEBUG", "POPULATE", "20000", "x", "100")
+				s.Do("SAVE")
+				s.Restart("--key-load-delay", "1000") // µs
+			},
+			func(s *redistest.Server) {
+				if s.Info("loading") != "1" {
+					t.Error("premise: it is loading all the time")
+				}
+				s.Do("CONFIG", "SET", "key-load-delay", "0")
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
+			server := redistest.Start(t, "--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024")
 			both := pair(t, byRule("100000/second"), server.URL())
 			l := fire(t, rate(), spread(both, open, shared, closed))
 			time.Sleep(200 * time.Millisecond)

@@ -37,44 +37,13 @@ var disturbances = []struct {
 		s.px.Delay(20 * time.Millisecond)
 		return s.px.Heal
 	}},
-	{"5 % of resets", func(s *stage) func() {
-		s.px.Reset(0.05)
-		return s.px.Heal
-	}},
-	{"a byte a second", func(s *stage) func() {
-		s.px.Trickle.Store(true)
-		return func() {
-			s.px.Heal()
-			s.px.Cut()
-		}
-	}},
+	{"5 % of resets", resets},
+	{"a byte a second", dribble},
 	{"memory full", func(s *stage) func() {
 		s.server.Do("CONFIG", "SET", "maxmemory", "1")
 		return func() { s.server.Do("CONFIG", "SET", "maxmemory", "0") }
 	}},
-	{"flapping", func(s *stage) func() {
-		done := make(chan struct{})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			for down := true; ; down = !down {
-				s.px.Deaf.Store(down)
-				if down {
-					s.px.Cut()
-				}
-				select {
-				case <-done:
-					return
-				case <-time.After(300 * time.Millisecond):
-				}
-			}
-		}()
-		return func() {
-			close(done)
-			<-ended
-			s.px.Heal()
-		}
-	}},
+	{"flapping", flap},
 	{"script gone", func(s *stage) func() {
 		s.server.Do("SCRIPT", "FLUSH")
 		return func() {}
@@ -91,6 +60,44 @@ var disturbances = []struct {
 		}
 		return func() {}
 	}},
+}
+
+func resets(s *stage) (end func()) {
+	s.px.Reset(0.05)
+	return s.px.Heal
+}
+
+func dribble(s *stage) (end func()) {
+	s.px.Trickle.Store(true)
+	return func() {
+		s.px.Heal()
+		s.px.Cut()
+	}
+}
+
+// flap cuts all connections and lets none through, every other 300 ms.
+func flap(s *stage) (end func()) {
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for down := true; ; down = !down {
+			s.px.Deaf.Store(down)
+			if down {
+				s.px.Cut()
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+		s.px.Heal()
+	}
 }
 
 // One fault after the other, and nothing but what the rules say is seen, and memory does

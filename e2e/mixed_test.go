@@ -106,9 +106,11 @@ func TestChaosMixed(t *testing.T) {
 	t.Parallel()
 	s := &stage{server: redistest.Start(t), policy: write(t, "policy.yaml", byRule("20/second burst 20"))}
 	s.px = redistest.StartProxy(t, s.server.Addr)
-	for i := range s.both {
-		s.both[i] = serve(t, "--policy", s.policy, "--upstream", "sample", "--store", "redis://"+s.px.Addr, "--degraded-field")
-	}
+	t.Cleanup(func() { // when both have ended
+		s.px.Cut()
+		redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
+	})
+	s.both = pair(t, "", "redis://"+s.px.Addr, "--policy", s.policy)
 	l := fire(t, sized(200, 500), func(n int) shot {
 		// New keys all the time, as real clients are.
 		return shot{s.both[n%2], []string{open, shared, closed}[n/2%3], fmt.Sprint("k", n/6%50+n/3000)}
@@ -139,12 +141,6 @@ func TestChaosMixed(t *testing.T) {
 	limit(t, "slowest to be used again", slowest, 2*time.Second)
 	t.Logf("all: %v", answers(l.all))
 	growth.check(t)
-	for _, g := range s.both {
-		t.Logf("left: %.0f goroutines, %.0f files", metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds"))
-		g.stop()
-	}
-	s.px.Cut()
-	redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
 }
 
 // memory is the size of processes over time.

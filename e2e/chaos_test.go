@@ -286,7 +286,8 @@ func TestChaosClientsLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
-	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr)
+	// A busy machine may keep somebody longer than the usual deadline, which would be a failure.
+	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr, "--store-timeout", "20s")
 	px.Delay(20 * time.Millisecond)
 	forget(both)
 	client := newClient(t)
@@ -382,14 +383,17 @@ func TestChaosRefusals(t *testing.T) {
 	}
 }
 
-// The script is loaded again by each instance once, or as often as requests were under way
-// on several connections, and not by each of a thousand callers. Nobody notices.
+// The script is loaded again by each instance once, and not by each of a thousand callers.
+// Nobody notices.
 func TestChaosScriptGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	// A thousand callers may keep a busy machine longer than the usual deadline.
 	both := pair(t, byRule("1000000/day"), server.URL(), "--store-timeout", "20s")
 	client := newClient(t)
+	for _, g := range both {
+		shot{g, shared, "k"}.fire(client) // brings the script for the first time
+	}
 	all := make([]answer, 1000)
 	var callers sync.WaitGroup
 	for i := range all {
@@ -405,10 +409,11 @@ func TestChaosScriptGone(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	loads := calls(server, "eval") + calls(server, "script|load")
+	heartbeats := calls(server, "zadd") // which are EVALs too
+	loads := calls(server, "eval") + calls(server, "script|load") - heartbeats
 	t.Logf("the script was loaded %d times", loads)
-	if loads < 1 || loads > 10 {
-		t.Errorf("the script was loaded %d times, a few by each instance are right", loads)
+	if loads < 1 || loads > 2 {
+		t.Errorf("the script was loaded %d times, once by each instance is right", loads)
 	}
 }
 

@@ -75,16 +75,19 @@ func (f *flight) split() {
 func (f *flight) send(l *lane) {
 	var giveUp time.Time
 	for calls, pause := f.calls, time.Millisecond; ; {
+		loads := l.brought.Load()
 		missing, moving := f.round(calls, false)
 		calls = nil
 		if len(missing) > 0 {
-			if mine, loaded := l.load(); mine {
+			if mine, loaded := l.load(loads); mine {
 				// The first brings the script along, and the others find it there.
 				_, more := f.round(missing[:1], true)
 				l.loaded()
 				calls, moving = missing[1:], append(moving, more...)
 			} else {
-				<-loaded
+				if loaded != nil {
+					<-loaded
+				}
 				calls = missing
 			}
 		}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,7 @@ type lane struct {
 	late    *time.Timer // runs while watched is true
 	watched bool
 	loading chan struct{} // closed when a flight has brought the script; nil if none does
+	brought atomic.Int64  // how often one has
 }
 
 // add queues r, and starts a flight if there is one left: on the goroutine of the
@@ -99,16 +101,18 @@ func (l *lane) relieve() {
 	}
 }
 
-// load reports whether the caller is the one to bring the script to a server that has lost
-// it, and has to call loaded when it has. If not, it can wait for who is.
-func (l *lane) load() (mine bool, loaded <-chan struct{}) {
+// load reports whether the caller is the one to bring the script to a server that did not
+// have it, and has to call loaded when it has. If not, it can wait for who is, or try again
+// at once where loaded is nil: the script has been brought since the caller asked, which was
+// when it had been brought so many times.
+func (l *lane) load(times int64) (mine bool, loaded <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mine = l.loading == nil
-	if mine {
-		l.loading = make(chan struct{})
+	if l.loading != nil || l.brought.Load() > times {
+		return false, l.loading
 	}
-	return mine, l.loading
+	l.loading = make(chan struct{})
+	return true, l.loading
 }
 
 func (l *lane) loaded() {
@@ -116,6 +120,7 @@ func (l *lane) loaded() {
 	defer l.mu.Unlock()
 	close(l.loading)
 	l.loading = nil
+	l.brought.Add(1)
 }
 
 // dropCancelled makes room where a server has been silent for long. l.mu is held.

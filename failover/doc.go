@@ -13,8 +13,9 @@
 //   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
 //     nothing is counted.
 //   - Local: a share of the limit decides, in a stand-in in memory.
-//   - Allow: the charge passes, and is counted like Local. Charges of a [sluice.Limiter]
-//     are of this kind.
+//   - Allow: the charge passes, and is counted like Local.
+//
+// A [sluice.Limiter] has it as a field, and a rule of a policy as on_error.
 //
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.

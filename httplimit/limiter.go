@@ -14,7 +14,6 @@ type single struct {
 	limiter *sluice.Limiter
 	key     func(*http.Request) string
 	name    string
-	deny    bool
 }
 
 func (s *single) decide(c *call) {
@@ -23,12 +22,15 @@ func (s *single) decide(c *call) {
 	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
 	c.decision = policy.Decision{
 		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
-		Now: d.Now, Results: c.results[:],
+		Now: d.Now, Results: c.results[:], Degraded: d.Local,
 	}
-	if err != nil || d.Local {
-		c.decision.Degraded, c.decision.Err, c.decision.Now = true, err, 0
-		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny
+	deny := s.limiter.OnError == sluice.Deny
+	if err != nil {
+		c.decision.Degraded, c.decision.Err, c.decision.Allowed = true, err, !deny
 		c.decision.RetryAfter = time.Second
+	}
+	if c.decision.Degraded && deny {
+		c.decision.Unavailable, c.decision.Now = true, 0
 	}
 }
 

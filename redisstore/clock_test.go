@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func testClockJump(t *testing.T, jump time.Duration) {
 		g := &greedy{t: t, store: store, plan: plan(t, a, limit)}
 		usedUp.Add(1)
 		all.Go(func() {
-			g.until(func() bool { return g.refused })
+			g.until(func() bool { return g.left == 0 })
 			usedUp.Done()
 			<-jumped
 			g.across()
@@ -75,26 +76,28 @@ func TestHeartbeatClockJumps(t *testing.T) {
 	}
 }
 
-// greedy takes one unit after the other of a key of its own.
+// greedy takes all that there is of a key of its own, again and again.
 type greedy struct {
 	t        *testing.T
 	store    sluice.Store
 	plan     *sluice.Plan
 	now      int64 // of the server, at the last answer
-	refused  bool  // by the last answer
+	left     int64 // by the last answer
 	admitted []int64
 }
 
 func (g *greedy) until(done func() bool) {
-	charges, receipts := []sluice.Charge{{Key: g.plan.Limit.Algorithm.String(), Plan: g.plan, Cost: 1}}, make([]sluice.Receipt, 1)
+	charges, receipts := []sluice.Charge{{Key: g.plan.Limit.Algorithm.String(), Plan: g.plan}}, make([]sluice.Receipt, 1)
 	for {
+		cost := max(1, g.left)
+		charges[0].Cost = cost
 		if err := g.store.Take(g.t.Context(), charges, receipts); err != nil {
 			g.t.Errorf("%v: %v", g.plan.Limit.Algorithm, err)
 			return
 		}
-		g.now, g.refused = receipts[0].Now, !receipts[0].Fits
+		g.now, g.left = receipts[0].Now, g.plan.Decide(cost, receipts[0]).Remaining
 		if receipts[0].Fits {
-			g.admitted = append(g.admitted, g.now)
+			g.admitted = append(g.admitted, slices.Repeat([]int64{g.now}, int(cost))...)
 		}
 		if done() {
 			return

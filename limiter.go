@@ -144,17 +144,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost int64) (Decision, error) {
+func (l *Limiter) take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	c := l.calls.Get().(*call)
-	c.charges[0] = Charge{Key: l.key(c, key), Plan: l.plan, Cost: cost, OnError: l.OnError}
-	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
-	r := c.receipts[0]
-	c.charges[0].Key = ""
-	l.calls.Put(c)
-	if err != nil {
-		return Decision{}, err
+	charge := &c.charges[0]
+	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(c, key), l.plan, cost, l.OnError
+	if err = l.store.Take(ctx, c.charges[:], c.receipts[:]); err == nil {
+		l.plan.decide(cost, &c.receipts[0], &d)
 	}
-	return l.plan.Decide(cost, r), nil
+	charge.Key = ""
+	l.calls.Put(c)
+	return d, err
 }
 
 func (l *Limiter) key(c *call, key string) string {

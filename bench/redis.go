@@ -227,9 +227,10 @@ func redisWorks() []work {
 		name := fmt.Sprintf("Redis: %d callers", callers)
 		works = append(works,
 			work{name + ", 10,000 keys", "a token bucket of a million a minute; all admitted", redisDeciders, asking(callers, 10_000, 1_000_000, time.Minute, 0, 0), cols},
-			work{name + ", one hot key", "a token bucket of 10 a second, so that most are refused", redisDeciders, asking(callers, 1, 10, time.Second, 0.5, 1), cols})
+			work{name + ", one hot key", "a token bucket of a hundred million a minute; all admitted", redisDeciders, asking(callers, 1, 100_000_000, time.Minute, 0, 0), cols})
 	}
 	return append(works,
+		work{"Redis: 64 callers, one key that is refused", "a token bucket of 10 a second, so that most are refused; a library may remember that", redisDeciders, asking(64, 1, 10, time.Second, 0.5, 1), cols},
 		work{"Redis: what a bucket takes", "MEMORY USAGE of the key of a token bucket of 100 a minute that is empty", []contender{
 			{"sluice/redisstore", ours, fill(asked(sluiceRedis))},
 			{"redis_rate", rival, fill(asked(redisRate))},

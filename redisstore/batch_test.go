@@ -31,7 +31,7 @@ func steps(t *testing.T) int {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	s := redisstore.Timed(open(t, "unix://"+server.Socket))
 	storetest.Differential(t, memory.New(), s, steps(t), 1)
 }
 
@@ -40,7 +40,7 @@ func TestDifferential(t *testing.T) {
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	one, many := memory.New(), redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	one, many := memory.New(), redisstore.Timed(open(t, "unix://"+server.Socket))
 	r := rand.New(rand.NewPCG(1, 2))
 	var plans []*sluice.Plan
 	for _, a := range sluice.Algorithms() {
@@ -108,7 +108,7 @@ func TestVectors(t *testing.T) {
 	server := redistest.Start(t)
 	storetest.RunVectors(t, "../testdata/vectors", func(t *testing.T) storetest.TimedStore {
 		server.Do("FLUSHALL")
-		return redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+		return redisstore.Timed(open(t, "unix://"+server.Socket))
 	})
 }
 
@@ -117,14 +117,14 @@ func TestVectors(t *testing.T) {
 func TestLongLog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	store := redisstore.Timed(open(t, "unix://"+server.Socket))
 	for _, period := range []time.Duration{time.Minute, time.Hour} {
 		server.Do("FLUSHALL")
 		testLongLog(t, server, store, period)
 	}
 }
 
-func testLongLog(t *testing.T, server *redistest.Server, s redisstore.TimedStore, period time.Duration) {
+func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStore, period time.Duration) {
 	model := memory.New()
 	p := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)

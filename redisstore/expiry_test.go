@@ -26,7 +26,6 @@ func number(t testing.TB, s *redistest.Server, args ...string) int64 {
 // whatever happens to it and under whichever of the limits that share it.
 func TestExpiry(t *testing.T) {
 	server := redistest.Start(t)
-	store := open(t, server.URL())
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, a := range sluice.Algorithms() {
 		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
@@ -39,6 +38,7 @@ func TestExpiry(t *testing.T) {
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {
 				server.Do("FLUSHALL")
+				store := open(t, server.URL()) // one that remembers nothing of what was flushed
 				var plans []*sluice.Plan
 				for limit := range strings.SplitSeq(group, ",") {
 					plans = append(plans, plan(t, a, limit))
@@ -113,7 +113,7 @@ func TestExpiryComes(t *testing.T) {
 // with the same.
 func TestLogMemory(t *testing.T) {
 	server := redistest.Start(t)
-	store := redisstore.TimedStore{open(t, server.URL())}
+	store := redisstore.Timed(open(t, server.URL()))
 	p := plan(t, sluice.SlidingWindowLog, "100/minute")
 	var r [1]sluice.Receipt
 	for i := range int64(1000) {

@@ -2,6 +2,8 @@ package redisstore_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +192,25 @@ func TestParseURL(t *testing.T) {
 	}
 	if c.Master != "main" || c.DB != 2 || c.Password != "pw" || c.SentinelUsername != "u" || c.SentinelPassword != "sp" || c.TLS != nil {
 		t.Errorf("%+v", c)
+	}
+}
+
+func TestParseURLHashKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	for text, want := range map[string]string{
+		strings.Repeat("k", 32) + "\r\n": strings.Repeat("k", 32),
+		"short\n":                        "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := redisstore.ParseURL("redis://a?hash_key=" + file)
+		if string(c.HashKey) != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, c.HashKey, err)
+		}
+	}
+	if _, err := redisstore.ParseURL("redis://a?hash_key=" + file + ".gone"); err == nil || !strings.Contains(err.Error(), "hash_key") {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }
 

@@ -10,7 +10,9 @@
 --                        window  span, 1 if it slides, 0, 0
 --                        log     span, width: the bytes of an entry, 256^width, 0
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
---                        4 look: take nothing even if all fit), f64 cost
+--                        4 look: take nothing even if all fit, 8 the first of a request
+--                        that several make one after the other, of meters and windows),
+--                        f64 cost, and if 8 u16 how many
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -18,7 +20,9 @@
 --                        window  count, number, previous count
 --                        log     count, newest tick, wait
 -- A charge that does not fit has -1-n for its first number n, and -2^53 stands for a
--- state that is not ours, which its request was not decided because of.
+-- state that is not ours, which its request was not decided because of. Where several
+-- make one request, the first number is that before the first of them, and one more number
+-- follows: how often the cost fits, at most as often as it is asked for.
 --
 -- States:
 --   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
@@ -87,9 +91,9 @@ local out, o = {now, 0, 0, 0}, 1
 
 pos = charges
 while pos <= last do
-  local request, before, take, again = pos, o
+  local request, before, many, take, again, granted = pos, o, 1
   repeat
-    local admitted = true
+    local admitted, least = true, 65536
     pos, o = request, before
     repeat
       local k, p, flags, cost
@@ -99,12 +103,16 @@ while pos <= last do
         kernel, ptick, cap, grid, x, y, z, full = unpacks('<Bddddddd', arg, 57 * p - 52)
         tick = (now - now % ptick) / ptick
       end
+      if flags >= 8 then
+        flags = flags - 8
+        many, pos = unpacks('<H', arg, pos)
+      end
       local look = flags >= 4
       if look then flags = flags - 4 end
       -- A request of one charge is decided and taken in one go. For others the first
       -- round looks whether all fit, and the second takes.
       if take == nil then take = flags >= 2 and not look end
-      local fits, bad, s = true, false, states[k]
+      local fits, bad, times, s = true, false, 1, states[k]
 
       if kernel == 0 then
         local t, rem, coarse = s, 0, false
@@ -134,7 +142,14 @@ while pos <= last do
         local new = level
         if cost > 0 then
           if cost > cap or level + cost * x > z then
-            fits = false
+            fits, times = false, 0
+          elseif many > 1 then
+            local room = z - level
+            times = (room - room % (cost * x)) / (cost * x)
+            if times > many then times = many end
+            if take then
+              new = level + (granted and granted < times and granted or times) * cost * x
+            end
           elseif take then
             new = level + cost * x
           end
@@ -143,7 +158,12 @@ while pos <= last do
           if new < 0 then new = 0 end
         end
         o = o + 1
-        out[o] = fits and new or -1 - new
+        if many > 1 then
+          out[o], out[o + 1] = level, times
+          o = o + 1
+        else
+          out[o] = fits and new or -1 - new
+        end
         if not bad and (new ~= level or clamped) then
           local e = 2 * k
           if t and not expiry[e] and coarse == (grid > 1) then
@@ -167,7 +187,7 @@ while pos <= last do
 
       elseif kernel == 1 then
         local e, n, moved = 2 * k, (tick - tick % x) / x, false
-        local number, count, prev = n, 0, 0
+        local number, count, prev, had = n, 0, 0, 0
         if s then
           number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
           number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
@@ -189,10 +209,16 @@ while pos <= last do
         if not bad then
           local left = (number + 1) * x - tick
           if left > x then left = x end
-          fits = cost <= 0 or cost <= cap and cost * x <= (cap - count) * x - prev * left
+          local room = (cap - count) * x - prev * left
+          fits = cost <= 0 or cost <= cap and cost * x <= room
           local took = take and fits and cost ~= 0
+          if many > 1 then
+            times = fits and (room - room % (cost * x)) / (cost * x) or 0
+            if times > many then times = many end
+            had = count
+          end
           if took then
-            count = count + cost
+            count = count + (granted and granted < times and granted or times) * cost
             if count < 0 then count, prev = 0, prev + count end
             if prev < 0 then prev = 0 end
           end
@@ -207,8 +233,13 @@ while pos <= last do
             states[k], expiry[e] = s, (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
           end
         end
-        out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
-        o = o + 3
+        if many > 1 then
+          out[o + 1], out[o + 2], out[o + 3], out[o + 4] = had, number, prev, times
+          o = o + 4
+        else
+          out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
+          o = o + 3
+        end
 
       else
         local e, n, used, newest, wait = 2 * k, 0, 0, 0, 0
@@ -323,9 +354,10 @@ while pos <= last do
         out[before + 1] = -9007199254740992
       end
       if look or not fits and flags % 2 == 0 then admitted = false end
+      if times < least and flags % 2 == 0 then least = times end
     until flags >= 2
     again = admitted and not take
-    take = true
+    take, granted = true, least
   until not again
 end
 

@@ -17,7 +17,8 @@ type Decision struct {
 	// RetryAfter is, on a refusal, exactly how long until the cost fits if nobody
 	// takes or gives back anything, in whole microseconds: it does not fit one tick of
 	// the plan earlier. [Never] says that it can never fit. Where the cost was allowed
-	// and nothing remains, it is how long until one more unit fits, else zero.
+	// and nothing remains, it is how long until one more unit fits, else zero. Of a
+	// charge that [Deny] refuses it is a second: nobody knows when the store is back.
 	RetryAfter time.Duration
 	// ResetAfter is how long until nothing is used.
 	ResetAfter time.Duration
@@ -57,6 +58,10 @@ func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
 		if r.Used > 0 {
 			reset = r.Tick + p.Span
 		}
+	}
+	if r.Local && !r.Fits && need <= d.Remaining {
+		*d = Decision{RetryAfter: time.Second, Now: r.Now, Local: true} // by Deny
+		return
 	}
 	d.ResetAfter = p.until(reset, r.Now)
 	switch {

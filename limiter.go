@@ -12,6 +12,11 @@ import (
 // Limiter applies one [Limit] to any number of keys. Limiters over one store that have
 // the same Name and count the same way share their counts.
 type Limiter struct {
+	// OnError says what holds while a shared store does not answer, if a failover.Store
+	// stands before it: requests pass (Allow, which is the zero value), are refused
+	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
+	OnError OnError
+
 	store  Store
 	direct keyTaker // the store too, or nil
 	plan   *Plan
@@ -96,6 +101,7 @@ var ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit
 // Wait takes cost units, waiting until they fit, and for its turn in a [LeakyBucket].
 // It gives up at once, and takes nothing, where the context's deadline is nearer than
 // the wait. Waiters are not served in order, but in a LeakyBucket once they are queued.
+// Where OnError is Deny it waits for the store, too, and asks once a second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()
 	for {
@@ -160,7 +166,7 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64) (d Decision,
 	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Plan, charge.Cost = l.key(c, key), l.plan, cost
+	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(c, key), l.plan, cost, l.OnError
 	if err = l.store.Take(ctx, c.charges[:], c.receipts[:]); err == nil {
 		l.plan.decide(cost, &c.receipts[0], &d)
 	}

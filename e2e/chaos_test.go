@@ -25,20 +25,20 @@ import (
 //	frozen                              here                    failover TestRedisFrozen
 //	on_error allow, deny, local         here, a test each       failover TestAllow, TestDeny, TestLocal…
 //	over-admission, write-back          here                    failover writeback_test.go
-//	replies lost, nothing charged twice –                       failover TestRedisLosesAnswers, redisstore TestCluster
+//	answers lost, nothing charged twice faults_test.go          redisstore TestLostAnswers, single and cluster
 //	latency below the deadline          here                    failover TestRedisLatency
 //	connections after a restart         here                    failover TestRedisReconnects
 //	clients that leave                  here                    failover TestCancelledCallers
-//	flapping, resets, a byte a second   TestChaosMixed          failover TestRedisNetwork
+//	flapping, resets, a byte a second   faults_test.go          failover TestRedisNetwork
 //	cluster, master killed              here                    failover TestRedisClusterMaster
-//	resharding, planned failover        –                       redisstore TestCluster
+//	resharding, planned failover        faults_test.go          redisstore TestCluster
 //	memory full, read-only, busy        here                    failover TestRedisRefuses
-//	loading                             –                       redisstore TestFaults
+//	loading                             here                    redisstore TestFaults
 //	script gone                         here                    failover TestRedisForgetsTheScript
 //	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
 //	eight minutes, memory               TestChaosMixed          –
-//	clock that jumps                    –                       storetest (clocks that step both ways)
-//	nothing left                        exit code, connections  failover TestRedisNothingIsLeft
+//	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
+//	nothing left                        after each test         failover TestRedisNothingIsLeft, TestMain
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
 // sized returns a size for the short or the long form.
@@ -169,7 +169,7 @@ func (all answers) count(status int) (n int) {
 }
 
 func TestChaosAllow(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	both := pair(t, byRule("10/day"), server.URL())
 	found := outage(t, both, server, open)
@@ -179,7 +179,7 @@ func TestChaosAllow(t *testing.T) {
 }
 
 func TestChaosDeny(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	both := pair(t, byRule("100000/second"), server.URL())
 	found := outage(t, both, server, closed)
@@ -195,7 +195,7 @@ func TestChaosDeny(t *testing.T) {
 
 // Each of two instances has half of the limit. What they use is written back.
 func TestChaosLocal(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	awayFromMidnight(t)
 	server := redistest.Start(t)
 	text := strings.ReplaceAll(byRule("10/day"), "limit:", "algorithm: fixed_window, limit:")
@@ -231,12 +231,12 @@ func TestChaosLatency(t *testing.T) {
 		delay := deadline * time.Duration(percent) / 100
 		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newTCPProxy(t, server.Addr)
-			both := pair(t, byRule("100000/second"), "redis://"+px.addr, "--store-timeout", deadline.String())
-			px.delay.Store(int64(delay))
+			px := redistest.StartProxy(t, server.Addr)
+			both := pair(t, byRule("100000/second"), "redis://"+px.Addr, "--store-timeout", deadline.String())
+			px.Delay(delay)
 			forget(both)
 			l := fire(t, sized(200, 1000), spread(both, open, shared, closed))
-			time.Sleep(sized(time.Second, 4*time.Second))
+			time.Sleep(sized(time.Second, 3*time.Second))
 			l.done()
 			store, standIn := byWhom(t, both)
 			t.Logf("%v; by the store %.0f, without it %.0f: %.3f %%", answers(l.all), store, standIn, 100*standIn/(store+standIn))
@@ -285,10 +285,10 @@ func TestChaosReconnects(t *testing.T) {
 func TestChaosClientsLeave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	px := newTCPProxy(t, server.Addr)
+	px := redistest.StartProxy(t, server.Addr)
 	// A busy machine may keep somebody longer than the usual deadline, which would be a failure.
-	both := pair(t, byRule("1000000/second"), "redis://"+px.addr, "--store-timeout", "20s")
-	px.delay.Store(int64(20 * time.Millisecond))
+	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr, "--store-timeout", "20s")
+	px.Delay(20 * time.Millisecond)
 	forget(both)
 	client := newClient(t)
 	each := sized(25, 500)
@@ -321,7 +321,7 @@ func TestChaosClientsLeave(t *testing.T) {
 	if asked < 20 || stayed.Load() > int64(20*each/10) {
 		t.Error("that has tried nothing: the clients have left too early or too late")
 	}
-	px.heal()
+	px.Heal()
 	a := shot{both[0], shared, "k"}.fire(client)
 	if a.status != http.StatusOK || a.degraded {
 		t.Errorf("afterwards: %+v", a)
@@ -330,7 +330,7 @@ func TestChaosClientsLeave(t *testing.T) {
 
 // Servers that answer and do not count are away.
 func TestChaosRefusals(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(s *redistest.Server) }{
 		"memory full": {
 			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") },
@@ -347,9 +347,22 @@ func TestChaosRefusals(t *testing.T) {
 			},
 			func(s *redistest.Server) { s.Do("SCRIPT", "KILL") },
 		},
+		"loading": {
+			func(s *redistest.Server) {
+				s.Do("DEBUG", "POPULATE", "20000", "x", "100")
+				s.Do("SAVE")
+				s.Restart("--key-load-delay", "1000") // µs
+			},
+			func(s *redistest.Server) {
+				if s.Info("loading") != "1" {
+					t.Error("premise: it is loading all the time")
+				}
+				s.Do("CONFIG", "SET", "key-load-delay", "0")
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
+			server := redistest.Start(t, "--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024")
 			both := pair(t, byRule("100000/second"), server.URL())
 			l := fire(t, rate(), spread(both, open, shared, closed))
 			time.Sleep(200 * time.Millisecond)

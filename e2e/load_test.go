@@ -94,6 +94,7 @@ func (a answer) judge(header http.Header, body string) string {
 // before them.
 type load struct {
 	t       *testing.T
+	client  *http.Client
 	begin   time.Time
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -107,8 +108,7 @@ type load struct {
 // fire sends shots, so many a second, until done is called.
 func fire(t *testing.T, perSecond int, aim func(n int) shot) *load {
 	t.Helper()
-	l := &load{t: t, begin: time.Now(), stop: make(chan struct{})}
-	client := newClient(t)
+	l := &load{t: t, client: newClient(t), begin: time.Now(), stop: make(chan struct{})}
 	l.running.Go(func() {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
@@ -122,7 +122,7 @@ func fire(t *testing.T, perSecond int, aim func(n int) shot) *load {
 			for due := int(time.Since(l.begin).Seconds() * float64(perSecond)); l.sent < due; l.sent++ {
 				s := aim(l.sent)
 				l.running.Go(func() {
-					a := s.fire(client)
+					a := s.fire(l.client)
 					l.mu.Lock()
 					defer l.mu.Unlock()
 					l.all = append(l.all, a)
@@ -139,6 +139,7 @@ func (l *load) end() {
 		l.ended = true
 		close(l.stop)
 		l.running.Wait()
+		l.client.CloseIdleConnections()
 	}
 }
 

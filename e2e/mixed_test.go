@@ -14,7 +14,7 @@ import (
 // stage is what faults happen to.
 type stage struct {
 	server *redistest.Server
-	px     *tcpProxy
+	px     *redistest.Proxy
 	policy string // the file
 	both   [2]*gateway
 	reload int
@@ -34,47 +34,16 @@ var disturbances = []struct {
 		return s.server.Thaw
 	}},
 	{"20 ms late", func(s *stage) func() {
-		s.px.delay.Store(int64(20 * time.Millisecond))
-		return s.px.heal
+		s.px.Delay(20 * time.Millisecond)
+		return s.px.Heal
 	}},
-	{"5 % of resets", func(s *stage) func() {
-		s.px.breaks.Store(50)
-		return s.px.heal
-	}},
-	{"a byte a second", func(s *stage) func() {
-		s.px.trickle.Store(true)
-		return func() {
-			s.px.heal()
-			s.px.cut()
-		}
-	}},
+	{"5 % of resets", resets},
+	{"a byte a second", dribble},
 	{"memory full", func(s *stage) func() {
 		s.server.Do("CONFIG", "SET", "maxmemory", "1")
 		return func() { s.server.Do("CONFIG", "SET", "maxmemory", "0") }
 	}},
-	{"flapping", func(s *stage) func() {
-		done := make(chan struct{})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			for down := true; ; down = !down {
-				s.px.deaf.Store(down)
-				if down {
-					s.px.cut()
-				}
-				select {
-				case <-done:
-					return
-				case <-time.After(300 * time.Millisecond):
-				}
-			}
-		}()
-		return func() {
-			close(done)
-			<-ended
-			s.px.heal()
-		}
-	}},
+	{"flapping", flap},
 	{"script gone", func(s *stage) func() {
 		s.server.Do("SCRIPT", "FLUSH")
 		return func() {}
@@ -93,15 +62,55 @@ var disturbances = []struct {
 	}},
 }
 
+func resets(s *stage) (end func()) {
+	s.px.Reset(0.05)
+	return s.px.Heal
+}
+
+func dribble(s *stage) (end func()) {
+	s.px.Trickle.Store(true)
+	return func() {
+		s.px.Heal()
+		s.px.Cut()
+	}
+}
+
+// flap cuts all connections and lets none through, every other 300 ms.
+func flap(s *stage) (end func()) {
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for down := true; ; down = !down {
+			s.px.Deaf.Store(down)
+			if down {
+				s.px.Cut()
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+		s.px.Heal()
+	}
+}
+
 // One fault after the other, and nothing but what the rules say is seen, and memory does
 // not grow. The long form takes eight minutes.
 func TestChaosMixed(t *testing.T) {
 	t.Parallel()
 	s := &stage{server: redistest.Start(t), policy: write(t, "policy.yaml", byRule("20/second burst 20"))}
-	s.px = newTCPProxy(t, s.server.Addr)
-	for i := range s.both {
-		s.both[i] = serve(t, "--policy", s.policy, "--upstream", "sample", "--store", "redis://"+s.px.addr, "--degraded-field")
-	}
+	s.px = redistest.StartProxy(t, s.server.Addr)
+	t.Cleanup(func() { // when both have ended
+		s.px.Cut()
+		redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
+	})
+	s.both = pair(t, "", "redis://"+s.px.Addr, "--policy", s.policy)
 	l := fire(t, sized(200, 500), func(n int) shot {
 		// New keys all the time, as real clients are.
 		return shot{s.both[n%2], []string{open, shared, closed}[n/2%3], fmt.Sprint("k", n/6%50+n/3000)}
@@ -132,12 +141,6 @@ func TestChaosMixed(t *testing.T) {
 	limit(t, "slowest to be used again", slowest, 2*time.Second)
 	t.Logf("all: %v", answers(l.all))
 	growth.check(t)
-	for _, g := range s.both {
-		t.Logf("left: %.0f goroutines, %.0f files", metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds"))
-		g.stop()
-	}
-	s.px.cut()
-	redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
 }
 
 // memory is the size of processes over time.

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,17 +13,50 @@ import (
 	"github.com/sluicehq/sluice/internal/redistest"
 )
 
-// pair starts two instances over a store, and waits until they know of each other.
+// pair starts two instances over a store, and waits until they know of each other. After
+// the test they must hold no more than then.
 func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway) {
 	t.Helper()
-	path := write(t, "policy.yaml", policy)
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	args = append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--degraded-field"}, args...)
 	for i := range both {
-		both[i] = serve(t, append([]string{"--policy", path, "--upstream", "sample", "--store", store, "--degraded-field"}, args...)...)
+		both[i] = serve(t, args...)
 	}
 	for _, g := range both {
 		redistest.Eventually(t, "the instances know each other", func() bool { return metric(t, g, "sluice_store_instances") == 2 })
+		before := holds(t, g)
+		t.Cleanup(func() {
+			upstream.CloseClientConnections()
+			noMore(t, g, before, 1+strings.Count(store, ","))
+		})
 	}
 	return both
+}
+
+// holding is what a process has open.
+type holding struct{ goroutines, files float64 }
+
+func holds(t *testing.T, g *gateway) holding {
+	return holding{metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds")}
+}
+
+// noMore waits until a process that has nothing to do holds no more than before, but for
+// a few connections from this test, and what each node of its store may have: probes, and
+// the connections of a pool.
+func noMore(t *testing.T, g *gateway, before holding, nodes int) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	few, pool := float64(6*nodes), float64(30*nodes)
+	http.DefaultClient.CloseIdleConnections()
+	var now holding
+	redistest.Eventually(t, "no goroutine and no file is left", func() bool {
+		now = holds(t, g)
+		return now.goroutines <= before.goroutines+few && now.files <= before.files+few+pool
+	})
+	t.Logf("before %+v, now %+v", before, now)
 }
 
 // metric reads one number from /metrics.

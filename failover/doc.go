@@ -13,8 +13,9 @@
 //   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
 //     nothing is counted.
 //   - Local: a share of the limit decides, in a stand-in in memory.
-//   - Allow: the charge passes, and is counted like Local. Charges of a [sluice.Limiter]
-//     are of this kind.
+//   - Allow: the charge passes, and is counted like Local.
+//
+// A [sluice.Limiter] has it as a field, and a rule of a policy as on_error.
 //
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.
@@ -45,7 +46,8 @@
 //
 // A share is counted as the limit is, but every unit costs as much as there are instances:
 // 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
-// is that of the last heartbeat, or Config.Instances. A service that starts while the
+// is that of the last heartbeat, where a lower one has lasted for five seconds, or
+// Config.Instances. A service that starts while the
 // shared store is away, and has no such setting, takes itself to be alone.
 //
 // A share begins where the shared store was when this instance saw the key last, as far as
@@ -74,9 +76,14 @@
 // back; t is that delay, at most the difference in when the instances find the store away
 // or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
 // of decisions under way at the beginning that were not counted by a store that went down
-// with them, at most one deadline's worth. With two instances that is about one burst at
-// the worst; in tests with two it was 0 to 0.7 bursts. A shared store that has forgotten its counts, as Redis without
-// persistence does when it is restarted, admits one burst more of its own.
+// with them, at most one deadline's worth.
+//
+// With two instances that is about one burst at the worst. With more it is up to
+// 2·(1 − 1/N): 1.33 bursts with three, and below two with any number. It is less than one
+// with any number where each instance sees each key, as behind a balancer that deals
+// requests out in turn. In tests it was 0 to 0.7 bursts with two, and 0 to 0.8 with up to
+// five. A shared store that has forgotten its counts, as Redis without persistence does
+// when it is restarted, admits one burst more of its own.
 //
 // Where the limit is less than N units, a share of one unit each is more than the limit.
 // With Allow there is no bound: all passes.

@@ -23,13 +23,13 @@ import (
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
 // overRedis returns a failover store over the server at a URL.
-func overRedis(t *testing.T, url string) *failover.Store {
+func overRedis(t *testing.T, url string, deadline time.Duration) *failover.Store {
 	t.Helper()
 	shared, err := redisstore.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := failover.New(shared, failover.Config{Instances: 1, Logger: quiet()})
+	s := failover.New(shared, failover.Config{Instances: 1, Deadline: deadline, Logger: quiet()})
 	t.Cleanup(func() {
 		s.Close()
 		shared.Close()
@@ -133,9 +133,17 @@ func scaled(short, full time.Duration) time.Duration {
 	return short
 }
 
+// timed says that a test measures times, and has the machine to itself in the long form.
+func timed(t *testing.T) {
+	if !long {
+		t.Parallel()
+	}
+}
+
 func TestRedisFrozen(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
-	s := overRedis(t, server.URL())
+	s := overRedis(t, server.URL(), 0)
 	p := plan(t, "200/second", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	time.Sleep(time.Second)
@@ -161,8 +169,9 @@ func TestRedisFrozen(t *testing.T) {
 // A server that is killed and started again has forgotten everything. Nobody notices but
 // by a burst more.
 func TestRedisKilled(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
-	s := overRedis(t, server.URL())
+	s := overRedis(t, server.URL(), 0)
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	begin := time.Now()
@@ -191,20 +200,21 @@ func TestRedisKilled(t *testing.T) {
 // The connections of the first second after a restart are few, although all callers
 // want one.
 func TestRedisReconnects(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
-	px := newProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.addr)
+	px := redistest.StartProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.Addr, 0)
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	time.Sleep(300 * time.Millisecond)
-	pool := px.opened.Load()
+	pool := px.Opened.Load()
 	server.Kill()
-	px.cut()
+	px.Cut()
 	eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() })
 	server.Restart()
-	px.opened.Store(0)
+	px.Opened.Store(0)
 	time.Sleep(time.Second)
-	if n := px.opened.Load(); n > 2*pool {
+	if n := px.Opened.Load(); n > 2*pool {
 		t.Errorf("%d new connections in the first second, the pool has %d", n, pool)
 	}
 	eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() })
@@ -213,15 +223,16 @@ func TestRedisReconnects(t *testing.T) {
 
 // One answer in ten is lost. Nothing is charged twice.
 func TestRedisLosesAnswers(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
-	px := newProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.addr)
+	px := redistest.StartProxy(t, server.Addr)
+	s := overRedis(t, "redis://"+px.Addr, 0)
 	decisions := 1000
 	if long {
 		decisions = 10000
 	}
 	p := plan(t, "100000/day", sluice.SlidingWindowCounter)
-	px.do(breaking(0.1))
+	px.Reset(0.1)
 	var refused atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
@@ -234,7 +245,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	px.do(nil)
+	px.Heal()
 	eventually(t, "all is written back", func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 })
 	st := s.Status()
 	if refused.Load() > 0 || st.Local == 0 {
@@ -248,20 +259,29 @@ func TestRedisLosesAnswers(t *testing.T) {
 	}
 }
 
-// A slow network is not a dead server.
+// A slow network is not a dead server. The short form does it all ten times slower, since
+// a busy machine takes its time as well.
 func TestRedisLatency(t *testing.T) {
-	for _, ms := range []time.Duration{5, 20, 40} {
-		t.Run(fmt.Sprint(ms*time.Millisecond), func(t *testing.T) {
+	timed(t)
+	deadline := scaled(10*failover.DefaultDeadline, failover.DefaultDeadline)
+	percents := []time.Duration{40}
+	if long {
+		percents = []time.Duration{10, 40, 80}
+	}
+	for _, percent := range percents {
+		delay := deadline * percent / 100
+		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newProxy(t, server.Addr)
-			px.do(latency(ms * time.Millisecond))
-			s := overRedis(t, "redis://"+px.addr)
+			px := redistest.StartProxy(t, server.Addr)
+			px.Delay(delay)
+			s := overRedis(t, "redis://"+px.Addr, deadline)
 			p := plan(t, "100000/second", sluice.TokenBucket)
 			l := start(s, 500, p, "a", "b", "c", "d")
 			for range scaled(20, 100) {
 				time.Sleep(100 * time.Millisecond)
 				if s.Status().Degraded() {
-					t.Fatalf("the circuit is open: %+v", s.Status())
+					t.Errorf("the circuit is open: %+v", s.Status())
+					break
 				}
 			}
 			l.done(t)
@@ -274,32 +294,33 @@ func TestRedisLatency(t *testing.T) {
 
 // Connections that break, dribble or flap surface no error.
 func TestRedisNetwork(t *testing.T) {
-	for name, fault := range map[string]func(t *testing.T, px *proxy){
-		"5 % of resets": func(t *testing.T, px *proxy) {
-			px.do(breaking(0.05))
+	timed(t)
+	for name, fault := range map[string]func(t *testing.T, px *redistest.Proxy){
+		"5 % of resets": func(t *testing.T, px *redistest.Proxy) {
+			px.Reset(0.05)
 			time.Sleep(scaled(time.Second, 20*time.Second))
-			px.do(nil)
+			px.Heal()
 		},
-		"a byte a second": func(t *testing.T, px *proxy) {
-			px.trickle.Store(true)
+		"a byte a second": func(t *testing.T, px *redistest.Proxy) {
+			px.Trickle.Store(true)
 			time.Sleep(scaled(time.Second, 20*time.Second))
-			px.trickle.Store(false)
-			px.cut()
+			px.Trickle.Store(false)
+			px.Cut()
 		},
-		"flapping": func(t *testing.T, px *proxy) {
+		"flapping": func(t *testing.T, px *redistest.Proxy) {
 			for end := time.Now().Add(scaled(2*time.Second, time.Minute)); time.Now().Before(end); {
-				px.do(breaking(1))
-				px.cut()
+				px.Reset(1)
+				px.Cut()
 				time.Sleep(300 * time.Millisecond)
-				px.do(nil)
+				px.Heal()
 				time.Sleep(300 * time.Millisecond)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			px := newProxy(t, server.Addr)
-			shared, err := redisstore.Open(t.Context(), "redis://"+px.addr)
+			px := redistest.StartProxy(t, server.Addr)
+			shared, err := redisstore.Open(t.Context(), "redis://"+px.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -323,6 +344,7 @@ func TestRedisNetwork(t *testing.T) {
 
 // Servers that answer but refuse to count are away, and are back when they count.
 func TestRedisRefuses(t *testing.T) {
+	timed(t)
 	for name, f := range map[string]struct{ begin, end func(s *redistest.Server) }{
 		"memory full": {
 			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") },
@@ -345,7 +367,7 @@ func TestRedisRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			s := overRedis(t, server.URL())
+			s := overRedis(t, server.URL(), 0)
 			p := plan(t, "200/second burst 100", sluice.TokenBucket)
 			l := start(s, 1000, p, "a", "b", "c", "d")
 			time.Sleep(200 * time.Millisecond)
@@ -364,6 +386,7 @@ func TestRedisRefuses(t *testing.T) {
 
 // The script is gone: it is loaded again, and nobody notices.
 func TestRedisForgetsTheScript(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	shared, err := redisstore.Open(t.Context(), server.URL())
 	if err != nil {
@@ -393,6 +416,7 @@ func TestRedisForgetsTheScript(t *testing.T) {
 // A master is killed: what it counted is decided by the rule, the rest as ever, and its
 // replica takes over.
 func TestRedisClusterMaster(t *testing.T) {
+	timed(t)
 	c := redistest.StartCluster(t, 3, 1)
 	shared, err := redisstore.Open(t.Context(), c.URL())
 	if err != nil {

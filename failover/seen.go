@@ -18,7 +18,10 @@ type seen struct {
 	sets  [1 << setBits][4]sight
 }
 
-const setBits = 12
+const (
+	setBits = 12
+	latest  = 1_000_000 // µs by which answers may be out of order
+)
 
 // sight is a receipt and when it was seen.
 type sight struct {
@@ -38,8 +41,9 @@ func (s *seen) put(c *sluice.Charge, r sluice.Receipt) {
 	for i := range set {
 		switch v := &set[i]; {
 		case v.tag == tag:
-			// Answers of concurrent calls may arrive in another order.
-			if v.receipt.Now <= r.Now {
+			// Answers of concurrent calls may arrive in another order. One that is much
+			// older is of a clock that has stepped back.
+			if late := v.receipt.Now - r.Now; late <= 0 || late > latest {
 				*v = sight{tag, at, r}
 			}
 			return

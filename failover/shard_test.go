@@ -382,6 +382,76 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// A store that was restarted counts the instance first that is heard of first. The others
+// are not gone: only a count that stays low for five seconds is believed.
+func TestHeartbeatsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := &beating{prompt: prompt{newServer()}}
+		sv.others.Store(3)
+		s := failover.New(sv, failover.Config{Logger: quiet()})
+		defer s.Close()
+		want := func(n int, when string) {
+			t.Helper()
+			if got := s.Status().Instances; got != n {
+				t.Errorf("%s: %d instances, want %d", when, got, n)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		want(4, "at first")
+		sv.others.Store(0)
+		time.Sleep(3 * time.Second)
+		want(4, "forgotten")
+		sv.fail.Store(true)
+		time.Sleep(10 * time.Second)
+		sv.fail.Store(false)
+		time.Sleep(3 * time.Second)
+		want(4, "forgotten in an outage")
+		sv.others.Store(4)
+		time.Sleep(2 * time.Second)
+		want(5, "one more")
+		sv.others.Store(1)
+		time.Sleep(4 * time.Second)
+		want(5, "three less for a while")
+		time.Sleep(4 * time.Second)
+		want(2, "three less for good")
+	})
+}
+
+// stepped is a server whose clock was set back.
+type stepped struct {
+	prompt
+	back atomic.Int64 // µs
+}
+
+func (s *stepped) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	err := s.prompt.Take(ctx, charges, receipts)
+	for i := range receipts {
+		receipts[i].Now -= s.back.Load()
+	}
+	return err
+}
+
+// What a server says after its clock was set back is remembered as well.
+func TestSeenOnAnEarlierClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := &stepped{prompt: prompt{newServer()}}
+		s := failover.New(sv, failover.Config{Logger: quiet()})
+		defer s.Close()
+		p := plan(t, "10/day", sluice.TokenBucket)
+		take(t, s, "k", p, sluice.Local)
+		sv.back.Store(time.Hour.Microseconds())
+		for range 8 {
+			take(t, s, "k", p, sluice.Local)
+		}
+		cut(t, sv.server, s, refused)
+		for n := range 3 {
+			if r := take(t, s, "k", p, sluice.Local); r.Fits != (n < 1) || !r.Local {
+				t.Errorf("take %d after 9 of 10: %+v", n, r)
+			}
+		}
+	})
+}
+
 func TestManyShardsAreBounded(t *testing.T) {
 	sv := wild{prompt{newServer()}}
 	s := failover.New(sv, failover.Config{Deadline: time.Minute, Logger: quiet()})

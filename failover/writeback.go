@@ -16,6 +16,7 @@ const (
 	writeBackTries     = 3
 
 	heartbeatEvery = time.Second
+	fewerFor       = 5 * time.Second
 	maxInstances   = 1 << 10
 )
 
@@ -138,16 +139,33 @@ func (l *ledger) owing() int {
 // beat keeps the number of instances up to date. An instance without traffic learns by
 // it, too, that the shared store is away.
 func (s *Store) beat() {
-	for s.ctx.Err() == nil {
+	for fewer := (time.Time{}); s.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
 		n, err := s.beater.Heartbeat(ctx, s.id)
 		cancel()
 		switch {
 		case err == nil:
-			s.instances.Store(int64(min(max(1, n), maxInstances)))
+			fewer = s.counted(int64(min(max(1, n), maxInstances)), fewer)
 		case s.ctx.Err() == nil:
+			fewer = time.Time{}
 			suspect(*s.shards.Load())
 		}
 		pause(s.ctx, jittered(heartbeatEvery))
 	}
+}
+
+// counted takes over a count of the instances, and returns since when there are fewer
+// than before. That has to last: a store that was restarted has forgotten all of them,
+// and counts those first whose heartbeats come first.
+func (s *Store) counted(n int64, fewer time.Time) time.Time {
+	if n < s.instances.Load() {
+		if fewer.IsZero() {
+			return time.Now()
+		}
+		if time.Since(fewer) < fewerFor {
+			return fewer
+		}
+	}
+	s.instances.Store(n)
+	return time.Time{}
 }

@@ -3,6 +3,8 @@ package failover_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -282,7 +284,7 @@ func TestOutagesUnderLoad(t *testing.T) {
 	})
 }
 
-// outage is a run of two instances with keys under load, and an outage in the middle.
+// outage is a run of some instances with keys under load, and an outage in the middle.
 type outage struct {
 	limit    string
 	fault    fault
@@ -294,13 +296,18 @@ type outage struct {
 	after    []int
 }
 
+// instances returns how many there are: the highest number that occurs.
+func (o outage) instances() int {
+	return 1 + slices.Max(slices.Concat(o.before, o.during, o.after))
+}
+
 // excess runs it and returns the most that any key was admitted beyond what one exact
 // limiter would have: its burst and its rate from the first request to the last.
 func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	sv := newServer()
-	var stores [2]*failover.Store
+	stores := make([]*failover.Store, o.instances())
 	for i := range stores {
-		stores[i] = failover.New(prompt{sv}, failover.Config{Instances: 2, Logger: quiet()})
+		stores[i] = failover.New(prompt{sv}, failover.Config{Instances: len(stores), Logger: quiet()})
 		defer stores[i].Close()
 	}
 	admitted := make([]int64, o.keys)
@@ -342,7 +349,7 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	sv.set(nil)
 	load(6*time.Second, o.after)
 	for i, s := range stores {
-		if st := s.Status(); st.Local == 0 && len(o.during) == 2 || st.Degraded() || st.Owing > 0 {
+		if st := s.Status(); st.Local == 0 && slices.Contains(o.during, i) || st.Degraded() || st.Owing > 0 {
 			t.Errorf("instance %d: %+v", i, st)
 		}
 	}
@@ -395,4 +402,39 @@ func TestOverAdmission(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Any number of instances, whichever of them see a key before, in and after an outage,
+// admit no more than the documented formula says.
+func TestOverAdmissionFormula(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	kinds := []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter}
+	worst := 0.0
+	for i := range 32 {
+		instances := 2 + i%4
+		some := func() []int { return rng.Perm(instances)[:1+rng.IntN(instances)] }
+		a, rate, burst := kinds[rng.IntN(len(kinds))], float64(10+rng.IntN(50)), float64(50+rng.IntN(200))
+		limit := fmt.Sprintf("%v/second burst %v", rate, burst)
+		if a != sluice.TokenBucket {
+			limit, rate = fmt.Sprintf("%v/minute", burst), burst/60
+		}
+		o := outage{
+			limit: limit, fault: []fault{refused, unsent, frozen}[rng.IntN(3)], keys: 1 + rng.IntN(3),
+			interval: 10 * time.Millisecond, length: time.Duration(200+rng.IntN(12000)) * time.Millisecond,
+			before: append(some(), instances-1), during: some(), after: some(),
+		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over := float64(o.excess(t, plan(t, o.limit, a)))
+				others := 1 - 1/float64(instances)
+				// Half a second, and a unit of each instance under way.
+				most := others*burst + others*min(burst, rate*o.length.Seconds()) + rate/2 + float64(instances)
+				if over > most {
+					t.Errorf("%v %+v: %v units too many, the formula says %.1f", a, o, over, most)
+				}
+				worst = max(worst, over/burst)
+			})
+		})
+	}
+	t.Logf("at the worst %.2f bursts too many", worst)
 }

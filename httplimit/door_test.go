@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -159,8 +160,11 @@ func TestStoreAway(t *testing.T) {
 	for _, deny := range []bool{false, true} {
 		store := &failingStore{Store: memory.New()}
 		var log bytes.Buffer
-		h := Config{DenyOnError: deny, DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.
-			Limit(mustLimiter(t, store, "100/minute", sluice.TokenBucket), nil)(things)
+		limiter := mustLimiter(t, store, "100/minute", sluice.TokenBucket)
+		if deny {
+			limiter.OnError = sluice.Deny
+		}
+		h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
 		for i, away := range []bool{false, true, true, false, true} {
 			store.away.Store(away)
 			w := recorded(h, httptest.NewRequest("GET", "/", nil))
@@ -181,6 +185,32 @@ func TestStoreAway(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
 			t.Errorf("log: %s", log.String())
+		}
+	}
+}
+
+// What a failover store has decided is what is said.
+func TestStoreFailsOver(t *testing.T) {
+	for on, want := range map[sluice.OnError][]int{
+		sluice.Allow: {200, 200, 200, 200},
+		sluice.Deny:  {503, 503, 503, 503},
+		sluice.Local: {200, 200, 429, 429},
+	} {
+		shared := &failingStore{Store: memory.New()}
+		shared.away.Store(true)
+		store := failover.New(shared, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+		defer store.Close()
+		limiter := mustLimiter(t, store, "2/hour", sluice.TokenBucket)
+		limiter.OnError = on
+		h := Config{DegradedField: true, Logger: slog.New(slog.DiscardHandler)}.Limit(limiter, nil)(things)
+		for i, want := range want {
+			w := recorded(h, httptest.NewRequest("GET", "/", nil))
+			if w.Code != want || w.Header().Get("X-RateLimit-Degraded") != "true" {
+				t.Errorf("%v, request %d: %d %v, want %d", on, i, w.Code, w.Header(), want)
+			}
+			if retry := w.Header().Get("Retry-After"); want == 503 && retry != "1" || want == 429 && len(retry) != 4 {
+				t.Errorf("%v, request %d: Retry-After %s", on, i, retry)
+			}
 		}
 	}
 }

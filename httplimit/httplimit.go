@@ -18,9 +18,6 @@ type Config struct {
 	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
 	// the limiter, and "default" if that has none.
 	Name string
-	// DenyOnError makes [Config.Limit] refuse requests, with status 503, when the store
-	// cannot be asked. Otherwise they pass. Rules of a policy have their on_error.
-	DenyOnError bool
 	// DegradedField adds "X-RateLimit-Degraded: true" to responses to requests that
 	// were decided without the store.
 	DegradedField bool
@@ -68,7 +65,8 @@ const (
 
 // Limit returns a middleware that takes one unit of limiter for each request, under
 // the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys, and
-// the empty one is a key like any other, share a limit.
+// the empty one is a key like any other, share a limit. When the store cannot be asked,
+// requests pass; a limiter whose OnError is [sluice.Deny] refuses them, with status 503.
 func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	return Config{}.Limit(limiter, key)
 }
@@ -87,7 +85,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 		key = ClientIP{}.Key
 	}
 	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&single{limiter: limiter, key: key, name: name, deny: c.DenyOnError})
+	return c.middleware(&single{limiter: limiter, key: key, name: name})
 }
 
 // Policy is [Policy] with settings.

@@ -13,7 +13,6 @@ type single struct {
 	limiter *sluice.Limiter
 	key     func(*http.Request) string
 	name    string
-	deny    bool
 }
 
 func (s *single) decide(c *call) {
@@ -22,10 +21,14 @@ func (s *single) decide(c *call) {
 	one, all := &c.results[0], &c.decision
 	one.Rule, one.Plan, one.Cost, one.Decision = s.name, s.limiter.Plan(), 1, d
 	all.Allowed, all.RetryAfter, all.Delay, all.Now, all.Results = d.Allowed, d.RetryAfter, d.Delay, d.Now, c.results[:]
-	if err != nil || d.Local {
-		c.decision.Degraded, c.decision.Err, c.decision.Now = true, err, 0
-		c.decision.Allowed, c.decision.Unavailable = !s.deny, s.deny
-		c.decision.RetryAfter = time.Second
+	all.Degraded = d.Local
+	deny := s.limiter.OnError == sluice.Deny
+	if err != nil {
+		all.Degraded, all.Err, all.Allowed = true, err, !deny
+		all.RetryAfter = time.Second
+	}
+	if all.Degraded && deny {
+		all.Unavailable, all.Now = true, 0
 	}
 }
 

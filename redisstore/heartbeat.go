@@ -7,12 +7,13 @@ import (
 )
 
 // heartbeat notes an instance, forgets those not heard of for five seconds, and returns
-// how many are left.
+// how many are left. Those of the future are of a clock that has stepped back.
 const heartbeat = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 5000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], now + 5000, '+inf')
 redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])
 `

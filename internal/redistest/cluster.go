@@ -107,6 +107,26 @@ func (c *Cluster) URL() string {
 	return "redis-cluster://" + strings.Join(addrs, ",")
 }
 
+// StartProxies puts a proxy in front of each node, of which the nodes tell their clients,
+// and returns the store URL that begins with them. Replicas would follow through them.
+func (c *Cluster) StartProxies(t testing.TB) (proxies []*Proxy, url string) {
+	t.Helper()
+	var addrs []string
+	for _, s := range c.Nodes {
+		p := StartProxy(t, s.Addr)
+		_, port, _ := net.SplitHostPort(p.Addr)
+		s.Do("CONFIG", "SET", "cluster-announce-port", port)
+		proxies, addrs = append(proxies, p), append(addrs, p.Addr)
+	}
+	for _, s := range c.Nodes {
+		Eventually(t, "the nodes announce the proxies", func() bool {
+			nodes := s.Do("CLUSTER", "NODES")
+			return !slices.ContainsFunc(addrs, func(a string) bool { return !strings.Contains(nodes, a+"@") })
+		})
+	}
+	return proxies, "redis-cluster://" + strings.Join(addrs, ",")
+}
+
 // Sentinel is a master with a replica and a Sentinel that watches them.
 type Sentinel struct {
 	*Server // the Sentinel

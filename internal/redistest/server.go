@@ -46,6 +46,7 @@ type Server struct {
 
 	t    testing.TB
 	args []string
+	env  []string // besides that of the test
 	cmd  *exec.Cmd
 	down chan struct{} // closed when the process has ended
 }
@@ -60,6 +61,14 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartBinary is Start for one of [Binaries].
 func StartBinary(t testing.TB, binary string, settings ...string) *Server {
 	t.Helper()
+	s := prepare(t, binary, settings...)
+	s.start()
+	return s
+}
+
+// prepare returns a server that has not been started.
+func prepare(t testing.TB, binary string, settings ...string) *Server {
+	t.Helper()
 	s := newServer(t, binary)
 	s.args = append([]string{
 		"--port", strconv.Itoa(s.Port), "--bind", s.Host, "--dir", s.Dir, "--unixsocket", s.Socket,
@@ -68,7 +77,6 @@ func StartBinary(t testing.TB, binary string, settings ...string) *Server {
 	if i := slices.Index(settings, "--tls-port"); i >= 0 {
 		s.TLSAddr = net.JoinHostPort(s.Host, settings[i+1])
 	}
-	s.start()
 	return s
 }
 
@@ -118,6 +126,7 @@ func (s *Server) start() {
 	defer log.Close()
 	s.cmd = exec.Command(s.Binary, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.Env = append(os.Environ(), s.env...)
 	// A test binary that is killed takes its servers along.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

@@ -1,0 +1,60 @@
+package redistest
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+//go:embed testdata/clock.c
+var clockSource string
+
+// StartMovable is [Start] of a server whose clock [Server.SetClock] moves. It needs gcc,
+// as the race detector does. (faketime would do, but for servers with jemalloc: that
+// asks for the time before faketime is ready.)
+func StartMovable(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s := prepare(t, Binaries(t)[0], settings...)
+	source, library := s.write("clock.c", clockSource), filepath.Join(s.Dir, "clock.so")
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	s.env = []string{"LD_PRELOAD=" + library, "CLOCK_MOVED_BY=" + s.write("clock", "\x00\x00\x00\x00\x00\x00\x00\x00")}
+	s.start()
+	return s
+}
+
+// SetClock sets the clock of a server of [StartMovable] to the real time and d, which is
+// cut to seconds.
+func (s *Server) SetClock(d time.Duration) {
+	s.t.Helper()
+	f, err := os.OpenFile(filepath.Join(s.Dir, "clock"), os.O_WRONLY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(binary.NativeEndian.AppendUint64(nil, uint64(d/time.Second))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Now returns the server's clock.
+func (s *Server) Now() time.Time {
+	s.t.Helper()
+	seconds, micros, _ := strings.Cut(s.Do("TIME"), "\n")
+	sec, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	usec, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return time.Unix(sec, usec*1000)
+}

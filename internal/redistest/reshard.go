@@ -1,0 +1,97 @@
+package redistest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Tear is a slot on its way from a master to the next: some of its keys are here, and
+// some there.
+type Tear struct {
+	cluster        *Cluster
+	slot           string
+	source, target *Server
+}
+
+// Tear begins to move the slot of a key.
+func (c *Cluster) Tear(t testing.TB, key string) *Tear {
+	t.Helper()
+	slot := c.Masters[0].Do("CLUSTER", "KEYSLOT", key)
+	from := slices.IndexFunc(c.Masters, func(s *Server) bool { return owns(s, slot) })
+	if from < 0 {
+		t.Fatalf("no master has the slot %s", slot)
+	}
+	m := &Tear{c, slot, c.Masters[from], c.Masters[(from+1)%len(c.Masters)]}
+	m.target.Do("CLUSTER", "SETSLOT", slot, "IMPORTING", m.source.Do("CLUSTER", "MYID"))
+	m.source.Do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.target.Do("CLUSTER", "MYID"))
+	return m
+}
+
+// Migrate moves so many keys, and reports whether there were any.
+func (m *Tear) Migrate(n int) bool {
+	keys := strings.Fields(m.source.Do("CLUSTER", "GETKEYSINSLOT", m.slot, strconv.Itoa(n)))
+	if len(keys) == 0 {
+		return false
+	}
+	m.source.Do(append([]string{"MIGRATE", m.target.Host, strconv.Itoa(m.target.Port), "", "0", "5000", "KEYS"}, keys...)...)
+	return true
+}
+
+// Finish moves what is left, and tells all masters.
+func (m *Tear) Finish() {
+	m.Migrate(1000)
+	id := m.target.Do("CLUSTER", "MYID")
+	for _, s := range append([]*Server{m.target, m.source}, m.cluster.Masters...) {
+		s.Do("CLUSTER", "SETSLOT", m.slot, "NODE", id)
+	}
+}
+
+// Move moves the slot of a key to the next master, a few keys at a time, and waits until
+// all nodes know.
+func (c *Cluster) Move(t testing.TB, key string) {
+	t.Helper()
+	m := c.Tear(t, key)
+	for m.Migrate(10) {
+		time.Sleep(time.Millisecond) // leaves time for requests to the slot that is torn
+	}
+	m.Finish()
+	c.Settle(t)
+}
+
+// owns reports whether a node says that it has a slot.
+func owns(s *Server, slot string) bool {
+	n, _ := strconv.Atoi(slot)
+	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {
+		fields := strings.Fields(line)
+		if !strings.Contains(fields[2], "myself") {
+			continue
+		}
+		for _, r := range fields[8:] {
+			a, b, found := strings.Cut(r, "-")
+			first, err := strconv.Atoi(a)
+			last := first
+			if found {
+				last, _ = strconv.Atoi(b)
+			}
+			if err == nil && first <= n && n <= last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// FailOver lets replica i take over from its master by plan, and waits until all nodes
+// know. They change places in c.
+func (c *Cluster) FailOver(t testing.TB, i int) {
+	t.Helper()
+	s, m := c.Replicas[i], i%len(c.Masters)
+	s.Do("CLUSTER", "FAILOVER")
+	Eventually(t, "the replica is master", func() bool { return s.Info("role") == "master" })
+	c.Masters[m], c.Replicas[i] = s, c.Masters[m]
+	Eventually(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
+	c.Settle(t)
+}

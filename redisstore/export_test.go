@@ -90,3 +90,10 @@ func (s *TimedStore) TakeAllAt(ctx context.Context, now int64, charges [][]sluic
 	}
 	return nil
 }
+
+// Away reports whether requests are under way.
+func (s *Store) Away() bool {
+	s.single.mu.Lock()
+	defer s.single.mu.Unlock()
+	return len(s.single.away) > 0
+}

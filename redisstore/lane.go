@@ -62,6 +62,9 @@ func (l *lane) add(r *request, stays bool) error {
 	l.queue = append(l.queue, r)
 	start := l.flights < laneFlights
 	if start {
+		if l.flights > 0 {
+			l.writeOff()
+		}
 		l.flights++
 		l.store.flights.Add(1)
 	} else {

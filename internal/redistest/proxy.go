@@ -22,10 +22,10 @@ type Proxy struct {
 	// Deaf closes new connections at once.
 	Deaf atomic.Bool
 
-	target string
+	target atomic.Pointer[string]
 	spoil  atomic.Pointer[func() (time.Duration, bool)]
 	mu     sync.Mutex
-	conns  map[net.Conn]bool // of clients
+	conns  map[net.Conn]*atomic.Bool // of clients, and whether they are mute
 }
 
 // StartProxy starts a proxy in front of the address of a server. It ends with the test.
@@ -35,7 +35,8 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: l.Addr().String(), target: target, conns: map[net.Conn]bool{}}
+	p := &Proxy{Addr: l.Addr().String(), conns: map[net.Conn]*atomic.Bool{}}
+	p.Target(target)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -78,6 +79,18 @@ func (p *Proxy) Heal() {
 	p.Deaf.Store(false)
 }
 
+// Target leads new connections to another server.
+func (p *Proxy) Target(addr string) { p.target.Store(&addr) }
+
+// Mute lets no answers through on the connections that are there now.
+func (p *Proxy) Mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, mute := range p.conns {
+		mute.Store(true)
+	}
+}
+
 // Cut resets all connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -95,14 +108,17 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-func (p *Proxy) track(c net.Conn, in bool) {
+func (p *Proxy) track(c net.Conn) (mute *atomic.Bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in {
-		p.conns[c] = true
-	} else {
-		delete(p.conns, c)
-	}
+	p.conns[c] = new(atomic.Bool)
+	return p.conns[c]
+}
+
+func (p *Proxy) forget(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
 }
 
 func (p *Proxy) serve(client net.Conn) {
@@ -110,19 +126,19 @@ func (p *Proxy) serve(client net.Conn) {
 	if p.Deaf.Load() {
 		return
 	}
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", *p.target.Load())
 	if err != nil {
 		return
 	}
 	defer server.Close()
-	p.track(client, true)
-	defer p.track(client, false)
+	mute := p.track(client)
+	defer p.forget(client)
 	var up sync.WaitGroup
 	up.Go(func() {
 		_, _ = io.Copy(server, client)
 		server.Close()
 	})
-	p.answers(server, client)
+	p.answers(server, client, mute)
 	client.Close()
 	up.Wait()
 }
@@ -134,7 +150,7 @@ type piece struct {
 	data  []byte
 }
 
-func (p *Proxy) answers(server, client net.Conn) {
+func (p *Proxy) answers(server, client net.Conn, mute *atomic.Bool) {
 	way := make(chan piece, 1<<10)
 	var down sync.WaitGroup
 	down.Go(func() {
@@ -153,6 +169,9 @@ func (p *Proxy) answers(server, client net.Conn) {
 		n, err := server.Read(buf)
 		if err != nil {
 			break
+		}
+		if mute.Load() {
+			continue
 		}
 		next := piece{due: time.Now(), data: slices.Clone(buf[:n])}
 		if f := p.spoil.Load(); f != nil {

@@ -1,0 +1,102 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// fill has a store make connections of which most are idle afterwards.
+func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
+	t.Helper()
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			for range 20 {
+				if err := try(t, store, "k", p); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// Idle connections that the server has closed cost no decision.
+func TestIdleConnectionsDie(t *testing.T) {
+	p := plan(t, sluice.TokenBucket, "1000000/second")
+	for name, close := range map[string]func(s *redistest.Server){
+		"restarted": func(s *redistest.Server) { s.Kill(); s.Restart() },
+		"cut off":   func(s *redistest.Server) { s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			store := open(t, server.URL())
+			fill(t, store, p)
+			for range 3 {
+				close(server)
+				fill(t, store, p) // fails the test for any error
+				if _, err := store.Heartbeat(t.Context(), "me"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// A master that has become a replica refuses. Whoever connects to its address anew is led to
+// its successor.
+func TestAddressMoves(t *testing.T) {
+	old, successor := redistest.Start(t), redistest.Start(t)
+	px := redistest.StartProxy(t, old.Addr)
+	store := open(t, "redis://"+px.Addr)
+	p := plan(t, sluice.TokenBucket, "1000000/second")
+	fill(t, store, p)
+	px.Target(successor.Addr)
+	old.Do("REPLICAOF", "127.0.0.1", "1")
+	redistest.Eventually(t, "the successor is used", func() bool { return try(t, store, "k", p) == nil })
+	if n := commandCalls(t, successor, "evalsha"); n == 0 {
+		t.Error("the successor was not asked")
+	}
+}
+
+// Connections from which no answer ever comes do not keep others from being made.
+func TestConnectionsLeadNowhere(t *testing.T) {
+	server := redistest.Start(t)
+	px := redistest.StartProxy(t, server.Addr)
+	store := open(t, "redis://"+px.Addr)
+	p := plan(t, sluice.TokenBucket, "1000000/second")
+	fill(t, store, p)
+	px.Mute()
+	begin := time.Now()
+	redistest.Eventually(t, "new connections are made", func() bool { return try(t, store, "k", p) == nil })
+	t.Logf("after %v", time.Since(begin))
+}
+
+// Close does not wait for a server that does not answer until it gives up by itself.
+func TestCloseCutsOff(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.TokenBucket, "1000000/second")
+	take(t, store, "k", p)
+	redistest.Eventually(t, "its flight is back", func() bool { return !store.Away() })
+	server.Freeze()
+	defer server.Thaw()
+	told := make(chan error)
+	go func() {
+		var r [1]sluice.Receipt
+		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, r[:])
+	}()
+	redistest.Eventually(t, "the request is under way", store.Away)
+	_ = store.Close()
+	err := <-told
+	if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}

@@ -40,6 +40,13 @@
 // one that comes and goes stays away, and one that is back for good is used within two
 // seconds. Each change of state is one line in the log.
 //
+// Charges that are on several masters of a cluster are taken one after the other, within
+// one deadline: three of them are three round trips. Where the masters are far away, keep
+// the keys of a decision together by a common hash tag ("together" in a policy), or set a
+// longer deadline. Decisions that run out of time in this way do not open a circuit,
+// because each master answers in time by itself: every one of them waits for the whole
+// deadline, and is decided locally.
+//
 // # The local share
 //
 // A share is counted as the limit is, but every unit costs as much as there are instances:
@@ -57,7 +64,8 @@
 // and at most 500 keys a second. A key that waits for that is decided locally, for at most
 // two seconds. Decisions whose outcome is unknown, because the shared store was asked and
 // did not answer, are counted in the share and not written back: it may have counted them,
-// and nothing is charged twice. Nor is a batch of debts sent again whose answer was lost.
+// and nothing is charged twice. A key of which all decisions end like that has one share
+// until the shared store answers for it. Nor is a debt sent again whose answer was lost.
 // Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
 // are not written back. Shares and debts are lost when the process ends.
 //

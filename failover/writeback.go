@@ -45,7 +45,7 @@ func (s *Store) writeBack() {
 }
 
 // debts returns up to n of what there is to write to shards that answer, and forgets
-// entries that owe nothing. It begins anywhere, so that all have their turn. While a
+// entries that say nothing. It begins anywhere, so that all have their turn. While a
 // shard is failing and has not been given up yet, its shares must not begin anew.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
@@ -61,16 +61,26 @@ func (s *Store) debts(n int) (debts []debt) {
 		}
 		if units := s.owed(e); units > 0 {
 			debts = append(debts, debt{e, units})
-		} else {
-			delete(l.owers, id)
+		} else if !s.unanswered(e) {
+			l.forget(id, e)
 		}
 	}
 	return debts
 }
 
+// unanswered reports whether decisions of e's key are asked of the shared store in vain,
+// though it is in use: a share that began anew would let a burst pass each time.
+func (s *Store) unanswered(e *entry) bool {
+	at := time.Duration(e.asked.Load())
+	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.seen.after(&sluice.Charge{Key: e.key, Plan: e.of}, at)
+}
+
 // owed asks the stand-in what a share has used above its ghost, and time has not given
 // back since: at most a share of a burst.
 func (s *Store) owed(e *entry) int64 {
+	if !e.holds.Load() {
+		return 0
+	}
 	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
@@ -121,19 +131,12 @@ func (s *Store) settle(debts []debt) (late []debt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range debts {
-		delete(l.owers, account{d.key, d.of.Fingerprint})
+		l.forget(account{d.key, d.of.Fingerprint}, d.entry)
 		if units := s.owed(d.entry) - d.units; units > 0 {
 			late = append(late, debt{d.entry, units})
 		}
 	}
 	return late
-}
-
-// owing returns the number of keys that were decided locally and are not settled yet.
-func (l *ledger) owing() int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.owers)
 }
 
 // beat keeps the number of instances up to date. An instance without traffic learns by

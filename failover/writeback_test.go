@@ -438,3 +438,45 @@ func TestOverAdmissionFormula(t *testing.T) {
 	}
 	t.Logf("at the worst %.2f bursts too many", worst)
 }
+
+// A key whose decisions are asked in vain, of a store that answers others, has one share
+// and not a new one each time that the others are seen to succeed.
+func TestUnansweredKey(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		p := plan(t, "10/hour", sluice.TokenBucket)
+		sv.set(func(ctx context.Context, charges []sluice.Charge, take func() error) error {
+			if charges[0].Key == "slow" {
+				return frozen(ctx, nil, nil)
+			}
+			return take()
+		})
+		ask := func(n int) (passed int) {
+			for range n {
+				for i := range 5 {
+					take(t, s, fmt.Sprint("fast", i), p, sluice.Local)
+				}
+				if take(t, s, "slow", p, sluice.Local).Fits {
+					passed++
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+			return passed
+		}
+		if n := ask(100); n != 10 {
+			t.Errorf("%d of 100 were admitted in vain, want 10: %+v", n, s.Status())
+		}
+		// What time gives back is the share's, too: one unit in six minutes.
+		time.Sleep(30 * time.Minute)
+		if n := ask(100); n != 5 {
+			t.Errorf("%d of 100 were admitted half an hour later, want 5: %+v", n, s.Status())
+		}
+		// An answer ends it.
+		sv.set(nil)
+		if n := ask(100); n != 10 {
+			t.Errorf("%d of 100 were admitted by the store, want 10", n)
+		}
+		if n := sv.used(t, "slow", p); n != 10 {
+			t.Errorf("%d units are used, want 10", n)
+		}
+	})
+}

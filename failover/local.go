@@ -25,6 +25,7 @@ type ledger struct {
 	serial uint64       // of the last entry
 	swept  int64        // when full has looked for room, in µs
 	owing  atomic.Int64 // entries that hold
+	late   int          // debts written beyond those that had their turn
 }
 
 // account is the identity of a state.
@@ -44,7 +45,11 @@ type entry struct {
 	n                 int64        // by how many the limit is divided
 	touched           atomic.Int64 // µs since the epoch
 	holds             atomic.Bool  // the key back from the shared store, after an outage
-	asked             atomic.Int64 // when it was charged last with what the shared store may not have, as seen counts
+	paying            bool         // its debt is on its way; under the ledger's lock
+
+	// asked is when, as seen counts time, it was last charged with what the shared store
+	// may not have been charged with, since there was no answer.
+	asked atomic.Int64
 }
 
 // batch is what the stand-in is asked for one decision.
@@ -175,7 +180,12 @@ func (l *ledger) forget(id account, e *entry) {
 		return // full was first
 	}
 	delete(l.owers, id)
-	if e.holds.Load() {
+	l.settled(e)
+}
+
+// settled says that e has nothing to be written back. l.mu is held.
+func (l *ledger) settled(e *entry) {
+	if e.holds.CompareAndSwap(true, false) {
 		l.owing.Add(-1)
 	}
 }

@@ -14,10 +14,6 @@ const (
 	writeBackDeadline  = time.Second
 	writeBackLook      = 40 * writeBackBatch // entries looked at in a turn
 	writeBackTries     = 3
-
-	heartbeatEvery = time.Second
-	fewerFor       = 5 * time.Second
-	maxInstances   = 1 << 10
 )
 
 // debt is units that a key has consumed and the shared store does not know of.
@@ -147,38 +143,4 @@ func (s *Store) settle(d debt) debt {
 		l.late++
 	}
 	return d
-}
-
-// beat keeps the number of instances up to date. An instance without traffic learns by
-// it, too, that the shared store is away.
-func (s *Store) beat() {
-	for fewer := (time.Time{}); s.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
-		n, err := s.beater.Heartbeat(ctx, s.id)
-		cancel()
-		switch {
-		case err == nil:
-			fewer = s.counted(int64(min(max(1, n), maxInstances)), fewer)
-		case s.ctx.Err() == nil:
-			fewer = time.Time{}
-			suspect(*s.shards.Load())
-		}
-		pause(s.ctx, jittered(heartbeatEvery))
-	}
-}
-
-// counted takes over a count of the instances, and returns since when there are fewer
-// than before. That has to last: a store that was restarted has forgotten all of them,
-// and counts those first whose heartbeats come first.
-func (s *Store) counted(n int64, fewer time.Time) time.Time {
-	if n < s.instances.Load() {
-		if fewer.IsZero() {
-			return time.Now()
-		}
-		if time.Since(fewer) < fewerFor {
-			return fewer
-		}
-	}
-	s.instances.Store(n)
-	return time.Time{}
 }

@@ -233,7 +233,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	}
 	all.admin = &service{l, &http.Server{Handler: s.adminHandler(&all.health, store), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
 	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
-		"admin", all.admin.Addr().String(), "policy", s.policy, "store", redacted(s.store.url))
+		"admin", all.admin.Addr().String(), "policy", s.policy, "store", store.where)
 	return all, nil
 }
 

@@ -192,7 +192,12 @@ func logWarnings(log *slog.Logger, p *policy.Policy) {
 
 // newLog writes text for people at a terminal, and JSON for everybody else.
 func newLog(out *os.File, l level) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.Level}
+	options := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // JSON would have a number of nanoseconds
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
 	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		return slog.New(slog.NewTextHandler(out, options))
 	}

@@ -28,8 +28,14 @@
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
 // some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
 // most 80 a second, so that a store with few callers, or with callers that do not wait
-// for the deadline, is found away within a second as well. A caller that goes away is no
-// failure, and a hiccup at a high rate does not open the circuit.
+// for the deadline, is found away within a second as well. A store that nobody asks is
+// probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
+// does not open the circuit. A store of [Later] that has not been opened is away from the
+// start.
+//
+// With a longer deadline D, a store that hangs is found away later: half a second after D
+// at the most where there are callers, and five times D after the next probe where there
+// are none.
 //
 // While a circuit is open, a decision costs no network and no wait, and a Take with a
 // charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is

@@ -525,3 +525,39 @@ func TestHeartbeatsFail(t *testing.T) {
 		}
 	}
 }
+
+// With a longer deadline a store that hangs is found away later, as documented.
+func TestLongDeadline(t *testing.T) {
+	for _, deadline := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second} {
+		for _, busy := range []bool{true, false} {
+			t.Run(fmt.Sprint(deadline, busy), func(t *testing.T) {
+				bubble(t, failover.Config{Deadline: deadline}, func(t *testing.T, sv *server, s *failover.Store) {
+					p := plan(t, "1000/second", sluice.TokenBucket)
+					most := 1500*time.Millisecond + 5*deadline + 200*time.Millisecond // the next look, and five probes
+					ask := func() { time.Sleep(5 * time.Millisecond) }
+					var callers sync.WaitGroup
+					if busy {
+						most = deadline + 500*time.Millisecond
+						ask = func() {
+							callers.Go(func() { take(t, s, "k", p, sluice.Local) })
+							time.Sleep(5 * time.Millisecond)
+						}
+					}
+					for range 1000 {
+						ask()
+					}
+					sv.set(frozen)
+					start := time.Now()
+					for !s.Status().Degraded() && time.Since(start) < time.Minute {
+						ask()
+					}
+					took := time.Since(start)
+					if took > most || took < deadline {
+						t.Errorf("found away after %v, at most %v is documented", took, most)
+					}
+					callers.Wait()
+				})
+			})
+		}
+	}
+}

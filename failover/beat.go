@@ -18,11 +18,11 @@ const (
 func (s *Store) look() {
 	b := beats{s: s}
 	for s.ctx.Err() == nil {
-		suspect(*s.shards.Load())
 		if s.beater != nil {
 			b.beat()
 		}
 		pause(s.ctx, jittered(lookEvery))
+		suspect(*s.shards.Load())
 	}
 }
 

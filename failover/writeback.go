@@ -113,6 +113,9 @@ func (s *Store) owed(e *entry) int64 {
 func (s *Store) write(d debt) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
 	defer cancel()
+	// Where a shard hangs, no more debts than need be are sent into the unknown.
+	slow := time.AfterFunc(s.deadline, d.shard.suspect)
+	defer slow.Stop()
 	charges := [1]sluice.Charge{{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true}}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {

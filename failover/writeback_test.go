@@ -528,3 +528,31 @@ func TestWriteBackApart(t *testing.T) {
 		}
 	})
 }
+
+// A store that hangs again as soon as debts are written takes few of them with it: the
+// others are written when it is back.
+func TestWriteBackIntoTheUnknown(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		const keys = 400
+		p := plan(t, "10/day", sluice.FixedWindow)
+		cut(t, sv, s, unsent)
+		for i := range keys {
+			take(t, s, fmt.Sprint(i), p, sluice.Local)
+		}
+		var hangs atomic.Bool
+		sv.set(func(ctx context.Context, charges []sluice.Charge, take func() error) error {
+			if charges[0].Plan == p {
+				hangs.Store(true)
+			}
+			if hangs.Load() {
+				return frozen(ctx, nil, nil)
+			}
+			return take()
+		})
+		until(t, 10*time.Second, "is away again", func() bool { return hangs.Load() && s.Status().Degraded() })
+		mend(t, sv, s)
+		if n := s.Status().WrittenBack; n < keys-150 {
+			t.Errorf("%d of %d debts were written", n, keys)
+		}
+	})
+}

@@ -222,38 +222,6 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Nobody waits for a server that hangs in order to leave.
-func TestCloseFrozen(t *testing.T) {
-	single, c := redistest.Start(t), redistest.StartCluster(t, 3, 0)
-	for url, servers := range map[string][]*redistest.Server{single.URL(): {single}, c.URL(): c.Masters} {
-		store := open(t, url)
-		p := plan(t, sluice.FixedWindow, "10/10d")
-		take(t, store, "k", p)
-		for _, s := range servers {
-			s.Freeze()
-			defer s.Thaw()
-		}
-		ended := make(chan error, 1)
-		go func() {
-			ended <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
-		}()
-		time.Sleep(50 * time.Millisecond) // for it to be sent; if it was not it is refused
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-		select {
-		case err := <-ended:
-			if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.NotSent {
-				t.Errorf("Close has waited for a call that hangs: %v", err)
-			}
-		default:
-		}
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1)); err == nil {
-			t.Error("a closed store decides")
-		}
-	}
-}
-
 func TestTooManyCharges(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL())

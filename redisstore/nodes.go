@@ -107,10 +107,9 @@ func slotRange(m rueidis.RedisMessage) (first, last int64, address string, ok bo
 	return first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10)), ok
 }
 
-// close refuses what comes and what is queued, and ends watch, which may take until the
-// node that it asks has answered.
 func (n *nodes) close() {
 	n.stop()
+	<-n.stopped
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true

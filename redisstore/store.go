@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -56,12 +55,8 @@ func newStore(client rueidis.Client, c Config) *Store {
 
 func (s *Store) newFlight() *flight { return s.freeFlights.Get().(*flight) }
 
-// closeFor is how long Close waits for a server that hangs.
-const closeFor = time.Second
-
 // Close refuses further Takes, waits for the requests that are under way, and closes
-// the connections. If the server hangs it waits for a second, and what is under way
-// ends by itself within five more.
+// the connections.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed
@@ -74,19 +69,8 @@ func (s *Store) Close() error {
 	if s.nodes != nil {
 		s.nodes.close()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if s.nodes != nil {
-			<-s.nodes.stopped
-		}
-		s.flights.Wait()
-		s.client.Close()
-	}()
-	select {
-	case <-done:
-	case <-time.After(closeFor):
-	}
+	s.flights.Wait()
+	s.client.Close()
 	return nil
 }
 

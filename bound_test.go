@@ -11,7 +11,8 @@ import (
 )
 
 // TestBound holds every algorithm to what it promises never to exceed, in any interval of
-// a random history. Intervals are those of the ticks in which decisions are made.
+// a random history. Intervals of meters and windows are those of the ticks in which
+// decisions are made, those of logs are of the clock.
 func TestBound(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		admitted, refused := 0, 0
@@ -25,7 +26,7 @@ func TestBound(t *testing.T) {
 					continue
 				}
 				admitted++
-				all = append(all, taken{now / p.Tick, cost})
+				all = append(all, taken{now / p.Tick, now, cost})
 				if problem := bounds[p.Limit.Algorithm](p, all); problem != "" {
 					t.Fatal(problem)
 				}
@@ -37,16 +38,17 @@ func TestBound(t *testing.T) {
 	})
 }
 
-type taken struct{ tick, cost int64 }
+type taken struct{ tick, now, cost int64 }
 
 // bounds say what is wrong with the last of some takes, given those before it.
 var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
-	sluice.TokenBucket:          meterBound,
-	sluice.LeakyBucket:          meterBound,
-	sluice.GCRA:                 meterBound,
-	sluice.FixedWindow:          windowBound,
-	sluice.SlidingWindowCounter: counterBound,
-	sluice.SlidingWindowLog:     logBound,
+	sluice.TokenBucket:           meterBound,
+	sluice.LeakyBucket:           meterBound,
+	sluice.GCRA:                  meterBound,
+	sluice.FixedWindow:           windowBound,
+	sluice.SlidingWindowCounter:  counterBound,
+	sluice.SlidingWindowLog:      logBound,
+	sluice.SlidingWindowLogExact: logBound,
 }
 
 // meterBound: never more than Burst + Count/Period·T in any T.
@@ -95,9 +97,13 @@ func counterBound(p *sluice.Plan, all []taken) string {
 	return ""
 }
 
-// logBound: never more than Count in any period.
+// logBound: never more than Count in any period, whatever the tick.
 func logBound(p *sluice.Plan, all []taken) string {
-	if sum := sumSince(all, all[len(all)-1].tick-p.Span+1); sum > p.Limit.Count {
+	sum, since := int64(0), all[len(all)-1].now-p.Limit.Period.Microseconds()
+	for i := len(all) - 1; i >= 0 && all[i].now > since; i-- {
+		sum += all[i].cost
+	}
+	if sum > p.Limit.Count {
 		return fmt.Sprintf("%d units in a period", sum)
 	}
 	return ""

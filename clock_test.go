@@ -14,8 +14,11 @@ func TestClockJumps(t *testing.T) {
 		full := &bucket{Plan: p}
 		full.take(start-start%(2*p.Limit.Period.Microseconds()), p.Capacity) // where a window begins
 		most := full.emptyAt() - (start - start%(2*p.Limit.Period.Microseconds()))
-		if p.Kernel != sluice.Meter {
+		switch p.Kernel {
+		case sluice.Window:
 			most += p.Limit.Period.Microseconds()
+		case sluice.Units: // standing still behind a unit for as long as one counts
+			most = 2 * p.Span * p.Tick
 		}
 		history(p, rng, func(b *bucket, now int64) {
 			for range 3 {

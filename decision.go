@@ -32,8 +32,14 @@ type Decision struct {
 
 // Decide derives the decision for a charge of cost from its receipt. This is the one
 // place where it is done, for every store and every door.
-func (p *Plan) Decide(cost int64, r Receipt) Decision {
-	d := Decision{Allowed: r.Fits, Now: r.Now, Local: r.Local}
+func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
+	p.decide(cost, &r, &d)
+	return d
+}
+
+// decide is Decide without copies. It sets d, which is empty.
+func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
+	d.Allowed, d.Now, d.Local = r.Fits, r.Now, r.Local
 	need := int64(1) // the cost that RetryAfter is about
 	if !r.Fits {
 		need = cost
@@ -54,7 +60,8 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 		}
 	}
 	if r.Local && !r.Fits && need <= d.Remaining {
-		return Decision{RetryAfter: time.Second, Now: r.Now, Local: true} // by Deny
+		*d = Decision{RetryAfter: time.Second, Now: r.Now, Local: true} // by Deny
+		return
 	}
 	d.ResetAfter = p.until(reset, r.Now)
 	switch {
@@ -66,7 +73,6 @@ func (p *Plan) Decide(cost int64, r Receipt) Decision {
 	if p.Limit.Algorithm == LeakyBucket && r.Fits {
 		d.Delay = p.until(tick+ceilDiv(max(0, r.Used-max(0, cost)*p.Unit), p.Drain), r.Now)
 	}
-	return d
 }
 
 // until returns the time from now, in microseconds, to the beginning of a tick, or the
@@ -77,7 +83,7 @@ func (p *Plan) until(tick, now int64) time.Duration {
 }
 
 // fitsAt returns the tick at which need units fit, which do not fit at tick.
-func (p *Plan) fitsAt(r Receipt, tick, need int64) int64 {
+func (p *Plan) fitsAt(r *Receipt, tick, need int64) int64 {
 	switch p.Kernel {
 	case Meter:
 		return tick + ceilDiv(r.Used+need*p.Unit-p.Size, p.Drain)
@@ -87,9 +93,9 @@ func (p *Plan) fitsAt(r Receipt, tick, need int64) int64 {
 	return r.Wait
 }
 
-func (r Receipt) window() State { return State{Tick: r.Tick, Used: r.Used, Prev: r.Prev} }
+func (r *Receipt) window() State { return State{Tick: r.Tick, Used: r.Used, Prev: r.Prev} }
 
-func (p *Plan) windowFitsAt(r Receipt, need int64) int64 {
+func (p *Plan) windowFitsAt(r *Receipt, need int64) int64 {
 	end := (r.Tick + 1) * p.Span
 	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
 		// In this window, as soon as the previous one weighs little enough.

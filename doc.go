@@ -1,7 +1,7 @@
 // Package sluice limits rates exactly.
 //
 // A [Limit] is what people write, "100/minute burst 20", and a [Plan] is that limit
-// compiled to integers. Six algorithms run on three small pieces of arithmetic: a meter
+// compiled to integers. Seven algorithms run on three small pieces of arithmetic: a meter
 // (token bucket, GCRA, leaky bucket), a window (fixed window, sliding window counter) and
 // a log (sliding window log). There are no floats: what was promised holds to the tick.
 //

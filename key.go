@@ -19,7 +19,12 @@ func AppendKeyPart(dst []byte, value string) []byte {
 		return hex.AppendEncode(append(dst, '#'), sum[:16])
 	}
 	const digits = "0123456789ABCDEF"
-	for i := range len(value) {
+	plain := 0
+	for plain < len(value) && plainKeyByte[value[plain]] {
+		plain++
+	}
+	dst = append(dst, value[:plain]...)
+	for i := plain; i < len(value); i++ {
 		if c := value[i]; plainKeyByte[c] {
 			dst = append(dst, c)
 		} else {

@@ -28,17 +28,26 @@ const (
 	// SlidingWindowCounter weighs the previous window by how much of it still
 	// overlaps the last Period.
 	SlidingWindowCounter
-	// SlidingWindowLog remembers every unit: never more than Count in any Period.
+	// SlidingWindowLog remembers when each unit was taken, in two bytes: never more than
+	// Count in any Period. It rounds times to 2^-15 of the Period, always so that a unit
+	// counts for a little longer. Above a Count of [FineLogCount] it counts in 32 parts of
+	// the Period instead, in some 140 bytes whatever the Count; a limit that is always used
+	// up then lets 32/33 of Count pass, and never more than Count.
 	SlidingWindowLog
+	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for
+	// exactly one Period, at the price of 16 bytes for each moment in memory and four to
+	// seven for each unit in Redis. Count is at most [MaxLogCount].
+	SlidingWindowLogExact
 )
 
 var algorithmNames = [...]string{
-	TokenBucket:          "token_bucket",
-	LeakyBucket:          "leaky_bucket",
-	GCRA:                 "gcra",
-	FixedWindow:          "fixed_window",
-	SlidingWindowCounter: "sliding_window_counter",
-	SlidingWindowLog:     "sliding_window_log",
+	TokenBucket:           "token_bucket",
+	LeakyBucket:           "leaky_bucket",
+	GCRA:                  "gcra",
+	FixedWindow:           "fixed_window",
+	SlidingWindowCounter:  "sliding_window_counter",
+	SlidingWindowLog:      "sliding_window_log",
+	SlidingWindowLogExact: "sliding_window_log_exact",
 }
 
 // Algorithms returns all of them, in the order of their constants.

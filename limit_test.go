@@ -146,21 +146,21 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil || again != l {
 			t.Fatalf("%q was read as %+v, and its %q as %+v, %v", s, l, l, again, err)
 		}
-		l.Algorithm = sluice.Algorithm(algorithm % 7)
+		l.Algorithm = sluice.Algorithm(algorithm % 8)
 		checkPlan(t, l)
 	})
 }
 
 func TestAlgorithmNames(t *testing.T) {
-	names := "token_bucket leaky_bucket gcra fixed_window sliding_window_counter sliding_window_log"
+	names := "token_bucket leaky_bucket gcra fixed_window sliding_window_counter sliding_window_log sliding_window_log_exact"
 	for i, name := range strings.Fields(names) {
 		a, err := sluice.ParseAlgorithm(name)
 		if err != nil || a != sluice.Algorithms()[i] || a.String() != name {
 			t.Errorf("%q is algorithm %v, %v", name, a, err)
 		}
 	}
-	if len(sluice.Algorithms()) != 6 {
-		t.Errorf("%d algorithms, want 6", len(sluice.Algorithms()))
+	if len(sluice.Algorithms()) != 7 {
+		t.Errorf("%d algorithms, want 7", len(sluice.Algorithms()))
 	}
 	for _, name := range []string{"", "GCRA", "token bucket", "tokenbucket"} {
 		if _, err := sluice.ParseAlgorithm(name); err == nil || !strings.Contains(err.Error(), "token_bucket, leaky_bucket, gcra") {

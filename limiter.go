@@ -17,10 +17,18 @@ type Limiter struct {
 	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
 	OnError OnError
 
-	store Store
-	plan  *Plan
-	name  string
-	calls sync.Pool // of *call
+	store  Store
+	direct keyTaker // the store too, or nil
+	plan   *Plan
+	name   string
+	prefix string    // of the keys that need no escaping
+	calls  sync.Pool // of *call
+}
+
+// keyTaker is a Store with a Take of one charge that needs no memory of its caller's. It keeps
+// no reference to prefix and key, which together are the key.
+type keyTaker interface {
+	TakeKey(ctx context.Context, prefix, key string, p *Plan, cost int64) (Receipt, error)
 }
 
 type call struct {
@@ -40,6 +48,10 @@ func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{store: store, plan: plan, name: name}
+	l.direct, _ = store.(keyTaker)
+	if name != "" {
+		l.prefix = string(append(AppendKeyPart(nil, name), '/'))
+	}
 	l.calls.New = func() any { return new(call) }
 	return l, nil
 }
@@ -144,17 +156,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost int64) (Decision, error) {
-	c := l.calls.Get().(*call)
-	c.charges[0] = Charge{Key: l.key(c, key), Plan: l.plan, Cost: cost, OnError: l.OnError}
-	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
-	r := c.receipts[0]
-	c.charges[0].Key = ""
-	l.calls.Put(c)
-	if err != nil {
-		return Decision{}, err
+func (l *Limiter) take(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	if l.direct != nil && plainKey(key) {
+		r, err := l.direct.TakeKey(ctx, l.prefix, key, l.plan, cost)
+		if err == nil {
+			l.plan.decide(cost, &r, &d)
+		}
+		return d, err
 	}
-	return l.plan.Decide(cost, r), nil
+	c := l.calls.Get().(*call)
+	charge := &c.charges[0]
+	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(c, key), l.plan, cost, l.OnError
+	if err = l.store.Take(ctx, c.charges[:], c.receipts[:]); err == nil {
+		l.plan.decide(cost, &c.receipts[0], &d)
+	}
+	charge.Key = ""
+	l.calls.Put(c)
+	return d, err
 }
 
 func (l *Limiter) key(c *call, key string) string {

@@ -205,12 +205,13 @@ func TestWait(t *testing.T) {
 					}
 					// Virtual time begins at the edge of a second.
 					want := map[sluice.Algorithm]time.Duration{
-						sluice.TokenBucket:          time.Duration(max(0, n-4)) * 200 * time.Millisecond,
-						sluice.GCRA:                 time.Duration(max(0, n-4)) * 200 * time.Millisecond,
-						sluice.LeakyBucket:          time.Duration(n) * 200 * time.Millisecond,
-						sluice.FixedWindow:          time.Duration(n/5) * time.Second,
-						sluice.SlidingWindowLog:     time.Duration(n/5) * time.Second,
-						sluice.SlidingWindowCounter: counterTime(n),
+						sluice.TokenBucket:           time.Duration(max(0, n-4)) * 200 * time.Millisecond,
+						sluice.GCRA:                  time.Duration(max(0, n-4)) * 200 * time.Millisecond,
+						sluice.LeakyBucket:           time.Duration(n) * 200 * time.Millisecond,
+						sluice.FixedWindow:           time.Duration(n/5) * time.Second,
+						sluice.SlidingWindowLog:      logTime(begin, n),
+						sluice.SlidingWindowLogExact: time.Duration(n/5) * time.Second,
+						sluice.SlidingWindowCounter:  counterTime(n),
 					}[a]
 					if got := time.Since(begin); got != want {
 						t.Fatalf("unit %d after %v, want %v", n+1, got, want)
@@ -219,6 +220,19 @@ func TestWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// logTime is when unit n of 5 a second passes a sliding window log: 5 at once, and 5 more
+// where a part of 31 µs begins, a second or more after the end of that of the 5 before.
+func logTime(begin time.Time, n int) time.Duration {
+	const part = 31
+	now := begin.UnixMicro()
+	for range n / 5 {
+		end := now - now%part + part - 1
+		now = end + 1_000_000
+		now += part - 1 - (now+part-1)%part
+	}
+	return time.Duration(now-begin.UnixMicro()) * time.Microsecond
 }
 
 // counterTime is when unit n of 5 a second passes a sliding window counter: 5 at once,

@@ -1,17 +1,41 @@
 package sluice
 
-import "slices"
-
 // Log is the state of a [Units] plan: when each unit of the last Span was taken. The
-// zero Log is empty. A Log is not safe for concurrent use.
-type Log struct {
-	// A run holds the units of one tick: its sum less the sum of the run before it.
-	// Ticks and sums grow from run to run. The last run, if there is one, counts.
-	runs []run
-	head int // how many runs have been dropped, and only wait to be overwritten
+// zero Log is empty. A Log is for plans of one fingerprint, is not to be copied once it
+// is used, and is not safe for concurrent use.
+type Log struct{ units history }
+
+// history is the units of a log, oldest first. A place says where in them something is, until
+// they change.
+type history interface {
+	// newest returns the tick of the newest unit, and false if there is none.
+	newest() (tick int64, any bool)
+	// since returns the place of the first unit after a tick, and how many there are
+	// from it on. No tick is further back than a span before the newest unit.
+	since(tick int64) (first int, n int64)
+	// tick returns the tick of the nth unit from a place on, counted from 1.
+	tick(first int, n int64) int64
+	// drop forgets the units before a place.
+	drop(first int)
+	// push adds n units, at or after the newest, and less than a span after the oldest.
+	push(tick, n int64)
+	// pop forgets the n newest units, or all if there are fewer.
+	pop(n int64)
+	// shift moves all units in time.
+	shift(by int64)
+	// bytes returns what is held in memory.
+	bytes() int
 }
 
-type run struct{ tick, sum int64 }
+func newHistory(p *Plan) history {
+	switch {
+	case p.exact():
+		return new(runs)
+	case p.Span <= maxCounts:
+		return new(counts)
+	}
+	return new(stamps)
+}
 
 // Step asks for cost units at now, in microseconds since the Unix epoch, and keeps
 // them if they fit. Cost 0 peeks and always fits. A negative cost gives back the
@@ -22,17 +46,20 @@ type run struct{ tick, sum int64 }
 func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	v := l.at(p, now)
 	if v.back > 0 {
-		l.shift(-v.back)
+		l.units.shift(-v.back)
 		v = l.at(p, now)
 	}
 	if cost == 0 || !v.fits(cost) {
 		return v.receipt(cost)
 	}
-	l.drop(v.first)
+	if l.units == nil {
+		l.units = newHistory(p)
+	}
+	l.units.drop(v.first)
 	if cost > 0 {
-		l.push(v.tick, cost)
+		l.units.push(v.now, cost)
 	} else {
-		l.pop(max(cost, -maxExact))
+		l.units.pop(-max(cost, -maxExact))
 	}
 	return l.at(p, now).receipt(0)
 }
@@ -43,44 +70,56 @@ func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).recei
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.
 func (l *Log) EmptyAt(p *Plan) int64 {
-	if len(l.runs) == 0 {
+	newest, any := l.newest()
+	if !any {
 		return 0
 	}
-	return (l.newest() + p.Span) * p.Tick
+	return (newest + p.Span) * p.Tick
 }
 
 // Bytes returns the memory that the log holds on to.
-func (l *Log) Bytes() int { return 16 * cap(l.runs) }
+func (l *Log) Bytes() int {
+	if l.units == nil {
+		return 0
+	}
+	return l.units.bytes()
+}
+
+func (l *Log) newest() (tick int64, any bool) {
+	if l.units == nil {
+		return 0, false
+	}
+	return l.units.newest()
+}
 
 // view is a log as it stands at a moment.
 type view struct {
 	*Log
-	p     *Plan
-	now   int64
-	tick  int64 // of now, or of the newest unit if the clock has stepped back behind it
-	back  int64 // how far the units have to move back to follow the clock
-	first int   // the first run that still counts
-	used  int64
+	p      *Plan
+	micros int64 // since the epoch
+	now    int64 // its tick, or that of the newest unit if the clock has stepped back behind it
+	newest int64
+	back   int64 // how far the units have to move back to follow the clock
+	first  int   // the place of the first unit that still counts
+	used   int64
 }
 
-// at returns the log as it stands at now. Where the clock has stepped back by less
+// at returns the log as it stands at a moment. Where the clock has stepped back by less
 // than a span, time stands still at the newest unit.
-func (l *Log) at(p *Plan, now int64) view {
-	v := view{Log: l, p: p, now: now, tick: p.ticks(now)}
-	if len(l.runs) == 0 {
+func (l *Log) at(p *Plan, micros int64) view {
+	v := view{Log: l, p: p, micros: micros, now: p.ticks(micros)}
+	newest, any := l.newest()
+	if !any {
 		return v
 	}
-	if ahead := l.newest() - v.tick; ahead > 0 {
-		v.tick += ahead
+	v.newest = newest
+	if ahead := newest - v.now; ahead > 0 {
+		v.now = newest
 		if ahead > p.Span {
 			v.back = ahead
 		}
 	}
-	n, _ := slices.BinarySearchFunc(l.runs[l.head:], v.tick-p.Span+1, func(r run, tick int64) int {
-		return int(min(max(r.tick-tick, -1), 1))
-	})
-	v.first = l.head + n
-	v.used = l.runs[len(l.runs)-1].sum - l.before(v.first)
+	v.first, v.used = l.units.since(v.now - p.Span)
 	return v
 }
 
@@ -89,9 +128,9 @@ func (v view) fits(cost int64) bool {
 }
 
 func (v view) receipt(cost int64) Receipt {
-	r := Receipt{Now: v.now, Used: v.used, Fits: v.fits(cost)}
+	r := Receipt{Now: v.micros, Used: v.used, Fits: v.fits(cost)}
 	if v.used > 0 {
-		r.Tick = v.newest() - v.back
+		r.Tick = v.newest - v.back
 	}
 	switch {
 	case cost > v.p.Capacity:
@@ -99,79 +138,9 @@ func (v view) receipt(cost int64) Receipt {
 	case r.Fits:
 		cost = 1
 	}
-	if expire := v.used + cost - v.p.Capacity; expire > 0 {
-		r.Wait = v.expiry(expire) - v.back
+	// As many of the oldest units have to expire.
+	if n := v.used + cost - v.p.Capacity; n > 0 {
+		r.Wait = v.units.tick(v.first, n) + v.p.Span - v.back
 	}
 	return r
-}
-
-// expiry returns the tick at which the oldest n units that count no longer do.
-func (v view) expiry(n int64) int64 {
-	sum := v.before(v.first) + n
-	i, _ := slices.BinarySearchFunc(v.runs[v.first:], sum, func(r run, sum int64) int {
-		return int(min(max(r.sum-sum, -1), 1))
-	})
-	return v.runs[v.first+i].tick + v.p.Span
-}
-
-func (l *Log) newest() int64 { return l.runs[len(l.runs)-1].tick }
-
-// before returns the sum of all runs before run i.
-func (l *Log) before(i int) int64 {
-	if i == 0 {
-		return 0
-	}
-	return l.runs[i-1].sum
-}
-
-// drop forgets the runs before first.
-func (l *Log) drop(first int) {
-	if l.head = first; l.head == len(l.runs) {
-		l.runs, l.head = l.runs[:0], 0
-	}
-}
-
-func (l *Log) push(tick, n int64) {
-	last := len(l.runs) - 1
-	if last >= 0 && l.runs[last].tick == tick {
-		l.runs[last].sum += n
-		return
-	}
-	sum := l.before(last+1) + n
-	l.makeRoom()
-	l.runs = append(l.runs, run{tick, sum})
-}
-
-// fewRuns are moved faster than memory for more of them is found.
-const fewRuns = 256
-
-// makeRoom moves the runs over the dropped ones if there is no room behind them, unless that
-// would move many for little: then the log may rather grow. So a push costs the same however
-// long the log is, and the log holds on to no more than 32 bytes for each run it once had.
-func (l *Log) makeRoom() {
-	spare := l.head - 1 // the last dropped run stays, for its sum
-	if len(l.runs) == cap(l.runs) && spare > max(0, (len(l.runs)-fewRuns)/8) {
-		l.runs = slices.Delete(l.runs, 0, spare)
-		l.head = 1
-	}
-}
-
-// pop gives back -cost units, the newest first.
-func (l *Log) pop(cost int64) {
-	for last := len(l.runs) - 1; last >= l.head && cost < 0; last-- {
-		n := l.runs[last].sum - l.before(last)
-		if n > -cost {
-			l.runs[last].sum += cost
-			return
-		}
-		cost += n
-		l.runs = l.runs[:last]
-	}
-	l.drop(l.head)
-}
-
-func (l *Log) shift(by int64) {
-	for i := range l.runs[l.head:] {
-		l.runs[l.head+i].tick += by
-	}
 }

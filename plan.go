@@ -15,13 +15,25 @@ const (
 	Meter Kernel = iota
 	// Window keeps the counts of this window and the previous one.
 	Window
-	// Units keeps every unit of the last period: see [Log].
+	// Units keeps when each unit of the last period was taken: see [Log].
 	Units
 )
 
-// MaxLogCount is the largest Count of a [SlidingWindowLog], which remembers every
-// unit. For more, use [SlidingWindowCounter].
+// MaxLogCount is the largest Count of a [SlidingWindowLogExact]. For more, use
+// [SlidingWindowLog].
 const MaxLogCount = 1 << 20
+
+// FineLogCount is the largest Count for which a [SlidingWindowLog] remembers each unit,
+// which takes 8 KiB for a key. The larger a limit, the less it matters that times are
+// coarser, and the more it would take to remember them. A change of a limit to the other
+// side of it begins with an empty log.
+const FineLogCount = 1 << 12
+
+const (
+	fineParts   = 1 << 15 // of a Period, so that two bytes hold a time
+	coarseParts = 32
+	maxCoarse   = 1<<32 - 1 // what four bytes count
+)
 
 // Every quantity of a plan stays below maxExact, so that their sums and differences
 // stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
@@ -34,18 +46,21 @@ type Plan struct {
 	Limit  Limit // with its Burst filled in
 	Kernel Kernel
 	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
-	// numbers would not be exact otherwise. A tick counts from its beginning.
+	// numbers would not be exact otherwise, or of a [SlidingWindowLog] the part of its
+	// Period that it tells apart, rounded up. A tick counts from its beginning.
 	Tick int64
 	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what it
 	// holds: Period/g, Count/g and Burst·Unit with g = gcd(Count, Period in ticks).
 	Unit, Drain, Size int64
-	// Span is the length of a window or of a log in ticks.
+	// Span is the length of a window in ticks, or the ticks from that in which a unit was
+	// taken to that in which a log no longer counts it: a Period after the end of its tick.
 	Span int64
 	// Capacity is the most units that can pass at once: Burst of a meter, else Count.
 	Capacity int64
 	// Fingerprint tells apart the plans whose states mean different things. A store
 	// keeps states of different fingerprints apart even under one key. It leaves out
-	// Burst, and Count of windows and logs: changing those keeps what was counted.
+	// Burst, and Count of windows and logs: changing those keeps what was counted, but
+	// for a log whose Count changes to the other side of [FineLogCount].
 	Fingerprint uint64
 
 	full int64 // ticks in which a full meter drains
@@ -89,17 +104,37 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 		p.Kernel, p.Span = Window, period
 		_, exact = product(l.Count, period)
 	case SlidingWindowLog:
-		p.Kernel, p.Span = Units, period
-		exact = period <= maxExact
-		if l.Count > MaxLogCount {
-			return nil, fmt.Errorf("a log of more than %d entries is not kept: use sliding_window_counter", MaxLogCount)
+		if l.Count > maxCoarse {
+			return nil, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
 		}
+		p.Tick = ceilDiv(l.Period.Microseconds(), logParts(l.Count))
+		p.Kernel, p.Span = Units, p.logSpan()
+	case SlidingWindowLogExact:
+		if l.Count > MaxLogCount {
+			return nil, fmt.Errorf("an exact log of more than %d units is not kept: use sliding_window_log", MaxLogCount)
+		}
+		p.Kernel, p.Span = Units, p.logSpan()
+		exact = p.Span <= maxExact
 	}
 	if !exact {
 		return nil, fmt.Errorf("the numbers are too large to be counted exactly: use a smaller count or burst, or a shorter or rounder period")
 	}
 	p.Fingerprint = p.fingerprint()
 	return p, nil
+}
+
+// logParts returns into how many parts a [SlidingWindowLog] divides its period.
+func logParts(count int64) int64 {
+	if count > FineLogCount {
+		return coarseParts
+	}
+	return fineParts
+}
+
+// logSpan returns the least span in which a unit that was taken in the last microsecond of
+// its tick still counts for a period.
+func (p *Plan) logSpan() int64 {
+	return ceilDiv(p.Limit.Period.Microseconds()-1, p.Tick) + 1
 }
 
 // defaultBurst is burst for the algorithms that have one, else 0.
@@ -112,10 +147,11 @@ func (l Limit) defaultBurst() int64 {
 
 func (p *Plan) fingerprint() uint64 {
 	h := fnv.New64a()
-	sliding := p.Kernel == Window && p.sliding()
-	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, sliding)
+	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.exact())
 	return h.Sum64()
 }
+
+func (p *Plan) exact() bool { return p.Limit.Algorithm == SlidingWindowLogExact }
 
 func (p *Plan) sliding() bool { return p.Limit.Algorithm == SlidingWindowCounter }
 

@@ -42,9 +42,28 @@ func TestPlans(t *testing.T) {
 		{sluice.Limit{Count: 1, Period: 36500 * day, Algorithm: sluice.SlidingWindowCounter},
 			sluice.Window, 1000, 0, 0, 0, 36500 * 86_400_000, 1, 0},
 		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
+			// 3.6e9 / 32768 is 109863.28, and 109864 fits 32767.8 times.
+			sluice.Units, 109_864, 0, 0, 0, 32_769, 5, 0},
+		// Times are exact as long as two bytes are enough for that.
+		{sluice.Limit{Count: 4096, Period: 32768 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 1, 0, 0, 0, 32_768, 4096, 0},
+		{sluice.Limit{Count: 4096, Period: 32769 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 16_385, 4096, 0},
+		{sluice.Limit{Count: 4096, Period: 32770 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 16_386, 4096, 0},
+		{sluice.Limit{Count: 4096, Period: 65536 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 32_769, 4096, 0},
+		// Above 4096 there are 32 parts.
+		{sluice.Limit{Count: 4097, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2_000_000, 0, 0, 0, 33, 4097, 0},
+		{sluice.Limit{Count: 1<<32 - 1, Period: 32 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 1, 0, 0, 0, 32, 1<<32 - 1, 0},
+		{sluice.Limit{Count: 5, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 96_240_234_375, 0, 0, 0, 32_769, 5, 0},
+		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact},
 			sluice.Units, 1, 0, 0, 0, 3_600_000_000, 5, 0},
-		{sluice.Limit{Count: sluice.MaxLogCount, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 1000, 0, 0, 0, 36500 * 86_400_000, sluice.MaxLogCount, 0},
+		{sluice.Limit{Count: sluice.MaxLogCount, Period: 36500 * day, Algorithm: sluice.SlidingWindowLogExact},
+			sluice.Units, 1000, 0, 0, 0, 36500*86_400_000 + 1, sluice.MaxLogCount, 0},
 		{sluice.Limit{Count: 1, Period: 25500 * day},
 			sluice.Meter, 1, 25500 * 86_400_000_000, 1, 25500 * 86_400_000_000, 0, 1, 1},
 	} {
@@ -77,6 +96,10 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 		return
 	}
 	period := l.Period.Microseconds()
+	if p.Kernel == sluice.Units {
+		checkLogPlan(t, p)
+		return
+	}
 	if period%p.Tick != 0 {
 		t.Errorf("%+v: the period is no whole number of ticks of %d", l, p.Tick)
 	}
@@ -110,6 +133,27 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 	}
 }
 
+// checkLogPlan: a unit that was taken in the last microsecond of its tick counts for a period,
+// and no span that is shorter would do. What it may count for too long is less than two ticks.
+func checkLogPlan(t *testing.T, p *sluice.Plan) {
+	t.Helper()
+	period := p.Limit.Period.Microseconds()
+	counts := func(span int64) int64 { return span*p.Tick - (p.Tick - 1) }
+	if counts(p.Span) < period || counts(p.Span-1) >= period || p.Capacity != p.Limit.Count {
+		t.Errorf("%+v: ticks of %d, a span of %d and a capacity of %d", p.Limit, p.Tick, p.Span, p.Capacity)
+	}
+	coarsest := max(1, period>>15+1)
+	switch {
+	case p.Limit.Algorithm == sluice.SlidingWindowLogExact:
+		coarsest = max(1, period>>51*1000)
+	case p.Limit.Count > 4096:
+		coarsest = period>>5 + 1
+	}
+	if p.Tick > coarsest {
+		t.Errorf("%+v: ticks of %d µs, want %d at most", p.Limit, p.Tick, coarsest)
+	}
+}
+
 func TestPlanErrors(t *testing.T) {
 	for want, l := range map[string]sluice.Limit{
 		"the count is 0, and must be at least 1":                     {Period: time.Second},
@@ -118,11 +162,12 @@ func TestPlanErrors(t *testing.T) {
 		"the period is -1s, and must be positive":                    {Count: 1, Period: -time.Second},
 		"the period 1.5µs is not a whole number of microseconds":     {Count: 1, Period: 1500},
 		"the burst is -1, and must be at least 1":                    {Count: 1, Period: time.Second, Burst: -1},
-		"algorithm(6) is not an algorithm":                           {Count: 1, Period: time.Second, Algorithm: 6},
+		"algorithm(7) is not an algorithm":                           {Count: 1, Period: time.Second, Algorithm: 7},
 		"fixed_window has no burst: leave it out":                    {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
 		"sliding_window_counter has no burst":                        {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
 		"sliding_window_log has no burst":                            {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
-		"a log of more than 1048576 entries is not kept":             {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
+		"a log counts at most 4294967295":                            {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
+		"an exact log of more than 1048576 units is not kept":        {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
 		"limit 1/36500d burst 1: a burst of 1 takes more than 70":    {Count: 1, Period: 36500 * day},
 		"a burst of 100000 takes more than 70 years to drain":        {Count: 1, Period: day, Burst: 100_000},
 		"limit 9223372036854775807/second burst 9223372036854775807": {Count: math.MaxInt64, Period: time.Second},
@@ -155,7 +200,12 @@ func TestFingerprints(t *testing.T) {
 		{{Count: 1_000_000, Period: 3600 * time.Millisecond, Algorithm: sluice.FixedWindow}},
 		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}},
 		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLog}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 4096, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1_000_000, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, {Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}},
+		// As many ticks of a microsecond, but kept in other ways.
+		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}},
+		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},
 	}
 	seen := map[uint64]int{}
 	for i, group := range groups {

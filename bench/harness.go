@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
-	"runtime"
+	"runtime/pprof"
 	"slices"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -33,6 +38,7 @@ const (
 	ours  role = "ours"
 	rival role = "rival"
 	floor role = "floor"
+	other role = "other" // ours, but only to compare with
 )
 
 type contender struct {
@@ -47,7 +53,8 @@ type sample map[string]float64
 // result is what all rounds of a contender gave.
 type result struct {
 	contender
-	samples []sample
+	work    string
+	samples []sample // by round; nil where it failed
 	err     error
 }
 
@@ -59,177 +66,134 @@ func (r result) median(column string) (mid, spread float64) {
 			v = append(v, x)
 		}
 	}
+	return middle(v)
+}
+
+func (r result) measured() bool {
+	return slices.ContainsFunc(r.samples, func(s sample) bool { return s != nil })
+}
+
+// middle returns the median, and half the distance of the quartiles.
+func middle(v []float64) (mid, spread float64) {
 	if len(v) == 0 {
 		return 0, 0
 	}
 	slices.Sort(v)
-	return v[len(v)/2], (v[len(v)*3/4] - v[len(v)/4]) / 2
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2, (v[n*3/4] - v[n/4]) / 2
 }
 
-// run measures the works that match, round by round, in child processes.
-func run(works []work, match *regexp.Regexp, rounds int) map[string][]result {
-	all := map[string][]result{}
+// run measures the works round by round, in child processes. From the fourth round on it
+// begins only what should end within the time.
+func run(s setting, works []work, rounds int, within time.Duration) []result {
+	var all []result
+	for _, w := range works {
+		for _, c := range w.contenders {
+			all = append(all, result{contender: c, work: w.name})
+		}
+	}
+	start := time.Now()
+	order := rand.New(rand.NewPCG(5, 6)) // each run has the same
 	for round := range rounds {
+		spent := time.Since(start)
+		if round >= 3 && spent+spent/time.Duration(round) > within {
+			break
+		}
+		rest := all
 		for _, w := range works {
-			if !match.MatchString(w.name) {
-				continue
+			n := len(w.contenders)
+			for _, i := range order.Perm(n) {
+				rest[i].add(s, round)
 			}
-			if all[w.name] == nil {
-				for _, c := range w.contenders {
-					all[w.name] = append(all[w.name], result{contender: c})
-				}
-			}
-			for _, i := range rand.Perm(len(w.contenders)) {
-				r := &all[w.name][i]
-				s, err := child(w.name, r.name)
-				if err != nil {
-					r.err = err
-					fmt.Fprintf(os.Stderr, "%s, %s: %v\n", w.name, r.name, err)
-					continue
-				}
-				r.samples = append(r.samples, s)
-				fmt.Fprintf(os.Stderr, "round %d, %s, %s: %v\n", round+1, w.name, r.name, s)
-			}
+			rest = rest[n:]
 		}
 	}
 	return all
 }
 
+// add runs the contender once more.
+func (r *result) add(s setting, round int) {
+	sample, err := child(s, r.work, r.name)
+	if err != nil {
+		r.err = err
+		fmt.Fprintf(os.Stderr, "round %d, %s, %s: %v\n", round+1, r.work, r.name, err)
+	} else {
+		fmt.Fprintf(os.Stderr, "round %d, %s, %s: %v\n", round+1, r.work, r.name, sample)
+	}
+	r.samples = append(r.samples, sample)
+}
+
+// patience is what a contender is given, which needs a few seconds.
+const patience = 2 * time.Minute
+
 // child measures one contender in a process of its own.
-func child(work, contender string) (sample, error) {
-	cmd := exec.Command(os.Args[0], "-child", work, contender)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+func child(s setting, work, contender string) (taken sample, err error) {
+	out, err := output(patience, os.Args[0], fmt.Sprintf("-quick=%t", s.quick), "-profile", s.profile, "-child", work, contender)
 	if err != nil {
 		return nil, err
 	}
-	var s sample
-	return s, json.Unmarshal(out, &s)
+	return taken, json.Unmarshal(out, &taken)
 }
 
+// output runs a command, and kills it and what it has started if it takes too long.
+func output(atMost time.Duration, name ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name[0], name[1:]...)
+	var said bytes.Buffer
+	cmd.Stderr = io.MultiWriter(os.Stderr, &said)
+	cmd.SysProcAttr = withParent()
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	switch why, _, _ := strings.Cut(said.String(), "\n"); {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("had not ended after %v, and was killed", atMost)
+	case err != nil:
+		return nil, fmt.Errorf("%s (%w)", why, err)
+	}
+	return out, nil
+}
+
+// withParent ends a process when the one that has started it ends, however that ends.
+func withParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // childMain is the other side of child.
-func childMain(works []work, name, contender string) error {
-	for _, w := range works {
+func childMain(s setting, work, contender string) error {
+	for _, w := range slices.Concat(varyingWorks(s), steadyWorks()) {
 		for _, c := range w.contenders {
-			if w.name == name && c.name == contender {
-				s, err := w.measure(c)
+			if w.name == work && c.name == contender {
+				taken, err := profiled(s, w, c)
 				if err != nil {
 					return err
 				}
-				return json.NewEncoder(os.Stdout).Encode(s)
+				return json.NewEncoder(os.Stdout).Encode(taken)
 			}
 		}
 	}
-	return fmt.Errorf("there is no %s in %s", contender, name)
+	return fmt.Errorf("there is no %s in %s", contender, work)
 }
 
-// cpu returns the time that this process has had the processor.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
+func profiled(s setting, w work, c contender) (sample, error) {
+	if s.profile == "" {
+		return w.measure(c)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// cost is what a number of operations took.
-type cost struct {
-	ops, admitted int64
-	wall, cpu     time.Duration
-	mallocs       uint64
-}
-
-func (c cost) sample() sample {
-	n := float64(c.ops)
-	return sample{
-		"ns":      float64(c.wall) / n,
-		"CPU ns":  float64(c.cpu) / n,
-		"allocs":  float64(c.mallocs) / n,
-		"refused": 1 - float64(c.admitted)/n,
+	name := regexp.MustCompile(`\W+`).ReplaceAllString(w.name+" "+c.name, "-")
+	f, err := os.Create(filepath.Join(s.profile, name+".pprof"))
+	if err != nil {
+		return nil, err
 	}
-}
-
-// spend calls op from a number of goroutines for about d, after as long a warm-up
-// of a tenth. Every goroutine walks the sequence of keys from a place of its own.
-func spend(threads int, d time.Duration, keys []string, sequence []uint32, op func(key string) bool) cost {
-	loop(threads, d/10, keys, sequence, op)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	startCPU, start := cpu(), time.Now()
-	ops, admitted := loop(threads, d, keys, sequence, op)
-	c := cost{ops: ops, admitted: admitted, wall: time.Since(start), cpu: cpu() - startCPU}
-	runtime.ReadMemStats(&after)
-	c.mallocs = after.Mallocs - before.Mallocs
-	return c
-}
-
-func loop(threads int, d time.Duration, keys []string, sequence []uint32, op func(key string) bool) (ops, admitted int64) {
-	const block = 256
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	deadline := time.Now().Add(d)
-	for t := range threads {
-		wg.Go(func() {
-			var n, yes int64
-			at := t * (len(sequence) / threads)
-			for time.Now().Before(deadline) {
-				for range block {
-					if op(keys[sequence[at&(len(sequence)-1)]]) {
-						yes++
-					}
-					at++
-				}
-				n += block
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			ops += n
-			admitted += yes
-		})
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
 	}
-	wg.Wait()
-	return ops, admitted
+	taken, err := w.measure(c)
+	pprof.StopCPUProfile()
+	return taken, errors.Join(err, f.Close())
 }
 
-// keysOf returns n keys such as people use, of 20 bytes.
-func keysOf(n int) []string {
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("customer:%011d", i*7919)
-	}
-	return keys
-}
-
-const sequenceLength = 1 << 20 // a power of two
-
-func uniform(n int) []uint32 {
-	r := rand.New(rand.NewPCG(1, 2))
-	s := make([]uint32, sequenceLength)
-	for i := range s {
-		s[i] = uint32(r.IntN(n))
-	}
-	return s
-}
-
-func zipf(n int) []uint32 {
-	r := rand.New(rand.NewPCG(3, 4))
-	z := rand.NewZipf(r, 1.1, 1, uint64(n-1))
-	s := make([]uint32, sequenceLength)
-	for i := range s {
-		s[i] = uint32(z.Uint64())
-	}
-	return s
-}
-
-// byRole returns the results of a role, the best of the first column first.
+// byRole returns the results of a role, the best of the column first.
 func byRole(results []result, of role, column string) []result {
-	var some []result
-	for _, r := range results {
-		if r.role == of && len(r.samples) > 0 {
-			some = append(some, r)
-		}
-	}
-	slices.SortFunc(some, func(a, b result) int {
+	some := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.role != of || !r.measured() })
+	slices.SortStableFunc(some, func(a, b result) int {
 		x, _ := a.median(column)
 		y, _ := b.median(column)
 		if column == "per second" {

@@ -1,41 +1,101 @@
 // Command bench runs Sluice and its rivals on the same work, each in a process of its own,
-// interleaved over several rounds, and writes RESULTS.md.
+// interleaved over several rounds, and writes RESULTS.md with its pictures.
 //
-//	go run . [-rounds N] [-only REGEXP] [-out FILE]
+//	go run . [-quick] [-rounds N] [-within TIME] [-only REGEXP] [-profile DIR] [-out FILE]
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 )
+
+// quickWorks are those of most of the figures to reach, with what takes long left out.
+const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|rules`
+
+// setting is what the flags say. Children get it too.
+type setting struct {
+	quick   bool
+	profile string // a directory
+}
 
 func main() {
 	var (
-		rounds  = flag.Int("rounds", 5, "how often each contender runs")
+		s       setting
+		rounds  = flag.Int("rounds", 5, "run each contender at most so often")
+		within  = flag.Duration("within", 13*time.Minute, "begin no round after the third that would not end in this `time`")
 		only    = flag.String("only", "", "run the works whose names match this `regexp`")
-		out     = flag.String("out", "", "write the report to this `file`")
+		out     = flag.String("out", "", "write the report to this `file`, and pictures beside it")
 		isChild = flag.Bool("child", false, "measure one contender: WORK CONTENDER")
-		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM")
+		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM pooled|plain")
 	)
+	flag.BoolVar(&s.quick, "quick", false, "one round of the works that decide, and without Caddy")
+	flag.StringVar(&s.profile, "profile", "", "write CPU profiles of the contenders to this `directory`")
 	flag.Parse()
-	if *isProxy {
-		must(reverseProxy(flag.Arg(0), flag.Arg(1)))
-	}
-	works := slices.Concat(memoryWorks(), middlewareWorks(), redisWorks(), gatewayWorks())
-	if *isChild {
-		if err := childMain(works, flag.Arg(0), flag.Arg(1)); err != nil {
+	switch {
+	case *isProxy:
+		must(reverseProxy(flag.Arg(0), flag.Arg(1), flag.Arg(2) == "pooled"))
+	case *isChild:
+		if err := childMain(s, flag.Arg(0), flag.Arg(1)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		return
+	default:
+		if s.quick {
+			*rounds = 1
+			if *only == "" {
+				*only = quickWorks
+			}
+		}
+		must(compare(s, regexp.MustCompile(*only), *rounds, *within, *out))
 	}
-	results := run(works, regexp.MustCompile(*only), *rounds)
-	report := report(works, results, *rounds)
-	fmt.Print(report)
-	if *out != "" {
-		must(os.WriteFile(*out, []byte(report), 0o644))
+}
+
+// compare runs the works that match and writes the report.
+func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, out string) error {
+	begin := time.Now()
+	steady, varying := chosen(steadyWorks(), match), chosen(varyingWorks(s), match)
+	cleanUp, err := buildGateways(s, varying)
+	if err != nil {
+		return err
 	}
+	defer cleanUp()
+	once := run(s, steady, 1, 0)
+	many := run(s, varying, rounds, within-time.Since(begin))
+	command := "make bench"
+	if s.quick {
+		command = "make bench-quick"
+	}
+	r := report{command, slices.Concat(varying, steady), slices.Concat(many, once), time.Since(begin)}
+	notes, err := os.ReadFile("notes.md")
+	if err != nil {
+		return err
+	}
+	text := r.markdown(string(notes))
+	fmt.Print(text)
+	if out == "" {
+		return nil
+	}
+	if err := r.draw(filepath.Dir(out)); err != nil {
+		return err
+	}
+	return os.WriteFile(out, []byte(text), 0o644)
+}
+
+// varyingWorks are measured in every round.
+func varyingWorks(s setting) []work {
+	return slices.Concat(memoryWorks(), growthWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s))
+}
+
+// steadyWorks are measured once: they count what hardly varies, bytes and instructions.
+func steadyWorks() []work {
+	return slices.Concat(footprintWorks(), keySizeWorks(), instructionWorks())
+}
+
+func chosen(works []work, match *regexp.Regexp) []work {
+	return slices.DeleteFunc(works, func(w work) bool { return !match.MatchString(w.name) })
 }

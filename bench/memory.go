@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime"
+	"hash/maphash"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +18,6 @@ import (
 	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
 	"go.uber.org/ratelimit"
 	"golang.org/x/time/rate"
-	"hash/maphash"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -83,19 +81,11 @@ func sluiceStore(count int, period time.Duration, keys int) func(string) bool {
 	store := storeFor(keys)
 	plan, err := sluice.NewPlan(limitOf(count, period))
 	must(err)
-	type scratch struct {
-		c [1]sluice.Charge
-		r [1]sluice.Receipt
-	}
-	pool := sync.Pool{New: func() any { return new(scratch) }}
 	ctx := context.Background()
 	return func(key string) bool {
-		s := pool.Get().(*scratch)
-		s.c[0] = sluice.Charge{Key: key, Plan: plan, Cost: 1}
-		must(store.Take(ctx, s.c[:], s.r[:]))
-		fits := s.r[0].Fits
-		pool.Put(s)
-		return fits
+		charges, receipts := [1]sluice.Charge{{Key: key, Plan: plan, Cost: 1}}, [1]sluice.Receipt{}
+		must(store.Take(ctx, charges[:], receipts[:]))
+		return receipts[0].Fits
 	}
 }
 
@@ -195,8 +185,9 @@ func chi(count int, period time.Duration, _ int) func(string) bool {
 	l := httprate.NewRateLimiter(count, period, httprate.WithLimitCounter(httprate.NewLocalLimitCounter(period)))
 	return func(key string) bool {
 		// Its decision, without the header fields that OnLimit would write.
-		ok, _, err := l.Status(key)
+		_, used, err := l.Status(key)
 		must(err)
+		ok := int(math.Round(used))+1 <= count
 		if ok {
 			must(l.Counter().Increment(key, time.Now().UTC().Truncate(period)))
 		}
@@ -208,96 +199,4 @@ func tollboothKeys(count int, period time.Duration, _ int) func(string) bool {
 	l := tollbooth.NewLimiter(float64(count)/period.Seconds(), &limiter.ExpirableOptions{DefaultExpirationTTL: time.Hour})
 	l.SetBurst(count)
 	return func(key string) bool { return !l.LimitReached(key) }
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-var (
-	budget  = 300 * time.Millisecond // of one run
-	million = 1_000_000
-)
-
-// deciding measures decisions over keys, with a premise on the share that is refused.
-func deciding(threads, keys int, seq func(int) []uint32, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
-	return func(c contender) (sample, error) {
-		all, sequence := keysOf(keys), seq(keys)
-		decide := c.start.(inMemory)(count, period, keys)
-		for _, k := range all {
-			decide(k) // every key is known
-		}
-		runtime.GC()
-		cost := spend(threads, budget, all, sequence, decide)
-		s := cost.sample()
-		if c.role != floor && (s["refused"] < least || s["refused"] > most) {
-			return nil, fmt.Errorf("%.4f are refused, and should be %.4f to %.4f", s["refused"], least, most)
-		}
-		return s, nil
-	}
-}
-
-func one(int) []uint32 { return make([]uint32, 1<<10) }
-
-const plenty = 500_000_000 // a second: never reached by one process
-
-func memoryWorks() []work {
-	cols := []string{"ns", "CPU ns", "allocs", "refused"}
-	all := append([]contender{}, deciders...)
-	withUber := append(append([]contender{}, deciders...), uberDecider)
-	return []work{
-		{"memory: one hot key, allowed, 1 thread", "limit never reached", withUber, deciding(1, 1, one, plenty, time.Second, 0, 0), cols},
-		{"memory: one hot key, allowed, 2 threads", "limit never reached", withUber, deciding(2, 1, one, plenty, time.Second, 0, 0), cols},
-		{"memory: one hot key, refused, 1 thread", "1 an hour", all, deciding(1, 1, one, 1, time.Hour, 0.999, 1), cols},
-		{"memory: one hot key, refused, 2 threads", "1 an hour", all, deciding(2, 1, one, 1, time.Hour, 0.999, 1), cols},
-		{"memory: 1 M keys, uniform, 1 thread", "100 a minute", all, deciding(1, million, uniform, 100, time.Minute, 0, 0.01), cols},
-		{"memory: 1 M keys, uniform, 2 threads", "100 a minute", all, deciding(2, million, uniform, 100, time.Minute, 0, 0.01), cols},
-		{"memory: 1 M keys, Zipf 1.1, 1 thread", "100 a minute, so that the head is refused", all, deciding(1, million, zipf, 100, time.Minute, 0.05, 0.95), cols},
-		{"memory: 1 M keys, Zipf 1.1, 2 threads", "100 a minute, so that the head is refused", all, deciding(2, million, zipf, 100, time.Minute, 0.05, 0.95), cols},
-		{"memory: what a key takes", "1 M keys once each; the time of a full collection", all[2:], footprint, []string{"bytes", "GC ms", "ns"}},
-	}
-}
-
-// footprint measures the memory of a million keys that are in use, and a collection.
-func footprint(c contender) (sample, error) {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	decide := c.start.(inMemory)(100, time.Hour, million)
-	start := time.Now()
-	for i := range million {
-		// A key of its own, that only the limiter may keep.
-		if !decide(fmt.Sprintf("customer:%011d", i*7919)) {
-			return nil, errors.New("the first request of a key is refused")
-		}
-	}
-	took := time.Since(start)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	collect := time.Now()
-	runtime.GC()
-	gc := time.Since(collect)
-	s := sample{
-		"bytes": float64(after.HeapAlloc-before.HeapAlloc) / float64(million),
-		"GC ms": gc.Seconds() * 1000,
-		"ns":    float64(took) / float64(million),
-	}
-	// Nothing was forgotten: nearly every key has 99 left.
-	forgotten := 0
-	for i := range 1000 {
-		key := fmt.Sprintf("customer:%011d", i*7919*997%(million*7919))
-		n := 0
-		for n < 100 && decide(key) {
-			n++
-		}
-		if n == 100 {
-			forgotten++
-		}
-	}
-	if forgotten > 1 {
-		return nil, fmt.Errorf("%d of 1000 keys were forgotten", forgotten)
-	}
-	return s, nil
 }

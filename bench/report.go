@@ -2,106 +2,187 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 )
 
-// report writes the results as Markdown: a table a work, with the ratio of ours to the
-// best rival and to the floor.
-func report(works []work, results map[string][]result, rounds int) string {
+type report struct {
+	command string
+	works   []work
+	results results
+	took    time.Duration
+}
+
+// markdown writes the figures to reach, with what notes says about those that are missed,
+// and a table a work.
+func (r report) markdown(notes string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Results\n\nMade by `make bench`: medians of %d rounds, ± half the distance of the quartiles. Every contender ran in a process of its own, in turn with the others.\n\n", rounds)
-	fmt.Fprintf(&b, "Machine: %s, %d processors, %s/%s, %s.\n\nVersions: %s.\n", cpuModel(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), versions())
-	for _, w := range works {
-		if rs := results[w.name]; rs != nil {
+	rounds := 0
+	for _, res := range r.results {
+		rounds = max(rounds, len(res.samples))
+	}
+	fmt.Fprintf(&b, `# Results
+
+Made by %s in %v: medians of %d rounds, ± half the distance of the quartiles. In every round the contenders of a work run one after the other, in an order that changes, each in a process of its own that measures for 0.3 seconds and more. Bytes and instructions hardly vary and are taken once. Ratios are those of one round, and then their median.
+
+CPU time is what the operating system has counted for the process, that of servers included where they are named. It holds on a busy machine; times and p99 need an idle one.
+
+%s
+`, "`"+r.command+"`", r.took.Round(time.Second), rounds, machine())
+	b.WriteString("\n## Figures to reach\n\n")
+	r.figures(&b, notes)
+	for _, w := range r.works {
+		if rs := r.results.of(w.name); isGrown(w) {
+			growth(&b, w, rs)
+		} else {
 			table(&b, w, rs)
+		}
+		if p, ok := pictures[w.name]; ok {
+			fmt.Fprintf(&b, "\n![%s](%s)\n", p.title, p.file)
 		}
 	}
 	return b.String()
 }
 
-func table(b *strings.Builder, w work, rs []result) {
-	first := w.columns[0]
-	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n| who | %s |\n|---|%s\n", w.name, w.about, strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
-	for _, of := range []role{floor, ours, rival} {
-		for _, r := range byRole(rs, of, first) {
+func (r report) figures(b *strings.Builder, notes string) {
+	b.WriteString("| figure | to reach | measured | |\n|---|---|---|---|\n")
+	var why strings.Builder
+	for _, t := range targets() {
+		mid, spread := middle(t.measured(r.results))
+		goal := "at most " + number(t.goal)
+		if t.least {
+			goal = "at least " + number(t.goal)
+		}
+		if len(t.measured(r.results)) == 0 {
+			fmt.Fprintf(b, "| %s | %s | – | not measured |\n", t.name, goal)
+			continue
+		}
+		verdict := t.verdict(mid)
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", t.name, goal, plusMinus(mid, spread), verdict)
+		if verdict != "met" {
+			fmt.Fprintf(&why, "\n**%s.** %s\n", t.name, note(notes, t.name))
+		}
+	}
+	if why.Len() > 0 {
+		b.WriteString("\n### What is missed, and what limits it\n" + why.String())
+	}
+}
+
+// note returns the text under the heading of a figure.
+func note(notes, name string) string {
+	for section := range strings.SplitSeq("\n"+notes, "\n## ") {
+		if head, text, _ := strings.Cut(section, "\n"); head == name {
+			return strings.TrimSpace(text)
+		}
+	}
+	return "Not explained yet."
+}
+
+func heading(b *strings.Builder, w work) {
+	fmt.Fprintf(b, "\n## %s\n\n%s.\n", strings.ToUpper(w.name[:1])+w.name[1:], w.about)
+}
+
+func isGrown(w work) bool { _, ok := w.contenders[0].start.(grown); return ok }
+
+// growth writes a line a size.
+func growth(b *strings.Builder, w work, rs results) {
+	heading(b, w)
+	fmt.Fprintf(b, "\n| | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	for _, r := range rs {
+		line(b, r.name, r, w.columns)
+	}
+	failures(b, rs)
+}
+
+func line(b *strings.Builder, name string, r result, columns []string) {
+	if !r.measured() {
+		return
+	}
+	fmt.Fprintf(b, "| %s |", name)
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", plusMinus(r.median(c)))
+	}
+	b.WriteByte('\n')
+}
+
+func failures(b *strings.Builder, rs results) {
+	for _, r := range rs {
+		if r.err != nil {
+			fmt.Fprintf(b, "\n%s did not finish every round: %v.\n", r.name, r.err)
+		}
+	}
+}
+
+func table(b *strings.Builder, w work, rs results) {
+	heading(b, w)
+	fmt.Fprintf(b, "\n| who | %s |\n|---|%s\n", strings.Join(w.columns, " | "), strings.Repeat("---|", len(w.columns)))
+	for _, of := range []role{floor, ours, other, rival} {
+		for _, r := range byRole(rs, of, w.columns[0]) {
 			name := r.name
 			if of == ours {
 				name = "**" + name + "**"
 			}
-			fmt.Fprintf(b, "| %s |", name)
-			for _, c := range w.columns {
-				mid, spread := r.median(c)
-				fmt.Fprintf(b, " %s ± %s |", number(mid), number(spread))
-			}
-			b.WriteByte('\n')
+			line(b, name, r, w.columns)
 		}
 	}
-	for _, r := range rs {
-		if r.err != nil {
-			fmt.Fprintf(b, "\n%s did not finish every round: %v\n", r.name, r.err)
-		}
-	}
-	b.WriteString(ratios(w, rs, first))
+	failures(b, rs)
+	ratios(b, w, rs)
 }
 
-func ratios(w work, rs []result, column string) string {
-	us, them, under := byRole(rs, ours, column), byRole(rs, rival, column), byRole(rs, floor, column)
-	var b strings.Builder
-	for _, u := range us {
-		mine, _ := u.median(column)
-		fmt.Fprintf(&b, "\n%s:", u.name)
-		if len(them) > 0 {
-			x, _ := them[0].median(column)
-			fmt.Fprintf(&b, " %.2f of the best rival (%s)", mine/x, them[0].name)
-		}
-		for _, f := range under {
-			x, _ := f.median(column)
-			fmt.Fprintf(&b, ", %.2f of the floor (%s)", mine/x, f.name)
-		}
-		b.WriteString(".\n")
+// compared are the columns whose ratios mean something.
+var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
+
+// ratios writes how ours compares with the best rival of each column, and with the floors.
+func ratios(b *strings.Builder, w work, rs results) {
+	columns := slices.DeleteFunc(slices.Clone(w.columns), func(c string) bool { return !slices.Contains(compared, c) })
+	us, floors := byRole(rs, ours, w.columns[0]), byRole(rs, floor, w.columns[0])
+	hasRivals := len(byRole(rs, rival, w.columns[0])) > 0
+	if len(columns) == 0 || len(us) == 0 || len(floors) == 0 && !hasRivals {
+		return
 	}
-	return b.String()
+	fmt.Fprintf(b, "\n| ratio | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, u := range us {
+		if hasRivals {
+			row(b, u, "best rival", columns, func(c string) (result, string) {
+				best := byRole(rs, rival, c)[0]
+				return best, " (" + best.name + ")"
+			})
+		}
+		for _, f := range floors {
+			row(b, u, f.name, columns, func(string) (result, string) { return f, "" })
+		}
+	}
+}
+
+// row writes the ratios of u to what stands for each column.
+func row(b *strings.Builder, u result, than string, columns []string, against func(column string) (r result, remark string)) {
+	fmt.Fprintf(b, "| %s / %s |", u.name, than)
+	for _, c := range columns {
+		r, remark := against(c)
+		x, _ := middle(over(u.work, c, u.name, r.name)(results{u, r}))
+		fmt.Fprintf(b, " %s%s |", number(x), remark)
+	}
+	b.WriteByte('\n')
+}
+
+func plusMinus(mid, spread float64) string {
+	if spread == 0 {
+		return number(mid)
+	}
+	return number(mid) + " ± " + number(spread)
 }
 
 func number(x float64) string {
 	switch {
-	case x == 0:
+	case x > -0.001 && x < 0.001:
 		return "0"
-	case x < 0.0001:
-		return fmt.Sprintf("%.1e", x)
 	case x < 1:
-		return fmt.Sprintf("%.4f", x)
+		return fmt.Sprintf("%.3f", x)
+	case x < 10:
+		return fmt.Sprintf("%.2f", x)
 	case x < 100:
 		return fmt.Sprintf("%.1f", x)
 	}
 	return fmt.Sprintf("%.0f", x)
 }
-
-func cpuModel() string {
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		if name, model, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(model)
-		}
-	}
-	return "unknown processor"
-}
-
-func versions() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	var v []string
-	for _, d := range info.Deps {
-		if strings.Contains(versionsOf, d.Path) {
-			v = append(v, d.Path+" "+d.Version)
-		}
-	}
-	return strings.Join(v, ", ")
-}
-
-const versionsOf = "golang.org/x/time github.com/sethvargo/go-limiter github.com/throttled/throttled/v2 github.com/ulule/limiter/v3 github.com/go-chi/httprate github.com/didip/tollbooth/v8 go.uber.org/ratelimit github.com/go-redis/redis_rate/v10 github.com/redis/go-redis/v9 github.com/redis/rueidis"

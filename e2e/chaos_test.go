@@ -25,20 +25,20 @@ import (
 //	frozen                              here                    failover TestRedisFrozen
 //	on_error allow, deny, local         here, a test each       failover TestAllow, TestDeny, TestLocal…
 //	over-admission, write-back          here                    failover writeback_test.go
-//	replies lost, nothing charged twice –                       failover TestRedisLosesAnswers, redisstore TestCluster
+//	answers lost, nothing charged twice faults_test.go          redisstore TestLostAnswers, single and cluster
 //	latency below the deadline          here                    failover TestRedisLatency
 //	connections after a restart         here                    failover TestRedisReconnects
 //	clients that leave                  here                    failover TestCancelledCallers
-//	flapping, resets, a byte a second   TestChaosMixed          failover TestRedisNetwork
+//	flapping, resets, a byte a second   faults_test.go          failover TestRedisNetwork
 //	cluster, master killed              here                    failover TestRedisClusterMaster
-//	resharding, planned failover        –                       redisstore TestCluster
+//	resharding, planned failover        faults_test.go          redisstore TestCluster
 //	memory full, read-only, busy        here                    failover TestRedisRefuses
-//	loading                             –                       redisstore TestFaults
+//	loading                             here                    redisstore TestFaults
 //	script gone                         here                    failover TestRedisForgetsTheScript
 //	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
 //	eight minutes, memory               TestChaosMixed          –
-//	clock that jumps                    –                       storetest (clocks that step both ways)
-//	nothing left                        exit code, connections  failover TestRedisNothingIsLeft
+//	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
+//	nothing left                        after each test         failover TestRedisNothingIsLeft, TestMain
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
 // sized returns a size for the short or the long form.
@@ -169,7 +169,7 @@ func (all answers) count(status int) (n int) {
 }
 
 func TestChaosAllow(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	both := pair(t, byRule("10/day"), server.URL())
 	found := outage(t, both, server, open)
@@ -179,7 +179,7 @@ func TestChaosAllow(t *testing.T) {
 }
 
 func TestChaosDeny(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	both := pair(t, byRule("100000/second"), server.URL())
 	found := outage(t, both, server, closed)
@@ -195,7 +195,7 @@ func TestChaosDeny(t *testing.T) {
 
 // Each of two instances has half of the limit. What they use is written back.
 func TestChaosLocal(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	awayFromMidnight(t)
 	server := redistest.Start(t)
 	text := strings.ReplaceAll(byRule("10/day"), "limit:", "algorithm: fixed_window, limit:")
@@ -236,7 +236,7 @@ func TestChaosLatency(t *testing.T) {
 			px.Delay(delay)
 			forget(both)
 			l := fire(t, sized(200, 1000), spread(both, open, shared, closed))
-			time.Sleep(sized(time.Second, 4*time.Second))
+			time.Sleep(sized(time.Second, 3*time.Second))
 			l.done()
 			store, standIn := byWhom(t, both)
 			t.Logf("%v; by the store %.0f, without it %.0f: %.3f %%", answers(l.all), store, standIn, 100*standIn/(store+standIn))
@@ -330,7 +330,7 @@ func TestChaosClientsLeave(t *testing.T) {
 
 // Servers that answer and do not count are away.
 func TestChaosRefusals(t *testing.T) {
-	timed(t)
+	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(s *redistest.Server) }{
 		"memory full": {
 			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") },

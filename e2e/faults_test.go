@@ -96,9 +96,11 @@ func TestChaosClusterMoves(t *testing.T) {
 	t.Parallel()
 	const keys = 6
 	limit := sized(200, 600)
-	c := redistest.StartCluster(t, 3, 1)
+	// A busy machine must not make a replica take over before its time: that loses counts.
+	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
 	policy := strings.ReplaceAll(byRule(fmt.Sprint(limit, "/10d")), "limit:", "algorithm: fixed_window, limit:")
-	both := pair(t, policy, c.URL(), "--store-timeout", sized(5*time.Second, 50*time.Millisecond).String())
+	deadline := sized(5*time.Second, 50*time.Millisecond)
+	both := pair(t, policy, c.URL(), "--store-timeout", deadline.String())
 	l := fire(t, 300, func(n int) shot { return shot{both[n%2], shared, fmt.Sprint("k", n/2%keys)} })
 	redistest.Eventually(t, "all keys are counted", func() bool { return len(namesOf(c)) == keys })
 	for range sized(1, 5) {
@@ -123,8 +125,12 @@ func TestChaosClusterMoves(t *testing.T) {
 			}
 			admitted++
 		}
-		if admitted != limit {
-			t.Errorf("%s: %d admitted of a limit of %d", key, admitted, limit)
+		// Whether those were counted that have waited for the deadline nobody knows.
+		unknown := len(l.where(func(a answer) bool {
+			return a.key == key && a.degraded && a.status == http.StatusOK && a.took >= deadline
+		}))
+		if admitted < limit || admitted > limit+unknown {
+			t.Errorf("%s: %d admitted of a limit of %d, %d of them perhaps not counted", key, admitted, limit, unknown)
 		}
 	}
 }

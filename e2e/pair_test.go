@@ -28,7 +28,7 @@ func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway)
 		before := holds(t, g)
 		t.Cleanup(func() {
 			upstream.CloseClientConnections()
-			noMore(t, g, before)
+			noMore(t, g, before, 1+strings.Count(store, ","))
 		})
 	}
 	return both
@@ -42,13 +42,14 @@ func holds(t *testing.T, g *gateway) holding {
 }
 
 // noMore waits until a process that has nothing to do holds no more than before, but for
-// a few connections from this test, and those to the store that its pool may keep.
-func noMore(t *testing.T, g *gateway, before holding) {
+// a few connections from this test, and what each node of its store may have: probes, and
+// the connections of a pool.
+func noMore(t *testing.T, g *gateway, before holding, nodes int) {
 	t.Helper()
 	if t.Failed() {
 		return
 	}
-	const few, pool = 6, 30
+	few, pool := float64(6*nodes), float64(30*nodes)
 	http.DefaultClient.CloseIdleConnections()
 	var now holding
 	redistest.Eventually(t, "no goroutine and no file is left", func() bool {

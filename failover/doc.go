@@ -20,6 +20,8 @@
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.
 //
+// A shared store that remembers what it has refused is asked for that first: see [Refuser].
+//
 // # Away, and back
 //
 // A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at

@@ -92,6 +92,16 @@ func (p *Pending) Shard(key string) int {
 	return 0
 }
 
+// Refused implements [Refuser].
+func (p *Pending) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	if s := p.store.Load(); s != nil {
+		if s, ok := (*s).(Refuser); ok {
+			return s.Refused(charges, receipts)
+		}
+	}
+	return false
+}
+
 // Heartbeat implements [Beater]. A store that counts nobody has one instance.
 func (p *Pending) Heartbeat(ctx context.Context, id string) (instances int, err error) {
 	s := p.store.Load()

@@ -86,7 +86,8 @@ func TestMixed(t *testing.T) {
 // What a share says is what it does: Remaining units fit and not one more, and a refused
 // cost fits after its wait and not a tick earlier.
 func TestShareKeepsItsWord(t *testing.T) {
-	limits := []string{"100/6s", "7/second", "10/9s", "1/second", "999983/30s", "3/2s"}
+	limits := []string{"100/6s", "7/second", "10/9s", "1/second", "999983/30s", "3/2s",
+		"4097/32s"} // a log of which divided by two has other ticks
 	for _, a := range sluice.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, limit := range limits {
@@ -157,6 +158,16 @@ func testShare(t *testing.T, sv *server, s *failover.Store, p *sluice.Plan, n in
 			}
 		}
 		time.Sleep(time.Duration(rnd.Int64N(int64(p.Limit.Period)/p.Limit.Count)/2 + 1).Truncate(time.Microsecond))
+	}
+	if p.Kernel == sluice.Units {
+		d := ask(1)
+		if d.ResetAfter <= 0 || d.ResetAfter > 2*p.Limit.Period {
+			t.Fatalf("a log in use is said to be empty after %v", d.ResetAfter)
+		}
+		time.Sleep(d.ResetAfter)
+		if left := ask(0).Remaining; left != share {
+			t.Fatalf("%d of %d remain when nothing should be used", left, share)
+		}
 	}
 }
 

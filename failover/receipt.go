@@ -30,6 +30,7 @@ func recast(p *sluice.Plan, cost int64, plan *sluice.Plan, unit int64, r sluice.
 	case p.Kernel == sluice.Meter:
 		r.Used = p.Size - left*p.Unit
 	case p.Kernel == sluice.Units:
+		r.Tick = r.Tick * plan.Tick / p.Tick // a limit near FineLogCount may have a share with other ticks
 		r.Wait = r.Now/p.Tick + ticks(p, r.Now, waitFor(plan, times(need, unit, plan), r))
 		r.Used = p.Capacity - left
 	case left < need && p.Limit.Algorithm == sluice.SlidingWindowCounter:

@@ -133,7 +133,15 @@ func scaled(short, full time.Duration) time.Duration {
 	return short
 }
 
+// timed says that a test measures times, and has the machine to itself in the long form.
+func timed(t *testing.T) {
+	if !long {
+		t.Parallel()
+	}
+}
+
 func TestRedisFrozen(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	s := overRedis(t, server.URL(), 0)
 	p := plan(t, "200/second", sluice.TokenBucket)
@@ -161,6 +169,7 @@ func TestRedisFrozen(t *testing.T) {
 // A server that is killed and started again has forgotten everything. Nobody notices but
 // by a burst more.
 func TestRedisKilled(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	s := overRedis(t, server.URL(), 0)
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
@@ -191,6 +200,7 @@ func TestRedisKilled(t *testing.T) {
 // The connections of the first second after a restart are few, although all callers
 // want one.
 func TestRedisReconnects(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
 	s := overRedis(t, "redis://"+px.Addr, 0)
@@ -213,6 +223,7 @@ func TestRedisReconnects(t *testing.T) {
 
 // One answer in ten is lost. Nothing is charged twice.
 func TestRedisLosesAnswers(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
 	s := overRedis(t, "redis://"+px.Addr, 0)
@@ -251,6 +262,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 // A slow network is not a dead server. The short form does it all ten times slower, since
 // a busy machine takes its time as well.
 func TestRedisLatency(t *testing.T) {
+	timed(t)
 	deadline := scaled(10*failover.DefaultDeadline, failover.DefaultDeadline)
 	percents := []time.Duration{40}
 	if long {
@@ -282,6 +294,7 @@ func TestRedisLatency(t *testing.T) {
 
 // Connections that break, dribble or flap surface no error.
 func TestRedisNetwork(t *testing.T) {
+	timed(t)
 	for name, fault := range map[string]func(t *testing.T, px *redistest.Proxy){
 		"5 % of resets": func(t *testing.T, px *redistest.Proxy) {
 			px.Reset(0.05)
@@ -331,6 +344,7 @@ func TestRedisNetwork(t *testing.T) {
 
 // Servers that answer but refuse to count are away, and are back when they count.
 func TestRedisRefuses(t *testing.T) {
+	timed(t)
 	for name, f := range map[string]struct{ begin, end func(s *redistest.Server) }{
 		"memory full": {
 			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") },
@@ -372,6 +386,7 @@ func TestRedisRefuses(t *testing.T) {
 
 // The script is gone: it is loaded again, and nobody notices.
 func TestRedisForgetsTheScript(t *testing.T) {
+	timed(t)
 	server := redistest.Start(t)
 	shared, err := redisstore.Open(t.Context(), server.URL())
 	if err != nil {
@@ -401,6 +416,7 @@ func TestRedisForgetsTheScript(t *testing.T) {
 // A master is killed: what it counted is decided by the rule, the rest as ever, and its
 // replica takes over.
 func TestRedisClusterMaster(t *testing.T) {
+	timed(t)
 	c := redistest.StartCluster(t, 3, 1)
 	shared, err := redisstore.Open(t.Context(), c.URL())
 	if err != nil {

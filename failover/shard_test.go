@@ -561,3 +561,38 @@ func TestLongDeadline(t *testing.T) {
 		}
 	}
 }
+
+// refusing refuses one key by memory.
+type refusing struct{ prompt }
+
+func (refusing) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	receipts[0] = sluice.Receipt{Now: time.Now().UnixMicro(), Used: 1}
+	return charges[0].Key == "remembered"
+}
+
+// What is refused by memory does not make a store look alive that is away.
+func TestRefusedIsNoSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := newServer()
+		s := failover.New(refusing{prompt{sv}}, failover.Config{Logger: quiet()})
+		defer s.Close()
+		sv.set(unsent)
+		p := plan(t, "1/day", sluice.FixedWindow)
+		failures := 0
+		for !s.Status().Degraded() && failures < 100 {
+			for range 9 {
+				if r := take(t, s, "remembered", p, sluice.Allow); r.Local || r.Fits {
+					t.Errorf("%+v", r)
+				}
+			}
+			take(t, s, "k", p, sluice.Allow)
+			failures++
+		}
+		if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) {
+			t.Errorf("away after %d failures: %+v", failures, st)
+		}
+		if r := take(t, s, "remembered", p, sluice.Allow); !r.Local || !r.Fits {
+			t.Errorf("on_error does not decide while the store is away: %+v", r)
+		}
+	})
+}

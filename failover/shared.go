@@ -32,6 +32,13 @@ type Beater interface {
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
 }
 
+// Refuser is a shared store that refuses some charges by what it remembers. Refused
+// reports whether a Take of charges would be refused without asking anybody, and if so
+// writes the receipts. Such an answer does not count as a sign of life.
+type Refuser interface {
+	Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool
+}
+
 // Uncharged is an error of a shared store that knows whether the charges of the Take may
 // have been committed. What was certainly not is written back later; what may have been
 // is not, so that nothing is charged twice. Other errors leave that open.

@@ -16,7 +16,8 @@ type Status struct {
 	// Owing is the number of keys with local decisions that are to be written back.
 	Owing int
 
-	// What follows counts since New. Shared and Local are decisions; of the local ones,
+	// What follows counts since New. Shared and Local are decisions. Shared ones are those
+	// of the shared store, and what it remembers to have refused; of the local ones,
 	// TimedOut had waited for the deadline, Failed had got an error before it, Overflow
 	// were more than [Config.MaxCalls], and the others were decided at once because the
 	// circuit was open or the key was about to be written back.

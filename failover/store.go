@@ -44,6 +44,7 @@ type Store struct {
 	shared    sluice.Store // its Take returns when the context ends
 	sharding  Sharded      // nil where there is one shard
 	beater    Beater       // nil where nobody counts the instances
+	refuser   Refuser      // nil where nothing is remembered
 	local     sluice.Store
 	deadline  time.Duration
 	maxCalls  int64
@@ -65,7 +66,7 @@ type Store struct {
 
 // New puts shared behind a deadline, a circuit breaker and a local stand-in. Call Close
 // when done. What shared can do beyond [sluice.Store] is made use of: see [Prompt],
-// [Sharded] and [Beater].
+// [Sharded], [Beater] and [Refuser].
 func New(shared sluice.Store, c Config) *Store {
 	s := &Store{
 		shared:   shared,
@@ -91,6 +92,7 @@ func New(shared sluice.Store, c Config) *Store {
 	s.batches.New = func() any { return new(batch) }
 	s.ledger.owers = map[account]*entry{}
 	s.sharding, _ = shared.(Sharded)
+	s.refuser, _ = shared.(Refuser)
 	s.instances.Store(int64(max(1, c.Instances)))
 	if c.Instances <= 0 {
 		s.beater, _ = shared.(Beater)
@@ -132,6 +134,10 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	shards := s.touched(buf[:0], charges)
 	if !s.usable(shards, charges) {
 		return s.decide(ctx, charges, receipts, true)
+	}
+	if s.refuser != nil && s.refuser.Refused(charges, receipts) {
+		s.count.shared.Add(1)
+		return nil
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {

@@ -15,6 +15,9 @@ const (
 // weight, then what was named more exactly, then the default. A client that accepts
 // none of them gets the default, too: a refusal is not refused.
 func negotiate(accept []string) int {
+	if len(accept) == 0 {
+		return problemJSON
+	}
 	best, bestWeight, bestExact := problemJSON, 0, 0
 	for i, offer := range offers {
 		weight, exact := weigh(accept, offer)

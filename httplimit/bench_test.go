@@ -83,7 +83,8 @@ func benchRequest() *http.Request {
 	return r
 }
 
-// At most four allocations over the bare handler.
+// What a call needs is cut from memory that is allocated once for several calls: most
+// calls allocate nothing over the bare handler.
 func TestAllocations(t *testing.T) {
 	r := benchRequest()
 	// The fewest of many calls: the race detector makes pools forget now and then.
@@ -96,10 +97,10 @@ func TestAllocations(t *testing.T) {
 	}
 	base := fewest(bare)
 	limiter := mustLimiter(t, memory.New(), "100000000/second", sluice.TokenBucket)
-	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 4 {
+	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 0 {
 		t.Errorf("a limit: %v allocations", n)
 	}
-	if n := fewest(Policy(mustEngine(t, memory.New(), benchPolicy))(bare)) - base; n > 4 {
+	if n := fewest(Policy(mustEngine(t, memory.New(), benchPolicy))(bare)) - base; n > 0 {
 		t.Errorf("a policy: %v allocations", n)
 	}
 }

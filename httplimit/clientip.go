@@ -55,6 +55,11 @@ func (c ClientIP) Addr(r *http.Request) netip.Addr {
 // Key returns the address as the key of a limit: "192.0.2.1", or "2001:db8::/64" for
 // the network of an IPv6 address. Requests without an address share the key "unknown".
 func (c ClientIP) Key(r *http.Request) string {
+	if len(c.Trusted) == 0 {
+		if _, host := plain4(r.RemoteAddr); host != "" {
+			return host
+		}
+	}
 	addr := c.Addr(r)
 	switch {
 	case !addr.IsValid():
@@ -67,6 +72,29 @@ func (c ClientIP) Key(r *http.Request) string {
 		return addr.String()
 	}
 	return network.String()
+}
+
+// plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
+// port. Most peers look like that, and need no other way to be read. The host is empty if
+// this one does not.
+func plain4(peer string) (addr [4]byte, host string) {
+	i := 0
+	for field := range addr {
+		start, n := i, 0
+		for i < len(peer) && i < start+3 && peer[i]-'0' <= 9 {
+			n = 10*n + int(peer[i]-'0')
+			i++
+		}
+		if i == start || i == len(peer) || n > 255 || i > start+1 && peer[start] == '0' || peer[i] != "...:"[field] {
+			return addr, ""
+		}
+		addr[field] = byte(n)
+		i++
+	}
+	if !isPort(peer[i-1:]) {
+		return addr, ""
+	}
+	return addr, peer[:i-1]
 }
 
 func clientAddr(r *http.Request, trusted []netip.Prefix, header string) netip.Addr {
@@ -91,6 +119,9 @@ func clientAddr(r *http.Request, trusted []netip.Prefix, header string) netip.Ad
 
 // peer returns the other end of the connection.
 func peer(r *http.Request) netip.Addr {
+	if addr, host := plain4(r.RemoteAddr); host != "" {
+		return netip.AddrFrom4(addr)
+	}
 	if addr, ok := parseHop(r.RemoteAddr); ok {
 		return addr
 	}
@@ -211,7 +242,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 // parseHop reads 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and
 // [2001:db8::1]:80, with or without a zone.
 func parseHop(s string) (netip.Addr, bool) {
-	host := strings.Trim(s, " \t")
+	host := trimBlanks(s)
 	if len(host) > 100 {
 		return netip.Addr{}, false // do not copy a megabyte of zone
 	}
@@ -245,5 +276,21 @@ func isPort(s string) bool {
 	if port[0] == '_' {
 		return strings.Trim(port, "._-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 	}
-	return len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+	for i := range len(port) {
+		if port[i]-'0' > 9 {
+			return false
+		}
+	}
+	return len(port) <= 5
+}
+
+// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+func trimBlanks(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
 }

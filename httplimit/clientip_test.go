@@ -137,6 +137,32 @@ func TestClientIPKey(t *testing.T) {
 	}
 }
 
+// FuzzPlain4 holds the quick way to read a peer to the library's.
+func FuzzPlain4(f *testing.F) {
+	for _, s := range []string{
+		"192.0.2.1:80", "0.0.0.0:0", "255.255.255.255:65535", "256.0.2.1:80", "1.2.3:80", "1.2.3.4.5:80", "01.2.3.4:80", "1.2.3.00:80",
+		"1.2.3.4", "1.2.3.4:", "1.2.3.4:x", "1.2.3.4:123456", "1.2.3.4:_gw", "1.2.3.4:80:90", "1..3.4:80", ".1.2.3:80", "1234.1.1.1:1",
+		" 1.2.3.4:80", "1.2.3.4 :80", "[1.2.3.4]:80", "[::1]:80", "::ffff:1.2.3.4:80", ":80", "", "1", "1.2.3.4/80", "1:2:3:4.80",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := ""
+		if i := strings.LastIndexByte(s, ':'); i >= 0 && naivePort(s[i+1:]) {
+			if addr, err := netip.ParseAddr(s[:i]); err == nil && addr.Is4() {
+				want = addr.String()
+			}
+		}
+		addr, host := plain4(s)
+		if host != want || host != "" && netip.AddrFrom4(addr).String() != want {
+			t.Fatalf("%q is %q, %v, want %q", s, host, addr, want)
+		}
+		if host != "" && (ClientIP{}.Key(request(s, nil)) != want || ClientIP{}.Addr(request(s, nil)).String() != want) {
+			t.Fatalf("%q has another key or address than %q", s, want)
+		}
+	})
+}
+
 // A real server on a Unix socket.
 func TestClientIPUnixSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")

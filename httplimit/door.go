@@ -37,8 +37,9 @@ type call struct {
 	results [1]policy.Result // for a single limiter
 	key     string           // likewise
 	media   int              // of a refusal, as an index of offers
-	text    []byte
-	body    []byte
+	retry   string           // of a refusal: Retry-After, if it has that
+	text    []byte           // what is being written
+	values  values
 }
 
 func newCall() *call {
@@ -48,8 +49,9 @@ func newCall() *call {
 }
 
 func (d *door) release(c *call) {
-	body := c.request.Body
-	*c = call{request: policy.Request{Body: body}, text: c.text[:0], body: c.body[:0]}
+	// What is left holds on to nothing of the request.
+	c.r, c.key, c.retry, c.decision = nil, "", "", policy.Decision{}
+	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }
 
@@ -63,7 +65,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	d.settle(c)
 	c.say(w.Header(), d)
 	if !c.decision.Allowed {
-		c.refuse(w)
+		c.refuse(w, d)
 	}
 	return c.decision.Allowed
 }

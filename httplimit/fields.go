@@ -27,7 +27,7 @@ const (
 
 // say sets the fields that tell what was decided.
 func (c *call) say(h http.Header, d *door) {
-	f := fields{header: h}
+	f := fields{h, &c.values}
 	decision := &c.decision
 	if len(decision.Results) > maxTold {
 		decision.Results = foremost(decision.Results, decision.Now)
@@ -41,82 +41,104 @@ func (c *call) say(h http.Header, d *door) {
 	if decision.Now == 0 || d.Dialect == NoRateLimit && d.XFields == NoXFields {
 		return // The state of the limits is not known, or not told.
 	}
-	one := leading(decision)
-	if one < 0 {
-		return
+	if one := leading(decision); one >= 0 {
+		c.sayState(&f, d, d.legends.of(decision.Results, d.Dialect), one)
 	}
-	legend := d.legends.of(decision.Results, d.Dialect)
-	c.sayState(&f, d, legend, one)
 }
 
 // sayState sets the fields for a decision with a state. Index one is the result that
 // fields speak of that have room for one only.
 func (c *call) sayState(f *fields, d *door, l *legend, one int) {
 	decision := &c.decision
-	r := &decision.Results[one]
 	limit := l.entries[told(decision.Results[:one])].limit
-	remaining, effective := clamp(r.Remaining), effectiveWindow(r, decision.Now)
 
-	// All values are cut from one string.
-	text := c.text[:0]
-	switch d.Dialect {
-	case Draft11:
-		text = appendStates(text, l, decision)
-	case Draft7:
-		text = append(append(text, "limit="...), limit...)
-		text = strconv.AppendInt(append(text, ", remaining="...), remaining, 10)
-		text = strconv.AppendInt(append(text, ", reset="...), seconds(effective), 10)
-	}
-	states := len(text)
-	text = strconv.AppendInt(text, remaining, 10)
-	left := len(text)
-	text = strconv.AppendInt(text, seconds(effective), 10)
-	delta := len(text)
-	text = strconv.AppendInt(text, seconds(decision.Now+effective), 10)
-	c.text = text
-	s := string(text)
+	// All values are cut from one string, and remaining and delta from the states.
+	t := states{text: c.text[:0], one: one}
+	t.append(l, decision, d.Dialect, limit)
+	all := len(t.text)
+	t.text = strconv.AppendInt(t.text, seconds(decision.Now+t.effective), 10)
+	c.text = t.text
+	s := c.values.keep(t.text)
+	remaining, delta, unix := s[t.remaining.from:t.remaining.to], s[t.delta.from:t.delta.to], s[all:]
 
 	switch d.Dialect {
 	case Draft11:
-		f.add(fieldPolicy, l.policy)
-		f.add(fieldRateLimit, s[:states])
+		policies, before := f.header[fieldPolicy], f.header[fieldRateLimit]
+		f.add(fieldPolicy, policies, l.policy)
+		f.add(fieldRateLimit, before, s[:all])
 	case Draft7:
-		f.add(fieldPolicy, l.policy)
-		f.set(fieldRateLimit, s[:states])
+		f.add(fieldPolicy, f.header[fieldPolicy], l.policy)
+		f.set(fieldRateLimit, s[:all])
 	case Draft3:
 		f.set(fieldLimit, limit)
-		f.set(fieldRemaining, s[states:left])
-		f.set(fieldReset, s[left:delta])
+		f.set(fieldRemaining, remaining)
+		f.set(fieldReset, delta)
 	}
 	switch d.XFields {
 	case XUnix:
-		f.set(fieldXReset, s[delta:])
+		f.set(fieldXReset, unix)
 	case XDelta:
-		f.set(fieldXReset, s[left:delta])
+		f.set(fieldXReset, delta)
 	default:
 		return
 	}
 	f.set(fieldXLimit, limit)
-	f.set(fieldXRemaining, s[states:left])
+	f.set(fieldXRemaining, remaining)
 }
 
-// appendStates appends the RateLimit field of Draft11.
-func appendStates(text []byte, l *legend, d *policy.Decision) []byte {
+// states is the text of what remains of limits.
+type states struct {
+	text []byte
+	// Of result one: where its numbers are in the text, and its effective window.
+	one              int
+	remaining, delta span
+	effective        int64
+}
+
+type span struct{ from, to int }
+
+func (t *states) append(l *legend, d *policy.Decision, dialect Dialect, limit string) {
+	switch dialect {
+	case Draft11:
+		t.appendAll(l, d)
+	case Draft7:
+		t.text = append(append(t.text, "limit="...), limit...)
+		t.appendOne(t.one, d, ", remaining=", ", reset=")
+	default:
+		t.appendOne(t.one, d, "", "")
+	}
+}
+
+// appendAll appends the RateLimit field of Draft11.
+func (t *states) appendAll(l *legend, d *policy.Decision) {
 	n := 0
 	for i := range d.Results {
-		r := &d.Results[i]
-		if r.Shadow {
+		if d.Results[i].Shadow {
 			continue
 		}
 		if n > 0 {
-			text = append(text, ", "...)
+			t.text = append(t.text, ", "...)
 		}
-		text = append(append(text, l.entries[n].item...), ";r="...)
-		text = strconv.AppendInt(text, clamp(r.Remaining), 10)
-		text = strconv.AppendInt(append(text, ";t="...), seconds(effectiveWindow(r, d.Now)), 10)
+		t.text = append(t.text, l.entries[n].item...)
+		t.appendOne(i, d, ";r=", ";t=")
 		n++
 	}
-	return text
+}
+
+// appendOne appends the numbers of result i, each behind its name.
+func (t *states) appendOne(i int, d *policy.Decision, remaining, delta string) {
+	r := &d.Results[i]
+	effective := effectiveWindow(r, d.Now)
+	text := append(t.text, remaining...)
+	a := len(text)
+	text = strconv.AppendInt(text, clamp(r.Remaining), 10)
+	b := len(text)
+	text = append(text, delta...)
+	c := len(text)
+	text = strconv.AppendInt(text, seconds(effective), 10)
+	if t.text = text; i == t.one {
+		t.remaining, t.delta, t.effective = span{a, b}, span{c, len(text)}, effective
+	}
 }
 
 // maxTold is the most limits that clients are told about.
@@ -234,27 +256,18 @@ func seconds(us int64) int64 {
 
 func clamp(n int64) int64 { return min(n, maxInteger) }
 
-// fields sets response fields with one allocation for all their values.
+// fields sets response fields.
 type fields struct {
 	header http.Header
-	values []string
-}
-
-func (f *fields) slice(value string) []string {
-	if cap(f.values) == len(f.values) {
-		f.values = make([]string, 0, 8)
-	}
-	n := len(f.values)
-	f.values = append(f.values, value)
-	return f.values[n : n+1 : n+1]
+	values *values
 }
 
 // set replaces what another door may have said before.
-func (f *fields) set(name, value string) { f.header[name] = f.slice(value) }
+func (f *fields) set(name, value string) { f.header[name] = f.values.list(value) }
 
-// add goes on with a list that another door may have begun.
-func (f *fields) add(name, value string) {
-	if before := f.header[name]; len(before) > 0 {
+// add goes on with the list before, which another door has begun, if it has.
+func (f *fields) add(name string, before []string, value string) {
+	if len(before) > 0 {
 		f.header[name] = append(slices.Clip(before), value)
 		return
 	}

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"math/bits"
 	"strconv"
 	"sync/atomic"
@@ -23,11 +24,12 @@ type legend struct {
 type entry struct {
 	name  string
 	plan  *sluice.Plan
-	wire  string // the name as clients see it
-	item  string // the same as a quoted string, both of structured fields and of JSON
+	item  string // the name as a quoted string, both of structured fields and of JSON
 	quota int64  // per window
 	span  int64  // the window in whole seconds
 	limit string // the most that remaining can be
+
+	sentence sentence // for people
 }
 
 // legends keeps those that were used last. A policy has few sets of rules that apply
@@ -91,10 +93,11 @@ func newLegend(results []policy.Result, dialect Dialect) *legend {
 }
 
 func newEntry(name string, plan *sluice.Plan) entry {
-	e := entry{name: name, plan: plan, wire: printable(name)}
-	e.item = string(appendQuoted(nil, e.wire))
+	wire := printable(name)
+	e := entry{name: name, plan: plan, item: string(appendQuoted(nil, wire))}
 	e.quota, e.span = wholeSeconds(plan.Limit)
 	e.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
+	e.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %ds.", wire, e.quota, e.span))
 	return e
 }
 
@@ -131,7 +134,7 @@ func printable(s string) string {
 
 // appendQuoted appends printable ASCII as a string of RFC 9651, which for such text is
 // a string of JSON as well.
-func appendQuoted[T string | []byte](dst []byte, s T) []byte {
+func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := range len(s) {
 		if s[i] == '"' || s[i] == '\\' {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // single decides by one limiter.
@@ -19,18 +18,17 @@ type single struct {
 func (s *single) decide(c *call) {
 	c.key = s.key(c.r)
 	d, err := s.limiter.Take(c.r.Context(), c.key, 1)
-	c.results[0] = policy.Result{Rule: s.name, Plan: s.limiter.Plan(), Cost: 1, Decision: d}
-	c.decision = policy.Decision{
-		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Delay: d.Delay,
-		Now: d.Now, Results: c.results[:], Degraded: d.Local,
-	}
+	one, all := &c.results[0], &c.decision
+	one.Rule, one.Plan, one.Cost, one.Decision = s.name, s.limiter.Plan(), 1, d
+	all.Allowed, all.RetryAfter, all.Delay, all.Now, all.Results = d.Allowed, d.RetryAfter, d.Delay, d.Now, c.results[:]
+	all.Degraded = d.Local
 	deny := s.limiter.OnError == sluice.Deny
 	if err != nil {
-		c.decision.Degraded, c.decision.Err, c.decision.Allowed = true, err, !deny
-		c.decision.RetryAfter = time.Second
+		all.Degraded, all.Err, all.Allowed = true, err, !deny
+		all.RetryAfter = time.Second
 	}
-	if c.decision.Degraded && deny {
-		c.decision.Unavailable, c.decision.Now = true, 0
+	if all.Degraded && deny {
+		all.Unavailable, all.Now = true, 0
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 type problem struct {
 	status int
 	code   string // the member error, ready for JSON
-	start  string // of application/problem+json, up to the detail
+	start  string // of application/problem+json, up to the text of the detail
 }
 
 var (
@@ -24,7 +24,7 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 func newProblem(status int, kind, code string) *problem {
 	return &problem{status: status, code: `"error":"` + code + `"`, start: `{"type":"` + kind +
-		`","title":"` + http.StatusText(status) + `","status":` + strconv.Itoa(status) + `,"detail":`}
+		`","title":"` + http.StatusText(status) + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
 func (c *call) problem() *problem {
@@ -57,87 +57,100 @@ func (c *call) sayRefused(f *fields) {
 	f.set("Content-Type", offers[c.media])
 	f.set("Cache-Control", "no-store")
 	if retry := c.retryAfter(); retry > 0 {
-		f.set("Retry-After", strconv.FormatInt(retry, 10))
+		c.text = strconv.AppendInt(c.text[:0], retry, 10)
+		c.retry = c.values.keep(c.text)
+		f.set("Retry-After", c.retry)
 	}
 }
 
 // refuse answers the request. The fields are set.
-func (c *call) refuse(w http.ResponseWriter) {
+func (c *call) refuse(w http.ResponseWriter, d *door) {
 	p := c.problem()
 	w.WriteHeader(p.status)
 	if c.r.Method == http.MethodHead {
 		return
 	}
-	c.text = c.appendDetail(c.text[:0])
-	c.body = c.appendBody(c.body[:0], p)
+	c.text = c.appendBody(c.text[:0], p, d.legends.of(c.decision.Results, d.Dialect))
 	// An error here is the client's, who has left.
-	_, _ = w.Write(c.body)
+	_, _ = w.Write(c.text)
 }
 
-// appendBody appends the body in the media type that was agreed on. The sentence for
-// people is in c.text.
-func (c *call) appendBody(dst []byte, p *problem) []byte {
+// appendBody appends the body in the media type that was agreed on.
+func (c *call) appendBody(dst []byte, p *problem, l *legend) []byte {
 	switch c.media {
 	case plainText:
-		return append(append(dst, c.text...), '\n')
+		return append(c.appendDetail(dst, l), '\n')
 	case plainJSON:
-		dst = append(append(append(dst, '{'), p.code...), `,"message":`...)
-		dst = appendQuoted(dst, c.text)
+		dst = append(append(append(dst, '{'), p.code...), `,"message":"`...)
+		dst = append(c.appendDetail(dst, l), '"')
 	default: // RFC 9457
-		dst = appendQuoted(append(dst, p.start...), c.text)
+		dst = append(c.appendDetail(append(dst, p.start...), l), '"')
 		if p == quotaExceeded {
-			dst = c.appendViolated(append(dst, `,"violated-policies":[`...))
+			dst = c.appendViolated(append(dst, `,"violated-policies":[`...), l)
 			dst = append(dst, ']')
 		}
 		dst = append(append(dst, ','), p.code...)
 	}
-	return append(c.appendRetry(dst), "}\n"...)
-}
-
-func (c *call) appendRetry(dst []byte) []byte {
-	if retry := c.retryAfter(); retry > 0 {
-		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), retry, 10)
+	if c.retry != "" {
+		dst = append(append(dst, `,"retry_after":`...), c.retry...)
 	}
-	return dst
+	return append(dst, "}\n"...)
 }
 
-func (c *call) appendViolated(dst []byte) []byte {
-	first := true
+func (c *call) appendViolated(dst []byte, l *legend) []byte {
+	told, violated := 0, 0
 	for i := range c.decision.Results {
 		r := &c.decision.Results[i]
-		if r.Allowed || r.Shadow {
+		if r.Shadow {
 			continue
 		}
-		if !first {
-			dst = append(dst, ',')
+		if !r.Allowed {
+			if violated > 0 {
+				dst = append(dst, ',')
+			}
+			violated++
+			dst = append(dst, l.entries[told].item...)
 		}
-		first = false
-		dst = appendQuoted(dst, printable(r.Rule))
+		told++
 	}
 	return dst
 }
 
-// appendDetail appends a sentence for people: printable ASCII.
-func (c *call) appendDetail(dst []byte) []byte {
+// appendDetail appends a sentence for people: printable ASCII, in JSON the inside of a string.
+func (c *call) appendDetail(dst []byte, l *legend) []byte {
 	d := &c.decision
 	switch one := leading(d); {
 	case d.Missing != "":
-		return append(append(append(dst, "The request lacks "...), printable(d.Missing)...), '.')
+		return append(dst, c.lacks()...)
 	case d.Unavailable || one < 0:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:
-		r := &d.Results[one]
-		dst = append(append(append(dst, "Limit "...), printable(r.Rule)...), ": "...)
-		quota, span := wholeSeconds(r.Plan.Limit)
-		dst = strconv.AppendInt(dst, quota, 10)
-		dst = strconv.AppendInt(append(dst, " per "...), span, 10)
-		dst = append(dst, "s."...)
+		dst = append(dst, l.entries[told(d.Results[:one])].sentence.in(c.media)...)
 		if d.RetryAfter == sluice.Never {
 			dst = append(dst, " The request asks for "...)
-			dst = strconv.AppendInt(dst, r.Cost, 10)
+			dst = strconv.AppendInt(dst, d.Results[one].Cost, 10)
 			return append(dst, ", more than it ever allows at once."...)
 		}
 	}
-	dst = strconv.AppendInt(append(dst, " Retry in "...), c.retryAfter(), 10)
-	return append(dst, " s."...)
+	return append(append(append(dst, " Retry in "...), c.retry...), " s."...)
+}
+
+func (c *call) lacks() string {
+	s := newSentence("The request lacks " + printable(c.decision.Missing) + ".")
+	return s.in(c.media)
+}
+
+// sentence is printable ASCII as it is, and as the inside of a string of JSON.
+type sentence struct{ text, json string }
+
+func newSentence(text string) sentence {
+	quoted := appendQuoted(nil, text)
+	return sentence{text, string(quoted[1 : len(quoted)-1])}
+}
+
+func (s *sentence) in(media int) string {
+	if media == plainText {
+		return s.text
+	}
+	return s.json
 }

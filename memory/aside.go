@@ -3,6 +3,7 @@ package memory
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
@@ -13,6 +14,13 @@ type aside struct {
 	plan  *sluice.Plan
 	state sluice.State
 	log   sluice.Log
+	kept  *kept // in a verified store, else nil
+}
+
+// kept is the key of an aside, and the next aside of the same hash.
+type kept struct {
+	key  string
+	next *aside
 }
 
 // stripeAsides are the asides of a stripe, under its lock.
@@ -31,6 +39,7 @@ type asides struct {
 // that is half full; for a stripe, a map with nothing in it.
 const (
 	asideBytes       = 64 + 40
+	keptBytes        = 24 + 15 // beside the key, which the allocator rounds up
 	stripeAsideBytes = 200
 )
 
@@ -39,7 +48,31 @@ const leastSweep = 8
 
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
-func (a *aside) bytes() int64 { return asideBytes + int64(a.log.Bytes()) }
+func (a *aside) bytes() int64 {
+	bytes := asideBytes + int64(a.log.Bytes())
+	if a.kept != nil {
+		bytes += keptBytes + int64(len(a.kept.key))
+	}
+	return bytes
+}
+
+func (a *aside) next() *aside {
+	if a.kept == nil {
+		return nil
+	}
+	return a.kept.next
+}
+
+// chain yields the asides of one hash, the first of which is a.
+func (a *aside) chain(yield func(*aside) bool) {
+	for a != nil {
+		next := a.next() // a may be removed meanwhile
+		if !yield(a) {
+			return
+		}
+		a = next
+	}
+}
 
 func (a *aside) rank(now int64) rank {
 	if a.plan.Kernel != sluice.Units {
@@ -52,7 +85,15 @@ func (a *aside) rank(now int64) rank {
 	return rank{used(a.plan, a.log.Look(a.plan, now, 0)), until}
 }
 
-func (st *stripe) aside(hash uint64) *aside { return st.asidesByHash()[hash] }
+// findAside returns what is aside for an op, or nil. Without a key the hash is enough.
+func (o *op) findAside(p *sluice.Plan) *aside {
+	for a := o.asidesByHash()[o.hash]; a != nil; a = a.next() {
+		if a.kept == nil || a.kept.key == o.key && a.plan.Fingerprint == p.Fingerprint {
+			return a
+		}
+	}
+	return nil
+}
 
 // asidesByHash returns a nil map where there are none.
 func (st *stripe) asidesByHash() map[uint64]*aside {
@@ -70,7 +111,7 @@ func (s *Store) setLog(o *op, p *sluice.Plan) {
 	case o.held == 0 && !empty:
 		s.addAside(o)
 	case o.held > 0 && empty:
-		s.removeAside(o.stripe, o.hash, o.held)
+		s.removeAside(o.stripe, o.hash, o.aside, o.held)
 	case o.held > 0:
 		s.asides.bytes.Add(o.aside.bytes() - o.held)
 	}
@@ -82,7 +123,7 @@ func (s *Store) setState(o *op, p *sluice.Plan) {
 		o.aside = &aside{}
 		defer s.addAside(o)
 	}
-	o.aside.plan, o.aside.state = p, o.next
+	o.aside.plan, o.aside.state = p, o.new
 }
 
 func (s *Store) addAside(o *op) {
@@ -90,13 +131,26 @@ func (s *Store) addAside(o *op) {
 		o.asides = &stripeAsides{byHash: map[uint64]*aside{}, sweep: leastSweep}
 		s.asides.bytes.Add(stripeAsideBytes)
 	}
+	if s.verified {
+		o.aside.kept = &kept{strings.Clone(o.key), o.asides.byHash[o.hash]}
+	}
 	o.asides.byHash[o.hash] = o.aside
 	s.asides.bytes.Add(o.aside.bytes())
 }
 
-func (s *Store) removeAside(st *stripe, hash uint64, bytes int64) {
-	delete(st.asides.byHash, hash)
+func (s *Store) removeAside(st *stripe, hash uint64, a *aside, bytes int64) {
 	s.asides.bytes.Add(-bytes)
+	switch first := st.asides.byHash[hash]; {
+	case first != a:
+		for first.kept.next != a {
+			first = first.kept.next
+		}
+		first.kept.next = a.kept.next
+	case a.next() != nil:
+		st.asides.byHash[hash] = a.kept.next
+	default:
+		delete(st.asides.byHash, hash)
+	}
 }
 
 // sweep forgets what has drained. It comes once each time that the number of asides has
@@ -108,10 +162,15 @@ func (s *Store) sweep(st *stripe, now int64) {
 		return
 	}
 	kept := make(map[uint64]*aside, len(sa.byHash))
-	for hash, a := range sa.byHash {
-		if a.rank(now) == drained {
-			s.asides.bytes.Add(-a.bytes())
-		} else {
+	for hash, first := range sa.byHash {
+		for a := range first.chain {
+			if a.rank(now) == drained {
+				s.asides.bytes.Add(-a.bytes())
+				continue
+			}
+			if a.kept != nil {
+				a.kept.next = kept[hash]
+			}
 			kept[hash] = a
 		}
 	}
@@ -126,8 +185,8 @@ func (s *Store) shed(now int64) {
 			return
 		}
 		st.mu.Lock()
-		if a := st.aside(hash); a != nil {
-			s.removeAside(st, hash, a.bytes())
+		if a := st.asidesByHash()[hash]; a != nil {
+			s.removeAside(st, hash, a, a.bytes())
 			if lowest != drained {
 				s.evicted.Add(1)
 			}

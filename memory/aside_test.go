@@ -67,7 +67,13 @@ func TestAsidesDifferential(t *testing.T) {
 		if a <= sluice.GCRA {
 			l.Burst = 3
 		} else {
-			l = sluice.Limit{Count: 3, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}
+			// One of each way to keep a log.
+			logs := []sluice.Limit{
+				{Count: 3, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog},
+				{Count: 5000, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog},
+				{Count: 3, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact},
+			}
+			l = logs[i%3]
 		}
 		p, err := sluice.NewPlan(l)
 		if err != nil {
@@ -81,6 +87,9 @@ func TestAsidesDifferential(t *testing.T) {
 		charges := make([]sluice.Charge, 1+rng.IntN(5))
 		for i, k := range rng.Perm(120)[:len(charges)] {
 			cost := []int64{1, 3, 3, 3, -1, 0, sluice.All}[rng.IntN(7)]
+			if plans[k%len(plans)].Capacity == 5000 && cost > 0 {
+				cost *= 1600
+			}
 			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Cost: cost}
 		}
 		got, want := make([]sluice.Receipt, len(charges)), make([]sluice.Receipt, len(charges))
@@ -116,8 +125,10 @@ func (s *Store) countAsides() (bytes int64) {
 	for i := range s.stripes {
 		if sa := s.stripes[i].asides; sa != nil {
 			bytes += stripeAsideBytes
-			for _, a := range sa.byHash {
-				bytes += a.bytes()
+			for _, first := range sa.byHash {
+				for a := range first.chain {
+					bytes += a.bytes()
+				}
 			}
 		}
 	}

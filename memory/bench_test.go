@@ -105,7 +105,7 @@ func BenchmarkExpiringLog(b *testing.B) {
 	for _, count := range []int64{100, 10_000, million} {
 		b.Run(strconv.FormatInt(count, 10), func(b *testing.B) {
 			store, gap := memory.New(), int64(10)
-			p := plan(b, fmt.Sprintf("%d/%dus", count, count*gap), sluice.SlidingWindowLog)
+			p := plan(b, fmt.Sprintf("%d/%dus", count, count*gap), sluice.SlidingWindowLogExact)
 			charges, receipts := []sluice.Charge{{Key: benchKey, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1)
 			now, n, admitted := int64(midday), 0, 0
 			take := func() {

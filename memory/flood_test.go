@@ -53,50 +53,54 @@ var limits = []struct {
 	{"window", "10/day", sluice.FixedWindow},
 	{"counter", "10/day", sluice.SlidingWindowCounter},
 	{"log", "10/day", sluice.SlidingWindowLog},
+	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
 // memory than was allowed.
 func TestFlood(t *testing.T) {
-	const limited, flood, size = 1000, 60_000, 1 << 20
 	for _, tt := range limits {
-		t.Run(tt.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			s, p := memory.NewSize(size), plan(t, tt.limit, tt.algorithm)
-			for i := range limited {
-				for range 10 {
-					if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-						t.Fatal("refused below the limit")
-					}
-				}
-			}
-			randomKeys(t, s, midday, p, flood)
-			freed := 0
-			for i := range limited {
-				if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-					freed++
-				}
-			}
-			if freed > 0 {
-				t.Errorf("%d of %d were freed", freed, limited)
-			}
-			stats := s.StatsAt(midday)
-			if stats.Evicted+int64(stats.Keys) != limited+flood {
-				t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
-			}
-			if stats.Evicted == 0 || stats.Bytes > size {
-				t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
-			}
-			runtime.GC()
-			runtime.ReadMemStats(&after)
-			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
-				t.Errorf("%d bytes are in use, want at most %d", heap, size)
-			}
-			runtime.KeepAlive(s)
-		})
+		t.Run(tt.name, func(t *testing.T) { testFlood(t, memory.NewSize, plan(t, tt.limit, tt.algorithm)) })
 	}
+	t.Run("verified", func(t *testing.T) { testFlood(t, memory.NewVerified, plan(t, "10/day", sluice.TokenBucket)) })
+}
+
+func testFlood(t *testing.T, newSize func(int64) *memory.Store, p *sluice.Plan) {
+	const limited, flood, size = 1000, 60_000, 1 << 20
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	s := newSize(size)
+	for i := range limited {
+		for range 10 {
+			if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+				t.Fatal("refused below the limit")
+			}
+		}
+	}
+	randomKeys(t, s, midday, p, flood)
+	freed := 0
+	for i := range limited {
+		if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
+			freed++
+		}
+	}
+	if freed > 0 {
+		t.Errorf("%d of %d were freed", freed, limited)
+	}
+	stats := s.StatsAt(midday)
+	if stats.Evicted+int64(stats.Keys) != limited+flood {
+		t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
+	}
+	if stats.Evicted == 0 || stats.Bytes > size {
+		t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
+		t.Errorf("%d bytes are in use, want at most %d", heap, size)
+	}
+	runtime.KeepAlive(s)
 }
 
 // TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
@@ -114,7 +118,7 @@ func TestBothHalvesFull(t *testing.T) {
 // TestGrowingLogs holds to the bound where few logs remember more and more moments.
 func TestGrowingLogs(t *testing.T) {
 	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
-	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLog)
+	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
 	for i := range int64(moments) {
 		for key := range logs {
 			takeAt(t, s, midday+i, fmt.Sprint(key), p, 1)
@@ -129,6 +133,51 @@ func TestGrowingLogs(t *testing.T) {
 	}
 	if s.StatsAt(midday).Evicted == 0 {
 		t.Error("nothing was evicted: this tests something else")
+	}
+}
+
+// TestLogBytes holds that a log that is always full takes as much memory as the store counts,
+// and no more than it has to: some 2 bytes a unit, or 150 in all where the limit is large, or
+// 16 a unit where times are exact, and what a place in the store takes.
+func TestLogBytes(t *testing.T) {
+	const keys, place = 500, 48 + 40 + 60 // and its share of what a part of the store takes
+	for _, tt := range []struct {
+		limit     string
+		algorithm sluice.Algorithm
+		most      int64
+	}{
+		{"100/minute", sluice.SlidingWindowLog, place + 48 + 2*200},
+		{"10000/minute", sluice.SlidingWindowLog, place + 150},
+		{"1000000/minute", sluice.SlidingWindowLog, place + 150},
+		{"100/minute", sluice.SlidingWindowLogExact, place + 48 + 16*200},
+	} {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s, p := memory.NewSize(3<<20), plan(t, tt.limit, tt.algorithm)
+		empty, now := s.StatsAt(midday).Bytes, int64(midday)
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		for range 150 {
+			now += 620_000
+			for _, name := range names {
+				if !takeAt(t, s, now, name, p, p.Capacity/100) {
+					t.Fatalf("%s: refused", tt.limit)
+				}
+			}
+		}
+		stats := s.StatsAt(now)
+		each := (stats.Bytes - empty) / keys
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc) - empty) / keys
+		t.Logf("%v %s: %d bytes by the store's count, %d of the heap", tt.algorithm, tt.limit, each, heap)
+		if stats.Keys != keys || each > tt.most || heap > each*5/4 {
+			t.Errorf("%v %s: %d keys of %d bytes, %d of the heap; want %d of %d at most", tt.algorithm, tt.limit, stats.Keys, each, heap, keys, tt.most)
+		}
+		runtime.KeepAlive(s)
 	}
 }
 
@@ -174,6 +223,31 @@ func TestGivenBack(t *testing.T) {
 				t.Errorf("%+v, and before %+v", stats, empty)
 			}
 		})
+	}
+}
+
+// TestComingAndGoing holds that keys are counted while others are given back and tables grow.
+func TestComingAndGoing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 21))
+	for range 20 {
+		s, p := memory.NewSize(256<<10), plan(t, "100/day", sluice.FixedWindow)
+		var used [3000]int64
+		known := 10
+		for range 12_000 {
+			known = min(known+rng.IntN(2), len(used))
+			key, cost := rng.IntN(known), int64(1)
+			if rng.IntN(3) == 0 {
+				cost = sluice.All
+			}
+			takeAt(t, s, midday, fmt.Sprint(key), p, cost)
+			used[key] = max(0, used[key]+cost)
+		}
+		for key, want := range used {
+			r := make([]sluice.Receipt, 1)
+			if err := s.TakeAt(t.Context(), midday, []sluice.Charge{{Key: fmt.Sprint(key), Plan: p}}, r); err != nil || r[0].Used != want {
+				t.Fatalf("key %d: %d units are used, want %d, %v", key, r[0].Used, want, err)
+			}
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ const maxPlans = 1 << 16
 type layout struct {
 	plan  *sluice.Plan
 	index uint64
-	fits  bool // else no state is packed
+	fits  bool  // else no state is packed
+	most  int64 // the largest cost that add can add
 	// Of a window, how many bits each count has, and how many both.
 	bits, shift uint8
 }
@@ -31,6 +32,9 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 	if p.Kernel == sluice.Meter {
 		hi, lo := bits.Mul64(last, uint64(p.Drain))
 		l.fits = hi == 0 && lo < math.MaxUint64-maxTime
+		if p.Tick == 1 && l.fits {
+			l.most = p.Capacity
+		}
 		return l
 	}
 	l.bits = uint8(bits.Len64(uint64(p.Capacity)))
@@ -59,24 +63,77 @@ func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
 // unpack returns the state in a word: of a meter, as it is at now. That is as good for
 // [sluice.Plan.Step], to which level and tick are one number.
 func (l *layout) unpack(word uint64, now int64) sluice.State {
-	if l.plan.Kernel == sluice.Meter {
-		tick := now
-		if l.plan.Tick != 1 {
-			tick /= l.plan.Tick
-		}
-		drained := uint64(tick) * uint64(l.plan.Drain)
-		if word <= drained {
-			return sluice.State{}
-		}
-		// A level above any Size is clamped all the same.
-		return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime))}
+	if l.plan.Kernel != sluice.Meter {
+		return l.unpackWindow(word)
 	}
+	tick := now
+	if l.plan.Tick != 1 {
+		tick /= l.plan.Tick
+	}
+	drained := uint64(tick) * uint64(l.plan.Drain)
+	if word <= drained {
+		return sluice.State{}
+	}
+	// A level above any Size is clamped all the same.
+	return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime))}
+}
+
+func (l *layout) unpackWindow(word uint64) sluice.State {
 	mask := uint64(1)<<l.bits - 1
 	return sluice.State{
 		Tick: int64(word >> l.shift),
 		Used: int64(word & mask),
 		Prev: int64(word >> l.bits & (1<<(l.shift-l.bits) - 1)),
 	}
+}
+
+// tag returns the tag of a slot with a state of this plan.
+func (l *layout) tag(hash uint64) uint64 { return hash<<16 | l.index }
+
+// word packs a state into the word of a slot with that tag.
+func (l *layout) word(s sluice.State, tag uint64) (word uint64, ok bool) {
+	if word, ok = l.pack(s); word == 0 {
+		return free, ok
+	}
+	if word = mixed(word, tag); word <= reserved {
+		return free, false
+	}
+	return word, true
+}
+
+// step is [sluice.Plan.Step] from word to word. It reports false if the next state fits none.
+func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (next uint64, ok bool) {
+	if cost > 0 && cost <= l.most {
+		if next := l.add(mixed(word, tag), now, cost, r); next != 0 {
+			next = mixed(next, tag)
+			return next, next > reserved
+		}
+	}
+	old := l.unpack(mixed(word, tag), now)
+	s := l.plan.Step(old, now, cost, r)
+	if s == old {
+		return word, true
+	}
+	return l.word(s, tag)
+}
+
+// add is the step of most takes, of a meter in microseconds: of one addition and one comparison,
+// since its word is one number. It returns 0 if there is more to it.
+func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
+	p := l.plan
+	drained := uint64(now) * uint64(p.Drain)
+	from := max(word, drained)
+	next := from + uint64(cost*p.Unit)
+	full := drained + uint64(p.Size)
+	switch {
+	case next <= full:
+		*r = sluice.Receipt{Now: now, Used: int64(next - drained), Fits: true}
+		return next
+	case from <= full:
+		*r = sluice.Receipt{Now: now, Used: int64(from - drained)}
+		return word
+	}
+	return 0
 }
 
 // plans gives each plan that a store meets a layout. Plans of the same fingerprint and
@@ -92,12 +149,18 @@ type plans struct {
 }
 
 func (ps *plans) layout(p *sluice.Plan) *layout {
-	if t := ps.table.Load(); t != nil {
-		if l := probe(*t, p).Load(); l != nil {
-			return l
-		}
+	if l := ps.find(p); l != nil {
+		return l
 	}
 	return ps.add(p)
+}
+
+// find returns the layout of a plan that is known, or nil.
+func (ps *plans) find(p *sluice.Plan) *layout {
+	if t := ps.table.Load(); t != nil {
+		return probe(*t, p).Load()
+	}
+	return nil
 }
 
 // probe returns the place of a plan, which is empty if it is not in the table.
@@ -147,9 +210,9 @@ func (ps *plans) grown(list []*layout) *[]atomic.Pointer[layout] {
 	return &grown
 }
 
-// layoutOf returns the layout of what is in a slot, which is most often l.
-func (s *Store) layoutOf(sl *slot, l *layout) *layout {
-	if i := sl.tag & (maxPlans - 1); l == never || i != l.index {
+// layoutOf returns the layout of what has a tag, which is most often l.
+func (s *Store) layoutOf(tag uint64, l *layout) *layout {
+	if i := tag & (maxPlans - 1); l == never || i != l.index {
 		return (*s.plans.list.Load())[i]
 	}
 	return l

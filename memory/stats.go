@@ -27,17 +27,20 @@ func (s *Store) StatsAt(now int64) Stats {
 func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sum.Bytes += int64(len(st.lines)) * lineBytes
-	for i := range st.lines {
-		for j := range st.lines[i] {
-			if s.rank(&st.lines[i][j], now).used > 0 {
+	lines := st.lines()
+	sum.Bytes += int64(len(lines)) * lineBytes
+	for i := range lines {
+		for j := range lines[i] {
+			if s.rank(&lines[i][j], now).used > 0 {
 				sum.Keys++
 			}
 		}
 	}
-	for _, a := range st.asidesByHash() {
-		if a.rank(now) != drained {
-			sum.Keys++
+	for _, first := range st.asidesByHash() {
+		for a := range first.chain {
+			if a.rank(now) != drained {
+				sum.Keys++
+			}
 		}
 	}
 }

@@ -2,8 +2,11 @@ package memory
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 )
@@ -13,78 +16,77 @@ const (
 	firstLines = 2
 )
 
-// slot is a state and whose it is: 48 bits of the hash and 16 of the plan that it was
-// packed by. A state of 0 is a free slot, and one that has drained is as good as free.
-type slot struct{ state, tag uint64 }
-
-// line is what a processor reads at once.
-type line [4]slot
-
-// stripe is a table of its own with a lock of its own. A key has two lines where it can
-// be, given by its tag, so that a slot can be moved without knowing the key.
+// stripe is a table of its own with a lock of its own, for all but the states of known keys:
+// see slot. A key has two lines where it can be, given by its tag, so that a slot can be moved
+// without knowing the key.
 type stripe struct {
-	mu     sync.Mutex
-	lines  []line
-	packed bool  // there is no use in shifting
-	latest int64 // see Store.latest
+	mu sync.Mutex
+	// The first line and how many there are. Tables only grow, and the line is written
+	// before the number: who reads the number first never reads beyond the table.
+	first  atomic.Pointer[line]
+	n      atomic.Uint32
+	packed bool // there is no use in shifting
 	asides *stripeAsides
-	_      [8]byte // to the end of a line of the processor
 }
 
-// pair returns the two lines of a tag.
-func (st *stripe) pair(tag uint64) (a, b int) {
-	n := uint64(len(st.lines))
-	first := tag >> 48 * n >> 16
-	second := first + 1 + tag>>32&0xffff*(n-1)>>16
-	if second >= n {
-		second -= n
+func (st *stripe) lines() []line {
+	n := st.n.Load()
+	return unsafe.Slice(st.first.Load(), n)
+}
+
+func (st *stripe) setLines(lines []line) {
+	st.first.Store(&lines[0])
+	st.n.Store(uint32(len(lines)))
+}
+
+// both returns the two lines of a tag.
+func (st *stripe) both(tag uint64) (first, second *line) {
+	n := uint64(st.n.Load())
+	a := tag >> 48 * n >> 16
+	b := a + 1 + tag>>32&0xffff*(n-1)>>16
+	if b >= n {
+		b -= n
 	}
-	return int(first), int(second)
+	lines := unsafe.Pointer(st.first.Load())
+	return (*line)(unsafe.Add(lines, a*lineBytes)), (*line)(unsafe.Add(lines, b*lineBytes))
 }
 
-func (st *stripe) both(tag uint64) [2]*line {
-	a, b := st.pair(tag)
-	return [2]*line{&st.lines[a], &st.lines[b]}
+// touch reads the lines of a hash, for the processor to fetch them while others are looked for.
+func (o *op) touch() {
+	first, second := o.both(o.hash << 16)
+	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
 }
 
-// find returns the slot of a hash, or nil. It looks at both lines in turn, so that the
-// processor fetches both at once.
-func (st *stripe) find(hash uint64) *slot {
-	tag := hash << 16
-	a, b := st.pair(tag)
-	first, second := &st.lines[a], &st.lines[b]
-	for i := range first {
-		if sl := &first[i]; (sl.tag^tag)>>16 == 0 && sl.state != 0 {
-			return sl
+// find returns the slot of a tag and its word, or nil. It needs no lock. The second line is read
+// only for what is not in the first, which is where it is put if there is room.
+func (st *stripe) find(tag uint64) (*slot, uint64) {
+	first, second := st.both(tag)
+	for _, ln := range [...]*line{first, second} {
+		for i := range ln {
+			if sl := &ln[i]; sl.tag.Load() == tag {
+				// The tag is still the same: so it was when the word was read.
+				if w := sl.load(); w != free && sl.tag.Load() == tag {
+					return sl, w
+				}
+			}
 		}
-		if sl := &second[i]; (sl.tag^tag)>>16 == 0 && sl.state != 0 {
-			return sl
+	}
+	return nil, free
+}
+
+// findHash returns the slot of a hash, whatever plan packed its state, or nil. The caller has
+// the lock.
+func (st *stripe) findHash(hash uint64) *slot {
+	tag := hash << 16
+	first, second := st.both(tag)
+	for _, ln := range [...]*line{first, second} {
+		for i := range ln {
+			if sl := &ln[i]; (sl.tag.Load()^tag)>>16 == 0 && sl.load() != free {
+				return sl
+			}
 		}
 	}
 	return nil
-}
-
-// insert keeps the state of an op that has no slot, in one or aside.
-func (s *Store) insert(o *op, now int64, c *sluice.Charge) {
-	if c.Plan.Kernel == sluice.Units {
-		s.setLog(o, c.Plan)
-		return
-	}
-	if o.next == o.old {
-		return
-	}
-	word, ok := o.layout.pack(o.next)
-	if !ok {
-		s.setState(o, c.Plan)
-		return
-	}
-	if o.aside != nil {
-		s.removeAside(o.stripe, o.hash, o.held)
-	}
-	if word != 0 {
-		tag := o.hash<<16 | o.layout.index
-		*s.room(o.stripe, tag, now) = slot{word, tag}
-	}
 }
 
 var drained = rank{}
@@ -97,12 +99,20 @@ func (r rank) less(o rank) bool {
 	return r.used < o.used || r.used == o.used && r.until < o.until
 }
 
+// most is the rank of nothing.
+const most = math.MaxInt64
+
+// rank ranks a slot. One that is busy is in use, and ranks highest of all.
 func (s *Store) rank(sl *slot, now int64) rank {
-	if sl.state == 0 {
+	word, tag := sl.word.Load(), sl.tag.Load()
+	switch word {
+	case free:
 		return rank{used: -1}
+	case busy:
+		return rank{used: most}
 	}
-	l := s.layoutOf(sl, never)
-	return rankOf(l.plan, l.unpack(sl.state, now), now)
+	l := s.layoutOf(tag, never)
+	return rankOf(l.plan, l.unpack(mixed(word, tag), now), now)
 }
 
 func rankOf(p *sluice.Plan, s sluice.State, now int64) rank {
@@ -123,8 +133,8 @@ func used(p *sluice.Plan, r sluice.Receipt) int64 {
 	return max(1, (p.Capacity-p.Decide(0, r).Remaining)<<10/p.Capacity)
 }
 
-// room returns the slot in which a new tag may be written: a free one, else one that has
-// drained, else one of a larger table, else that of the state that matters least.
+// room returns the slot in which a new tag may be put: a free one, else one that has drained,
+// else one of a larger table, else that of the state that matters least.
 func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
 	for {
 		if sl := st.free(tag); sl != nil {
@@ -134,26 +144,35 @@ func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
 			return sl
 		}
 		at, r := s.least(st, tag, now)
-		if r.used <= 0 {
-			return at.clear()
-		}
-		if !st.grow(s.maxLines) {
-			s.evicted.Add(1)
+		switch {
+		case r.used > 0 && st.grow(s.maxLines):
+		case at.slot == nil: // all are busy, which does not last
+			runtime.Gosched()
+		case at.evict():
+			if r.used > 0 {
+				s.evicted.Add(1)
+			}
 			return at.clear()
 		}
 	}
 }
 
-// place is a slot that a new tag may have. If moved is not nil, that is the tag's own,
-// and what is there goes to slot.
-type place struct{ slot, moved *slot }
+// place is a slot that a new tag may have, and its word when it was chosen. If moved is not
+// nil, that is the tag's own, and what is there goes to slot.
+type place struct {
+	slot, moved *slot
+	word        uint64
+}
+
+// evict makes slot free, unless its state has changed.
+func (p place) evict() bool { return p.slot.word.CompareAndSwap(p.word, free) }
 
 // clear returns the slot that is free then.
 func (p place) clear() *slot {
 	if p.moved == nil {
 		return p.slot
 	}
-	*p.slot = *p.moved
+	p.moved.move(p.slot)
 	return p.moved
 }
 
@@ -164,47 +183,50 @@ const trifling = 128
 // least returns the place of the lowest rank for a tag: in its own two lines, or, if
 // these have nothing drained, in the lines that their slots could move to.
 func (s *Store) least(st *stripe, tag uint64, now int64) (at place, lowest rank) {
-	lowest.used = math.MaxInt64
-	own, enough := st.both(tag), int64(0)
-	if len(st.lines) == s.maxLines {
+	lowest.used = most
+	enough := int64(0)
+	if int(st.n.Load()) == s.maxLines {
 		enough = trifling
 	}
-	for _, ln := range own {
-		for i := range ln {
-			if r := s.rank(&ln[i], now); r.less(lowest) {
-				at, lowest = place{slot: &ln[i]}, r
-			}
-		}
+	first, second := st.both(tag)
+	for _, ln := range [...]*line{first, second} {
+		s.lower(&at, &lowest, ln, nil, now)
 	}
-	for _, ln := range own {
+	for _, ln := range [...]*line{first, second} {
 		for i := range ln {
 			if lowest.used <= enough {
 				return at, lowest
 			}
-			other := st.other(ln[i].tag, ln)
-			for j := range other {
-				if r := s.rank(&other[j], now); r.less(lowest) {
-					at, lowest = place{slot: &other[j], moved: &ln[i]}, r
-				}
-			}
+			s.lower(&at, &lowest, st.other(ln[i].tag.Load(), ln), &ln[i], now)
 		}
 	}
 	return at, lowest
 }
 
+// lower moves at to a slot of a line that has a lower rank, if there is one.
+func (s *Store) lower(at *place, lowest *rank, ln *line, moved *slot, now int64) {
+	for i := range ln {
+		word := ln[i].word.Load()
+		if r := s.rank(&ln[i], now); r.less(*lowest) {
+			*at, *lowest = place{&ln[i], moved, word}, r
+		}
+	}
+}
+
 // other returns the line where what is in a line could be too.
 func (st *stripe) other(tag uint64, in *line) *line {
-	a, b := st.pair(tag)
-	if in == &st.lines[a] {
-		return &st.lines[b]
+	a, b := st.both(tag)
+	if in == a {
+		return b
 	}
-	return &st.lines[a]
+	return a
 }
 
 // grow makes the table larger, by a quarter or what it takes, and reports whether that
 // was possible within maxLines.
 func (st *stripe) grow(maxLines int) bool {
-	for n := len(st.lines); n < maxLines; {
+	old := st.lines()
+	for n := len(old); n < maxLines; {
 		if n < 16 {
 			n *= 2
 		} else {
@@ -213,49 +235,79 @@ func (st *stripe) grow(maxLines int) bool {
 		// The allocator rounds up, and it is ours.
 		lines := slices.Grow([]line(nil), min(n, maxLines))
 		n = min(cap(lines), maxLines)
-		larger := stripe{lines: lines[:n]}
-		clear(larger.lines)
-		if larger.fill(st.lines) {
-			st.lines, st.packed = larger.lines, false
+		clear(lines[:n])
+		var larger stripe
+		larger.setLines(lines[:n])
+		if larger.reserve(old) {
+			larger.adopt(old)
+			st.setLines(lines[:n])
+			st.packed = false
 			return true
 		}
 	}
 	return false
 }
 
-// fill puts what is in lines into an empty table, and reports whether there was room.
-func (st *stripe) fill(lines []line) bool {
+// reserved is the word of a slot for which there is a state to come.
+const reserved = busy + 1
+
+// reserve reserves slots for all that is in lines in an empty table that nobody else has, and
+// reports whether there was room.
+func (st *stripe) reserve(lines []line) bool {
 	for i := range lines {
-		for _, sl := range lines[i] {
-			if sl.state == 0 {
+		for j := range lines[i] {
+			sl := &lines[i][j]
+			if sl.word.Load() == free {
 				continue
 			}
-			to := st.free(sl.tag)
+			tag := sl.tag.Load()
+			to := st.free(tag)
 			if to == nil {
-				to = st.shift(sl.tag)
+				to = st.shift(tag)
 			}
 			if to == nil {
 				return false
 			}
-			*to = sl
+			to.put(reserved, tag)
 		}
 	}
 	return true
 }
 
-// free returns a free slot of a tag, or nil.
-func (st *stripe) free(tag uint64) *slot {
-	for _, ln := range st.both(tag) {
-		if sl := ln.free(); sl != nil {
-			return sl
+// adopt moves what is in lines to the slots that are reserved for it. Those who look for it
+// wait for the lock meanwhile.
+func (st *stripe) adopt(lines []line) {
+	for i := range lines {
+		for j := range lines[i] {
+			if w := lines[i][j].take(); w != free {
+				to, _ := st.find(lines[i][j].tag.Load())
+				to.word.Store(w)
+			}
 		}
 	}
-	return nil
+	// What was given back since there was no need to reserve.
+	all := st.lines()
+	for i := range all {
+		for j := range all[i] {
+			if sl := &all[i][j]; sl.word.Load() == reserved {
+				sl.word.Store(free)
+			}
+		}
+	}
+}
+
+// free returns a free slot of a tag, or nil.
+func (st *stripe) free(tag uint64) *slot {
+	first, second := st.both(tag)
+	if sl := first.free(); sl != nil {
+		return sl
+	}
+	return second.free()
 }
 
 func (ln *line) free() *slot {
 	for i := range ln {
-		if ln[i].state == 0 {
+		if ln[i].word.Load() == free {
 			return &ln[i]
 		}
 	}
@@ -269,7 +321,8 @@ func (st *stripe) shift(tag uint64) *slot {
 	if st.packed {
 		return nil
 	}
-	for _, ln := range st.both(tag) {
+	first, second := st.both(tag)
+	for _, ln := range [...]*line{first, second} {
 		if sl := st.vacate(ln, 3); sl != nil {
 			return sl
 		}
@@ -285,8 +338,8 @@ func (st *stripe) vacate(ln *line, moves int) *slot {
 		return sl
 	}
 	for i := range ln {
-		if to := st.vacate(st.other(ln[i].tag, ln), moves-1); to != nil {
-			*to, ln[i] = ln[i], slot{}
+		if to := st.vacate(st.other(ln[i].tag.Load(), ln), moves-1); to != nil {
+			ln[i].move(to)
 			return &ln[i]
 		}
 	}

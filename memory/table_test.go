@@ -3,11 +3,20 @@ package memory
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
 )
+
+func newStripe(lines int) *stripe {
+	st := new(stripe)
+	st.setLines(make([]line, lines))
+	return st
+}
 
 // TestTable fills a stripe through all its sizes, and finds everything in it at each.
 func TestTable(t *testing.T) {
@@ -18,7 +27,7 @@ func TestTable(t *testing.T) {
 	}
 	layout := s.plans.layout(l)
 	const now = 20_000 * 86_400_000_000
-	st := stripe{lines: make([]line, firstLines)}
+	st := newStripe(firstLines)
 	rng := rand.New(rand.NewPCG(9, 9))
 	var hashes []uint64
 	sizes := map[int]bool{}
@@ -26,23 +35,23 @@ func TestTable(t *testing.T) {
 		hash := rng.Uint64()
 		word := now + n // what is written is found again, and nothing else
 		tag := hash<<16 | layout.index
-		*s.room(&st, tag, now) = slot{word, tag}
+		s.room(st, tag, now).put(word, tag)
 		hashes = append(hashes, hash)
-		sizes[len(st.lines)] = true
+		sizes[len(st.lines())] = true
 		lost := 0
 		for i, h := range hashes {
-			if sl := st.find(h); sl == nil || sl.state != now+uint64(i)+1 {
+			if sl, w := st.find(h<<16 | layout.index); sl == nil || w != now+uint64(i)+1 {
 				lost++
 			}
 		}
 		if int64(lost) != s.evicted.Load() {
-			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.lines))
+			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.lines()))
 		}
 	}
 	if len(sizes) < 5 {
 		t.Errorf("the table had the sizes %v only", sizes)
 	}
-	if share := float64(len(hashes)) / float64(4*len(st.lines)); share < 0.85 {
+	if share := float64(len(hashes)) / float64(4*len(st.lines())); share < 0.85 {
 		t.Errorf("the first of %d was evicted at %.2f of the slots", len(hashes), share)
 	}
 }
@@ -98,7 +107,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
-		st := stripe{lines: make([]line, firstLines)}
+		st := newStripe(firstLines)
 		for i := range 8 { // all slots, in the order of a table of two lines
 			l := sluice.Limit{Count: 10, Period: time.Duration(20-(i+8-soonest)%8) * time.Hour}
 			if i == soonest {
@@ -114,58 +123,93 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			if !ok || r.Used*2 != p.Size {
 				t.Fatalf("premise: %v: half of it is to be used, and to fit a slot: %+v, %v", l, r, ok)
 			}
-			st.lines[i/4][i%4] = slot{word, layout.index}
+			st.lines()[i/4][i%4].put(mixed(word, layout.index), layout.index)
 		}
-		want := &st.lines[soonest/4][soonest%4]
-		if at, lowest := s.least(&st, 0, now); at.slot != want || lowest.used != 512 || lowest.until != now+30*60e6 {
+		want := &st.lines()[soonest/4][soonest%4]
+		if at, lowest := s.least(st, 0, now); at.slot != want || lowest.used != 512 || lowest.until != now+30*60e6 {
 			t.Errorf("slot %d is empty first, and what goes has %+v", soonest, lowest)
 		}
 	}
 }
 
-// TestFillSaysWhenFull holds that a table which is too small for what it is to take over
+// TestReserveSaysWhenFull holds that a table which is too small for what it is to take over
 // says so, since then the next size is tried.
-func TestFillSaysWhenFull(t *testing.T) {
+func TestReserveSaysWhenFull(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	from := make([]line, 3)
 	for i := range from {
 		for j := range from[i] {
-			from[i][j] = slot{1, rng.Uint64()}
+			from[i][j].put(2, rng.Uint64())
 		}
 	}
-	small, large := stripe{lines: make([]line, 2)}, stripe{lines: make([]line, 20)}
-	if small.fill(from) {
+	small, large := newStripe(2), newStripe(20)
+	if small.reserve(from) {
 		t.Error("12 states went into 8 slots")
 	}
-	if !large.fill(from) {
+	if !large.reserve(from) {
 		t.Error("12 states did not go into 80 slots")
 	}
 }
 
-// TestOlderClock holds that a take which has read the clock before another one, and got
-// its locks after it, does not look like a clock that has stepped back.
-func TestOlderClock(t *testing.T) {
-	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Second})
+// TestTakesWhileSlotsMove holds that no take is lost while its state is moved, or its table grows.
+func TestTakesWhileSlotsMove(t *testing.T) {
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 1; n <= 3; n++ {
-		s := NewSize(0)
-		charges, receipts := make([]sluice.Charge, n), make([]sluice.Receipt, n)
-		var latest int64
-		for i := range charges {
-			charges[i] = sluice.Charge{Key: fmt.Sprint(i), Plan: p, Cost: 10}
-			st := &s.stripes[s.hash(&charges[i])>>s.shift]
-			st.latest = s.now() + int64(i+1)*3_600_000_000
-			latest = max(latest, st.latest)
-		}
-		if err := s.Take(t.Context(), charges, receipts); err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range receipts {
-			if st := &s.stripes[s.hash(&charges[i])>>s.shift]; r.Now != latest || st.latest != latest {
-				t.Errorf("charge %d of %d was decided at %d and its stripe is at %d, want %d", i, n, r.Now, st.latest, latest)
+	const now = 20_000 * 86_400_000_000
+	for name, move := range map[string]func(st *stripe, hash uint64, round int){
+		"grow": func(st *stripe, _ uint64, round int) {
+			if round%20 == 0 {
+				st.grow(1 << 12)
 			}
+		},
+		"move": func(st *stripe, hash uint64, _ int) {
+			if sl := st.findHash(hash); sl != nil {
+				to := st.free(sl.tag.Load())
+				sl.move(to)
+			}
+		},
+	} {
+		s := NewSize(0)
+		pair := []sluice.Charge{{Key: "one", Plan: p, Cost: 1}, {Key: "two", Plan: p, Cost: 1}}
+		var takes [2]atomic.Int64
+		var wg sync.WaitGroup
+		var done atomic.Bool
+		for range 3 {
+			wg.Go(func() {
+				var receipts [2]sluice.Receipt
+				for n := 0; !done.Load(); n++ {
+					charges := [][]sluice.Charge{pair[:1], pair[1:], pair}[n%3]
+					if err := s.TakeAt(t.Context(), now, charges, receipts[:len(charges)]); err != nil {
+						t.Error(err)
+						return
+					}
+					for i := range charges {
+						takes[n%3%2+i].Add(1)
+					}
+				}
+			})
+		}
+		for round := range 2000 {
+			for i := range pair {
+				hash := s.hash(&pair[i])
+				st := s.stripe(hash)
+				st.mu.Lock()
+				move(st, hash, round)
+				st.mu.Unlock()
+			}
+			runtime.Gosched()
+		}
+		done.Store(true)
+		wg.Wait()
+		for i := range pair {
+			pair[i].Cost = 0
+			var r [1]sluice.Receipt
+			if err := s.TakeAt(t.Context(), now, pair[i:i+1], r[:]); err != nil || r[0].Used != takes[i].Load() {
+				t.Errorf("%s: %d units of key %d are used of %d, %v", name, r[0].Used, i, takes[i].Load(), err)
+			}
+			pair[i].Cost = 1
 		}
 	}
 }

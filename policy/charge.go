@@ -204,7 +204,8 @@ func (s *scratch) tierName() string {
 // finish makes charges of what is pending.
 func (s *scratch) finish() {
 	all := unsafe.String(unsafe.SliceData(s.text), len(s.text))
-	for _, p := range s.pending {
+	for i := range s.pending {
+		p := &s.pending[i]
 		s.charges = append(s.charges, sluice.Charge{
 			Key:     all[p.start:p.end],
 			Plan:    p.source.plan,
@@ -245,10 +246,15 @@ func (c *cost) parse(s string) int64 {
 
 // results returns a result for each charge, without what it has said.
 func (s *scratch) results() []Result {
-	all := make([]Result, len(s.charges))
+	n, all := len(s.charges), s.request.Room
+	if cap(all) < n {
+		all = make([]Result, n)
+	}
+	all = all[:n]
 	for i := range all {
 		p, c, r := &s.pending[i], &s.charges[i], &all[i]
 		r.Rule, r.Plan, r.From, r.Cost, r.Shadow = p.rule.name, c.Plan, p.source.from, c.Cost, c.Shadow
+		r.Decision = sluice.Decision{}
 	}
 	return all
 }

@@ -168,6 +168,9 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 		c.checkExempt(r)
 		return out
 	}
+	if _, written := r.written["on_error"]; !written {
+		out.onError = defaultOnError(r.hosts, r.match, r.shadow)
+	}
 	if _, written := r.written["limit"]; !written && !r.unreadable {
 		c.fail(r.line, "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
 	}

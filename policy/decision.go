@@ -24,6 +24,9 @@ type Request struct {
 	// restores it for whoever comes next. It is called at most once, and only if a
 	// rule that matches needs it. May be nil.
 	Body func(limit int64) []byte
+	// Room is memory for the Results of the decision, so that a door that is done with
+	// one can use it for the next. May be nil.
+	Room []Result
 }
 
 // Decision is the answer of an [Engine] to a request.

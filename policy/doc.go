@@ -64,13 +64,17 @@
 //     all those that lack it share one count. With "skip" the rule does not apply to them,
 //     with "refuse" they are refused as malformed. A part that is there but unreadable, or
 //     twice with different values, does not count as missing for "skip": it is shared.
-//   - limit: as [sluice.ParseLimit] reads it, and algorithm: token_bucket by default.
+//   - limit: as [sluice.ParseLimit] reads it, and algorithm: token_bucket by default, or
+//     another of [sluice.Algorithms].
 //   - tiers: other limits by the name of the tier. A tier that is not listed has the rule's.
 //   - cost: what a request takes, 1 by default, or {header: X-Cost, max: 100, default: 1}.
 //     Of several values the largest counts. Above max it is max, 0 is 1, and what is not a
 //     whole number is the default.
-//   - on_error: what holds while the store does not answer: "allow" by default, "deny", or
-//     "local" for a local share of the limit, where the store has a stand-in that keeps one.
+//   - on_error: what holds while the store does not answer: "allow", "deny", or "local" for
+//     a local share of the limit, where the store has a stand-in that keeps one. The default
+//     is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
+//     payment, as in "POST /auth/sign-in" or "/v1/payments": there, nobody should be able to
+//     guess or to pay without a limit.
 //   - shadow: true counts and reports, and never refuses.
 //   - together: parts of the key that become the hash tag of a Redis Cluster. Rules with the
 //     same tag are charged in one step there.

@@ -52,32 +52,38 @@ func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().truste
 // Decide asks all the rules that apply to the request, and takes from all of them or
 // from none. It has an answer whatever happens: while the store does not have one, each
 // rule's on_error speaks for it.
-func (e *Engine) Decide(ctx context.Context, req *Request) Decision {
+func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 	s := e.begin(req)
 	defer e.end(s)
-	return e.decide(ctx, s)
+	e.decide(ctx, s, &d)
+	return d
 }
 
-func (e *Engine) decide(ctx context.Context, s *scratch) Decision {
+func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	if s.match() != nil {
-		return Decision{Allowed: true, Exempt: true}
+		d.Allowed, d.Exempt = true, true
+		return
 	}
 	if s.ambiguous {
-		return Decision{Missing: ambiguousPath}
+		d.Missing = ambiguousPath
+		return
 	}
 	for _, h := range s.hits {
 		if part, out := s.charge(h); out == refused {
-			return Decision{Missing: part.String()}
+			d.Missing = part.String()
+			return
 		}
 	}
 	if len(s.pending) == 0 {
-		return Decision{Allowed: true}
+		d.Allowed = true
+		return
 	}
 	s.finish()
 	if err := e.store.Take(ctx, s.charges, s.receipts); err != nil {
-		return s.withoutStore(err)
+		s.withoutStore(d, err)
+		return
 	}
-	return s.decision(true)
+	s.decision(d, true)
 }
 
 // Refund gives back the place in a queue of a request whose decision has a Delay, for a
@@ -96,12 +102,10 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 
 // decision derives the answer from the receipts. They include the charges if those were
 // taken, and not merely looked at.
-func (s *scratch) decision(taken bool) Decision {
-	d := Decision{
-		Allowed: sluice.Admitted(s.charges, s.receipts),
-		Now:     s.receipts[0].Now,
-		Results: s.results(),
-	}
+func (s *scratch) decision(d *Decision, taken bool) {
+	d.Allowed = sluice.Admitted(s.charges, s.receipts)
+	d.Now = s.receipts[0].Now
+	d.Results = s.results()
 	for i := range d.Results {
 		r, cost := &d.Results[i], s.charges[i].Cost
 		if s.receipts[i].Fits && !taken {
@@ -119,9 +123,8 @@ func (s *scratch) decision(taken bool) Decision {
 		d.weigh(r)
 	}
 	if taken && d.Delay > 0 {
-		d.taken = s.taken(&d)
+		d.taken = s.taken(d)
 	}
-	return d
 }
 
 // closed reports whether charge i does not fit because the shared store is away.
@@ -130,8 +133,8 @@ func (s *scratch) closed(i int) bool {
 }
 
 // withoutStore is the answer when the store has none.
-func (s *scratch) withoutStore(err error) Decision {
-	d := Decision{Allowed: true, Degraded: true, Err: err, Results: s.results()}
+func (s *scratch) withoutStore(d *Decision, err error) {
+	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results()
 	for i := range d.Results {
 		if s.charges[i].OnError == sluice.Deny {
 			d.close(&d.Results[i])
@@ -139,7 +142,6 @@ func (s *scratch) withoutStore(err error) Decision {
 			d.Results[i].Allowed = true
 		}
 	}
-	return d
 }
 
 // close refuses for want of the store.

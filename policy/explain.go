@@ -49,7 +49,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.Decision = Decision{Missing: missing.String()}
 		return t
 	}
-	t.Decision = e.rehearse(ctx, s)
+	e.rehearse(ctx, s, &t.Decision)
 	i := 0
 	for n := range t.Rules {
 		if r := &t.Rules[n]; r.Applies {
@@ -139,9 +139,10 @@ func (s *scratch) hasID(r *rule) bool {
 }
 
 // rehearse is what Decide does with the charges in s, without taking anything.
-func (e *Engine) rehearse(ctx context.Context, s *scratch) Decision {
+func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 	if len(s.pending) == 0 {
-		return Decision{Allowed: true}
+		d.Allowed = true
+		return
 	}
 	s.finish()
 	costs := make([]int64, len(s.charges))
@@ -153,12 +154,13 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch) Decision {
 		s.charges[i].Cost = cost
 	}
 	if err != nil {
-		return s.withoutStore(err)
+		s.withoutStore(d, err)
+		return
 	}
 	for i, cost := range costs {
 		// A peek fits unless its rule is closed; what remains says whether the cost would.
 		r := &s.receipts[i]
 		r.Fits = r.Fits && cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 	}
-	return s.decision(false)
+	s.decision(d, false)
 }

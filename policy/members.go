@@ -296,9 +296,9 @@ func headerValue(lines []string) (string, presence) {
 	if len(lines) == 0 {
 		return "", absent
 	}
-	value := strings.Trim(lines[0], " \t")
+	value := trimBlanks(lines[0])
 	for _, line := range lines[1:] {
-		if strings.Trim(line, " \t") != value {
+		if trimBlanks(line) != value {
 			return "", garbled
 		}
 	}
@@ -306,4 +306,15 @@ func headerValue(lines []string) (string, presence) {
 		return "", absent
 	}
 	return value, present
+}
+
+// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+func trimBlanks(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
 }

@@ -56,6 +56,9 @@ const (
 // one does. An [Engine] refuses it.
 func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	b.reset(ignoreCase)
+	if b.simple(path) {
+		return b.views
+	}
 	path = originForm(path)
 	h := scanPath(path)
 	plain := h == pathHints{}
@@ -69,6 +72,39 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	}
 	return b.readings(path, h)
 }
+
+// simple adds the view of a path in which nothing needs to be read with care, and reports
+// whether it is one. Nearly all are.
+func (b *viewBuf) simple(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	start := 1
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			if delicate[path[i]] {
+				return false
+			}
+			continue
+		}
+		seg := path[start:i]
+		start = i + 1
+		switch {
+		case seg == "":
+			continue
+		case seg[0] == '.':
+			return false
+		case b.ignoreCase:
+			seg = b.fold(seg)
+		}
+		b.segs = append(b.segs, seg)
+	}
+	b.views = append(b.views, pathView{segs: b.segs})
+	return true
+}
+
+// delicate are the bytes that servers differ about.
+var delicate = [256]bool{'%': true, ';': true, '\\': true, '?': true, '#': true, 0: true}
 
 func (b *viewBuf) tooMany() []pathView {
 	return append(b.views[:0], pathView{every: true}, pathView{never: true})

@@ -56,6 +56,7 @@ func TestViews(t *testing.T) {
 		{"/a%3bx", []string{"a;x", "a"}},
 		{"/a%23b/c", []string{"a#b|c", "a"}},
 		{"/a%00", []string{"a\x00", "a"}},
+		{"/a\x00b/c", []string{"a\x00b|c", "a"}},
 		{"/a#/../b", []string{"b", "a#|..|b", "a"}},
 		{"/..;/a", []string{"..;|a", "a", "..|a"}},
 		// Everything at once is more than anybody honest sends.

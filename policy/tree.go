@@ -85,7 +85,7 @@ func (t *tree) lookup(dst []int32, method, host string, v *pathView) []int32 {
 
 // normalMethod returns the method in capitals, as some servers do before they compare.
 func normalMethod(m string) string {
-	if m == "" {
+	if m == "" || m == "GET" {
 		return "GET"
 	}
 	return strings.ToUpper(m)

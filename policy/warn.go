@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -19,13 +18,14 @@ func (p *Policy) suspicions(file string) []Problem {
 	w.trust()
 	everything := w.exemptEverywhere()
 	floor := slices.ContainsFunc(p.rules, isFloor)
+	closed := p.closed()
 	for i := range p.rules {
 		r := &p.rules[i]
 		switch {
 		case r.exempt:
 			w.exempt(r)
 		default:
-			w.sensitive(r)
+			w.sensitive(r, closed)
 			w.queue(r)
 			w.forgeable(r, floor)
 			w.overrides(r)
@@ -137,21 +137,42 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 	}
 }
 
-// sensitiveWords are what paths contain that are attacked while limits are off.
-var sensitiveWords = []string{"login", "logon", "signin", "sign-in", "signup", "sign-up", "register", "password", "passwd", "reset", "otp", "mfa", "2fa", "payment", "checkout", "transfer"}
-
-func (w *warner) sensitive(r *rule) {
+// sensitive warns of what should stay closed while nobody counts and does not.
+func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return
 	}
-	for _, p := range r.match {
-		for _, word := range sensitiveWords {
-			if strings.Contains(strings.ToLower(p.text), word) {
-				w.add(r, 0, "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", quote(p.text))
-				return
-			}
+	what := named(r.hosts, r.match, closedWords)
+	if what == "" {
+		what = named(r.hosts, r.match, carefulWords)
+	}
+	if what == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
+		return
+	}
+	w.add(r, 0, "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", quote(what))
+}
+
+// closed returns the rules that refuse while the store does not answer.
+func (p *Policy) closed() (all []*rule) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.onError == sluice.Deny && !r.shadow && !r.exempt {
+			all = append(all, r)
 		}
 	}
+	return all
+}
+
+// covers reports whether r certainly matches whatever o does, by its text.
+func (r *rule) covers(o *rule) bool {
+	if len(r.headers) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
+		return false
+	}
+	if len(r.match) == 0 {
+		return true
+	}
+	return len(o.match) > 0 && !slices.ContainsFunc(o.match, func(p *pattern) bool {
+		return !slices.ContainsFunc(r.match, func(q *pattern) bool { return q.text == p.text })
+	})
 }
 
 const longQueue = time.Minute

@@ -74,8 +74,8 @@ func TestRights(t *testing.T) {
 		rights := allowed(t, url, server)
 		uses(t, url)
 		server.Do("FLUSHALL")
-		testLongLog(t, server, redisstore.TimedStore{Store: open(t, as(url))}, time.Minute)
-		long := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/2s", sluice.MaxLogCount))
+		testLongLog(t, server, redisstore.Timed(open(t, as(url))), time.Minute)
+		long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", sluice.MaxLogCount))
 		store := open(t, as(url))
 		redistest.Eventually(t, "a long log lives longer", func() bool {
 			charges := []sluice.Charge{{Key: "long", Plan: long, Cost: sluice.MaxLogCount / 40}}

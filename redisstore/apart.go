@@ -81,7 +81,7 @@ func weight(p part) int {
 func (s *Store) takePart(ctx context.Context, p *part, look bool) error {
 	r := s.request(p.charges, look)
 	r.slot = p.slot
-	return s.decide(ctx, s.nodes.lane(p.slot), r, p.receipts)
+	return s.decide(ctx, s.nodes.lane(p.slot), r, p.charges, p.receipts)
 }
 
 // giveBackFor is how long it may take to give back.

@@ -31,7 +31,7 @@ func steps(t *testing.T) int {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	s := redisstore.Timed(open(t, "unix://"+server.Socket))
 	storetest.Differential(t, memory.New(), s, steps(t), 1)
 }
 
@@ -40,12 +40,12 @@ func TestDifferential(t *testing.T) {
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	one, many := memory.New(), redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	one, many := memory.New(), redisstore.Timed(open(t, "unix://"+server.Socket))
 	r := rand.New(rand.NewPCG(1, 2))
 	var plans []*sluice.Plan
 	for _, a := range sluice.Algorithms() {
 		// One and the same fingerprint for the two of a pair, and logs short and long.
-		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute"} {
+		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute", "6000/minute"} {
 			plans = append(plans, plan(t, a, limit))
 		}
 	}
@@ -108,8 +108,32 @@ func TestVectors(t *testing.T) {
 	server := redistest.Start(t)
 	storetest.RunVectors(t, "../testdata/vectors", func(t *testing.T) storetest.TimedStore {
 		server.Do("FLUSHALL")
-		return redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+		return redisstore.Timed(open(t, "unix://"+server.Socket))
 	})
+}
+
+// What has expired may stay in a log for a while, but not until its stamps come round.
+func TestLogComesRound(t *testing.T) {
+	server := redistest.Start(t)
+	p := plan(t, sluice.SlidingWindowLog, "1000/32768ms") // in ticks of a millisecond
+	for _, last := range []int64{65_534, 65_535, 65_536, 65_537, 65_600} {
+		server.Do("FLUSHALL")
+		store, model := redisstore.Timed(open(t, server.URL())), memory.New()
+		for _, step := range []struct{ ms, cost int64 }{{0, 1}, {32_000, 8}, {33_000, 100}, {last, 1}, {last + 1, 0}, {last + 2, 1000}} {
+			now := 1_700_000_000_000_000 + 1000*step.ms
+			charges := []sluice.Charge{{Key: "k", Plan: p, Cost: step.cost}}
+			got, want := make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)
+			if err := store.TakeAt(t.Context(), now, charges, got); err != nil {
+				t.Fatal(err)
+			}
+			if err := model.TakeAt(t.Context(), now, charges, want); err != nil {
+				t.Fatal(err)
+			}
+			if got[0] != want[0] {
+				t.Errorf("%d ms, cost %d: %+v, in memory %+v", step.ms, step.cost, got[0], want[0])
+			}
+		}
+	}
 }
 
 // A log may be as long as it likes: it is not read as a whole, and what has passed does
@@ -117,16 +141,16 @@ func TestVectors(t *testing.T) {
 func TestLongLog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+	store := redisstore.Timed(open(t, "unix://"+server.Socket))
 	for _, period := range []time.Duration{time.Minute, time.Hour} {
 		server.Do("FLUSHALL")
 		testLongLog(t, server, store, period)
 	}
 }
 
-func testLongLog(t *testing.T, server *redistest.Server, s redisstore.TimedStore, period time.Duration) {
+func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStore, period time.Duration) {
 	model := memory.New()
-	p := plan(t, sluice.SlidingWindowLog, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
+	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)
 	step := func(cost int64, wait time.Duration) sluice.Receipt {
 		t.Helper()

@@ -12,32 +12,57 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
 )
 
 // BenchmarkTake has callers take one unit each, one after the other, of a token bucket
-// that never refuses, or of one hot key that nearly always does. Beside the time it
-// reports the CPU time of this process and of the server per decision.
+// that never refuses. Beside the time it reports the CPU time of this process and of the
+// server per decision. With a store for each caller nothing is gathered.
 func BenchmarkTake(b *testing.B) {
 	server := redistest.Start(b)
-	for _, keys := range []int{10_000, 1} {
-		for _, callers := range []int{1, 64, 512} {
-			b.Run(fmt.Sprintf("keys=%d/callers=%d", keys, callers), func(b *testing.B) {
-				server.Do("FLUSHALL")
-				benchmarkTake(b, server, keys, callers)
-			})
-		}
+	for _, test := range []struct{ keys, callers, stores int }{
+		{10_000, 1, 1}, {10_000, 64, 1}, {10_000, 512, 1}, {1, 1, 1}, {1, 64, 1}, {1, 512, 1}, {1, 64, 64},
+	} {
+		b.Run(fmt.Sprintf("keys=%d/callers=%d/stores=%d", test.keys, test.callers, test.stores), func(b *testing.B) {
+			server.Do("FLUSHALL")
+			stores := make([]*redisstore.Store, test.stores)
+			for i := range stores {
+				stores[i] = open(b, server.URL())
+			}
+			calls := commandCalls(b, server, "evalsha")
+			if fits := benchmarkTake(b, server, stores, "100000000/10000d", test.keys, test.callers); fits != int64(b.N) {
+				b.Fatalf("%d of %d fitted: all should", fits, b.N)
+			}
+			calls = commandCalls(b, server, "evalsha") - calls
+			each := float64(b.N) / float64(calls)
+			b.ReportMetric(each, "decisions/call")
+			if each > 1 && test.callers == test.stores {
+				b.Fatalf("%d decisions in %d calls: each should have its own", b.N, calls)
+			}
+		})
 	}
 }
 
-func benchmarkTake(b *testing.B, server *redistest.Server, keys, callers int) {
+// BenchmarkRefused is BenchmarkTake where all are refused, by what is remembered.
+func BenchmarkRefused(b *testing.B) {
+	server := redistest.Start(b)
 	store := open(b, server.URL())
-	limit := "10000/day"
-	if keys == 1 {
-		limit = "100/minute"
+	p := plan(b, sluice.TokenBucket, "1/10d")
+	for used(b, store, "api/0", p) == 0 {
+		take(b, store, "api/0", p)
 	}
+	calls := commandCalls(b, server, "evalsha")
+	if fits := benchmarkTake(b, server, []*redisstore.Store{store}, "1/10d", 1, 64); fits != 0 {
+		b.Fatalf("%d of %d fitted: none should", fits, b.N)
+	}
+	if calls, most := commandCalls(b, server, "evalsha")-calls, int64(64*(b.Elapsed().Seconds()+1)); calls > most {
+		b.Fatalf("%d calls for %d decisions that are remembered, want at most %d", calls, b.N, most)
+	}
+}
+
+// benchmarkTake returns how many of b.N takes fitted.
+func benchmarkTake(b *testing.B, server *redistest.Server, stores []*redisstore.Store, limit string, keys, callers int) int64 {
 	p := plan(b, sluice.TokenBucket, limit)
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
 	names := make([]string, keys)
 	for i := range names {
 		names[i] = "api/" + strconv.Itoa(i)
@@ -48,15 +73,12 @@ func benchmarkTake(b *testing.B, server *redistest.Server, keys, callers int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	var wg sync.WaitGroup
-	for range callers {
+	for caller := range callers {
+		store := stores[caller%len(stores)]
 		wg.Go(func() {
 			var r [1]sluice.Receipt
-			for {
-				n := left.Add(-1)
-				if n < 0 {
-					return
-				}
-				if err := store.Take(ctx, []sluice.Charge{{Key: names[int(n)%keys], Plan: p, Cost: 1}}, r[:]); err != nil {
+			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				if err := store.Take(context.Background(), []sluice.Charge{{Key: names[int(n)%keys], Plan: p, Cost: 1}}, r[:]); err != nil {
 					b.Error(err)
 					return
 				}
@@ -71,16 +93,10 @@ func benchmarkTake(b *testing.B, server *redistest.Server, keys, callers int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
 	b.ReportMetric(float64((cpu(b)-ours).Nanoseconds())/float64(b.N), "client-cpu-ns/op")
 	b.ReportMetric(float64((serverCPU(b, server)-its).Nanoseconds())/float64(b.N), "server-cpu-ns/op")
-	if keys > 1 && fits.Load() != int64(b.N) {
-		b.Fatalf("%d of %d fitted: all should", fits.Load(), b.N)
-	}
-	if got := server.Do("DBSIZE"); keys > 1 && b.N > 2*keys && got != strconv.Itoa(keys) {
+	if got := server.Do("DBSIZE"); b.N > 2*keys && got != strconv.Itoa(keys) {
 		b.Fatalf("the server has %s keys instead of %d", got, keys)
 	}
-	// 100 at once and 100 a minute.
-	if most := 100 + int64(b.Elapsed().Minutes()*100) + 1; keys == 1 && fits.Load() > most {
-		b.Fatalf("%d fitted, of at most %d", fits.Load(), most)
-	}
+	return fits.Load()
 }
 
 // cpu returns the CPU time of this process.

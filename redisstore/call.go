@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
@@ -21,6 +22,7 @@ const (
 	flagShadow = 1 << iota
 	flagLast
 	flagLook
+	flagMany
 )
 
 // anyCost is at least the capacity of any plan.
@@ -33,10 +35,16 @@ type request struct {
 	charges []charge
 	slot    uint16 // of all charges, on a cluster
 
+	look  bool
 	state atomic.Uint32 // queued, and then sent or cancelled
 	done  chan struct{}
 	now   float64
-	reply string // of this request: packed numbers
+	place int       // in the call
+	group int       // in the call, of those that ask for the same
+	turn  int       // in the group, counted from 0
+	many  int       // in the group
+	reply string    // of the group: packed numbers
+	left  time.Time // the moment before it was sent
 	err   error
 }
 
@@ -60,6 +68,7 @@ func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
 		r.add(n, &charges[i], look)
 	}
 	r.charges[len(charges)-1].flags |= flagLast
+	r.look = look
 	r.state.Store(queued)
 	r.reply, r.err = "", nil
 }
@@ -96,7 +105,19 @@ func (r *request) name(c *charge) string {
 	return unsafe.String(&r.names[c.start], c.end-c.start)
 }
 
-// numbers returns how many numbers the reply to a charge has.
+// numbers returns how many numbers the reply to r has.
+func (r *request) numbers() int {
+	n := 0
+	for i := range r.charges {
+		n += r.charges[i].numbers()
+		if r.many > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// numbers returns how many numbers the reply to a charge of one request has.
 func (c *charge) numbers() int {
 	if c.plan.Kernel == sluice.Meter {
 		return 1
@@ -110,70 +131,90 @@ type call struct {
 	keys     []string
 	arg      []byte
 
-	logs  []string
-	ids   []uint16          // per charge: its key; of a log its place in logs
-	known map[string]uint16 // the ids of the keys so far
-	plans []*sluice.Plan
+	groups []group
+	logs   []string          // the keys of exact ones
+	ids    []uint16          // per charge of the groups: its key; of an exact log its place in logs
+	known  map[string]uint16 // the ids of the keys so far
+	users  []int             // per key: the last group that has it
+	plans  []*sluice.Plan
 }
 
 // build packs the requests as take.lua reads them.
 func (c *call) build() {
-	c.keys, c.logs, c.ids, c.plans = c.keys[:0], c.logs[:0], c.ids[:0], c.plans[:0]
-	for _, r := range c.requests {
-		for i := range r.charges {
-			c.ids = append(c.ids, c.key(r, &r.charges[i]))
-		}
-	}
-	clear(c.known)
-	meters := uint16(len(c.keys))
+	c.gather()
+	short := uint16(len(c.keys))
 	c.keys = append(c.keys, c.logs...)
 
 	arg := append(c.arg[:0], 0, 0, 0, 0)
-	for _, r := range c.requests {
-		for i := range r.charges {
-			if p := r.charges[i].plan; !slices.Contains(c.plans, p) {
+	c.plans = c.plans[:0]
+	for _, g := range c.groups {
+		for i := range g.head.charges {
+			if p := g.head.charges[i].plan; !slices.Contains(c.plans, p) {
 				c.plans = append(c.plans, p)
 				arg = appendPlan(arg, p)
 			}
 		}
 	}
-	binary.LittleEndian.PutUint16(arg, meters)
+	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
-	ids := c.ids
-	for _, r := range c.requests {
-		for i := range r.charges {
-			charge, id := &r.charges[i], ids[0]+1
-			if ids = ids[1:]; charge.plan.Kernel == sluice.Units {
-				id += meters
-			}
-			arg = binary.LittleEndian.AppendUint16(arg, id)
-			arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
-			arg = appendFloats(append(arg, charge.flags), charge.cost)
+	for _, g := range c.groups {
+		for i := range g.head.charges {
+			arg = c.appendCharge(arg, g, i, short)
 		}
 	}
 	c.arg = arg
 }
 
-// key returns the place of a charge's name in keys or logs, adding it if it is new.
-func (c *call) key(r *request, ch *charge) uint16 {
-	name := r.name(ch)
-	list := &c.keys
-	if ch.plan.Kernel == sluice.Units {
-		list = &c.logs
+func (c *call) appendCharge(arg []byte, g group, i int, short uint16) []byte {
+	charge, id := &g.head.charges[i], c.ids[g.ids+i]+1
+	if exactLog(charge.plan) {
+		id += short
 	}
-	if len(c.requests) > 1 { // within one request all are different
-		if id, ok := c.known[name]; ok {
-			return id
-		}
-		c.known[name] = uint16(len(*list))
+	flags := charge.flags
+	if i == 0 && g.many > 1 {
+		flags |= flagMany
 	}
-	*list = append(*list, name)
-	return uint16(len(*list) - 1)
+	arg = binary.LittleEndian.AppendUint16(arg, id)
+	arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
+	arg = appendFloats(append(arg, flags), charge.cost)
+	if flags&flagMany != 0 {
+		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.many))
+	}
+	return arg
+}
+
+// exactLog reports whether a state of p may be long, so that it is not read as a whole.
+func exactLog(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.SlidingWindowLogExact }
+
+// Kernels as take.lua numbers them.
+const (
+	luaMeter = iota
+	luaWindow
+	luaStamps
+	luaCounts
+	luaExact
+)
+
+// countedTicks is how many ticks the script counts one by one.
+const countedTicks = 33
+
+func luaKernel(p *sluice.Plan) byte {
+	switch {
+	case p.Kernel == sluice.Meter:
+		return luaMeter
+	case p.Kernel == sluice.Window:
+		return luaWindow
+	case exactLog(p):
+		return luaExact
+	case p.Span <= countedTicks:
+		return luaCounts
+	}
+	return luaStamps
 }
 
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
-	dst = append(dst, byte(p.Kernel))
+	dst = append(dst, luaKernel(p))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
 	switch p.Kernel {
 	case sluice.Meter:
@@ -187,6 +228,9 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding, 0, 0)
 	default:
 		grid := max(1, p.Span*p.Tick/8)
+		if !exactLog(p) {
+			return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), 0, 0, 0)
+		}
 		width, size := entryWidth(p.Span)
 		return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), width, size, 0)
 	}
@@ -202,7 +246,7 @@ func meterGrid(p *sluice.Plan) float64 {
 	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
 }
 
-// entryWidth returns the bytes of an entry in a log, and how many values they have:
+// entryWidth returns the bytes of an entry in an exact log, and how many values they have:
 // enough for a span and an eighth, so that entries are renumbered only that often.
 func entryWidth(span int64) (width, size float64) {
 	width, size = 1, 256
@@ -224,8 +268,9 @@ func appendFloats(dst []byte, values ...float64) []byte {
 func (c *call) deal(reply string) error {
 	numbers := 1
 	for _, r := range c.requests {
-		for i := range r.charges {
-			numbers += r.charges[i].numbers()
+		r.many = c.groups[r.group].many
+		if r.turn == 0 {
+			numbers += r.numbers()
 		}
 	}
 	if len(reply) != 8*numbers {
@@ -233,13 +278,14 @@ func (c *call) deal(reply string) error {
 	}
 	now := number(reply, 0)
 	reply = reply[8:]
-	for _, r := range c.requests {
-		n := 0
-		for i := range r.charges {
-			n += r.charges[i].numbers()
+	for place, r := range c.requests {
+		r.now, r.place = now, place
+		if r.turn > 0 {
+			r.reply = c.groups[r.group].head.reply
+			continue
 		}
-		r.now, r.reply = now, reply[:8*n]
-		reply = reply[8*n:]
+		n := 8 * r.numbers()
+		r.reply, reply = reply[:n], reply[n:]
 	}
 	return nil
 }
@@ -256,10 +302,14 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	if number(r.reply, 0) == badState {
 		return &Error{BadReply, errors.New("a key holds a state that is not Sluice's: choose a prefix of its own, or delete the key")}
 	}
-	at := 0
-	var values [3]int64
+	at, admitted := 0, r.admitted()
+	var values [4]int64
 	for i := range dst {
-		n := r.charges[i].numbers()
+		c := &r.charges[i]
+		n := c.numbers()
+		if r.many > 1 {
+			n++
+		}
 		clear(values[:])
 		for j := range n {
 			v := number(r.reply, at+j)
@@ -268,7 +318,10 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 			}
 		}
 		at += n
-		dst[i] = receipt(r.charges[i].plan.Kernel, int64(r.now), values)
+		if r.many > 1 {
+			values[0] = c.first(values[0], values[n-1], int64(r.turn), admitted)
+		}
+		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -60,7 +61,8 @@ func (c Config) prefix() string {
 // these may follow behind "?": ca, cert and key, the names of PEM files with
 // the certificates to trust, and with a client certificate and its key; server_name,
 // what the certificate of the server is for if not for its host. With any scheme:
-// prefix, and for Sentinels that ask for it sentinel_user and sentinel_password.
+// prefix; hash_key, the name of a file whose bytes are the HashKey; and for Sentinels that
+// ask for it sentinel_user and sentinel_password.
 //
 // Characters that mean something in a URL are written as %40 for "@", %2F for "/" and so
 // on. Errors repeat nothing of the URL, since it may have secrets in unexpected places.
@@ -170,7 +172,7 @@ func withPort(addr, port string) (string, error) {
 }
 
 var (
-	parameters    = []string{"db", "prefix", "sentinel_user", "sentinel_password"}
+	parameters    = []string{"db", "prefix", "hash_key", "sentinel_user", "sentinel_password"}
 	parametersTLS = []string{"ca", "cert", "key", "server_name"}
 )
 
@@ -198,11 +200,29 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 		}
 	}
 	c.Prefix = q.Get("prefix")
+	if q.Has("hash_key") {
+		if c.HashKey, err = readHashKey(q.Get("hash_key")); err != nil {
+			return err
+		}
+	}
 	c.SentinelUsername, c.SentinelPassword = q.Get("sentinel_user"), q.Get("sentinel_password")
 	if encrypted {
 		c.TLS, err = readTLS(q.Get("ca"), q.Get("cert"), q.Get("key"), q.Get("server_name"))
 	}
 	return err
+}
+
+// readHashKey reads a secret from a file, without the line's end that an editor adds.
+func readHashKey(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("hash_key: %w", withoutPath(err))
+	}
+	key := bytes.TrimRight(text, "\r\n")
+	if len(key) < 16 {
+		return nil, fmt.Errorf("hash_key: the file has %d bytes, which can be guessed: put 32 random ones in, as of \"openssl rand -hex 32\"", len(key))
+	}
+	return key, nil
 }
 
 // readTLS makes a TLS configuration of PEM files, each of which may be missing.

@@ -13,7 +13,19 @@
 //
 // Takes that come while others are under way wait for those and then travel together,
 // in one call of the script that decides each of them for itself. Nothing waits on
-// purpose: a Take that finds the way free leaves at once.
+// purpose: a Take that finds the way free leaves at once. Takes of one call that ask for
+// the same are decided together, with the same answers, so that a hot key costs the
+// server little; those of a log are not.
+//
+// # Refusals
+//
+// What the server has said of a request that it refused is remembered for at most a second.
+// As admissions only add to what is used, it refuses the next one exactly, at any cost,
+// and without a call: one who keeps asking costs the server a call a second in each
+// process. What this process gives back counts at once, and what another gives back, or
+// a server that has lost its counts, after that second. A leaky bucket is always asked: its
+// places are given back whenever a client hangs up. In such a receipt, what others have
+// meanwhile taken may be missing, most of all from layers that do not refuse.
 //
 // # Keys
 //

@@ -99,7 +99,7 @@ func failure(err error) *Error {
 	}
 	_, ok := errors.AsType[*dialError](err)
 	switch {
-	case ok, errors.Is(err, rueidis.ErrNoSlot):
+	case ok, errors.Is(err, errStale), errors.Is(err, rueidis.ErrNoSlot):
 		return &Error{Unavailable, err}
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the server closed the connection: %w", err)

@@ -121,11 +121,11 @@ func TestForeignState(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	for _, a := range sluice.Algorithms() {
-		for _, limit := range []string{"10/day", "7/day"} {
+		for _, limit := range []string{"10/day", "7/day", "5000/day"} {
 			p := plan(t, a, limit)
 			take(t, store, "k", p)
 			name := server.Do("KEYS", "*")
-			for _, text := range []string{"x", "nan", "1.5", "1:2:3:4", "-", ":", strings.Repeat("\x00", 14)} {
+			for _, text := range []string{"x", "nan", "1.5", "1:2:3:4", "-", ":", strings.Repeat("\x00", 14), strings.Repeat("\x00", 153)} {
 				server.Do("SET", name, text)
 				receipts := make([]sluice.Receipt, 3)
 				err := store.Take(t.Context(), []sluice.Charge{

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 	"unsafe"
@@ -22,7 +23,9 @@ type flight struct {
 	free     []*call
 	bySlot   map[uint16]*call
 	commands []rueidis.Completed
+	result   [1]rueidis.RedisResult
 	left     time.Time // when it has left last
+	lost     bool      // its lane does not expect it back; under the lane's lock
 }
 
 // run decides all requests of a lane, or gives them an error, and tells those who wait.
@@ -125,42 +128,66 @@ func (f *flight) apart(calls []*call, again bool) (more []*call) {
 	return more
 }
 
+// maxStale is how often something is sent again that was not sent, because the connection
+// for it had died: often enough for all that may be kept.
+const maxStale = maxFlights + maxLost + 8
+
 // round sends calls, and returns those that the server has not run because the script
 // is missing, or because keys are moving.
 func (f *flight) round(calls []*call, load bool) (missing, moving []*call) {
-	if len(calls) == 0 {
-		return nil, nil
+	for tries := 0; len(calls) > 0; tries++ {
+		var stale []*call
+		for i, result := range f.do(calls, load) {
+			c := calls[i]
+			reply, err := result.ToString()
+			e, ok := rueidis.IsRedisErr(err)
+			switch {
+			case err == nil:
+				err = c.deal(reply)
+			case ok && e.IsNoScript():
+				missing = append(missing, c)
+				continue
+			case ok && isMoving(e):
+				moving = append(moving, c)
+				continue
+			case errors.Is(err, errStale) && tries < maxStale:
+				stale = append(stale, c)
+				continue
+			default:
+				err = f.store.failed(err)
+			}
+			if err != nil {
+				c.fail(err)
+			}
+		}
+		calls = stale
 	}
+	return missing, moving
+}
+
+// do sends calls and returns a result for each.
+func (f *flight) do(calls []*call, load bool) []rueidis.RedisResult {
 	f.commands = f.commands[:0]
 	for _, c := range calls {
 		c.build()
 		f.commands = append(f.commands, f.command(c, load))
 	}
-	var results []rueidis.RedisResult
-	if len(calls) == 1 {
-		results = append(results, f.store.client.Do(context.Background(), f.commands[0]))
-	} else {
-		results = f.store.client.DoMulti(context.Background(), f.commands...)
+	if len(calls) > 1 {
+		return f.store.client.DoMulti(context.Background(), f.commands...)
 	}
-	for i, c := range calls {
-		reply, err := results[i].ToString()
-		if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
-			missing = append(missing, c)
-			continue
-		} else if ok && isMoving(e) {
-			moving = append(moving, c)
-			continue
-		}
-		if err == nil {
-			err = c.deal(reply)
-		} else {
-			err = failure(err)
-		}
-		if err != nil {
-			c.fail(err)
-		}
+	f.result[0] = f.store.client.Do(context.Background(), f.commands[0])
+	return f.result[:]
+}
+
+// failed wraps an error of the client library. A server that has become a replica may be
+// reached by connections of old while a new one would lead to the master. A cluster says
+// where to go.
+func (s *Store) failed(err error) error {
+	e := failure(err)
+	if e.Kind == ReadOnly && !s.cluster {
+		s.conns.retire()
 	}
-	return missing, moving
+	return e
 }
 
 // isMoving reports whether the server has sent a call away. The library follows MOVED

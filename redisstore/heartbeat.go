@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -20,8 +21,13 @@ return redis.call('ZCARD', KEYS[1])
 // Heartbeat notes that the instance of that id is alive, and returns how many instances
 // with the same prefix were in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
-	n, err := s.client.Do(ctx, b.Build()).AsInt64()
+	var n int64
+	for range maxStale {
+		b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
+		if n, err = s.client.Do(ctx, b.Build()).AsInt64(); !errors.Is(err, errStale) {
+			break
+		}
+	}
 	if err != nil {
 		return 0, failure(err)
 	}

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,10 @@ const (
 	laneFlights = 2
 	maxFlights  = 24
 	lateAfter   = 2 * time.Millisecond
+	// A flight that is away for lostAfter is written off, up to maxLost of them, so that
+	// others can leave: its connection may lead nowhere.
+	lostAfter = 400 * time.Millisecond
+	maxLost   = 24
 	// laneQueue is when a queue is first searched for requests that were cancelled.
 	laneQueue = 1024
 )
@@ -30,8 +36,10 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []*request
-	sweep   int // the length of queue at which it is searched again
-	flights int
+	sweep   int       // the length of queue at which it is searched again
+	flights int       // those that are lost left out
+	away    []*flight // of these, those that have left
+	lost    int
 	closed  bool
 	left    time.Time   // when the last flight has left
 	late    *time.Timer // runs while watched is true
@@ -72,7 +80,7 @@ func (l *lane) add(r *request, stays bool) error {
 // watch has somebody look after d whether the queue is still waiting. l.mu is held.
 func (l *lane) watch(d time.Duration) {
 	switch {
-	case l.watched || l.flights == maxFlights:
+	case l.watched:
 		return
 	case l.late == nil:
 		l.late = time.AfterFunc(d, l.relieve)
@@ -82,7 +90,7 @@ func (l *lane) watch(d time.Duration) {
 	l.watched = true
 }
 
-// relieve starts one more flight if none has left for lateAfter.
+// relieve starts one more flight if none has left for lateAfter, and there are not too many.
 func (l *lane) relieve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,11 +102,44 @@ func (l *lane) relieve() {
 		l.watch(early)
 		return
 	}
-	if l.flights < maxFlights {
-		l.flights++
-		l.store.flights.Add(1)
-		go l.fly()
+	l.writeOff()
+	if l.flights == maxFlights {
+		l.watch(lostAfter / 8)
+		return
 	}
+	l.flights++
+	l.store.flights.Add(1)
+	go l.fly()
+}
+
+// writeOff does not count on flights any more that are lost. The connections that are kept
+// for others were made at the same time, and are made anew. l.mu is held.
+func (l *lane) writeOff() {
+	before := l.lost
+	l.away = slices.DeleteFunc(l.away, func(f *flight) bool {
+		f.lost = l.lost < maxLost && time.Since(f.left) > lostAfter
+		if f.lost {
+			l.lost++
+			l.flights--
+		}
+		return f.lost
+	})
+	if l.lost > before && !l.store.cluster {
+		l.store.conns.retire()
+	}
+}
+
+// landed takes back a flight that is away, and reports whether it was expected. l.mu is held.
+func (l *lane) landed(f *flight) bool {
+	if f.lost {
+		f.lost = false
+		l.lost--
+		return false
+	}
+	if i := slices.Index(l.away, f); i >= 0 {
+		l.away = slices.Delete(l.away, i, i+1)
+	}
+	return true
 }
 
 // load reports whether the caller is the one to bring the script to a server that did not
@@ -143,6 +184,7 @@ func (l *lane) fly() {
 	f.left = time.Time{}
 	for l.board(f) {
 		f.run(l)
+		runtime.Gosched() // those who were answered may ask again, and come along
 	}
 	l.store.freeFlights.Put(f)
 }
@@ -155,8 +197,9 @@ func (l *lane) flyOnce() {
 	if boarded {
 		f.run(l)
 	}
+	more := boarded && l.more(f)
 	l.store.freeFlights.Put(f)
-	if boarded && l.more() {
+	if more {
 		go l.fly()
 		return
 	}
@@ -164,9 +207,12 @@ func (l *lane) flyOnce() {
 }
 
 // more reports whether there is more for a flight to carry. If not the flight has ended.
-func (l *lane) more() bool {
+func (l *lane) more(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.landed(f) {
+		return false
+	}
 	if len(l.queue) == 0 {
 		l.flights--
 	}
@@ -179,6 +225,9 @@ func (l *lane) board(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.requests = f.requests[:0]
+	if !l.landed(f) {
+		return false
+	}
 	now := time.Now()
 	if l.flights > laneFlights && now.Sub(f.left) < lateAfter {
 		l.flights--
@@ -195,6 +244,7 @@ func (l *lane) board(f *flight) bool {
 		}
 		n++
 		if r.state.CompareAndSwap(queued, sent) {
+			r.left = now
 			f.requests = append(f.requests, r)
 		} else {
 			charges -= len(r.charges)
@@ -207,6 +257,9 @@ func (l *lane) board(f *flight) bool {
 		l.flights--
 	} else if rest > 0 {
 		l.watch(lateAfter)
+	}
+	if len(f.requests) > 0 {
+		l.away = append(l.away, f)
 	}
 	return len(f.requests) > 0
 }
@@ -231,6 +284,10 @@ func (l *lane) close() {
 // wait waits until r is decided or ctx ends. In the latter case r is lost: a flight may
 // still have it.
 func (r *request) wait(ctx context.Context) (lost bool, err error) {
+	if ctx.Done() == nil { // a select would cost more
+		<-r.done
+		return false, r.err
+	}
 	select {
 	case <-r.done:
 		return false, r.err

@@ -2,11 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +37,8 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openFor)
 	defer cancel()
-	client, err := c.connect(ctx)
+	conns := new(conns)
+	client, err := c.connect(ctx, conns)
 	if err != nil {
 		return nil, c.explain(err)
 	}
@@ -48,7 +47,7 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 		return nil, c.explain(err)
 	}
 	warm(ctx, client)
-	return newStore(client, c), nil
+	return newStore(client, conns, c), nil
 }
 
 // warm connects ahead, so that no decision has to wait for it: as often as greetings
@@ -65,7 +64,7 @@ func warm(ctx context.Context, client rueidis.Client) {
 	greetings.Wait()
 }
 
-func (c Config) options() rueidis.ClientOption {
+func (c Config) options(conns *conns) rueidis.ClientOption {
 	dialer := net.Dialer{
 		Timeout:         connectFor,
 		KeepAlive:       15 * time.Second, // how often rueidis asks an idle connection of its own
@@ -78,7 +77,7 @@ func (c Config) options() rueidis.ClientOption {
 		SelectDB:          c.DB,
 		TLSConfig:         c.TLS,
 		Dialer:            dialer,
-		DialCtxFn:         dial,
+		DialCtxFn:         conns.dial,
 		ConnWriteTimeout:  callFor,
 		ForceSingleClient: !c.Cluster && c.Master == "",
 		Sentinel: rueidis.SentinelOption{
@@ -90,7 +89,7 @@ func (c Config) options() rueidis.ClientOption {
 		// A flight has a connection for itself: it writes, and reads the answer, without
 		// other goroutines in between.
 		DisableAutoPipelining: true,
-		BlockingPoolSize:      maxFlights + laneFlights, // and what else is asked
+		BlockingPoolSize:      maxFlights + maxLost + 2, // and what else is asked
 		ReadBufferEachConn:    1 << 16,
 		WriteBufferEachConn:   1 << 16,
 		RingScaleEachConn:     6,
@@ -101,40 +100,15 @@ func (c Config) options() rueidis.ClientOption {
 	}
 }
 
-// dialError is an error of a connection that has not come about.
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
-
-func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-	network := "tcp"
-	if strings.HasPrefix(addr, "/") {
-		network = "unix"
-	}
-	ctx, cancel := context.WithTimeout(ctx, connectFor)
-	defer cancel()
-	var conn net.Conn
-	var err error
-	if config != nil {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, addr)
-	} else {
-		conn, err = d.DialContext(ctx, network, addr)
-	}
-	if err != nil {
-		return nil, &dialError{err}
-	}
-	return conn, nil
-}
-
 // connect is rueidis.NewClient with a context.
-func (c Config) connect(ctx context.Context) (rueidis.Client, error) {
+func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, error) {
 	type result struct {
 		client rueidis.Client
 		err    error
 	}
 	connected := make(chan result, 1)
 	go func() {
-		client, err := rueidis.NewClient(c.options())
+		client, err := rueidis.NewClient(c.options(conns))
 		if err != nil && client != nil {
 			client.Close()
 		}

@@ -2,6 +2,8 @@ package redisstore_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +202,25 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+func TestParseURLHashKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	for text, want := range map[string]string{
+		strings.Repeat("k", 32) + "\r\n": strings.Repeat("k", 32),
+		"short\n":                        "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := redisstore.ParseURL("redis://a?hash_key=" + file)
+		if string(c.HashKey) != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, c.HashKey, err)
+		}
+	}
+	if _, err := redisstore.ParseURL("redis://a?hash_key=" + file + ".gone"); err == nil || !strings.Contains(err.Error(), "hash_key") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
 func FuzzParseURL(f *testing.F) {
 	f.Add("redis://user:password@host:6379/1?prefix=x")
 	f.Add("rediss-cluster://a,b:1?ca=x")
@@ -231,7 +252,7 @@ func FuzzSecrets(f *testing.F) {
 		f.Add(before, "%zz@[h")
 	}
 	for _, before := range []string{"redis://h", "redis-sentinel://h/m", "rediss://u:p@h/1", "unix:///run/x", "redis-cluster://h:1,i"} {
-		for _, name := range []string{"db", "prefix", "sentinel_user", "sentinel_password", "ca", "cert", "key", "server_name", "other"} {
+		for _, name := range []string{"db", "prefix", "sentinel_user", "sentinel_password", "ca", "cert", "key", "server_name", "hash_key", "other"} {
 			f.Add(before+"?"+name+"=", "")
 			f.Add(before+"?"+name+"=1&"+name+"=", "{")
 			f.Add(before+"?ca=/dev/null&"+name+"=a&", "%")

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -22,10 +24,12 @@ const maxCharges = flightCharges
 // may have been counted all the same. It never waits longer than its context.
 type Store struct {
 	client  rueidis.Client
+	conns   *conns
 	names   *naming
 	hash    string // of the script
 	cluster bool
 
+	refused     *refused
 	single      *lane  // but on a cluster
 	nodes       *nodes // of a cluster
 	requests    sync.Pool
@@ -33,16 +37,18 @@ type Store struct {
 	flights     sync.WaitGroup
 
 	closing sync.Mutex
-	closed  bool
+	closed  atomic.Bool // set under closing
 }
 
-func newStore(client rueidis.Client, c Config) *Store {
+func newStore(client rueidis.Client, conns *conns, c Config) *Store {
 	sum := sha1.Sum([]byte(script))
 	s := &Store{
 		client:  client,
+		conns:   conns,
 		names:   newNaming(c.prefix(), c.Cluster, c.HashKey),
 		hash:    hex.EncodeToString(sum[:]),
 		cluster: c.Cluster,
+		refused: newRefused(),
 	}
 	s.requests.New = func() any { return &request{done: make(chan struct{}, 1)} }
 	s.freeFlights.New = func() any { return &flight{store: s, bySlot: make(map[uint16]*call)} }
@@ -55,12 +61,14 @@ func newStore(client rueidis.Client, c Config) *Store {
 
 func (s *Store) newFlight() *flight { return s.freeFlights.Get().(*flight) }
 
-// Close refuses further Takes, waits for the requests that are under way, and closes
-// the connections.
+// closeFor is how long Close waits for a server that does not answer.
+const closeFor = time.Second
+
+// Close refuses further Takes, waits for the requests that are under way, but not longer
+// than a second, and closes the connections.
 func (s *Store) Close() error {
 	s.closing.Lock()
-	again := s.closed
-	s.closed = true
+	again := s.closed.Swap(true)
 	s.closing.Unlock()
 	if again {
 		return nil
@@ -69,7 +77,9 @@ func (s *Store) Close() error {
 	if s.nodes != nil {
 		s.nodes.close()
 	}
+	impatient := time.AfterFunc(closeFor, s.conns.cut)
 	s.flights.Wait()
+	impatient.Stop()
 	s.client.Close()
 	return nil
 }
@@ -78,10 +88,11 @@ func (s *Store) Close() error {
 func (s *Store) begin() bool {
 	s.closing.Lock()
 	defer s.closing.Unlock()
-	if !s.closed {
-		s.flights.Add(1)
+	if s.closed.Load() {
+		return false
 	}
-	return !s.closed
+	s.flights.Add(1)
+	return true
 }
 
 // Take implements [sluice.Store]. The time is the server's. One Take has at most 1024
@@ -91,6 +102,9 @@ func (s *Store) begin() bool {
 // tag, "{alice}". Others are taken one hash slot after the other, and given back if
 // a later one refuses: another caller may be refused in between who would not have
 // been. What is given back after the edge of a window is taken off the new one.
+//
+// Charges that are certain to be refused by what the server has said within the last
+// second are refused without asking it again: see the package's documentation.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -102,16 +116,27 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return errTooMany
 	case ctx.Err() != nil:
 		return &Error{NotSent, ctx.Err()}
+	case s.closed.Load():
+		return errClosed
+	case s.refused.answer(charges, receipts):
+		return nil
 	}
 	r := s.request(charges, false)
 	if !s.cluster {
-		return s.decide(ctx, s.single, r, receipts)
+		return s.decide(ctx, s.single, r, charges, receipts)
 	}
 	if !r.oneSlot() {
 		s.requests.Put(r)
 		return s.takeApart(ctx, charges, receipts)
 	}
-	return s.decide(ctx, s.nodes.lane(r.slot), r, receipts)
+	return s.decide(ctx, s.nodes.lane(r.slot), r, charges, receipts)
+}
+
+// Refused reports whether a Take of charges is certain to be refused by what the server
+// has said of them within the last second, and if so writes the receipts. Take does the
+// same, so it is for those who need to know that the server has not been asked.
+func (s *Store) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	return sluice.CheckCharges(charges, receipts) == nil && !s.closed.Load() && s.refused.answer(charges, receipts)
 }
 
 // request returns a request for charges.
@@ -121,17 +146,23 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 	return r
 }
 
-// decide has r decided, and puts it back.
-func (s *Store) decide(ctx context.Context, l *lane, r *request, receipts []sluice.Receipt) error {
+// decide has r, which asks for charges, decided, and puts it back.
+func (s *Store) decide(ctx context.Context, l *lane, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := l.add(r, ctx.Done() == nil); err != nil {
 		return err
 	}
 	lost, err := r.wait(ctx)
 	if lost {
+		s.refused.forget(charges)
 		return err
 	}
 	if err == nil {
 		err = r.receipts(receipts)
+	}
+	if err == nil {
+		s.refused.learn(r, charges, receipts)
+	} else {
+		s.refused.forget(charges)
 	}
 	s.requests.Put(r)
 	return err

@@ -33,6 +33,6 @@ func TestConformanceTimed(t *testing.T) {
 	server := redistest.Start(t)
 	storetest.RunTimed(t, func(t *testing.T) storetest.TimedStore {
 		server.Do("FLUSHALL")
-		return redisstore.TimedStore{open(t, "unix://"+server.Socket)}
+		return redisstore.Timed(open(t, "unix://"+server.Socket))
 	})
 }

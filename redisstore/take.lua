@@ -1,16 +1,19 @@
 -- Decides a list of requests, each a list of charges, all or nothing for each request.
 -- This is the arithmetic of meter.go, window.go and log.go: they change together.
 --
--- KEYS     the states, each once: first nm of meters and windows, then those of logs
+-- KEYS     the states, each once: first ns short ones, then those of exact logs
 -- ARGV[1]  packed, little endian:
---            u16 nm, u16 number of plans
---            per plan    u8 kernel (0 meter, 1 window, 2 log), then f64
---                        tick, capacity, grid and
+--            u16 ns, u16 number of plans
+--            per plan    u8 kernel (0 meter, 1 window, and logs: 2 of stamps, 3 of counts,
+--                        4 exact), then f64 tick, capacity, grid and
 --                        meter   unit, drain, size, full
 --                        window  span, 1 if it slides, 0, 0
---                        log     span, width: the bytes of an entry, 256^width, 0
+--                        log     span, 0, 0, 0
+--                        exact   span, width: the bytes of an entry, 256^width, 0
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
---                        4 look: take nothing even if all fit), f64 cost
+--                        4 look: take nothing even if all fit, 8 the first of a request
+--                        that several make one after the other, of meters and windows),
+--                        f64 cost, and if 8 u16 how many
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -18,13 +21,18 @@
 --                        window  count, number, previous count
 --                        log     count, newest tick, wait
 -- A charge that does not fit has -1-n for its first number n, and -2^53 stands for a
--- state that is not ours, which its request was not decided because of.
+-- state that is not ours, which its request was not decided because of. Where several
+-- make one request, the first number is that before the first of them, and one more number
+-- follows: how often the cost fits, at most as often as it is asked for.
 --
 -- States:
 --   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
 --   window  "number:count" or "number:count:previous"
---   log     f64 base, f64 low, and an entry per unit in order: its tick - base, modulo
---           256^width. All of them lie in [base+low, base+low+256^width).
+--   stamps  f64 base, f64 low, and a u16 per unit in order: its tick - base, modulo 2^16.
+--           All of them lie in [base+low, base+low+2^16).
+--   counts  f64 tick of the newest unit, f64 sum, and u32 units of each of the 33 ticks up
+--           to that one
+--   exact   as stamps, with entries of width bytes
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
 -- most writes leave the expiry as it is. As the grid of a meter depends on its burst,
@@ -32,8 +40,8 @@
 --
 -- All numbers are whole and below 2^53, where a - a % b and a / b are exact.
 
-local call, unpacks, format = redis.call, struct.unpack, string.format
-local arg, now = ARGV[1], ARGV[2]
+local call, unpacks, packs, format, sub = redis.call, struct.unpack, struct.pack, string.format, string.sub
+local KEYS, arg, now = KEYS, ARGV[1], ARGV[2]
 local expires = not now
 if expires then
   local t = call('TIME')
@@ -42,26 +50,26 @@ else
   now = tonumber(now)
 end
 
-local nm, np, pos = unpacks('<HH', arg)
+local ns, np, pos = unpacks('<HH', arg)
 local charges, last = pos + 57 * np, #arg
 
--- The states of meters and windows: false, a text, or the t of a meter without rem.
+-- The short states: false, a text, or the t of a meter without rem.
 local states
-if nm == 1 then
+if ns == 1 then
   states = {call('GET', KEYS[1])}
-elseif nm > 1 then
-  states = call('MGET', unpack(KEYS, 1, nm))
+elseif ns > 1 then
+  states = call('MGET', unpack(KEYS, 1, ns))
 else
   states = {}
 end
 -- For a key that is written, 2k has its expiry, and 2k-1 the one that it had.
 local expiry = {false, false}
 
--- The log at hand. Its text is nil where it is too long to be read for every decision:
+-- The exact log at hand. Its text is nil where it is too long to be read for every decision:
 -- then it is probed and appended to in place, and its state is the number of entries.
 local key, text, base, low, width, spec, size
 local at, keep
-if nm < #KEYS then
+if ns < #KEYS then
   -- The tick of entry i, counted from 0.
   at = function(i)
     local from, entry = 16 + i * width
@@ -77,8 +85,8 @@ if nm < #KEYS then
   keep = function(first)
     local from = 16 + first * width
     low = at(first) - base
-    text = (text and string.sub(text, from + 1)) or call('GETRANGE', key, format('%d', from), '-1')
-    text = struct.pack('<dd', base, low) .. text
+    text = (text and sub(text, from + 1)) or call('GETRANGE', key, format('%d', from), '-1')
+    text = packs('<dd', base, low) .. text
   end
 end
 
@@ -87,9 +95,9 @@ local out, o = {now, 0, 0, 0}, 1
 
 pos = charges
 while pos <= last do
-  local request, before, take, again = pos, o
+  local request, before, many, take, again, granted = pos, o, 1
   repeat
-    local admitted = true
+    local admitted, least = true, 65536
     pos, o = request, before
     repeat
       local k, p, flags, cost
@@ -99,12 +107,16 @@ while pos <= last do
         kernel, ptick, cap, grid, x, y, z, full = unpacks('<Bddddddd', arg, 57 * p - 52)
         tick = (now - now % ptick) / ptick
       end
+      if flags >= 8 then
+        flags = flags - 8
+        many, pos = unpacks('<H', arg, pos)
+      end
       local look = flags >= 4
       if look then flags = flags - 4 end
       -- A request of one charge is decided and taken in one go. For others the first
       -- round looks whether all fit, and the second takes.
       if take == nil then take = flags >= 2 and not look end
-      local fits, bad, s = true, false, states[k]
+      local fits, bad, times, s = true, false, 1, states[k]
 
       if kernel == 0 then
         local t, rem, coarse = s, 0, false
@@ -134,7 +146,14 @@ while pos <= last do
         local new = level
         if cost > 0 then
           if cost > cap or level + cost * x > z then
-            fits = false
+            fits, times = false, 0
+          elseif many > 1 then
+            local room = z - level
+            times = (room - room % (cost * x)) / (cost * x)
+            if times > many then times = many end
+            if take then
+              new = level + (granted and granted < times and granted or times) * cost * x
+            end
           elseif take then
             new = level + cost * x
           end
@@ -143,7 +162,12 @@ while pos <= last do
           if new < 0 then new = 0 end
         end
         o = o + 1
-        out[o] = fits and new or -1 - new
+        if many > 1 then
+          out[o], out[o + 1] = level, times
+          o = o + 1
+        else
+          out[o] = fits and new or -1 - new
+        end
         if not bad and (new ~= level or clamped) then
           local e = 2 * k
           if t and not expiry[e] and coarse == (grid > 1) then
@@ -167,7 +191,7 @@ while pos <= last do
 
       elseif kernel == 1 then
         local e, n, moved = 2 * k, (tick - tick % x) / x, false
-        local number, count, prev = n, 0, 0
+        local number, count, prev, had = n, 0, 0, 0
         if s then
           number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
           number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
@@ -189,10 +213,16 @@ while pos <= last do
         if not bad then
           local left = (number + 1) * x - tick
           if left > x then left = x end
-          fits = cost <= 0 or cost <= cap and cost * x <= (cap - count) * x - prev * left
+          local room = (cap - count) * x - prev * left
+          fits = cost <= 0 or cost <= cap and cost * x <= room
           local took = take and fits and cost ~= 0
+          if many > 1 then
+            times = fits and (room - room % (cost * x)) / (cost * x) or 0
+            if times > many then times = many end
+            had = count
+          end
           if took then
-            count = count + cost
+            count = count + (granted and granted < times and granted or times) * cost
             if count < 0 then count, prev = 0, prev + count end
             if prev < 0 then prev = 0 end
           end
@@ -207,14 +237,165 @@ while pos <= last do
             states[k], expiry[e] = s, (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
           end
         end
-        out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
+        if many > 1 then
+          out[o + 1], out[o + 2], out[o + 3], out[o + 4] = had, number, prev, times
+          o = o + 4
+        else
+          out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
+          o = o + 3
+        end
+
+      elseif kernel == 2 then
+        local e, n, first, used, newest, wait, changed = 2 * k, 0, 0, 0, 0, 0, false
+        -- low is that of the oldest tick that a stamp can stand for, dead and age are of the
+        -- newest that no longer counts and of the oldest that does, in ticks after low.
+        local still, base, low, dead, age = tick, 0, 0, 0, 0
+        if s then
+          n = (#s - 16) / 2
+          bad = n < 1 or n % 1 > 0
+        end
+        if n > 0 and not bad then
+          base, low, age = unpacks('<ddI2', s)
+          age, newest = (age - low) % 65536, base + low + (unpacks('<I2', s, #s - 1) - low) % 65536
+          if not expiry[e] then
+            local e0 = (newest + x) * ptick
+            expiry[e - 1] = e0 + -e0 % grid
+          end
+          if newest - tick > x then
+            -- The clock has stepped back: the units move along.
+            base, newest, changed = base - newest + tick, tick, true
+            s = packs('<dd', base, low) .. sub(s, 17)
+          elseif newest > tick then
+            still = newest -- time stands still
+          end
+          dead = still - x - base - low
+          if age <= dead then
+            local live = 1
+            first = 1
+            while live < n and (unpacks('<I2', s, 17 + 2 * live) - low) % 65536 <= dead do
+              first, live = live + 1, 2 * live + 1
+            end
+            if live > n then live = n end
+            while first < live do
+              local i = first + live
+              i = (i - i % 2) / 2
+              if (unpacks('<I2', s, 17 + 2 * i) - low) % 65536 <= dead then first = i + 1 else live = i end
+            end
+            if first < n then age = (unpacks('<I2', s, 17 + 2 * first) - low) % 65536 end
+          end
+          used = n - first
+        end
+        fits = cost <= 0 or cost <= cap and used + cost <= cap
+        local took = take and not bad and fits and cost or 0
+        if fits or cost <= cap then
+          -- That many of the oldest have to expire.
+          local expire = used + (took ~= 0 and took + 1 or fits and 1 or cost) - cap
+          if expire > used then
+            wait = still + x
+          elseif expire > 1 then
+            wait = base + low + (unpacks('<I2', s, 15 + 2 * (first + expire)) - low) % 65536 + x
+          elseif expire == 1 then
+            wait = base + low + age + x
+          end
+        end
+        if took > 0 then
+          if used == 0 then
+            base, low, s = still, 0, packs('<dd', still, 0)
+          elseif still - base - low >= 65536 or 8 * first > n then
+            -- What has expired goes now and then, as a copy costs more than a few stamps.
+            low = low + age
+            s = packs('<dd', base, low) .. sub(s, 17 + 2 * first)
+          end
+          local stamp = packs('<I2', (still - base) % 65536)
+          s = s .. (took > 1 and string.rep(stamp, took) or stamp)
+          newest, used, changed = still, used + took, true
+        elseif took < 0 and n > 0 then
+          used, changed = used + took, true
+          if used > 0 then
+            newest = base + low + (unpacks('<I2', s, 15 + 2 * (first + used)) - low) % 65536
+            s = packs('<dd', base, low) .. sub(s, 17 + 2 * first, 16 + 2 * (first + used))
+          else
+            used, s = 0, false
+          end
+        end
+        if changed then
+          local e1 = (newest + x) * ptick
+          states[k], expiry[e] = s, e1 + -e1 % grid
+        end
+        if used == 0 then newest = 0 end
+        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
+        o = o + 3
+
+      elseif kernel == 3 then
+        -- first is the first tick of 33, counted from 0, that counts.
+        local e, first, used, newest, wait, changed = 2 * k, 33, 0, 0, 0, false
+        local still = tick
+        bad = s and #s ~= 148
+        if s and not bad then
+          newest, used = unpacks('<dd', s)
+          if not expiry[e] then
+            local e0 = (newest + x) * ptick
+            expiry[e - 1] = e0 + -e0 % grid
+          end
+          if newest - tick > x then
+            newest, changed = tick, true
+            s = packs('<dd', newest, used) .. sub(s, 17)
+          elseif newest > tick then
+            still = newest
+          end
+          first = still - newest + 33 - x
+          if first > 33 then first = 33 end
+          for i = 0, first - 1 do used = used - unpacks('<I4', s, 17 + 4 * i) end
+        end
+        fits = cost <= 0 or cost <= cap and used + cost <= cap
+        local took = take and not bad and fits and cost or 0
+        if took > 0 then
+          local kept, n = '', took
+          if used > 0 and still == newest then
+            kept, n = sub(s, 17 + 4 * first, 144), took + unpacks('<I4', s, 145)
+          elseif used > 0 then
+            kept = sub(s, 17 + 4 * first) .. string.rep('\0\0\0\0', still - newest - 1)
+          end
+          newest, used, changed = still, used + took, true
+          s = packs('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. packs('<I4', n)
+        elseif took < 0 and s then
+          used, changed = used + took, true
+          if used > 0 then
+            local i, n, back = 32, unpacks('<I4', s, 145), -took
+            while n <= back do
+              i, back = i - 1, back - n
+              n = unpacks('<I4', s, 17 + 4 * i)
+            end
+            newest = newest - 32 + i
+            local kept = sub(s, 17 + 4 * first, 16 + 4 * i)
+            s = packs('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. packs('<I4', n - back)
+          else
+            used, s = 0, false
+          end
+        end
+        local expire = used + (fits and 1 or cost) - cap
+        if (fits or cost <= cap) and expire > 0 then
+          local i = changed and 33 - x or first
+          local n = unpacks('<I4', s, 17 + 4 * i)
+          while n < expire do
+            i, expire = i + 1, expire - n
+            n = unpacks('<I4', s, 17 + 4 * i)
+          end
+          wait = newest - 32 + i + x
+        end
+        if changed then
+          local e1 = (newest + x) * ptick
+          states[k], expiry[e] = s, e1 + -e1 % grid
+        end
+        if used == 0 then newest = 0 end
+        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
         o = o + 3
 
       else
         local e, n, used, newest, wait = 2 * k, 0, 0, 0, 0
         local first, still, changed, e0 = 0, tick, false, nil -- first that counts; when
         key, width, size = KEYS[k], y, z
-        spec = string.sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
+        spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
         local header
         if s == nil then
           s = call('GETRANGE', key, '0', '4095')
@@ -243,9 +424,9 @@ while pos <= last do
           if newest - tick > x then
             -- The clock has stepped back: the entries move along.
             base, newest, changed = base - (newest - tick), tick, true
-            header = struct.pack('<dd', base, low)
+            header = packs('<dd', base, low)
             if text then
-              text = header .. string.sub(text, 17)
+              text = header .. sub(text, 17)
             else
               call('SETRANGE', key, '0', header)
             end
@@ -273,17 +454,17 @@ while pos <= last do
           text = false
         elseif take and fits and cost > 0 then
           if used == 0 then base, low = still, 0 end
-          local entries = struct.pack(spec, (still - base) % size)
+          local entries = packs(spec, (still - base) % size)
           if cost > 1 then entries = string.rep(entries, cost) end
           if used == 0 then
-            n, first, text = 0, 0, struct.pack('<dd', base, low) .. entries
+            n, first, text = 0, 0, packs('<dd', base, low) .. entries
           elseif still - base - low >= size or not text and 2 * first > n then
             keep(first)
             n, first, text = used, 0, text .. entries
           elseif not text then
             call('APPEND', key, entries)
           elseif first > 0 then
-            text = string.sub(text, 1, 16) .. string.sub(text, 17 + first * y) .. entries
+            text = sub(text, 1, 16) .. sub(text, 17 + first * y) .. entries
             n, first = used, 0
           else
             text = text .. entries
@@ -293,7 +474,7 @@ while pos <= last do
           used, changed = used + cost, true
           if used > 0 then
             keep(first)
-            n, first, text = used, 0, string.sub(text, 1, 16 + used * y)
+            n, first, text = used, 0, sub(text, 1, 16 + used * y)
             newest = at(used - 1)
           else
             n, used, text = 0, 0, ''
@@ -323,9 +504,10 @@ while pos <= last do
         out[before + 1] = -9007199254740992
       end
       if look or not fits and flags % 2 == 0 then admitted = false end
+      if times < least and flags % 2 == 0 then least = times end
     until flags >= 2
     again = admitted and not take
-    take = true
+    take, granted = true, least
   until not again
 end
 
@@ -347,5 +529,6 @@ for k = 1, #KEYS do
     end
   end
 end
-local spec = o == 2 and '<dd' or '<' .. string.rep('d', o)
-return struct.pack(spec, unpack(out, 1, o))
+if o == 2 then return packs('<dd', now, out[2]) end
+if o == 4 then return packs('<dddd', now, out[2], out[3], out[4]) end
+return packs('<' .. string.rep('d', o), unpack(out, 1, o))

@@ -135,7 +135,7 @@ func tooMany(l sluice.Limit, admitted []int64) string {
 				return fmt.Sprintf("unit %d, %d µs after the first, is above the rate", i+1, now-admitted[0])
 			}
 			continue
-		case sluice.SlidingWindowLog:
+		case sluice.SlidingWindowLog, sluice.SlidingWindowLogExact:
 			for admitted[first] <= now-period {
 				first++
 			}

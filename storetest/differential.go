@@ -11,7 +11,7 @@ import (
 
 // Differential drives two stores with one random history of steps takes and fails at
 // the first receipt in which they differ, printing what led there. The same seed gives
-// the same history. It holds takes of one to eight charges with all six algorithms,
+// the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
 // microsecond to thirty days, and limits that change while they are in use. Both stores
 // have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
@@ -80,7 +80,8 @@ func replay(past []step, of sluice.Charge) string {
 type coverage struct {
 	takes, refused, mixed, stepsBack int
 	shadows, refunds, peeks          int
-	charged, unfit                   [6]int // by algorithm
+	coarse, coarseUnfit              int    // logs above FineLogCount
+	charged, unfit                   [7]int // by algorithm
 	latest                           int64
 }
 
@@ -94,6 +95,12 @@ func (v *coverage) add(s step) {
 	for i, c := range s.charges {
 		a := c.Plan.Limit.Algorithm
 		v.charged[a]++
+		if a == sluice.SlidingWindowLog && c.Plan.Capacity > sluice.FineLogCount {
+			v.coarse++
+			if !s.receipts[i].Fits {
+				v.coarseUnfit++
+			}
+		}
 		switch {
 		case !s.receipts[i].Fits:
 			v.unfit[a]++
@@ -132,6 +139,8 @@ func (v *coverage) check(t testing.TB) {
 	for a, n := range v.charged {
 		share(sluice.Algorithm(a).String(), n, charges, 0.1, 0.25)
 	}
+	share("logs that are not kept by units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.6)
+	share("logs that are not kept by units refused", v.coarseUnfit, v.coarse, 0.04, 0.7)
 	share("takes refused", v.refused, v.takes, 0.2, 0.8)
 	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
 	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)

@@ -83,7 +83,7 @@ func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 	return s
 }
 
-// limit chooses a limit of at most one unit a microsecond.
+// limit chooses a limit of at most one unit a microsecond, or a log that is not kept by units.
 func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	period := int64(h.spread(scale/10, scale*10))
 	period = min(max(period, 1), longestPeriod.Microseconds())
@@ -96,6 +96,9 @@ func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	}
 	l := sluice.Limit{Algorithm: a, Period: time.Duration(period) * time.Microsecond}
 	l.Count = int64(h.spread(1, float64(most)))
+	if a == sluice.SlidingWindowLog && h.rng.IntN(3) == 0 {
+		l.Count = int64(h.spread(sluice.FineLogCount+1, 1<<31))
+	}
 	if a <= sluice.GCRA && h.rng.IntN(2) == 0 {
 		l.Burst = h.about(l.Count)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
 // numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit and the Tick only. It forgets nothing and is slow, and is for tests. The
+// the Limit only, and the Tick where that says no more than how exact its numbers are. It forgets nothing and is slow, and is for tests. The
 // zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex
@@ -28,7 +28,7 @@ type identity struct{ key, meaning string }
 type terms struct {
 	meaning  string
 	tick     int64    // in microseconds
-	period   int64    // in ticks
+	period   int64    // in ticks; of a log until when a unit counts
 	rate     *big.Rat // units per tick
 	capacity int64
 	sliding  bool
@@ -128,10 +128,30 @@ func newTerms(p *sluice.Plan) *terms {
 		t.meaning = fmt.Sprintf("%v of %d ticks of %d", l.Algorithm, t.period, t.tick)
 		t.open = func() account { return new(windowAccount) }
 	default:
-		t.meaning = fmt.Sprintf("log of %d ticks of %d", t.period, t.tick)
+		t.setLog(p)
+		exact := l.Algorithm == sluice.SlidingWindowLogExact
+		t.meaning = fmt.Sprintf("log of %d ticks of %d, exact %v", t.period, t.tick, exact)
 		t.open = func() account { return new(logAccount) }
 	}
 	return t
+}
+
+// setLog sets how exactly a log tells times apart. A unit is known to be no older than the
+// end of its tick, and counts until a period after that: until the next beginning of a tick,
+// as nothing is decided between.
+func (t *terms) setLog(p *sluice.Plan) {
+	period := p.Limit.Period.Microseconds()
+	if p.Limit.Algorithm == sluice.SlidingWindowLog {
+		parts := int64(32768)
+		if p.Limit.Count > 4096 {
+			parts = 32
+		}
+		for t.tick = period / parts; t.tick*parts < period; t.tick++ {
+		}
+	}
+	end := t.tick - 1 // of tick 0, in which a unit was taken
+	for t.period = (end + period) / t.tick; t.period*t.tick < end+period; t.period++ {
+	}
 }
 
 // meterAccount drains at the limit's rate. It knows only when it will be empty.

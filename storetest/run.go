@@ -175,6 +175,8 @@ func testFingerprints(t *testing.T, s takes) {
 		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter},
 		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
 		{Count: 5, Period: 10_001 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
+		{Count: sluice.FineLogCount + 1, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
+		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLogExact},
 	} {
 		charges = append(charges, sluice.Charge{Key: t.Name(), Plan: plan(t, l), Cost: int64(len(charges)%5 + 1)})
 	}

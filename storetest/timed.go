@@ -155,8 +155,11 @@ func testJumpForward(t *testing.T, s *timed, p *sluice.Plan) {
 
 // mostOwed is how long a limit that is used up takes to be empty again.
 func mostOwed(p *sluice.Plan) time.Duration {
-	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+	switch {
+	case p.Limit.Algorithm == sluice.SlidingWindowCounter:
 		return 2 * p.Limit.Period
+	case p.Kernel == sluice.Units:
+		return time.Duration(p.Span*p.Tick) * time.Microsecond
 	}
 	return p.Limit.Period // of a meter, because its burst is its count
 }

@@ -41,7 +41,7 @@ func TestVectorsAreTheModels(t *testing.T) {
 func solve(t *testing.T, v Vector) Vector {
 	p, model := v.Compile(t), new(Model)
 	terms := newTerms(p)
-	v.Plan = VectorPlan{Tick: p.Tick, Capacity: terms.capacity}
+	v.Plan = VectorPlan{Tick: terms.tick, Capacity: terms.capacity}
 	if p.Limit.Algorithm <= sluice.GCRA {
 		v.Plan.Unit, v.Plan.Drain = terms.rate.Denom().Int64(), terms.rate.Num().Int64()
 		v.Plan.Size = v.Plan.Unit * terms.capacity

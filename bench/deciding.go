@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+const (
+	budget  = 330 * time.Millisecond // of one measurement
+	million = 1_000_000
+	plenty  = 500_000_000 // a second: never reached by one process
+)
+
+// deciding measures decisions over keys, by one thread and by two, with a premise on the
+// share that is refused.
+func deciding(n int, sequenceOf func(int) []uint32, count int, period time.Duration, least, most float64) func(contender) (sample, error) {
+	return func(c contender) (sample, error) {
+		all, sequence := keysOf(n), sequenceOf(n)
+		decide := c.start.(inMemory)(count, period, n)
+		for i := range n {
+			decide(all.at(i)) // every key is known
+		}
+		runtime.GC()
+		s := spend(1, budget, all, sequence, decide).sample()
+		two := spend(2, budget, all, sequence, decide).sample()
+		s["2 threads ns"], s["2 threads CPU ns"] = two["ns"], two["CPU ns"]
+		for _, refused := range []float64{s["refused"], two["refused"]} {
+			if c.role != floor && (refused < least || refused > most) {
+				return nil, fmt.Errorf("%.4f are refused, and should be %.4f to %.4f", refused, least, most)
+			}
+		}
+		return s, nil
+	}
+}
+
+// everyKey is uniform, and asserts that the work is over that many keys.
+func everyKey(n int) []uint32 {
+	s := uniform(n)
+	if d := different(s, n); d < n*95/100 {
+		panic(fmt.Sprintf("the sequence names %d of %d keys", d, n))
+	}
+	return s
+}
+
+func memoryWorks() []work {
+	cols := []string{"ns", "CPU ns", "2 threads ns", "2 threads CPU ns", "allocs", "refused"}
+	withUber := append(slices.Clone(deciders), uberDecider)
+	return []work{
+		{"memory: one hot key, allowed", "The limit is never reached", withUber, deciding(1, one, plenty, time.Second, 0, 0), cols},
+		{"memory: one hot key, refused", "A limit of 1 an hour", deciders, deciding(1, one, 1, time.Hour, 0.999, 1), cols},
+		{"memory: 1 M keys, uniform", "A limit of 100 a minute; all keys are known", deciders, deciding(million, everyKey, 100, time.Minute, 0, 0.01), cols},
+		{"memory: 1 M keys, Zipf 1.1", "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
+	}
+}
+
+func footprintWorks() []work {
+	limiters := slices.DeleteFunc(slices.Clone(deciders), func(c contender) bool { return c.role == floor })
+	flooded := []contender{{"sluice/memory", ours, inMemory(nil)}}
+	return []work{
+		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full collection with all of them and for how long it stops the world", limiters, footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs", "ns"}},
+		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M keys that nobody has seen come once each: the share of limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
+	}
+}
+
+// footprint measures the memory of a million keys that are in use, and a collection.
+func footprint(c contender) (sample, error) {
+	// Long enough that no window ends meanwhile.
+	const period = 1000 * time.Hour
+	buf := []byte(keysOf(1).at(0))
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	decide := c.start.(inMemory)(100, period, million)
+	start := time.Now()
+	for i := range million {
+		// A key of its own, that only the limiter may keep.
+		if !decide(string(number11(buf, i))) {
+			return nil, errors.New("the first request of a key is refused")
+		}
+	}
+	took := time.Since(start)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	s := sample{
+		"bytes": float64(after.HeapAlloc-before.HeapAlloc) / million,
+		// The harness makes one string a key.
+		"allocs": float64(after.Mallocs-before.Mallocs)/million - 1,
+		"ns":     float64(took) / million,
+	}
+	s["GC ms"], s["GC pause µs"] = collection()
+	return s, remembers(decide, buf)
+}
+
+// number11 overwrites the digits of a key with another number.
+func number11(key []byte, i int) []byte {
+	n := i * 7919
+	for at := keyBytes - 1; at >= keyBytes-11; at-- {
+		key[at] = byte('0' + n%10)
+		n /= 10
+	}
+	return key
+}
+
+// collection returns the median time of full collections, and of their pauses.
+func collection() (ms, pause float64) {
+	var all, stops []float64
+	var before, after runtime.MemStats
+	for range 5 {
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		runtime.GC()
+		all = append(all, time.Since(start).Seconds()*1000)
+		runtime.ReadMemStats(&after)
+		stops = append(stops, float64(after.PauseTotalNs-before.PauseTotalNs)/1000)
+	}
+	ms, _ = middle(all)
+	pause, _ = middle(stops)
+	return ms, pause
+}
+
+// remembers asserts that nothing was forgotten: nearly every key has 99 left.
+func remembers(decide func(string) bool, buf []byte) error {
+	forgotten := 0
+	for i := range 1000 {
+		key := string(number11(buf, i*997))
+		n := 0
+		for n < 100 && decide(key) {
+			n++
+		}
+		if n == 100 {
+			forgotten++
+		}
+	}
+	if forgotten > 1 {
+		return fmt.Errorf("%d of 1000 keys were forgotten", forgotten)
+	}
+	return nil
+}
+
+// flood measures which share of the keys that were limited a flood of new ones frees.
+func flood(contender) (sample, error) {
+	const limited, count, newKeys = 5000, 10, 6 * million
+	store := memory.New()
+	l, err := sluice.NewLimiter(store, "", limitOf(count, 24*time.Hour))
+	must(err)
+	decide := func(key string) bool {
+		d, err := l.Take(context.Background(), key, 1)
+		must(err)
+		return d.Allowed
+	}
+	all := keysOf(limited)
+	for i := range limited {
+		for range count {
+			if !decide(all.at(i)) {
+				return nil, errors.New("refused before the limit")
+			}
+		}
+	}
+	buf := []byte(all.at(0))
+	copy(buf, "attacker")
+	var before, after runtime.MemStats
+	for i := range newKeys {
+		if i == newKeys/2 { // the store has its full size
+			runtime.ReadMemStats(&before)
+		}
+		decide(unsafe.String(&number11(buf, i)[0], len(buf))) // a store keeps no key
+	}
+	runtime.ReadMemStats(&after)
+	freed := 0
+	for i := range limited {
+		if decide(all.at(i)) {
+			freed++
+		}
+	}
+	evicted := store.Stats().Evicted
+	if evicted < million {
+		return nil, fmt.Errorf("only %d keys had to go: that is no flood", evicted)
+	}
+	return sample{
+		"freed":   float64(freed) / limited,
+		"evicted": float64(evicted),
+		"allocs":  float64(after.Mallocs-before.Mallocs) / (newKeys / 2),
+	}, nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// compares are the modules whose versions matter.
+var compares = []string{
+	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
+	"github.com/ulule/limiter/v3", "github.com/go-chi/httprate", "github.com/didip/tollbooth/v8",
+	"go.uber.org/ratelimit", "github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9",
+	"github.com/redis/rueidis", "github.com/caddyserver/caddy/v2", "github.com/mholt/caddy-ratelimit",
+}
+
+// machine says what all this ran on.
+func machine() string {
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	kernel, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")
+	return fmt.Sprintf(`| | |
+|---|---|
+| processor | %s, %d in use |
+| memory | %s |
+| system | %s/%s, Linux %s |
+| Go | %s |
+| servers | %s |
+| modules | %s |`,
+		field("/proc/cpuinfo", "model name"), runtime.NumCPU(), memoryOf(),
+		runtime.GOOS, runtime.GOARCH, kernel, runtime.Version(),
+		strings.Join(servers(), ", "), strings.Join(modules(), ", "))
+}
+
+func memoryOf() string {
+	kb, err := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.0f GiB", float64(kb)/(1<<20))
+}
+
+// field returns the value of the first line of a file that has that name.
+func field(file, name string) string {
+	text, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// servers returns the versions of programs that are not ours.
+func servers() (all []string) {
+	for _, c := range [][]string{{"redis-server", "--version"}, {"valgrind", "--version"}} {
+		out, err := exec.Command(c[0], c[1:]...).Output()
+		if err != nil {
+			continue
+		}
+		text, _, _ := strings.Cut(strings.TrimSpace(string(out)), " sha=")
+		all = append(all, text)
+	}
+	return all
+}
+
+// modules returns the versions of the rivals, in this program and in the Caddy beside it.
+func modules() (all []string) {
+	var deps []*debug.Module
+	if info, ok := debug.ReadBuildInfo(); ok {
+		deps = info.Deps
+	}
+	if info, err := buildinfo.ReadFile(filepath.Join(os.Getenv(binDir), "caddy")); err == nil {
+		deps = append(deps, info.Deps...)
+	}
+	for _, d := range deps {
+		if text := d.Path + " " + d.Version; slices.Contains(compares, d.Path) && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}

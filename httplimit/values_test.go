@@ -1,0 +1,97 @@
+package httplimit
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// Responses share memory, and must not notice: whatever a handler does to the fields of
+// one, the others say what they said at first.
+func TestValuesAreNotShared(t *testing.T) {
+	limited := func(said *sync.Map) http.Handler {
+		limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
+		return Limit(limiter, func(r *http.Request) string { return r.Host })(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			said.Store(r, copied(w.Header()))
+			for name, values := range w.Header() {
+				w.Header()[name] = append(values, "mine")
+				values[0] = "mine"
+			}
+		}))
+	}
+	var said sync.Map
+	h := limited(&said)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			var sinks []*sink
+			var first []http.Header
+			for i := range 300 {
+				r := benchRequest()
+				r.Host = fmt.Sprint(g, "/", i/3) // two pass, and the third is refused
+				w := serveOnce(h, r)
+				before, passed := said.Load(r)
+				if passed != (i%3 < 2) {
+					t.Errorf("request %d of a client: passed is %v", i%3, passed)
+					return
+				}
+				if !passed {
+					before = copied(w.header)
+				}
+				sinks, first = append(sinks, w), append(first, before.(http.Header))
+			}
+			for i, w := range sinks {
+				remaining := fmt.Sprint(max(0, 1-i%3))
+				if got := first[i]["X-Ratelimit-Remaining"]; len(got) != 1 || got[0] != remaining {
+					t.Errorf("response %d says %q, want %s", i, got, remaining)
+				}
+				if i%3 == 2 && !reflect.DeepEqual(w.header, first[i]) {
+					t.Errorf("response %d says %v, and said %v", i, w.header, first[i])
+				}
+				for name, values := range w.header {
+					if i%3 < 2 && !slices.Equal(values, []string{"mine", "mine"}) && !slices.Equal(values, []string{first[i].Get(name), "mine"}) {
+						t.Errorf("response %d, %s: %q", i, name, values)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// copied returns a copy that shares no memory.
+func copied(h http.Header) http.Header {
+	c := maps.Clone(h)
+	for name, values := range c {
+		c[name] = nil
+		for _, v := range values {
+			c[name] = append(c[name], strings.Clone(v))
+		}
+	}
+	return c
+}
+
+// Text of any length is kept, also where a piece has no room for it.
+func TestValuesKeep(t *testing.T) {
+	var v values
+	var kept, want []string
+	for n := range 3 * textPiece {
+		text := []byte(strings.Repeat(string(rune('a'+n%26)), n))
+		if n%100 != 0 && n > 200 {
+			continue
+		}
+		kept, want = append(kept, v.keep(text)), append(want, string(text))
+		clear(text)
+	}
+	if !slices.Equal(kept, want) {
+		t.Error("what was kept has changed")
+	}
+}

@@ -1,0 +1,126 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// conns makes connections, and knows those that are open. The library keeps idle ones for
+// their next use without looking after them, so whether one has died in the meantime is
+// found out here: before anything is sent, when it can still be sent on another.
+type conns struct {
+	generation atomic.Int64
+
+	mu      sync.Mutex
+	open    map[*conn]struct{}
+	retired time.Time // when the generation last changed
+}
+
+// retireEvery bounds how often all connections are made anew.
+const retireEvery = time.Second
+
+// retire lets no connection that is there now be used again, because they may lead where
+// nobody answers any more, or to a server that has become a replica.
+func (cs *conns) retire() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if now := time.Now(); now.Sub(cs.retired) > retireEvery {
+		cs.retired = now
+		cs.generation.Add(1)
+	}
+}
+
+// cut closes all connections, whoever waits for an answer.
+func (cs *conns) cut() {
+	cs.mu.Lock()
+	open := cs.open
+	cs.open = nil
+	cs.mu.Unlock()
+	for c := range open {
+		_ = c.Conn.Close()
+	}
+}
+
+// dialError is an error of a connection that has not come about.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
+
+// dial connects. It is the DialCtxFn of the library.
+func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") {
+		network = "unix"
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectFor)
+	defer cancel()
+	generation := cs.generation.Load()
+	plain, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	c := &conn{Conn: plain, conns: cs, generation: generation}
+	if s, ok := plain.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn()
+	}
+	cs.mu.Lock()
+	if cs.open == nil {
+		cs.open = map[*conn]struct{}{}
+	}
+	cs.open[c] = struct{}{}
+	cs.mu.Unlock()
+	if config == nil {
+		return c, nil
+	}
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	encrypted := tls.Client(c, config)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, &dialError{err}
+	}
+	return encrypted, nil
+}
+
+// errStale is what a write to a connection ends with that should not be used any more.
+// Nothing has been sent.
+var errStale = errors.New("the connection has died while nobody used it")
+
+// conn is a connection, under its encryption if it has one.
+type conn struct {
+	net.Conn
+	conns      *conns
+	generation int64
+	raw        syscall.RawConn // nil if it cannot be looked at
+	idle       atomic.Bool     // all that was written has been answered, as far as is known
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.idle.Store(true)
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if c.idle.Swap(false) && (c.generation != c.conns.generation.Load() || c.raw != nil && hungUp(c.raw)) {
+		c.idle.Store(true)
+		return 0, errStale
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *conn) Close() error {
+	c.conns.mu.Lock()
+	delete(c.conns.open, c)
+	c.conns.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,8 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly)
+
+package redisstore
+
+import "syscall"
+
+// hungUp cannot be told here without a read that might wait.
+func hungUp(syscall.RawConn) bool { return false }

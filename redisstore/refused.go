@@ -1,0 +1,247 @@
+package redisstore
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// remember is how long a state that refuses is remembered, in microseconds. Until it
+// drains it refuses exactly, as long as nothing is given back. What this process gives
+// back it knows of at once; what another gives back, a server that has lost its states,
+// or a clock that was set, it learns of after this long. So nobody is refused wrongly for
+// more than a second, and one who keeps asking costs the server a call a second.
+const remember = 1_000_000
+
+const (
+	refusedBits = 12
+	refusedSets = 1 << refusedBits
+	refusedWays = 4
+)
+
+// refused remembers what the server has said lately of the states in requests that it
+// refused. It is a table of 1.2 MB, made with the first refusal, in which each of 16,384
+// states has a choice of a few places; of those that want them the ones that the server was
+// asked for last have them.
+type refused struct {
+	base  time.Time
+	seed  maphash.Seed
+	table atomic.Pointer[[refusedSets]refusedSet] // nil until there is something to remember
+}
+
+type refusedSet struct {
+	sync.RWMutex
+	known [refusedWays]known
+}
+
+// known is what the server has said of a state. It goes by a keyed hash of 63 bits: that
+// a key is taken for one of a full table has a probability of 2 in 10^15.
+type known struct {
+	tag uint64
+	// state is as the kernels have it; of a log the tick of its newest unit, their number,
+	// and the tick at which the oldest one expires, or 0 if that is not known.
+	state sluice.State
+	now   int64 // the server's time, or never
+	place int   // among the requests that were decided at that time
+	// The server has said so between these times, in microseconds by the clock of refused.
+	sent, back int64
+}
+
+// never is the time of a state that may have been given back to: it is not known.
+const never = math.MaxInt64
+
+func newRefused() *refused { return &refused{base: time.Now(), seed: maphash.MakeSeed()} }
+
+// at returns a time by the clock of f.
+func (f *refused) at(t time.Time) int64 { return t.Sub(f.base).Microseconds() }
+
+// answer reports whether one of charges is certain to be refused, and if so writes the
+// receipts that the server would give. Their time is not before that of any answer about
+// the same states. What others do to a state that does not refuse may be missing.
+func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	return f.table.Load() != nil && f.answerAt(f.at(time.Now()), charges, receipts)
+}
+
+func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	refuses := false
+	var k known
+	for i := range charges {
+		c := &charges[i]
+		if c.Cost < 0 || !f.find(c, &k) || at-k.sent > remember {
+			return false
+		}
+		// The server's time is between these. Each state has its own: on a cluster so do
+		// the nodes.
+		from := k.now + at - k.back
+		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
+		r, ok := k.receipt(c, to)
+		if !ok {
+			return false
+		}
+		refuses = refuses || !r.Fits && decides(c)
+		receipts[i], _ = k.receipt(c, from)
+	}
+	return refuses
+}
+
+// decides reports whether a refusal of c is answered from memory. A leaky bucket is asked
+// every time: its places are given back whenever a client hangs up.
+func decides(c *sluice.Charge) bool {
+	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket
+}
+
+// receipt returns the receipt of a charge in a request that is refused at now, if it is
+// known.
+func (k *known) receipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bool) {
+	if c.Plan.Kernel == sluice.Units {
+		return k.logReceipt(c, now)
+	}
+	if c.Plan.Kernel == sluice.Meter && k.state.Used > c.Plan.Size {
+		return r, false // the burst is lower: the server has to cut the level to it
+	}
+	c.Plan.Step(k.state, now, c.Cost, &r)
+	if r.Fits && c.Cost > 0 {
+		c.Plan.Step(k.state, now, 0, &r)
+	}
+	return r, true
+}
+
+// logReceipt is receipt for a log, which is as it was until its oldest unit expires. Of one
+// that is not full it is not known when that is: nothing is taken to have expired.
+func (k *known) logReceipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bool) {
+	p, oldest := c.Plan, k.state.Prev
+	r = sluice.Receipt{Now: now, Tick: k.state.Tick, Used: k.state.Used}
+	need := c.Cost
+	if r.Fits = need == 0 || need <= p.Capacity-r.Used; r.Fits {
+		need = 1
+	}
+	switch {
+	case oldest > 0 && now >= oldest*p.Tick:
+		return r, false
+	case need > p.Capacity || r.Used+need <= p.Capacity:
+		return r, r.Fits || oldest > 0
+	}
+	r.Wait = oldest
+	return r, oldest > 0 && r.Used+need == p.Capacity+1
+}
+
+// learn remembers the answer to a request.
+func (f *refused) learn(r *request, charges []sluice.Charge, receipts []sluice.Receipt) {
+	if f.table.Load() != nil || r.look || telling(charges, receipts) {
+		f.note(known{place: r.place, sent: f.at(r.left), back: f.at(time.Now())}, r.look, charges, receipts)
+	}
+}
+
+// note remembers all states if they are worth it or were only looked at, which is to tell
+// of a request that was refused, and otherwise those that are remembered already.
+func (f *refused) note(k known, looked bool, charges []sluice.Charge, receipts []sluice.Receipt) {
+	f.begin()
+	all := looked || telling(charges, receipts)
+	for i := range charges {
+		k.state, k.now = stateOf(&charges[i], receipts[i]), receipts[i].Now
+		f.put(&charges[i], k, all)
+	}
+}
+
+// telling reports whether a request was refused or gives something back.
+func telling(charges []sluice.Charge, receipts []sluice.Receipt) bool {
+	return givesBack(charges) || !sluice.Admitted(charges, receipts)
+}
+
+// forget makes the states unknown, as a request to give back has failed that the server
+// may have heard.
+func (f *refused) forget(charges []sluice.Charge) {
+	if !givesBack(charges) {
+		return
+	}
+	f.begin()
+	at := f.at(time.Now())
+	for i := range charges {
+		f.put(&charges[i], known{now: never, sent: at, back: at}, true)
+	}
+}
+
+// begin makes the table.
+func (f *refused) begin() {
+	if f.table.Load() == nil {
+		f.table.CompareAndSwap(nil, new([refusedSets]refusedSet))
+	}
+}
+
+func givesBack(charges []sluice.Charge) bool {
+	for i := range charges {
+		if charges[i].Cost < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stateOf returns the state that a receipt tells of.
+func stateOf(c *sluice.Charge, r sluice.Receipt) sluice.State {
+	switch p := c.Plan; p.Kernel {
+	case sluice.Meter:
+		return sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
+	case sluice.Window:
+		return sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
+	default:
+		s := sluice.State{Tick: r.Tick, Used: r.Used}
+		need := int64(1)
+		if !r.Fits {
+			need = c.Cost
+		}
+		if r.Used+need-p.Capacity == 1 { // it waits for the oldest unit alone
+			s.Prev = r.Wait
+		}
+		return s
+	}
+}
+
+// find copies what is known of the state of c to k.
+func (f *refused) find(c *sluice.Charge, k *known) bool {
+	tag, set := f.set(c)
+	set.RLock()
+	defer set.RUnlock()
+	for i := range set.known {
+		if set.known[i].tag == tag {
+			*k = set.known[i]
+			return k.now != never
+		}
+	}
+	return false
+}
+
+// put remembers k unless what is known is newer: answers may arrive in another order than
+// they were given. If it is not wanted for itself it only takes the place of what is known.
+func (f *refused) put(c *sluice.Charge, k known, wanted bool) {
+	tag, set := f.set(c)
+	k.tag = tag
+	set.Lock()
+	defer set.Unlock()
+	oldest := &set.known[0]
+	for i := range set.known {
+		old := &set.known[i]
+		if old.tag == tag {
+			if k.back-old.sent > remember || k.now > old.now || k.now == old.now && k.place >= old.place {
+				*old = k
+			}
+			return
+		}
+		if old.sent < oldest.sent {
+			oldest = old
+		}
+	}
+	if wanted {
+		*oldest = k
+	}
+}
+
+// set returns the places of a charge's state, and its tag there, which is not 0.
+func (f *refused) set(c *sluice.Charge) (tag uint64, set *refusedSet) {
+	tag = maphash.String(f.seed, c.Key) ^ c.Plan.Fingerprint | 1
+	return tag, &f.table.Load()[tag>>(64-refusedBits)]
+}

@@ -1,0 +1,116 @@
+package redisstore
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+func bucket(t *testing.T, burst int64) *sluice.Plan {
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Hour, Burst: burst})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// note has f learn that at now, between local times, the bucket of a key was full or empty.
+func (f *refused) noteBucket(p *sluice.Plan, key string, full bool, k known) {
+	c := sluice.Charge{Key: key, Plan: p, Cost: 1}
+	r := sluice.Receipt{Now: k.now, Used: p.Size}
+	if !full {
+		c.Cost, r.Used, r.Fits = sluice.All, 0, true
+	}
+	charges := []sluice.Charge{c}
+	f.note(k, false, charges, []sluice.Receipt{r})
+}
+
+func (f *refused) refuses(p *sluice.Plan, key string, at int64) (sluice.Receipt, bool) {
+	var r [1]sluice.Receipt
+	ok := f.answerAt(at, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, r[:])
+	return r[0], ok
+}
+
+// An answer that arrives late does not hide a newer one.
+func TestRefusedOrder(t *testing.T) {
+	p := bucket(t, 3)
+	for _, test := range []struct {
+		name       string
+		back, late known
+		refuses    bool
+	}{
+		{"older", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: 80, back: 150}, false},
+		{"newer", known{now: 2000, sent: 90, back: 120}, known{now: 3000, sent: 80, back: 150}, true},
+		{"before it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 6, sent: 90, back: 121}, false},
+		{"after it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 8, sent: 90, back: 121}, true},
+		{"by a clock that was set back", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: remember + 80, back: remember + 91}, true},
+	} {
+		f := newRefused()
+		f.noteBucket(p, "k", false, test.back)
+		f.noteBucket(p, "k", true, test.late)
+		if _, refuses := f.refuses(p, "k", test.late.back+1); refuses != test.refuses {
+			t.Errorf("%s: refuses %v", test.name, refuses)
+		}
+	}
+}
+
+// A state that may have been given back to is not known, whatever arrives late.
+func TestRefusedForget(t *testing.T) {
+	p, f := bucket(t, 3), newRefused()
+	f.forget([]sluice.Charge{{Key: "k", Plan: p, Cost: -1}})
+	at := f.at(time.Now())
+	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	if _, refuses := f.refuses(p, "k", at+1); refuses {
+		t.Error("refuses by an answer that may be from before")
+	}
+	at += remember + 1
+	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	if _, refuses := f.refuses(p, "k", at+1); !refuses {
+		t.Error("does not refuse though a second has passed")
+	}
+}
+
+// It refuses only what does not fit by the latest time that the server can have, and
+// promises by the earliest.
+func TestRefusedBounds(t *testing.T) {
+	p, f := bucket(t, 1), newRefused()
+	const hour = 3_600_000_000
+	// Within 100 µs, which count as 101 as clocks differ, the bucket is empty.
+	full := sluice.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}
+	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
+	f.note(known{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full})
+	r, refuses := f.refuses(p, "k", 1100)
+	if want := p.Decide(1, r); !refuses || r.Now != 10*hour+80 || want.RetryAfter != 21*time.Microsecond {
+		t.Errorf("%v, %+v, %+v", refuses, r, want)
+	}
+	if _, refuses := f.refuses(p, "k", 1101); refuses {
+		t.Error("refuses though it may fit")
+	}
+	if _, refuses := f.refuses(bucket(t, 2), "k", 1050); refuses {
+		t.Error("refuses though the burst is larger")
+	}
+	f.noteBucket(bucket(t, 2), "large", true, known{now: 10 * hour, sent: 1000, back: 1020})
+	if _, refuses := f.refuses(p, "large", 1050); refuses {
+		t.Error("refuses by a level above the burst, which the server cuts")
+	}
+}
+
+// However many are refused, the newest are remembered.
+func TestRefusedFull(t *testing.T) {
+	p, f := bucket(t, 3), newRefused()
+	const keys = 10 * refusedSets * refusedWays
+	for i := range int64(keys) {
+		f.noteBucket(p, strconv.FormatInt(i, 10), true, known{now: 1000, sent: i, back: i})
+	}
+	newest := 0
+	for i := range refusedSets {
+		if _, refuses := f.refuses(p, strconv.Itoa(keys-1-i), keys); refuses {
+			newest++
+		}
+	}
+	if newest < refusedSets*9/10 {
+		t.Errorf("of the newest %d keys %d are remembered", refusedSets, newest)
+	}
+}

@@ -1,0 +1,95 @@
+package sluice
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// runs are a [history] at any distance in time: 16 bytes for each tick in which some were taken.
+type runs struct {
+	runs []run // ticks and sums grow from run to run
+	head int   // how many runs have been dropped, and only wait to be overwritten
+}
+
+// run holds the units of one tick: its sum less the sum of the run before it.
+type run struct{ at, sum int64 }
+
+func (r *runs) newest() (int64, bool) {
+	if len(r.runs) == 0 {
+		return 0, false
+	}
+	return r.runs[len(r.runs)-1].at, true
+}
+
+func (r *runs) since(tick int64) (first int, n int64) {
+	i, _ := slices.BinarySearchFunc(r.runs[r.head:], tick+1, func(r run, tick int64) int {
+		return int(min(max(r.at-tick, -1), 1))
+	})
+	first = r.head + i
+	return first, r.before(len(r.runs)) - r.before(first)
+}
+
+func (r *runs) tick(first int, n int64) int64 {
+	i, _ := slices.BinarySearchFunc(r.runs[first:], r.before(first)+n, func(r run, sum int64) int {
+		return int(min(max(r.sum-sum, -1), 1))
+	})
+	return r.runs[first+i].at
+}
+
+// before returns the sum of all runs before run i.
+func (r *runs) before(i int) int64 {
+	if i == 0 {
+		return 0
+	}
+	return r.runs[i-1].sum
+}
+
+func (r *runs) drop(first int) {
+	if r.head = first; r.head == len(r.runs) {
+		r.runs, r.head = r.runs[:0], 0
+	}
+}
+
+func (r *runs) push(tick, n int64) {
+	last := len(r.runs) - 1
+	if last >= 0 && r.runs[last].at == tick {
+		r.runs[last].sum += n
+		return
+	}
+	sum := r.before(last+1) + n
+	// The last dropped run stays, for its sum.
+	if spare := r.head - 1; len(r.runs) == cap(r.runs) && worthMoving(spare, len(r.runs)) {
+		r.runs = slices.Delete(r.runs, 0, spare)
+		r.head = 1
+	}
+	r.runs = append(r.runs, run{tick, sum})
+}
+
+// few are moved faster than memory for more of them is found.
+const few = 256
+
+// worthMoving reports whether what is kept, all but spare, should move over what was dropped,
+// or else may grow: where that would move many for little. So a push costs the same however
+// long a log is, and what it holds on to is no more than twice what it once had.
+func worthMoving(spare, all int) bool { return spare > max(0, (all-few)/8) }
+
+func (r *runs) pop(n int64) {
+	for last := len(r.runs) - 1; last >= r.head && n > 0; last-- {
+		has := r.runs[last].sum - r.before(last)
+		if has > n {
+			r.runs[last].sum -= n
+			return
+		}
+		n -= has
+		r.runs = r.runs[:last]
+	}
+	r.drop(r.head)
+}
+
+func (r *runs) shift(by int64) {
+	for i := range r.runs {
+		r.runs[i].at += by
+	}
+}
+
+func (r *runs) bytes() int { return int(unsafe.Sizeof(*r)) + cap(r.runs)*int(unsafe.Sizeof(run{})) }

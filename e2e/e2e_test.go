@@ -72,6 +72,14 @@ type record struct {
 // end with 0.
 func serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
+	g := begin(t, args...)
+	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+	return g
+}
+
+// begin is serve that does not wait until the gateway is ready.
+func begin(t *testing.T, args ...string) *gateway {
+	t.Helper()
 	g := &gateway{t: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
 	g.process = exec.Command(binary, append([]string{"serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
@@ -89,7 +97,6 @@ func serve(t *testing.T, args ...string) *gateway {
 	started := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
 	g.addr = started.Proxy
 	g.url, g.admin = "http://"+started.Proxy, "http://"+started.Admin
-	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
 	return g
 }
 
@@ -132,6 +139,13 @@ func (g *gateway) await(what string, fits func(record) bool) record {
 		}
 		g.grown.Wait()
 	}
+}
+
+// log returns all that was logged.
+func (g *gateway) log() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.raw.String()
 }
 
 // forget makes await look at later records only.

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/redistest"
 )
 
 // blocks returns the README's code blocks of a language.
@@ -82,5 +85,26 @@ func TestReadmeGo(t *testing.T) {
 		if !strings.Contains(sources.String(), indented) {
 			t.Errorf("none of %v has\n%s", files, block)
 		}
+	}
+}
+
+// The README's table of metrics is what /metrics has.
+func TestReadmeMetrics(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL())
+	_, page := get(t, g.admin+"/metrics")
+	said, there := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(sluice_\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(string(text), -1) {
+		said[m[1]+" "+m[2]] = true
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (sluice_.*)$`).FindAllStringSubmatch(page, -1) {
+		there[m[1]] = true
+	}
+	if !maps.Equal(said, there) || len(there) == 0 {
+		t.Errorf("the README has %v, /metrics has %v", said, there)
 	}
 }

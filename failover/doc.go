@@ -30,8 +30,14 @@
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
 // some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
 // most 80 a second, so that a store with few callers, or with callers that do not wait
-// for the deadline, is found away within a second as well. A caller that goes away is no
-// failure, and a hiccup at a high rate does not open the circuit.
+// for the deadline, is found away within a second as well. A store that nobody asks is
+// probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
+// does not open the circuit. A store of [Later] that has not been opened is away from the
+// start.
+//
+// With a longer deadline D, a store that hangs is found away later: half a second after D
+// at the most where there are callers, and five times D after the next probe where there
+// are none.
 //
 // While a circuit is open, a decision costs no network and no wait, and a Take with a
 // charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is
@@ -41,6 +47,13 @@
 // failed again within five seconds has to answer for four times as long, up to 900 ms:
 // one that comes and goes stays away, and one that is back for good is used within two
 // seconds. Each change of state is one line in the log.
+//
+// Charges that are on several masters of a cluster are taken one after the other, within
+// one deadline: three of them are three round trips. Where the masters are far away, keep
+// the keys of a decision together by a common hash tag ("together" in a policy), or set a
+// longer deadline. Decisions that run out of time in this way do not open a circuit,
+// because each master answers in time by itself: every one of them waits for the whole
+// deadline, and is decided locally.
 //
 // # The local share
 //
@@ -59,7 +72,8 @@
 // and at most 500 keys a second. A key that waits for that is decided locally, for at most
 // two seconds. Decisions whose outcome is unknown, because the shared store was asked and
 // did not answer, are counted in the share and not written back: it may have counted them,
-// and nothing is charged twice. Nor is a batch of debts sent again whose answer was lost.
+// and nothing is charged twice. A key of which all decisions end like that has one share
+// until the shared store answers for it. Nor is a debt sent again whose answer was lost.
 // Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
 // are not written back. Shares and debts are lost when the process ends.
 //

@@ -39,6 +39,9 @@ func TestLater(t *testing.T) {
 			return shared, nil
 		})
 		s := failover.New(pending, failover.Config{Logger: quiet()})
+		if !s.Status().Degraded() {
+			t.Error("a store that has not been opened is in use")
+		}
 		p := plan(t, "10/day", sluice.FixedWindow)
 		for range 4 {
 			if r := take(t, s, "k", p, sluice.Local); !r.Local || !r.Fits {

@@ -22,8 +22,10 @@ const (
 type ledger struct {
 	mu     sync.RWMutex
 	owers  map[account]*entry
-	serial uint64 // of the last entry
-	swept  int64  // when full has looked for room, in µs
+	serial uint64       // of the last entry
+	swept  int64        // when full has looked for room, in µs
+	owing  atomic.Int64 // entries that hold
+	late   int          // debts written beyond those that had their turn
 }
 
 // account is the identity of a state.
@@ -43,6 +45,11 @@ type entry struct {
 	n                 int64        // by how many the limit is divided
 	touched           atomic.Int64 // µs since the epoch
 	holds             atomic.Bool  // the key back from the shared store, after an outage
+	paying            bool         // its debt is on its way; under the ledger's lock
+
+	// asked is when, as seen counts time, it was last charged with what the shared store
+	// may not have been charged with, since there was no answer.
+	asked atomic.Int64
 }
 
 // batch is what the stand-in is asked for one decision.
@@ -77,7 +84,7 @@ func (s *Store) decide(ctx context.Context, charges []sluice.Charge, receipts []
 			return err
 		}
 	}
-	b.fill(charges, now, owed)
+	s.fill(b, charges, now, owed)
 	if err := s.local.Take(ctx, b.charges, b.receipts); err != nil {
 		return err
 	}
@@ -159,13 +166,32 @@ func (l *ledger) full(now int64) bool {
 	if len(l.owers) >= maxEntries && now-l.swept > time.Second.Microseconds() {
 		l.swept = now
 		for id, e := range l.owers {
-			if e.touched.Load()+life(e.plan) < now {
-				delete(l.owers, id)
+			if e.empty(now) {
+				l.forget(id, e)
 			}
 		}
 	}
 	return len(l.owers) >= maxEntries
 }
+
+// forget ends an entry. l.mu is held.
+func (l *ledger) forget(id account, e *entry) {
+	if l.owers[id] != e {
+		return // full was first
+	}
+	delete(l.owers, id)
+	l.settled(e)
+}
+
+// settled says that e has nothing to be written back. l.mu is held.
+func (l *ledger) settled(e *entry) {
+	if e.holds.CompareAndSwap(true, false) {
+		l.owing.Add(-1)
+	}
+}
+
+// empty reports whether the states of e say nothing any more at now, in µs.
+func (e *entry) empty(now int64) bool { return e.touched.Load()+life(e.plan) < now }
 
 // life returns the microseconds after which any state of p is empty.
 func life(p *sluice.Plan) int64 {
@@ -250,7 +276,7 @@ func divided(p *sluice.Plan, n int64) *sluice.Plan {
 
 // fill makes the charges for the stand-in. Those of rules that let everything pass are
 // counted as shadows. If the shared store may have been charged, the ghost is, too.
-func (b *batch) fill(charges []sluice.Charge, now int64, owed bool) {
+func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed bool) {
 	b.charges = b.charges[:0]
 	for i := range charges {
 		c, e := &charges[i], b.entries[i]
@@ -263,10 +289,13 @@ func (b *batch) fill(charges []sluice.Charge, now int64, owed bool) {
 		b.charges = append(b.charges, share)
 		switch {
 		case !owed:
+			if c.OnError == sluice.Local && c.Cost > 0 {
+				e.asked.Store(max(1, int64(s.seen.now())))
+			}
 			share.Key, share.Shadow = e.ghost, true
 			b.charges = append(b.charges, share)
-		case share.Cost > 0 && !e.holds.Load():
-			e.holds.Store(true)
+		case share.Cost > 0 && !e.holds.Load() && e.of != nil && e.holds.CompareAndSwap(false, true):
+			s.ledger.owing.Add(1)
 		}
 	}
 	if cap(b.receipts) < len(b.charges) {

@@ -32,9 +32,12 @@ type sight struct {
 
 func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), base: time.Now()} }
 
+// now is the time by which sights are dated.
+func (s *seen) now() time.Duration { return time.Since(s.base) }
+
 func (s *seen) put(c *sluice.Charge, r sluice.Receipt) {
 	tag, lock, set := s.set(c)
-	at := time.Since(s.base)
+	at := s.now()
 	lock.Lock()
 	defer lock.Unlock()
 	slot := &set[0]
@@ -57,15 +60,28 @@ func (s *seen) put(c *sluice.Charge, r sluice.Receipt) {
 // left returns the units that fit now by what was last seen of the key: all, where
 // nothing is remembered.
 func (s *seen) left(c *sluice.Charge) int64 {
+	if v, ok := s.get(c); ok {
+		return left(c.Plan, v.receipt, v.receipt.Now+(s.now()-v.at).Microseconds())
+	}
+	return c.Plan.Capacity
+}
+
+// after reports whether the key was seen after that time.
+func (s *seen) after(c *sluice.Charge, at time.Duration) bool {
+	v, ok := s.get(c)
+	return ok && v.at > at
+}
+
+func (s *seen) get(c *sluice.Charge) (v sight, ok bool) {
 	tag, lock, set := s.set(c)
 	lock.Lock()
 	defer lock.Unlock()
 	for _, v := range set {
 		if v.tag == tag {
-			return left(c.Plan, v.receipt, v.receipt.Now+(time.Since(s.base)-v.at).Microseconds())
+			return v, true
 		}
 	}
-	return c.Plan.Capacity
+	return sight{}, false
 }
 
 // set returns the places of a key, its tag there, which is not 0, and their lock.

@@ -92,6 +92,14 @@ func (h *shard) failed(err error) {
 	h.suspect()
 }
 
+// giveUp opens the circuit at once.
+func (h *shard) giveUp(err error) {
+	h.mu.Lock()
+	h.last = err
+	h.mu.Unlock()
+	h.circuit.Open()
+}
+
 // suspect asks for a probe. With few calls, or callers that do not wait, the probes are
 // what opens the circuit.
 func (h *shard) suspect() {

@@ -86,9 +86,9 @@ func testCircuit(t *testing.T, sv *server, s *failover.Store, f fault, interval,
 	}
 
 	sv.set(f)
-	// The clock begins with the first call that can notice.
-	before := sv.calls.Load()
-	until(t, 2*time.Second, "a call", func() bool { return sv.calls.Load() > before })
+	// The clock begins with the first call that can notice, be it a look.
+	before := sv.calls.Load() + sv.probes.Load()
+	until(t, 2*time.Second, "a call", func() bool { return sv.calls.Load()+sv.probes.Load() > before })
 	until(t, time.Second, "opens", func() bool { return s.Status().Degraded() })
 	open.Store(true)
 	calls, probes := sv.calls.Load(), sv.probes.Load()
@@ -475,6 +475,91 @@ func (wild) Shard(key string) int {
 		return -5
 	}
 	return 1 << 40
+}
+
+// A store that nobody asks is looked at all the same, whether instances are counted or not.
+func TestIdle(t *testing.T) {
+	bubble(t, failover.Config{Instances: 2}, func(t *testing.T, sv *server, s *failover.Store) {
+		for range 3 {
+			sv.set(frozen)
+			until(t, 3*time.Second, "away", func() bool { return s.Status().Degraded() })
+			sv.set(nil)
+			until(t, 3*time.Second, "back", func() bool { return !s.Status().Degraded() })
+			time.Sleep(10 * time.Second)
+		}
+		probes := sv.probes.Load()
+		time.Sleep(100 * time.Second)
+		if n := sv.probes.Load() - probes; n > 200 {
+			t.Errorf("%d probes in 100 s of an idle store", n)
+		}
+	})
+}
+
+// Where only heartbeats fail, one line says so, and one that they are back.
+func TestHeartbeatsFail(t *testing.T) {
+	var log lines
+	synctest.Test(t, func(t *testing.T) {
+		sv := &beating{prompt: prompt{newServer()}}
+		sv.others.Store(2)
+		s := failover.New(sv, failover.Config{Logger: logTo(&log)})
+		defer s.Close()
+		time.Sleep(10 * time.Second)
+		for range 2 {
+			sv.fail.Store(true)
+			time.Sleep(time.Minute)
+			sv.fail.Store(false)
+			time.Sleep(time.Minute)
+		}
+		// An outage is not said twice.
+		sv.fail.Store(true)
+		sv.set(refused)
+		time.Sleep(time.Minute)
+		sv.set(nil)
+		sv.fail.Store(false)
+		time.Sleep(time.Minute)
+	})
+	text := strings.Join(log.all, "")
+	for what, want := range map[string]int{"cannot be counted": 2, "instances=3": 4, "counted again": 2, "=\"shared store is away": 1, "used again": 1} {
+		if n := strings.Count(text, what); n != want {
+			t.Errorf("%d lines say %q, want %d:\n%s", n, what, want, text)
+		}
+	}
+}
+
+// With a longer deadline a store that hangs is found away later, as documented.
+func TestLongDeadline(t *testing.T) {
+	for _, deadline := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second} {
+		for _, busy := range []bool{true, false} {
+			t.Run(fmt.Sprint(deadline, busy), func(t *testing.T) {
+				bubble(t, failover.Config{Deadline: deadline}, func(t *testing.T, sv *server, s *failover.Store) {
+					p := plan(t, "1000/second", sluice.TokenBucket)
+					most := 1500*time.Millisecond + 5*deadline + 200*time.Millisecond // the next look, and five probes
+					ask := func() { time.Sleep(5 * time.Millisecond) }
+					var callers sync.WaitGroup
+					if busy {
+						most = deadline + 500*time.Millisecond
+						ask = func() {
+							callers.Go(func() { take(t, s, "k", p, sluice.Local) })
+							time.Sleep(5 * time.Millisecond)
+						}
+					}
+					for range 1000 {
+						ask()
+					}
+					sv.set(frozen)
+					start := time.Now()
+					for !s.Status().Degraded() && time.Since(start) < time.Minute {
+						ask()
+					}
+					took := time.Since(start)
+					if took > most || took < deadline {
+						t.Errorf("found away after %v, at most %v is documented", took, most)
+					}
+					callers.Wait()
+				})
+			})
+		}
+	}
 }
 
 // refusing refuses one key by memory.

@@ -13,7 +13,7 @@ type Status struct {
 	Shards []ShardStatus
 	// Instances is by how many a limit is divided where its share decides.
 	Instances int
-	// Owing is the number of keys that were decided locally and are not settled yet.
+	// Owing is the number of keys with local decisions that are to be written back.
 	Owing int
 
 	// What follows counts since New. Shared and Local are decisions. Shared ones are those
@@ -65,7 +65,7 @@ func (c *counters) failed(err error) {
 func (s *Store) Status() Status {
 	st := Status{
 		Instances:   int(s.instances.Load()),
-		Owing:       s.ledger.owing(),
+		Owing:       int(s.ledger.owing.Load()),
 		Shared:      s.count.shared.Load(),
 		Local:       s.count.local.Load(),
 		TimedOut:    s.count.timedOut.Load(),

@@ -101,11 +101,12 @@ func New(shared sluice.Store, c Config) *Store {
 		s.shared = newGuard(shared, int(s.maxCalls))
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.grow(1)
-	s.running.Go(s.writeBack)
-	if s.beater != nil {
-		s.running.Go(s.beat)
+	first := s.grow(1)[0]
+	if p, ok := shared.(*Pending); ok && !p.Ready() {
+		first.giveUp(p.last.Load())
 	}
+	s.running.Go(s.writeBack)
+	s.running.Go(s.look)
 	return s
 }
 

@@ -14,10 +14,6 @@ const (
 	writeBackDeadline  = time.Second
 	writeBackLook      = 40 * writeBackBatch // entries looked at in a turn
 	writeBackTries     = 3
-
-	heartbeatEvery = time.Second
-	fewerFor       = 5 * time.Second
-	maxInstances   = 1 << 10
 )
 
 // debt is units that a key has consumed and the shared store does not know of.
@@ -26,51 +22,80 @@ type debt struct {
 	units int64
 }
 
-// writeBack charges the shared store with what was decided without it.
+// writeBack charges the shared store with what was decided without it. Each debt is on its
+// own, so that one that hangs takes no other with it.
 func (s *Store) writeBack() {
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
-	for late := []debt(nil); ; {
+	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		debts := s.debts(writeBackBatch - len(late))
-		if late = nil; s.write(debts) {
-			late = s.settle(debts)
-			s.write(late)
+		for _, d := range s.debts(writeBackBatch) {
+			s.running.Go(func() { s.repay(d) })
 		}
 	}
 }
 
-// debts returns up to n of what there is to write to shards that answer, and forgets
-// entries that owe nothing. It begins anywhere, so that all have their turn. While a
-// shard is failing and has not been given up yet, its shares must not begin anew.
+// repay writes a debt. Then it forgets the entry, so that the shared store decides again,
+// and writes what the key has consumed in the meantime.
+func (s *Store) repay(d debt) {
+	if !s.write(d) {
+		s.ledger.mu.Lock()
+		d.paying = false
+		s.ledger.mu.Unlock()
+		return
+	}
+	if d = s.settle(d); d.units > 0 {
+		s.write(d)
+	}
+}
+
+// debts returns up to n of what there is to write to shards that answer, less what was
+// written late meanwhile, and forgets entries that say nothing. It begins anywhere, so
+// that all have their turn. While a shard is failing and has not been given up yet, its
+// shares must not begin anew.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	n, l.late = max(0, n-l.late), max(0, l.late-n)
 	looked := 0
 	for id, e := range l.owers {
 		if looked++; looked > writeBackLook || len(debts) == n {
 			break
 		}
-		if !e.shard.closed.Load() || e.shard.row.Load() > 0 {
+		if e.paying || !e.shard.closed.Load() || e.shard.row.Load() > 0 {
 			continue
 		}
-		if units := s.owed(e); units > 0 {
+		switch units := s.owed(e); {
+		case units > 0:
+			e.paying = true
 			debts = append(debts, debt{e, units})
-		} else {
-			delete(l.owers, id)
+		case s.unanswered(e):
+			l.settled(e)
+		default:
+			l.forget(id, e)
 		}
 	}
 	return debts
 }
 
+// unanswered reports whether decisions of e's key are asked of the shared store in vain,
+// though it is in use: a share that began anew would let a burst pass each time.
+func (s *Store) unanswered(e *entry) bool {
+	at := time.Duration(e.asked.Load())
+	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.seen.after(&sluice.Charge{Key: e.key, Plan: e.of}, at)
+}
+
 // owed asks the stand-in what a share has used above its ghost, and time has not given
 // back since: at most a share of a burst.
 func (s *Store) owed(e *entry) int64 {
+	if !e.holds.Load() {
+		return 0
+	}
 	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
@@ -82,90 +107,43 @@ func (s *Store) owed(e *entry) int64 {
 	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity)
 }
 
-// write charges the shared store with debts, and reports whether that is done with: it is
+// write charges the shared store with a debt, and reports whether that is done with: it is
 // not only where it is certain that nothing was charged. A debt that does not fit is cut
 // to what does, since a charge is written as a whole or not at all.
-func (s *Store) write(debts []debt) bool {
-	if len(debts) == 0 {
-		return true
-	}
+func (s *Store) write(d debt) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
 	defer cancel()
-	charges := make([]sluice.Charge, 0, len(debts))
-	for _, d := range debts {
-		charges = append(charges, sluice.Charge{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true})
-	}
-	receipts := make([]sluice.Receipt, len(charges))
-	for try := 0; try < writeBackTries && len(charges) > 0; try++ {
-		if err := s.shared.Take(ctx, charges, receipts[:len(charges)]); err != nil {
-			return try > 0 || !notCharged(err)
+	// Where a shard hangs, no more debts than need be are sent into the unknown.
+	slow := time.AfterFunc(s.deadline, d.shard.suspect)
+	defer slow.Stop()
+	charges := [1]sluice.Charge{{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true}}
+	var receipts [1]sluice.Receipt
+	for range writeBackTries {
+		if err := s.shared.Take(ctx, charges[:], receipts[:]); err != nil {
+			d.shard.suspect()
+			return !notCharged(err)
 		}
-		cut := charges[:0]
-		for i, c := range charges {
-			s.seen.put(&c, receipts[i])
-			if receipts[i].Fits {
-				s.count.writtenBack.Add(1)
-			} else if c.Cost = c.Plan.Decide(0, receipts[i]).Remaining; c.Cost > 0 {
-				cut = append(cut, c)
-			}
+		s.seen.put(&charges[0], receipts[0])
+		if receipts[0].Fits {
+			s.count.writtenBack.Add(1)
+			return true
 		}
-		charges = cut
+		if charges[0].Cost = d.of.Decide(0, receipts[0]).Remaining; charges[0].Cost == 0 {
+			return true
+		}
 	}
 	return true
 }
 
-// settle forgets the entries of debts that were written, so that the shared store decides
-// again, and returns what they have consumed in the meantime.
-func (s *Store) settle(debts []debt) (late []debt) {
+// settle forgets the entry of a debt that was written, and returns what its key owes since.
+func (s *Store) settle(d debt) debt {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, d := range debts {
-		delete(l.owers, account{d.key, d.of.Fingerprint})
-		if units := s.owed(d.entry) - d.units; units > 0 {
-			late = append(late, debt{d.entry, units})
-		}
+	d.units = s.owed(d.entry) - d.units
+	l.forget(account{d.key, d.of.Fingerprint}, d.entry)
+	if d.units > 0 {
+		l.late++
 	}
-	return late
-}
-
-// owing returns the number of keys that were decided locally and are not settled yet.
-func (l *ledger) owing() int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.owers)
-}
-
-// beat keeps the number of instances up to date. An instance without traffic learns by
-// it, too, that the shared store is away.
-func (s *Store) beat() {
-	for fewer := (time.Time{}); s.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
-		n, err := s.beater.Heartbeat(ctx, s.id)
-		cancel()
-		switch {
-		case err == nil:
-			fewer = s.counted(int64(min(max(1, n), maxInstances)), fewer)
-		case s.ctx.Err() == nil:
-			fewer = time.Time{}
-			suspect(*s.shards.Load())
-		}
-		pause(s.ctx, jittered(heartbeatEvery))
-	}
-}
-
-// counted takes over a count of the instances, and returns since when there are fewer
-// than before. That has to last: a store that was restarted has forgotten all of them,
-// and counts those first whose heartbeats come first.
-func (s *Store) counted(n int64, fewer time.Time) time.Time {
-	if n < s.instances.Load() {
-		if fewer.IsZero() {
-			return time.Now()
-		}
-		if time.Since(fewer) < fewerFor {
-			return fewer
-		}
-	}
-	s.instances.Store(n)
-	return time.Time{}
+	return d
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +29,9 @@ func (s *Store) takeApart(ctx context.Context, charges []sluice.Charge, receipts
 		if err == nil && sluice.Admitted(parts[i].charges, parts[i].receipts) {
 			continue
 		}
-		if e := s.giveBack(ctx, parts[:i]); err == nil {
-			err = e
+		if e := s.giveBack(ctx, parts[:i]); e != nil {
+			// Whatever has stopped this part, those before may be charged.
+			err = &Error{Unknown, fmt.Errorf("what was taken before could not be given back: %w", cmp.Or(err, e))}
 		}
 		for j := i + 1; j < len(parts) && err == nil; j++ {
 			err = s.takePart(ctx, &parts[j], true)

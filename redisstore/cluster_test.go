@@ -325,3 +325,43 @@ func TestClusterDown(t *testing.T) {
 	c.Nodes[0].Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	recovers(t, store, p)
 }
+
+// Where a part cannot be decided, and what was taken before cannot be given back, nobody may
+// take it for not charged.
+func TestNotGivenBack(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	proxies, url := c.StartProxies(t)
+	store := open(t, url)
+	p := plan(t, sluice.FixedWindow, "100/10d")
+	owner := func(key string) int {
+		return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
+	}
+	first, second := "a", "b"
+	for i := 0; owner(second) == owner(first); i++ {
+		second = fmt.Sprint("b", i)
+	}
+	both := func() *redisstore.Error {
+		err := store.Take(t.Context(), []sluice.Charge{{Key: first, Plan: p, Cost: 1}, {Key: second, Plan: p, Cost: 1}}, make([]sluice.Receipt, 2))
+		e, _ := errors.AsType[*redisstore.Error](err)
+		return e
+	}
+	if e := both(); e != nil {
+		t.Fatal(e)
+	}
+	// The second takes no writes, and says so: nothing is charged, the first is given back.
+	c.Masters[owner(second)].Do("CONFIG", "SET", "maxmemory", "1")
+	if e := both(); e == nil || e.Kind != redisstore.OutOfMemory || !e.NotCharged() {
+		t.Errorf("error %v of a server whose memory is full", e)
+	}
+	if n := used(t, store, first, p); n != 1 {
+		t.Errorf("%d units are used of the first key, want 1", n)
+	}
+	// Now the first answers once more, and then never.
+	var answers atomic.Int64
+	proxies[slices.Index(c.Nodes, c.Masters[owner(first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
+	e := both()
+	if e == nil || e.NotCharged() || e.Kind != redisstore.Unknown || answers.Load() < 2 {
+		t.Errorf("error %v after %d answers, want one that leaves it open", e, answers.Load())
+	}
+}

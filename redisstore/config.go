@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -62,6 +63,9 @@ func (c Config) prefix() string {
 // what the certificate of the server is for if not for its host. With any scheme:
 // prefix; hash_key, the name of a file whose bytes are the HashKey; and for Sentinels that
 // ask for it sentinel_user and sentinel_password.
+//
+// Characters that mean something in a URL are written as %40 for "@", %2F for "/" and so
+// on. Errors repeat nothing of the URL, since it may have secrets in unexpected places.
 func ParseURL(s string) (Config, error) {
 	c, err := parseURL(s)
 	if err != nil {
@@ -71,14 +75,13 @@ func ParseURL(s string) (Config, error) {
 }
 
 func parseURL(s string) (Config, error) {
-	hosts, s := cutHosts(s)
+	hosts, s, err := cutHosts(s)
+	if err != nil {
+		return Config{}, err
+	}
 	u, err := url.Parse(s)
 	if err != nil {
-		// The error of url.Parse repeats the URL, and its password.
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err
-		}
-		return Config{}, err
+		return Config{}, errors.New("it cannot be read: " + encode)
 	}
 	c := Config{Username: u.User.Username()}
 	c.Password, _ = u.User.Password()
@@ -113,16 +116,16 @@ func parseURL(s string) (Config, error) {
 			return c, errors.New("the path of the socket begins with a third slash: unix:///run/redis.sock")
 		}
 	default:
-		return c, fmt.Errorf("unknown scheme %q: use redis, rediss, redis-cluster, rediss-cluster, redis-sentinel, rediss-sentinel or unix", u.Scheme)
+		return c, errors.New("unknown scheme: use redis, rediss, redis-cluster, rediss-cluster, redis-sentinel, rediss-sentinel or unix")
 	}
 	if len(path) > 0 {
-		return c, fmt.Errorf("there is too much behind the address: %q", u.Path)
+		return c, errors.New("there is too much behind the address")
 	}
 	if scheme != "unix" {
-		for host := range strings.SplitSeq(hosts, ",") {
+		for i, host := range strings.Split(hosts, ",") {
 			addr, err := withPort(host, port)
 			if err != nil {
-				return c, err
+				return c, fmt.Errorf("address %d: %w", i+1, err)
 			}
 			c.Addrs = append(c.Addrs, addr)
 		}
@@ -130,18 +133,24 @@ func parseURL(s string) (Config, error) {
 	return c, c.parseQuery(u, db, encrypted)
 }
 
+const encode = `write special characters of users, passwords and parameters as %40 for "@", %2F for "/", %3F for "?", %23 for "#" and %25 for "%"`
+
 // cutHosts takes the addresses out of a URL: net/url knows one of them only.
-func cutHosts(s string) (hosts, rest string) {
+func cutHosts(s string) (hosts, rest string, err error) {
 	scheme, behind, found := strings.Cut(s, "://")
 	if !found {
-		return "", s
+		return "", "", errors.New("it begins with a scheme: write it as in redis://localhost:6379")
 	}
 	end := strings.IndexAny(behind, "/?#")
 	if end < 0 {
 		end = len(behind)
 	}
+	// The password may have gone on there.
+	if strings.ContainsAny(behind[end:], "@#") {
+		return "", "", errors.New(`there is an "@" or "#" behind the address: ` + encode)
+	}
 	start := strings.LastIndexByte(behind[:end], '@') + 1
-	return behind[start:end], scheme + "://" + behind[:start] + behind[end:]
+	return behind[start:end], scheme + "://" + behind[:start] + behind[end:], nil
 }
 
 // withPort adds the port to an address that has none.
@@ -151,10 +160,10 @@ func withPort(addr, port string) (string, error) {
 		host, p = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"), port
 	}
 	if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("the port of %q is not a number from 1 to 65535", addr)
+		return "", errors.New("the port is not a number from 1 to 65535")
 	}
 	if strings.ContainsAny(host, "[] %") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
-		return "", fmt.Errorf("%q is not an address: write host:port", addr)
+		return "", errors.New("write host:port, and IPv6 as in [::1]:6379")
 	}
 	if host == "" {
 		host = "localhost"
@@ -174,12 +183,12 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	}
 	for name, values := range q {
 		switch {
-		case len(values) > 1:
-			return fmt.Errorf("%s is given twice", name)
+		case !slices.Contains(parameters, name) && !slices.Contains(parametersTLS, name):
+			return fmt.Errorf("unknown parameter: use %s, %s", strings.Join(parameters, ", "), strings.Join(parametersTLS, ", "))
 		case slices.Contains(parametersTLS, name) && !encrypted:
 			return fmt.Errorf("%s is for encrypted connections: use rediss:// instead of redis://", name)
-		case !slices.Contains(parameters, name) && !slices.Contains(parametersTLS, name):
-			return fmt.Errorf("unknown parameter %q: use %s, %s", name, strings.Join(parameters, ", "), strings.Join(parametersTLS, ", "))
+		case len(values) > 1:
+			return fmt.Errorf("%s is given twice", name)
 		}
 	}
 	if q.Has("db") {
@@ -187,7 +196,7 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	}
 	if db != "" {
 		if c.DB, err = strconv.Atoi(db); err != nil || c.DB < 0 {
-			return fmt.Errorf("the database %q is not a number", db)
+			return errors.New("the database is not a number from 0: write it as in redis://localhost/1")
 		}
 	}
 	c.Prefix = q.Get("prefix")
@@ -207,11 +216,11 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 func readHashKey(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("hash_key: %w", err)
+		return nil, fmt.Errorf("hash_key: %w", withoutPath(err))
 	}
 	key := bytes.TrimRight(text, "\r\n")
 	if len(key) < 16 {
-		return nil, fmt.Errorf("hash_key: %s has %d bytes, which can be guessed: put 32 random ones in, as of \"openssl rand -hex 32\"", file, len(key))
+		return nil, fmt.Errorf("hash_key: the file has %d bytes, which can be guessed: put 32 random ones in, as of \"openssl rand -hex 32\"", len(key))
 	}
 	return key, nil
 }
@@ -222,11 +231,11 @@ func readTLS(ca, cert, key, serverName string) (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
+			return nil, fmt.Errorf("ca: %w", withoutPath(err))
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s has no certificate in PEM form", ca)
+			return nil, errors.New("ca: the file has no certificate in PEM form")
 		}
 	}
 	if (cert == "") != (key == "") {
@@ -235,11 +244,39 @@ func readTLS(ca, cert, key, serverName string) (*tls.Config, error) {
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
+			return nil, fmt.Errorf("cert and key: %w", withoutPath(err))
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// withoutPath leaves out of an error which file it was.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// String returns where the server is, as a URL without users, passwords and parameters.
+func (c Config) String() string {
+	scheme, master, db := "redis", "", ""
+	if c.DB != 0 {
+		db = "/" + strconv.Itoa(c.DB)
+	}
+	if c.TLS != nil {
+		scheme = "rediss"
+	}
+	switch {
+	case c.Cluster:
+		scheme += "-cluster"
+	case c.Master != "":
+		scheme, master = scheme+"-sentinel", "/"+c.Master
+	case len(c.Addrs) > 0 && strings.HasPrefix(c.Addrs[0], "/"):
+		scheme, db = "unix", strings.Replace(db, "/", "?db=", 1)
+	}
+	return scheme + "://" + strings.Join(c.Addrs, ",") + master + db
 }
 
 // check returns an error of kind Misconfigured for what cannot work.
@@ -255,7 +292,7 @@ func (c Config) check() error {
 	case c.Cluster && c.DB != 0:
 		problem = "a cluster has only database 0: leave the database out"
 	case strings.ContainsAny(c.Prefix, "{}"):
-		problem = fmt.Sprintf("the prefix %q contains a brace, which would put all keys on one node of a cluster", c.Prefix)
+		problem = "the prefix contains a brace, which would put all keys on one node of a cluster"
 	default:
 		return nil
 	}

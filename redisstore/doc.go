@@ -43,7 +43,8 @@
 // # Cluster
 //
 // Charges of one Take are atomic if their keys begin with the same hash tag: see
-// [Store.Take]. Slots may move at any time.
+// [Store.Take]. Others take a round trip for each hash slot, one after the other, all
+// within the context of the Take. Slots may move at any time.
 //
 // # The client library
 //

@@ -46,6 +46,15 @@ func (c Config) hint(e *Error) string {
 	return ""
 }
 
+// What a server has to allow: the script and the heartbeat, and to look at the server. INFO
+// and CONFIG GET are for [Store.Dangers] alone.
+const (
+	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
+		"+get +mget +set +del +getrange +setrange +strlen +append +pexpireat " +
+		"+zadd +zremrangebyscore +zcard +pexpire"
+	clusterCommands = " +cluster|slots +cluster|shards +asking"
+)
+
 func (c Config) replyHint(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	switch {
@@ -54,7 +63,14 @@ func (c Config) replyHint(text string) string {
 	case word == "NOAUTH":
 		return "the server asks for a password: write it in front of the address, as in redis://:password@host (Config.Password)"
 	case word == "NOPERM":
-		return "the user may not do what is needed: allow EVALSHA, EVAL, SCRIPT, TIME, GET, MGET, SET, DEL, GETRANGE, SETRANGE, STRLEN, APPEND and PEXPIREAT on the keys " + c.prefix() + "* (Config.Username)"
+		needed := commands
+		switch {
+		case c.Cluster:
+			needed += clusterCommands
+		case c.DB != 0:
+			needed += " +select"
+		}
+		return "the user may not do what is needed: ACL SETUSER NAME ~" + c.prefix() + "* " + needed + " (Config.Username)"
 	case strings.Contains(text, "without any password configured"):
 		return "the server has no password: leave it out (Config.Password)"
 	case strings.Contains(text, "DB index is out of range"), strings.Contains(text, "invalid DB index"):

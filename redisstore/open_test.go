@@ -138,19 +138,26 @@ func refused(t *testing.T, url string, kind redisstore.Kind, want string) {
 
 func TestParseURLErrors(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                                    "unknown scheme",
-		"http://x":                            `unknown scheme "http"`,
+		"":                                    "begins with a scheme",
+		"redis:u:secret@h":                    "begins with a scheme",
+		"http://x":                            "unknown scheme",
 		"redis://u:secret@h:port":             "port",
 		"redis://h/x":                         "not a number",
 		"redis://h/-1":                        "not a number",
 		"redis://h/1/2":                       "too much",
 		"redis://a,b":                         "use redis-cluster://",
 		"redis://h?cert=x":                    "use rediss://",
-		"redis://h?timeout=1":                 `unknown parameter "timeout"`,
+		"redis://h?timeout=1":                 "unknown parameter: use db",
+		"redis://u:a/secret@h":                "%2F for",
+		"redis://u:a?secret@h":                "%3F for",
+		"redis://u:a#secret@h":                "%23 for",
+		"redis://u:%secret@h":                 "%25 for",
+		"redis://h:1:secret":                  "address 1: write host:port",
+		"redis-cluster://a,:secret":           "address 2: the port",
 		"redis://h?db=1&db=2":                 "given twice",
 		"redis://h?prefix={x}":                "brace",
 		"rediss://h?cert=x":                   "one of them is missing",
-		"rediss://h?ca=/nonexistent":          "/nonexistent",
+		"rediss://h?ca=/nonexistent":          "ca: no such file",
 		"rediss://h?ca=/dev/null":             "no certificate",
 		"redis-sentinel://h":                  "name of the master",
 		"redis-cluster://h/1":                 "too much",
@@ -228,4 +235,63 @@ func FuzzParseURL(f *testing.F) {
 			t.Errorf("%q has no address", url)
 		}
 	})
+}
+
+// FuzzSecrets holds what is said about a URL, be it wrong or right, to leave out what stands
+// before an "@", and the values of parameters.
+func FuzzSecrets(f *testing.F) {
+	const secret = "Xs3cretX"
+	for _, before := range []string{
+		"redis://", "redis://:", "redis://u:", "redis:", "redis:u:", "//u:", "", "redis://u:a/", "redis://h:1/", "redis://h:1/2/", "redis://u@a/",
+		"redis://u:a?", "redis://h?", "redis://u:a#", "redis://%zz", "redis://u:%4", "redis://h:1?db=", "redis-sentinel://a:1,", "redis-sentinel://a/",
+		"redis-cluster://a,u:", "unix://", "unix:///a/", "http://u:", "redis://[", "redis://u: ", "redis://h:1,", "u:p://", "rediss://h?ca=",
+	} {
+		f.Add(before, "@h:6379/0")
+		f.Add(before, "@h")
+		f.Add(before, "/b@h/m?sentinel_user=u")
+		f.Add(before, "%zz@[h")
+	}
+	for _, before := range []string{"redis://h", "redis-sentinel://h/m", "rediss://u:p@h/1", "unix:///run/x", "redis-cluster://h:1,i"} {
+		for _, name := range []string{"db", "prefix", "sentinel_user", "sentinel_password", "ca", "cert", "key", "server_name", "hash_key", "other"} {
+			f.Add(before+"?"+name+"=", "")
+			f.Add(before+"?"+name+"=1&"+name+"=", "{")
+			f.Add(before+"?ca=/dev/null&"+name+"=a&", "%")
+			f.Add(before+"?cert=x&key=y&"+name+"=/", ".pem")
+		}
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.Contains(before, "/dev/") && !strings.Contains(before, "/dev/null") {
+			t.Skip("names a device")
+		}
+		if !strings.Contains(after, "@") && !strings.Contains(before, "=") {
+			t.Skip("no secret")
+		}
+		if i := strings.Index(before, "?"); !strings.Contains(after, "@") && (i < 0 || strings.Contains(before[:i], secret)) {
+			t.Skip("no secret")
+		}
+		c, err := redisstore.ParseURL(before + secret + after)
+		if err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s…%s: the error shows it: %v", before, after, err)
+		}
+		if text := c.String(); strings.Contains(text, secret) {
+			t.Errorf("%s…%s: shown as %s", before, after, text)
+		}
+	})
+}
+
+// String shows where, in a form that ParseURL reads.
+func TestConfigString(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://u:p@h":                               "redis://h:6379",
+		"redis://TOKEN@h/3?prefix=x":                  "redis://h:6379/3",
+		"rediss://u:p@[::1]:7000":                     "rediss://[::1]:7000",
+		"redis-cluster://u:p@a,b:1":                   "redis-cluster://a:6379,b:1",
+		"redis-sentinel://a,b/main/2?sentinel_user=u": "redis-sentinel://a:26379,b:26379/main/2",
+		"unix://u:p@/run/redis.sock?db=4":             "unix:///run/redis.sock?db=4",
+	} {
+		c, err := redisstore.ParseURL(url)
+		if err != nil || c.String() != want {
+			t.Errorf("%s is shown as %s, want %s (%v)", url, c, want, err)
+		}
+	}
 }

@@ -61,7 +61,8 @@ func (f *refused) at(t time.Time) int64 { return t.Sub(f.base).Microseconds() }
 
 // answer reports whether one of charges is certain to be refused, and if so writes the
 // receipts that the server would give. Their time is not before that of any answer about
-// the same states. What others do to a state that does not refuse may be missing.
+// the same states. What others do to a state that does not refuse may be missing, and so may
+// those who took while the refusal was under way: the refusal is right without them.
 func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return f.table.Load() != nil && f.answerAt(f.at(time.Now()), charges, receipts)
 }

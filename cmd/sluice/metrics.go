@@ -34,7 +34,7 @@ var (
 	storeAway      = desc("away", "Parts of the shared store whose circuit is open.")
 	storeParts     = desc("parts", "Parts of the shared store that were heard of.")
 	storeInstances = desc("instances", "By how many a limit is divided where a share of it decides.")
-	storeOwing     = desc("owing_keys", "Keys that were decided locally and are not settled yet.")
+	storeOwing     = desc("owing_keys", "Keys whose local use is to be written back.")
 	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store, or the stand-in.", "by")
 	storeFailures  = desc("failures_total", "Decisions that were asked of the shared store in vain, and why.", "reason")
 	storeWritten   = desc("written_back_total", "How often a key's local use was written back.")

@@ -192,7 +192,12 @@ func logWarnings(log *slog.Logger, p *policy.Policy) {
 
 // newLog writes text for people at a terminal, and JSON for everybody else.
 func newLog(out *os.File, l level) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.Level}
+	options := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // JSON would have a number of nanoseconds
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
 	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		return slog.New(slog.NewTextHandler(out, options))
 	}
@@ -233,7 +238,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	}
 	all.admin = &service{l, &http.Server{Handler: s.adminHandler(&all.health, store), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
 	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
-		"admin", all.admin.Addr().String(), "policy", s.policy, "store", redacted(s.store.url))
+		"admin", all.admin.Addr().String(), "policy", s.policy, "store", store.where)
 	return all, nil
 }
 

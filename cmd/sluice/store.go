@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -53,6 +51,7 @@ func (s *storeSettings) check() error {
 // counting is a store, and what comes with it if it is shared.
 type counting struct {
 	sluice.Store
+	where    string          // without secrets
 	failover *failover.Store // nil if it is not shared
 	cluster  bool
 	close    func()
@@ -62,36 +61,53 @@ type counting struct {
 // it is required; one that could never be reached with these settings is.
 func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, error) {
 	if s.url == inMemory {
-		return &counting{Store: memory.New(), close: func() {}}, nil
+		return &counting{Store: memory.New(), where: inMemory, close: func() {}}, nil
 	}
 	config, err := redisstore.ParseURL(s.url)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
 	shared, err := config.Open(ctx)
-	if problem, ok := errors.AsType[*redisstore.Error](err); err != nil &&
-		(s.required || !ok || problem.Kind == redisstore.Misconfigured || problem.Kind == redisstore.Denied) {
+	if k := kind(err); err != nil && (s.required || k == 0 || k == redisstore.Misconfigured || k == redisstore.Denied) {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
 	if err == nil {
 		logDangers(ctx, log, shared)
 		return s.failOver(config, shared, func() { _ = shared.Close() }, log), nil
 	}
-	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", redacted(s.url), "error", err)
-	later := failover.Later(func(ctx context.Context) (sluice.Store, error) {
+	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", config.String(), "error", err)
+	later := failover.Later(opener(config, err, log))
+	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
+}
+
+// opener returns a function that opens a store that could not be opened because of problem.
+// It says so where there is another kind of problem than before.
+func opener(config redisstore.Config, problem error, log *slog.Logger) func(context.Context) (sluice.Store, error) {
+	last := kind(problem)
+	return func(ctx context.Context) (sluice.Store, error) {
 		shared, err := config.Open(ctx)
 		if err != nil {
+			if k := kind(err); k != last && ctx.Err() == nil {
+				last = k
+				log.Warn("the store still cannot be reached, for another reason", "store", config.String(), "error", err)
+			}
 			return nil, err
 		}
 		logDangers(ctx, log, shared)
 		return shared, nil
-	})
-	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
+	}
+}
+
+func kind(err error) redisstore.Kind {
+	if e, ok := errors.AsType[*redisstore.Error](err); ok {
+		return e.Kind
+	}
+	return 0
 }
 
 func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
 	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Logger: log})
-	return &counting{Store: f, failover: f, cluster: config.Cluster, close: func() {
+	return &counting{Store: f, where: config.String(), failover: f, cluster: config.Cluster, close: func() {
 		f.Close()
 		closeShared()
 	}}
@@ -108,15 +124,6 @@ func logDangers(ctx context.Context, log *slog.Logger, s *redisstore.Store) {
 	for _, d := range found {
 		log.Warn("the store is set up dangerously", "danger", d)
 	}
-}
-
-// redacted is a URL without its password.
-func redacted(s string) string {
-	if u, err := url.Parse(s); err == nil {
-		return u.Redacted()
-	}
-	scheme, _, _ := strings.Cut(s, "://")
-	return scheme + "://…"
 }
 
 // shared reports whether the shared store answers; memory always does.

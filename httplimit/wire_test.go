@@ -77,6 +77,7 @@ func exchange(t *testing.T, h http.Handler, requests ...string) (responses []str
 		client.Close()
 		responses = append(responses, strings.ReplaceAll(string(response), "\r\n", "\n"))
 	}
+	synctest.Wait() // for connections to end: Shutdown would let time pass until they have
 	if err := server.Shutdown(context.Background()); err != nil {
 		t.Fatal(err)
 	}

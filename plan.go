@@ -180,12 +180,8 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	return p.stepWindow(s, now, cost, r)
 }
 
-// Empty reports whether s, at now, says no more than the empty state, so that a store
-// may forget it.
-func (p *Plan) Empty(s State, now int64) bool { return p.EmptyAt(s) <= now }
-
-// EmptyAt returns when s equals the empty state, in microseconds since the epoch. It
-// is the expiry of a key.
+// EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that
+// a store may forget it. It is the expiry of a key.
 func (p *Plan) EmptyAt(s State) int64 {
 	switch {
 	case s.Used == 0 && s.Prev == 0:

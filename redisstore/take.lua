@@ -491,6 +491,7 @@ while pos <= last do
       end
       if bad then fits, admitted = false, false end
 
+      -- What several requests change is written by the last that has the key.
       if not alone then
         states[k] = s
         if defer then

@@ -39,10 +39,10 @@
 -- most writes leave the expiry as it is. As the grid of a meter depends on its burst,
 -- which may change, a minus in front of t says that it is the coarse one.
 --
--- All numbers that count are whole and below 2^53, where a - a % b and a / b are exact.
+-- All numbers are whole and below 2^53, where a - a % b and a / b are exact. A product that
+-- is not is only found to be too large.
 --
--- Most calls are of one charge. It needs none of the tables that hold what several have,
--- which would cost as much as its arithmetic.
+-- Most calls are of one charge. It does without the tables that hold what several have.
 
 local call, unpacks, packs, format, sub = redis.call, struct.unpack, struct.pack, string.format, string.sub
 local KEYS, arg, now = KEYS, ARGV[1], ARGV[2]

@@ -23,8 +23,8 @@ func TestLogHoldsOnToLittle(t *testing.T) {
 		counts              []int64
 		bytes, bytesPerUnit int
 	}{
-		{sluice.SlidingWindowLog, []int64{1, 2, 7, 100, 256, 257, 300, 1000, 2500, 4096}, 48, 4},
-		{sluice.SlidingWindowLog, []int64{4097, 6000}, 144, 0},
+		{sluice.SlidingWindowLog, []int64{1, 2, 7, 100, 256, 257, 300, 1000, 1024}, 48, 4},
+		{sluice.SlidingWindowLog, []int64{1025, 2500, 6000}, 144, 0},
 		{sluice.SlidingWindowLogExact, []int64{1, 2, 7, 100, 256, 257, 300, 1000, 2500}, 32, 32},
 	} {
 		for _, count := range test.counts {
@@ -164,7 +164,7 @@ func TestLogRounding(t *testing.T) {
 		// Of what comes while a log is full something comes in the moment by which the next
 		// place is late. It passes less often, but as much passes.
 		{"Poisson at twice the limit", "100/minute", poisson(100_000, gap/2), 0.005, 0.0002},
-		{"Poisson at twice the limit", "4000/2400s", poisson(100_000, gap/2), 0.2, 0.0005},
+		{"Poisson at twice the limit", "1000/600s", poisson(100_000, gap/2), 0.2, 0.0005},
 		{"an access log", "5/minute", real, 0.001, 0.0001},
 		{"an access log", "30/hour", real, 0.001, 0.0001},
 		{"an access log", "50/day", real, 0.0015, 0.0001},

@@ -24,10 +24,10 @@ const (
 const MaxLogCount = 1 << 20
 
 // FineLogCount is the largest Count for which a [SlidingWindowLog] remembers each unit,
-// which takes 8 KiB for a key. The larger a limit, the less it matters that times are
-// coarser, and the more it would take to remember them. A change of a limit to the other
+// which takes 2 KiB for a key. The larger a limit, the less it matters that times are
+// coarser, and the more memory and time it would take to remember them. A change of a limit to the other
 // side of it begins with an empty log.
-const FineLogCount = 1 << 12
+const FineLogCount = 1 << 10
 
 const (
 	fineParts   = 1 << 15 // of a Period, so that two bytes hold a time

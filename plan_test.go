@@ -45,17 +45,17 @@ func TestPlans(t *testing.T) {
 			// 3.6e9 / 32768 is 109863.28, and 109864 fits 32767.8 times.
 			sluice.Units, 109_864, 0, 0, 0, 32_769, 5, 0},
 		// Times are exact as long as two bytes are enough for that.
-		{sluice.Limit{Count: 4096, Period: 32768 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 1, 0, 0, 0, 32_768, 4096, 0},
-		{sluice.Limit{Count: 4096, Period: 32769 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 16_385, 4096, 0},
-		{sluice.Limit{Count: 4096, Period: 32770 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 16_386, 4096, 0},
-		{sluice.Limit{Count: 4096, Period: 65536 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 32_769, 4096, 0},
-		// Above 4096 there are 32 parts.
-		{sluice.Limit{Count: 4097, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2_000_000, 0, 0, 0, 33, 4097, 0},
+		{sluice.Limit{Count: 1024, Period: 32768 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 1, 0, 0, 0, 32_768, 1024, 0},
+		{sluice.Limit{Count: 1024, Period: 32769 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 16_385, 1024, 0},
+		{sluice.Limit{Count: 1024, Period: 32770 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 16_386, 1024, 0},
+		{sluice.Limit{Count: 1024, Period: 65536 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2, 0, 0, 0, 32_769, 1024, 0},
+		// Above 1024 there are 32 parts.
+		{sluice.Limit{Count: 1025, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
+			sluice.Units, 2_000_000, 0, 0, 0, 33, 1025, 0},
 		{sluice.Limit{Count: 1<<32 - 1, Period: 32 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
 			sluice.Units, 1, 0, 0, 0, 32, 1<<32 - 1, 0},
 		{sluice.Limit{Count: 5, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
@@ -146,7 +146,7 @@ func checkLogPlan(t *testing.T, p *sluice.Plan) {
 	switch {
 	case p.Limit.Algorithm == sluice.SlidingWindowLogExact:
 		coarsest = max(1, period>>51*1000)
-	case p.Limit.Count > 4096:
+	case p.Limit.Count > 1024:
 		coarsest = period>>5 + 1
 	}
 	if p.Tick > coarsest {
@@ -200,9 +200,9 @@ func TestFingerprints(t *testing.T) {
 		{{Count: 1_000_000, Period: 3600 * time.Millisecond, Algorithm: sluice.FixedWindow}},
 		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}},
 		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLog}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 4096, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1_000_000, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, {Count: 4097, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}},
+		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1024, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 1025, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1_000_000, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, {Count: 1025, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}},
 		// As many ticks of a microsecond, but kept in other ways.
 		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}},
 		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},

@@ -87,7 +87,7 @@ func TestMixed(t *testing.T) {
 // cost fits after its wait and not a tick earlier.
 func TestShareKeepsItsWord(t *testing.T) {
 	limits := []string{"100/6s", "7/second", "10/9s", "1/second", "999983/30s", "3/2s",
-		"4097/32s"} // a log of which divided by two has other ticks
+		"1025/32s"} // a log of which divided by two has other ticks
 	for _, a := range sluice.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, limit := range limits {

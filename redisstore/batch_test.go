@@ -45,7 +45,7 @@ func TestBatches(t *testing.T) {
 	var plans []*sluice.Plan
 	for _, a := range sluice.Algorithms() {
 		// One and the same fingerprint for the two of a pair, and logs short and long.
-		for _, limit := range []string{"7/second", "70/10s", "3000/minute", "100/minute", "6000/minute"} {
+		for _, limit := range []string{"7/second", "70/10s", "1000/minute", "100/minute", "6000/minute"} {
 			plans = append(plans, plan(t, a, limit))
 		}
 	}

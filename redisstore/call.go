@@ -23,6 +23,7 @@ const (
 	flagLast
 	flagLook
 	flagMany
+	flagLater
 )
 
 // anyCost is at least the capacity of any plan.
@@ -136,6 +137,7 @@ type call struct {
 	ids    []uint16          // per charge of the groups: its key; of an exact log its place in logs
 	known  map[string]uint16 // the ids of the keys so far
 	users  []int             // per key: the last group that has it
+	owners []int             // the same per log
 	plans  []*sluice.Plan
 }
 
@@ -157,24 +159,29 @@ func (c *call) build() {
 	}
 	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
-	for _, g := range c.groups {
-		for i := range g.head.charges {
-			arg = c.appendCharge(arg, g, i, short)
+	for n := range c.groups {
+		for i := range c.groups[n].head.charges {
+			arg = c.appendCharge(arg, n, i, short)
 		}
 	}
 	c.arg = arg
 }
 
-func (c *call) appendCharge(arg []byte, g group, i int, short uint16) []byte {
-	charge, id := &g.head.charges[i], c.ids[g.ids+i]+1
+// appendCharge packs charge i of group n.
+func (c *call) appendCharge(arg []byte, n, i int, short uint16) []byte {
+	g := &c.groups[n]
+	charge, id := &g.head.charges[i], c.ids[g.ids+i]
+	flags := charge.flags
+	if *c.user(charge, id) != n {
+		flags |= flagLater
+	}
 	if exactLog(charge.plan) {
 		id += short
 	}
-	flags := charge.flags
 	if i == 0 && g.many > 1 {
 		flags |= flagMany
 	}
-	arg = binary.LittleEndian.AppendUint16(arg, id)
+	arg = binary.LittleEndian.AppendUint16(arg, id+1)
 	arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
 	arg = appendFloats(append(arg, flags), charge.cost)
 	if flags&flagMany != 0 {
@@ -216,24 +223,21 @@ func luaKernel(p *sluice.Plan) byte {
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
 	dst = append(dst, luaKernel(p))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
-	switch p.Kernel {
-	case sluice.Meter:
-		full := (p.Size + p.Drain - 1) / p.Drain
-		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain), float64(p.Size), float64(full))
-	case sluice.Window:
+	switch {
+	case p.Kernel == sluice.Meter:
+		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain))
+	case p.Kernel == sluice.Window:
 		sliding := 0.0
 		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
 			sliding = 1
 		}
-		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding, 0, 0)
-	default:
-		grid := max(1, p.Span*p.Tick/8)
-		if !exactLog(p) {
-			return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), 0, 0, 0)
-		}
-		width, size := entryWidth(p.Span)
-		return appendFloats(dst, tick, capacity, float64(grid), float64(p.Span), width, size, 0)
+		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding)
 	}
+	width := 0.0
+	if exactLog(p) {
+		width = entryWidth(p.Span)
+	}
+	return appendFloats(dst, tick, capacity, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
 }
 
 // meterGrid returns the grid, in microseconds, that the expiry of a meter is rounded up
@@ -246,15 +250,14 @@ func meterGrid(p *sluice.Plan) float64 {
 	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
 }
 
-// entryWidth returns the bytes of an entry in an exact log, and how many values they have:
-// enough for a span and an eighth, so that entries are renumbered only that often.
-func entryWidth(span int64) (width, size float64) {
-	width, size = 1, 256
-	for size < float64(span+span/8+2) {
+// entryWidth returns the bytes of an entry in an exact log: enough for a span and an
+// eighth, so that entries are renumbered only that often.
+func entryWidth(span int64) float64 {
+	width := 1.0
+	for size := 256.0; size < float64(span+span/8+2); size *= 256 {
 		width++
-		size *= 256
 	}
-	return width, size
+	return width
 }
 
 func appendFloats(dst []byte, values ...float64) []byte {

@@ -59,6 +59,15 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 
 // TakeAllAt takes several times at now, in one call of the script.
 func (s *TimedStore) TakeAllAt(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt) error {
+	return s.takeAll(ctx, now, charges, receipts, fmt.Sprint(now))
+}
+
+// TakeAll takes several times in one call of the script, which asks the server's clock.
+func (s *TimedStore) TakeAll(ctx context.Context, charges [][]sluice.Charge, receipts [][]sluice.Receipt) error {
+	return s.takeAll(ctx, 0, charges, receipts)
+}
+
+func (s *TimedStore) takeAll(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt, timeArg ...string) error {
 	c := &call{known: make(map[string]uint16)}
 	for i := range charges {
 		if err := sluice.CheckCharges(charges[i], receipts[i]); err != nil {
@@ -68,7 +77,7 @@ func (s *TimedStore) TakeAllAt(ctx context.Context, now int64, charges [][]sluic
 	}
 	c.build()
 	reply, err := s.client.Do(ctx, s.client.B().Arbitrary("EVAL", script, fmt.Sprint(len(c.keys))).
-		Keys(c.keys...).Args(string(c.arg), fmt.Sprint(now)).Build()).ToString()
+		Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
 	if err != nil {
 		return err
 	}

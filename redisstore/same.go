@@ -14,10 +14,11 @@ type group struct {
 
 // gather groups the requests, and numbers their keys.
 func (c *call) gather() {
-	c.keys, c.logs, c.ids, c.users, c.groups = c.keys[:0], c.logs[:0], c.ids[:0], c.users[:0], c.groups[:0]
+	c.keys, c.logs, c.ids, c.groups = c.keys[:0], c.logs[:0], c.ids[:0], c.groups[:0]
+	c.users, c.owners = c.users[:0], c.owners[:0]
 	for _, r := range c.requests {
 		id, known := c.key(r, &r.charges[0])
-		if known && !exactLog(r.charges[0].plan) && c.join(r, c.users[id]) {
+		if known && c.join(r, *c.user(&r.charges[0], id)) {
 			continue
 		}
 		r.group, r.turn = len(c.groups), 0
@@ -27,9 +28,7 @@ func (c *call) gather() {
 				id, _ = c.key(r, &r.charges[i])
 			}
 			c.ids = append(c.ids, id)
-			if !exactLog(r.charges[i].plan) {
-				c.users[id] = r.group
-			}
+			*c.user(&r.charges[i], id) = r.group
 		}
 	}
 	clear(c.known)
@@ -55,9 +54,9 @@ func (c *call) join(r *request, n int) bool {
 // key returns the place of a charge's name in keys or logs, adding it if it is not known.
 func (c *call) key(r *request, ch *charge) (id uint16, known bool) {
 	name := r.name(ch)
-	list := &c.keys
+	list, users := &c.keys, &c.users
 	if exactLog(ch.plan) {
-		list = &c.logs
+		list, users = &c.logs, &c.owners
 	}
 	if len(c.requests) > 1 { // within one request all are different
 		if id, known = c.known[name]; known {
@@ -65,10 +64,16 @@ func (c *call) key(r *request, ch *charge) (id uint16, known bool) {
 		}
 		c.known[name] = uint16(len(*list))
 	}
-	if *list = append(*list, name); list == &c.keys {
-		c.users = append(c.users, 0)
-	}
+	*list, *users = append(*list, name), append(*users, 0)
 	return uint16(len(*list) - 1), false
+}
+
+// user returns where the last group stands that has the key of a charge.
+func (c *call) user(ch *charge, id uint16) *int {
+	if exactLog(ch.plan) {
+		return &c.owners[id]
+	}
+	return &c.users[id]
 }
 
 // like reports whether r and o ask for the same units of meters and windows. The receipts

@@ -6,14 +6,15 @@
 --            u16 ns, u16 number of plans
 --            per plan    u8 kernel (0 meter, 1 window, and logs: 2 of stamps, 3 of counts,
 --                        4 exact), then f64 tick, capacity, grid and
---                        meter   unit, drain, size, full
---                        window  span, 1 if it slides, 0, 0
---                        log     span, 0, 0, 0
---                        exact   span, width: the bytes of an entry, 256^width, 0
+--                        meter   unit, drain
+--                        window  span, 1 if it slides
+--                        log     span, 0
+--                        exact   span, width: the bytes of an entry
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
 --                        4 look: take nothing even if all fit, 8 the first of a request
---                        that several make one after the other, of meters and windows),
---                        f64 cost, and if 8 u16 how many
+--                        that several make one after the other, of meters and windows,
+--                        16 a later request has this key, too), f64 cost, and if 8 u16
+--                        how many
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -38,7 +39,10 @@
 -- most writes leave the expiry as it is. As the grid of a meter depends on its burst,
 -- which may change, a minus in front of t says that it is the coarse one.
 --
--- All numbers are whole and below 2^53, where a - a % b and a / b are exact.
+-- All numbers are whole and below 2^53, where a - a % b and a / b are exact. A product that
+-- is not is only found to be too large.
+--
+-- Most calls are of one charge. It does without the tables that hold what several have.
 
 local call, unpacks, packs, format, sub = redis.call, struct.unpack, struct.pack, string.format, string.sub
 local KEYS, arg, now = KEYS, ARGV[1], ARGV[2]
@@ -50,20 +54,24 @@ else
   now = tonumber(now)
 end
 
-local ns, np, pos = unpacks('<HH', arg)
-local charges, last = pos + 57 * np, #arg
+local ns, np, kernel, ptick, cap, grid, x, y, pos = unpacks('<HHBddddd', arg)
+local plan, tick = 1, (now - now % ptick) / ptick
+local last = #arg
+pos = 5 + 41 * np
+local alone = last - pos < 20 -- there is only one charge
 
 -- The short states: false, a text, or the t of a meter without rem.
-local states
-if ns == 1 then
-  states = {call('GET', KEYS[1])}
-elseif ns > 1 then
-  states = call('MGET', unpack(KEYS, 1, ns))
-else
+local state, states
+if ns == 0 then
   states = {}
+elseif alone then
+  state = call('GET', KEYS[1])
+else
+  states = call('MGET', unpack(KEYS, 1, ns))
 end
--- For a key that is written, 2k has its expiry, and 2k-1 the one that it had.
-local expiry = {false, false}
+-- Of a key whose last state is still to be written: when that expires, and when the one
+-- that is there does.
+local later, sooner
 
 -- The exact log at hand. Its text is nil where it is too long to be read for every decision:
 -- then it is probed and appended to in place, and its state is the number of entries.
@@ -90,10 +98,9 @@ if ns < #KEYS then
   end
 end
 
-local plan, kernel, ptick, cap, grid, x, y, z, full, tick
-local out, o = {now, 0, 0, 0}, 1
+local out, o
+if not alone then out, o, later, sooner = {now, 0, 0, 0}, 1, {}, {} end
 
-pos = charges
 while pos <= last do
   local request, before, many, take, again, granted = pos, o, 1
   repeat
@@ -104,9 +111,11 @@ while pos <= last do
       k, p, flags, cost, pos = unpacks('<HHBd', arg, pos)
       if p ~= plan then
         plan = p
-        kernel, ptick, cap, grid, x, y, z, full = unpacks('<Bddddddd', arg, 57 * p - 52)
+        kernel, ptick, cap, grid, x, y = unpacks('<Bddddd', arg, 41 * p - 36)
         tick = (now - now % ptick) / ptick
       end
+      local defer = flags >= 16
+      if defer then flags = flags - 16 end
       if flags >= 8 then
         flags = flags - 8
         many, pos = unpacks('<H', arg, pos)
@@ -116,7 +125,11 @@ while pos <= last do
       -- A request of one charge is decided and taken in one go. For others the first
       -- round looks whether all fit, and the second takes.
       if take == nil then take = flags >= 2 and not look end
-      local fits, bad, times, s = true, false, 1, states[k]
+      local fits, bad, times, s = true, false, 1, state
+      if states then s = states[k] end
+      -- Set by the kernels: if the state changes, to s, when that expires; when the one
+      -- that is there does; what is to be added to it if it is a number; and the reply.
+      local e1, e0, by, r1, r2, r3, r4
 
       if kernel == 0 then
         local t, rem, coarse = s, 0, false
@@ -133,64 +146,55 @@ while pos <= last do
             t, coarse = -t, true
           end
         end
-        local level, clamped = 0, false
-        if t then
-          local ahead = t - tick
-          if ahead > full then
-            level, clamped = z, true
-          elseif ahead >= 0 then
-            level = ahead * y + rem
-            if level > z then level, clamped = z, true end
-          end
+        local level, clamped, size = 0, false, cap * x
+        if t and t >= tick then
+          level = (t - tick) * y + rem
+          if level > size then level, clamped = size, true end
         end
-        local new = level
+        local new, units = level, cost * x
         if cost > 0 then
-          if cost > cap or level + cost * x > z then
+          if level + units > size then
             fits, times = false, 0
           elseif many > 1 then
-            local room = z - level
-            times = (room - room % (cost * x)) / (cost * x)
+            local room = size - level
+            times = (room - room % units) / units
             if times > many then times = many end
             if take then
-              new = level + (granted and granted < times and granted or times) * cost * x
+              new = level + (granted and granted < times and granted or times) * units
             end
           elseif take then
-            new = level + cost * x
+            new = level + units
           end
         elseif take and cost < 0 then
-          new = cost < -cap and 0 or level + cost * x
+          new = level + units
           if new < 0 then new = 0 end
         end
-        o = o + 1
-        if many > 1 then
-          out[o], out[o + 1] = level, times
-          o = o + 1
-        else
-          out[o] = fits and new or -1 - new
-        end
+        r1 = fits and new or -1 - new
+        if many > 1 then r1, r2 = level, times end
         if not bad and (new ~= level or clamped) then
-          local e = 2 * k
-          if t and not expiry[e] and coarse == (grid > 1) then
+          local wide, old = grid > 1, t
+          if t and coarse == wide then
             if rem > 0 then t = t + 1 end
             t = t * ptick
-            expiry[e - 1] = t + -t % grid
+            e0 = t + -t % grid
           end
           rem = new % y
           t = tick + (new - rem) / y
           if new == 0 then
             s = false
           elseif y > 1 then
-            s = format(grid > 1 and '-%d:%d' or '%d:%d', t, rem)
+            s = format(wide and '-%d:%d' or '%d:%d', t, rem)
           else
-            s = grid > 1 and -t or t
+            s = wide and -t or t
+            if e0 then by = wide and old - t or t - old end
           end
           if rem > 0 then t = t + 1 end
           t = t * ptick
-          states[k], expiry[e] = s, t + -t % grid
+          e1 = t + -t % grid
         end
 
       elseif kernel == 1 then
-        local e, n, moved = 2 * k, (tick - tick % x) / x, false
+        local n, moved = (tick - tick % x) / x, false
         local number, count, prev, had = n, 0, 0, 0
         if s then
           number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
@@ -199,9 +203,7 @@ while pos <= last do
           if bad then number, count, prev = n, 0, 0 end
         end
         if s and not bad then
-          if not expiry[e] then
-            expiry[e - 1] = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
-          end
+          e0 = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
           if n > number + 1 then
             number, count, prev = n, 0, 0
           elseif n > number then
@@ -234,19 +236,14 @@ while pos <= last do
             else
               s = format('%d:%d:%d', number, count, prev)
             end
-            states[k], expiry[e] = s, (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
+            e1 = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
           end
         end
-        if many > 1 then
-          out[o + 1], out[o + 2], out[o + 3], out[o + 4] = had, number, prev, times
-          o = o + 4
-        else
-          out[o + 1], out[o + 2], out[o + 3] = fits and count or -1 - count, number, prev
-          o = o + 3
-        end
+        r1, r2, r3 = fits and count or -1 - count, number, prev
+        if many > 1 then r1, r4 = had, times end
 
       elseif kernel == 2 then
-        local e, n, first, used, newest, wait, changed = 2 * k, 0, 0, 0, 0, 0, false
+        local n, first, used, newest, wait, changed = 0, 0, 0, 0, 0, false
         -- low is that of the oldest tick that a stamp can stand for, dead and age are of the
         -- newest that no longer counts and of the oldest that does, in ticks after low.
         local still, base, low, dead, age = tick, 0, 0, 0, 0
@@ -257,10 +254,8 @@ while pos <= last do
         if n > 0 and not bad then
           base, low, age = unpacks('<ddI2', s)
           age, newest = (age - low) % 65536, base + low + (unpacks('<I2', s, #s - 1) - low) % 65536
-          if not expiry[e] then
-            local e0 = (newest + x) * ptick
-            expiry[e - 1] = e0 + -e0 % grid
-          end
+          e0 = (newest + x) * ptick
+          e0 = e0 + -e0 % grid
           if newest - tick > x then
             -- The clock has stepped back: the units move along.
             base, newest, changed = base - newest + tick, tick, true
@@ -319,24 +314,21 @@ while pos <= last do
           end
         end
         if changed then
-          local e1 = (newest + x) * ptick
-          states[k], expiry[e] = s, e1 + -e1 % grid
+          e1 = (newest + x) * ptick
+          e1 = e1 + -e1 % grid
         end
         if used == 0 then newest = 0 end
-        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
-        o = o + 3
+        r1, r2, r3 = fits and used or -1 - used, newest, wait
 
       elseif kernel == 3 then
         -- first is the first tick of 33, counted from 0, that counts.
-        local e, first, used, newest, wait, changed = 2 * k, 33, 0, 0, 0, false
+        local first, used, newest, wait, changed = 33, 0, 0, 0, false
         local still = tick
         bad = s and #s ~= 148
         if s and not bad then
           newest, used = unpacks('<dd', s)
-          if not expiry[e] then
-            local e0 = (newest + x) * ptick
-            expiry[e - 1] = e0 + -e0 % grid
-          end
+          e0 = (newest + x) * ptick
+          e0 = e0 + -e0 % grid
           if newest - tick > x then
             newest, changed = tick, true
             s = packs('<dd', newest, used) .. sub(s, 17)
@@ -384,17 +376,16 @@ while pos <= last do
           wait = newest - 32 + i + x
         end
         if changed then
-          local e1 = (newest + x) * ptick
-          states[k], expiry[e] = s, e1 + -e1 % grid
+          e1 = (newest + x) * ptick
+          e1 = e1 + -e1 % grid
         end
         if used == 0 then newest = 0 end
-        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
-        o = o + 3
+        r1, r2, r3 = fits and used or -1 - used, newest, wait
 
       else
-        local e, n, used, newest, wait = 2 * k, 0, 0, 0, 0
-        local first, still, changed, e0 = 0, tick, false, nil -- first that counts; when
-        key, width, size = KEYS[k], y, z
+        local n, used, newest, wait = 0, 0, 0, 0
+        local first, still, changed = 0, tick, false -- first that counts; when
+        key, width, size = KEYS[k], y, 256 ^ y
         spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
         local header
         if s == nil then
@@ -484,25 +475,73 @@ while pos <= last do
           local expire = used + (fits and 1 or cost) - cap
           if expire > 0 then wait = at(first + expire - 1) + x end
         end
-        states[k] = text or n
+        s = text or n
         if changed then
-          local e1 = (newest + x) * ptick
+          e1 = (newest + x) * ptick
           e1 = e1 + -e1 % grid
-          if text then
-            if not expiry[e] then expiry[e - 1] = e0 end
-            expiry[e] = e1
-          elseif expires and e1 ~= e0 then
-            call('PEXPIREAT', key, format('%d', (e1 + -e1 % 1000) / 1000))
+          if not text then
+            if expires and e1 ~= e0 then
+              call('PEXPIREAT', key, format('%d', (e1 + -e1 % 1000) / 1000))
+            end
+            e1 = nil
           end
         end
         if used == 0 then newest = 0 end
-        out[o + 1], out[o + 2], out[o + 3] = fits and used or -1 - used, newest, wait
-        o = o + 3
+        r1, r2, r3 = fits and used or -1 - used, newest, wait
       end
-      if bad then
-        fits, admitted = false, false
-        out[before + 1] = -9007199254740992
+      if bad then fits, admitted = false, false end
+
+      -- What several requests change is written by the last that has the key.
+      if not alone then
+        states[k] = s
+        if defer then
+          if e1 then
+            if later[k] == nil then sooner[k] = e0 end
+            later[k] = e1
+          end
+          e1 = nil
+        elseif later[k] then
+          e1, e0, by = e1 or later[k], sooner[k], nil
+          later[k] = nil
+        end
       end
+      if e1 then
+        if not s or s == '' then
+          call('DEL', KEYS[k])
+        elseif e1 == e0 and by then
+          call('INCRBY', KEYS[k], format('%d', by))
+        else
+          if type(s) == 'number' then s = format('%d', s) end
+          if e1 == e0 then
+            call('SET', KEYS[k], s, 'KEEPTTL')
+          elseif expires then
+            call('SET', KEYS[k], s, 'PXAT', format('%d', (e1 + -e1 % 1000) / 1000))
+          else
+            call('SET', KEYS[k], s)
+          end
+        end
+      end
+
+      if alone then
+        if bad then r1 = -9007199254740992 end
+        if not r2 then return packs('<dd', now, r1) end
+        return packs(sub('<ddddd', 1, r4 and 6 or r3 and 5 or 4), now, r1, r2, r3, r4)
+      end
+      o = o + 1
+      out[o] = r1
+      if r2 then
+        o = o + 1
+        out[o] = r2
+        if r3 then
+          o = o + 1
+          out[o] = r3
+          if r4 then
+            o = o + 1
+            out[o] = r4
+          end
+        end
+      end
+      if bad then out[before + 1] = -9007199254740992 end
       if look or not fits and flags % 2 == 0 then admitted = false end
       if times < least and flags % 2 == 0 then least = times end
     until flags >= 2
@@ -511,24 +550,4 @@ while pos <= last do
   until not again
 end
 
-for k = 1, #KEYS do
-  local e = expiry[2 * k]
-  if e then
-    local s = states[k]
-    if not s or s == '' then
-      call('DEL', KEYS[k])
-    else
-      if type(s) == 'number' then s = format('%d', s) end
-      if not expires then
-        call('SET', KEYS[k], s)
-      elseif e == expiry[2 * k - 1] then
-        call('SET', KEYS[k], s, 'KEEPTTL')
-      else
-        call('SET', KEYS[k], s, 'PXAT', format('%d', (e + -e % 1000) / 1000))
-      end
-    end
-  end
-end
-if o == 2 then return packs('<dd', now, out[2]) end
-if o == 4 then return packs('<dddd', now, out[2], out[3], out[4]) end
 return packs('<' .. string.rep('d', o), unpack(out, 1, o))

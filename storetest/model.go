@@ -143,7 +143,7 @@ func (t *terms) setLog(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	if p.Limit.Algorithm == sluice.SlidingWindowLog {
 		parts := int64(32768)
-		if p.Limit.Count > 4096 {
+		if p.Limit.Count > 1024 {
 			parts = 32
 		}
 		for t.tick = period / parts; t.tick*parts < period; t.tick++ {

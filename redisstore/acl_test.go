@@ -53,6 +53,9 @@ func TestRights(t *testing.T) {
 				take(t, store, "c/"+a.String(), p)
 			}
 		}
+		for range 3 {
+			take(t, store, "d", plan(t, sluice.TokenBucket, "1000/1h")) // is added to
+		}
 		if n, err := store.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
 			t.Errorf("%d instances, error %v", n, err)
 		}

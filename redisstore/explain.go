@@ -50,7 +50,7 @@ func (c Config) hint(e *Error) string {
 // and CONFIG GET are for [Store.Dangers] alone.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
-		"+get +mget +set +del +getrange +setrange +strlen +append +pexpireat " +
+		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
 		"+zadd +zremrangebyscore +zcard +pexpire"
 	clusterCommands = " +cluster|slots +cluster|shards +asking"
 )

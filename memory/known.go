@@ -36,7 +36,7 @@ const farLines = 16
 
 // takeFar takes from a meter at a time that was read before its state. Reading the clock waits
 // for all that was read before it, so this way round the state is fetched while the processor
-// goes on, which is a quarter of the time for a million keys. Others may have taken meanwhile,
+// goes on with what follows, for example to the next key. Others may have taken meanwhile,
 // at later times: what fits at this time fits at theirs, but what does not is to be looked at
 // again at a time that is read after the state. takeFar reports false for that, and for all
 // that is not usual.

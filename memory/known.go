@@ -12,6 +12,9 @@ func (s *Store) takeKnown(now int64, hash uint64, p *sluice.Plan, cost int64, r 
 		return false
 	}
 	st, tag := s.stripe(hash), l.tag(hash)
+	if st.n.Load() >= farLines && cost > 0 && cost <= l.most && s.takeFar(s.at(now), st, l, tag, cost, r) {
+		return true
+	}
 	for {
 		sl, word := st.find(tag)
 		if sl == nil {
@@ -25,6 +28,34 @@ func (s *Store) takeKnown(now int64, hash uint64, p *sluice.Plan, cost int64, r 
 			return true
 		}
 	}
+}
+
+// farLines is how many lines the table of a stripe has when there are so many keys that a
+// state is seldom near the processor.
+const farLines = 16
+
+// takeFar takes from a meter at a time that was read before its state. Reading the clock waits
+// for all that was read before it, so this way round the state is fetched while the processor
+// goes on with what follows, for example to the next key. Others may have taken meanwhile,
+// at later times: what fits at this time fits at theirs, but what does not is to be looked at
+// again at a time that is read after the state. takeFar reports false for that, and for all
+// that is not usual.
+func (s *Store) takeFar(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
+	first, second := st.both(tag)
+	sl := first.at(tag)
+	if sl.tag.Load() != tag {
+		sl = second.at(tag)
+	}
+	word := sl.word.Load()
+	if sl.tag.Load() != tag || word <= reserved {
+		return false
+	}
+	next := l.add(mixed(word, tag), now, cost, r)
+	if next == 0 || !r.Fits {
+		return false
+	}
+	next = mixed(next, tag)
+	return next > reserved && sl.word.CompareAndSwap(word, next)
 }
 
 // takeAllKnown is takeKnown for several charges. It claims the slots of all but one, in the

@@ -21,6 +21,20 @@ const (
 // line is what a processor reads at once.
 type line [4]slot
 
+// at returns the slot of a tag, or any if it is in none. It does not branch: where in a line a
+// state is cannot be predicted.
+func (ln *line) at(tag uint64) *slot {
+	return &ln[(ln[1].has(tag)|2*ln[2].has(tag)|3*ln[3].has(tag))&3]
+}
+
+// has returns 1 if that is the tag, else 0.
+func (sl *slot) has(tag uint64) (n int) {
+	if sl.tag.Load() == tag {
+		n = 1
+	}
+	return n
+}
+
 // mixed turns a packed state into the word of a tag and back. Thereby no two tags have one
 // word in a slot, and a compare-and-swap that is late cannot take for the state that it has
 // read that of another key, which has come to the slot since. They would have to agree in all

@@ -128,7 +128,7 @@ var (
 
 // own stands for the time of the store's own clock. It is read when states have been: who
 // reads it before them may find that others have been faster, and that their states look as
-// if the clock had stepped back.
+// if the clock had stepped back. takeFar is the exception.
 const own = -1
 
 // at returns the time that now stands for.

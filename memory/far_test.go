@@ -1,0 +1,87 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+// fill has a store with so many keys that takeFar is asked first: at now, which may be own.
+func fill(t *testing.T, s *Store, now int64) *Store {
+	t.Helper()
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 1000 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipts := make([]sluice.Receipt, 1)
+	for i := range 128 * len(s.stripes) {
+		if err := s.take(now, []sluice.Charge{{Key: fmt.Sprint("filling ", i), Plan: p, Cost: 1}}, receipts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range s.stripes {
+		if n := s.stripes[i].n.Load(); n < farLines {
+			t.Fatalf("premise: a stripe of %d lines", n)
+		}
+	}
+	return s
+}
+
+// NewFilled is fill for the tests outside of the package.
+func NewFilled(t *testing.T) *Store { return fill(t, NewSize(256<<10), own) }
+
+func TestConformanceFar(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) sluice.Store { return NewFilled(t) })
+}
+
+func TestDifferentialFar(t *testing.T) {
+	storetest.Differential(t, fill(t, NewSize(1<<20), 20_000*86_400_000_000), new(storetest.Model), 50_000, 2)
+}
+
+// TestFarTimes has somebody take at a time that was read before others took at a later one. What
+// fits then is taken, and what does not is left to be looked at again, with nothing changed.
+func TestFarTimes(t *testing.T) {
+	const size, ms, later = 10, 1000, 20_000 * 86_400_000_000
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: time.Second, Burst: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fill(t, NewSize(256<<10), later)
+	l, outcomes := s.plans.layout(p), map[bool]int{}
+	for level := int64(1); level <= size; level++ {
+		for behind := range int64(size + 3) {
+			c := sluice.Charge{Key: fmt.Sprint(level, behind), Plan: p}
+			take := func(cost int64) (r [1]sluice.Receipt) {
+				c.Cost = cost
+				if err := s.TakeAt(context.Background(), later, []sluice.Charge{c}, r[:]); err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			take(level)
+			hash, want := s.hash(&c), level
+			var r sluice.Receipt
+			got := s.takeFar(later-behind*ms, s.stripe(hash), l, l.tag(hash), 1, &r)
+			// Of a unit that drains in a millisecond there was one more a millisecond ago.
+			if fits := level+behind+1 <= size; got != fits {
+				t.Errorf("level %d, %d ms behind: %t, want %t", level, behind, got, fits)
+			} else if fits {
+				want++
+				if !r.Fits || p.Decide(1, r).Remaining != size-(level+behind+1) {
+					t.Errorf("level %d, %d ms behind: %+v", level, behind, r)
+				}
+			}
+			if left := p.Decide(0, take(0)[0]).Remaining; left != size-want {
+				t.Errorf("level %d, %d ms behind: %d left, want %d", level, behind, left, size-want)
+			}
+			outcomes[got]++
+		}
+	}
+	if outcomes[true] < 10 || outcomes[false] < 10 {
+		t.Errorf("premise: %v", outcomes)
+	}
+}

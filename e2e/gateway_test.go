@@ -580,3 +580,15 @@ func TestUnderscores(t *testing.T) {
 		t.Errorf("the upstream sees %s", body)
 	}
 }
+
+// A small heap is not collected all the time: there is room for garbage as long as the
+// gateway serves. Asking for the number makes the garbage that leads to a collection.
+func TestGatewayCollectsSeldom(t *testing.T) {
+	g := serve(t, "--upstream", "sample")
+	const room, collections = 32 << 20, "go_gc_duration_seconds_count"
+	for begun := metric(t, g, collections); metric(t, g, collections) < begun+2; {
+	}
+	if next := metric(t, g, "go_memstats_next_gc_bytes"); next < room {
+		t.Errorf("the next collection is at %.0f bytes", next)
+	}
+}

@@ -1,6 +1,9 @@
 package httplimit
 
-import "net/http"
+import (
+	"net/http"
+	"unsafe"
+)
 
 // Keep wraps a reverse proxy, so that what the doors in front of it say about limits
 // is what the client is told: [httputil.ReverseProxy] adds the fields of the upstream's
@@ -15,11 +18,7 @@ import "net/http"
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k := &keeper{ResponseWriter: w}
-		for i, name := range stateFields {
-			k.values[i] = w.Header()[name]
-			k.any = k.any || k.values[i] != nil
-		}
-		if !k.any {
+		if !k.keep(w.Header()) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -38,8 +37,16 @@ var stateFields = [...]string{
 type keeper struct {
 	http.ResponseWriter
 	values [len(stateFields)][]string
-	any    bool
 	done   bool
+}
+
+// keep notes what doors have said, and reports whether that is anything.
+func (k *keeper) keep(h http.Header) (any bool) {
+	for i, name := range stateFields {
+		k.values[i] = h[name]
+		any = any || k.values[i] != nil
+	}
+	return any
 }
 
 // Unwrap is for http.ResponseController.
@@ -71,16 +78,25 @@ func (k *keeper) restore() {
 		return
 	}
 	k.done = true
-	k.clear()
+	h := k.Header()
 	for i, name := range stateFields {
-		if k.values[i] != nil {
-			k.ResponseWriter.Header()[name] = k.values[i]
+		switch now, kept := h[name], k.values[i]; {
+		case sameList(now, kept): // as nearly always, and to write is dear
+		case kept == nil:
+			delete(h, name)
+		default:
+			h[name] = kept
 		}
 	}
 }
 
+// sameList reports whether a and b are one list, and not merely equal.
+func sameList(a, b []string) bool {
+	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
+}
+
 func (k *keeper) clear() {
 	for _, name := range stateFields {
-		delete(k.ResponseWriter.Header(), name)
+		delete(k.Header(), name)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -117,6 +118,8 @@ func (s *serveSettings) complete() error {
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
+	room := makeRoom()
+	defer runtime.KeepAlive(room)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	reload := make(chan os.Signal, 1)

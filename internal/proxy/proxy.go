@@ -125,15 +125,17 @@ func (g *gateway) setForwarded(r *httputil.ProxyRequest) {
 	peer := httplimit.ClientIP{}.Addr(r.In)
 	trusted := slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
 	out, in := r.Out.Header, r.In.Header
+	values := new([3]string) // one piece of memory for the three lists
 	if peer.IsValid() {
-		chain := peer.String()
+		values[0] = peer.String()
 		if client := (httplimit.ClientIP{Trusted: proxies}).Addr(r.In); client != peer {
-			chain = client.String() + ", " + chain
+			values[0] = client.String() + ", " + values[0]
 		}
-		out["X-Forwarded-For"] = []string{chain}
+		out["X-Forwarded-For"] = values[0:1:1]
 	}
-	out["X-Forwarded-Host"] = []string{said(in, "X-Forwarded-Host", trusted, r.In.Host)}
-	out["X-Forwarded-Proto"] = []string{said(in, "X-Forwarded-Proto", trusted, "http")}
+	values[1] = said(in, "X-Forwarded-Host", trusted, r.In.Host)
+	values[2] = said(in, "X-Forwarded-Proto", trusted, "http")
+	out["X-Forwarded-Host"], out["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
 }
 
 // said returns the single value that a trusted peer has given, or else what we know.

@@ -26,8 +26,10 @@ type Limiter struct {
 }
 
 // keyTaker is a Store with a Take of one charge that needs no memory of its caller's. It keeps
-// no reference to prefix and key, which together are the key.
+// no reference to prefix and key, which together are the key. Direct returns the store whose
+// TakeKey it is.
 type keyTaker interface {
+	Direct() Store
 	TakeKey(ctx context.Context, prefix, key string, p *Plan, cost int64) (Receipt, error)
 }
 
@@ -48,7 +50,9 @@ func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{store: store, plan: plan, name: name}
-	l.direct, _ = store.(keyTaker)
+	if d, ok := store.(keyTaker); ok && d.Direct() == store {
+		l.direct = d // and not a wrapper that has its TakeKey, but a Take of its own
+	}
 	if name != "" {
 		l.prefix = string(append(AppendKeyPart(nil, name), '/'))
 	}

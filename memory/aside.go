@@ -35,10 +35,10 @@ type asides struct {
 	bytes atomic.Int64
 }
 
-// What is counted beside the bytes of a log: for an aside, itself and its share of a map
-// that is half full; for a stripe, a map with nothing in it.
+// What is counted beside the bytes of a log: for an aside, itself, its share of a map
+// that is half full, and what the allocator rounds up; for a stripe, a map with nothing in it.
 const (
-	asideBytes       = 64 + 40
+	asideBytes       = 64 + 58
 	keptBytes        = 24 + 15 // beside the key, which the allocator rounds up
 	stripeAsideBytes = 200
 )

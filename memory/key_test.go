@@ -64,3 +64,31 @@ func TestLimiterAllocations(t *testing.T) {
 		}
 	}
 }
+
+// counting is a store of somebody's own around a memory store.
+type counting struct {
+	*memory.Store
+	takes int
+}
+
+func (c *counting) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	c.takes++
+	return c.Store.Take(ctx, charges, receipts)
+}
+
+// A Limiter asks the store that it was given, also where that has the TakeKey of another.
+func TestWrapperIsAsked(t *testing.T) {
+	s := &counting{Store: memory.New()}
+	l, err := sluice.NewLimiter(s, "", sluice.Limit{Count: 5, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := l.Take(t.Context(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.takes != 3 {
+		t.Errorf("the wrapper was asked %d times of 3", s.takes)
+	}
+}

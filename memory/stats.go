@@ -31,7 +31,7 @@ func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	sum.Bytes += int64(len(lines)) * lineBytes
 	for i := range lines {
 		for j := range lines[i] {
-			if s.rank(&lines[i][j], now).used > 0 {
+			if s.rank(lines[i][j].word.Load(), lines[i][j].tag.Load(), now).used > 0 {
 				sum.Keys++
 			}
 		}

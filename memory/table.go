@@ -102,9 +102,8 @@ func (r rank) less(o rank) bool {
 // most is the rank of nothing.
 const most = math.MaxInt64
 
-// rank ranks a slot. One that is busy is in use, and ranks highest of all.
-func (s *Store) rank(sl *slot, now int64) rank {
-	word, tag := sl.word.Load(), sl.tag.Load()
+// rank ranks a word of a slot. One that is busy is in use, and ranks highest of all.
+func (s *Store) rank(word, tag uint64, now int64) rank {
 	switch word {
 	case free:
 		return rank{used: -1}
@@ -206,8 +205,8 @@ func (s *Store) least(st *stripe, tag uint64, now int64) (at place, lowest rank)
 // lower moves at to a slot of a line that has a lower rank, if there is one.
 func (s *Store) lower(at *place, lowest *rank, ln *line, moved *slot, now int64) {
 	for i := range ln {
-		word := ln[i].word.Load()
-		if r := s.rank(&ln[i], now); r.less(*lowest) {
+		word := ln[i].word.Load() // the one that evict compares with: it must not be busy
+		if r := s.rank(word, ln[i].tag.Load(), now); r.less(*lowest) {
 			*at, *lowest = place{&ln[i], moved, word}, r
 		}
 	}

@@ -31,16 +31,30 @@ func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
 // Idle connections that the server has closed cost no decision.
 func TestIdleConnectionsDie(t *testing.T) {
 	p := plan(t, sluice.TokenBucket, "1000000/second")
-	for name, close := range map[string]func(s *redistest.Server){
-		"restarted": func(s *redistest.Server) { s.Kill(); s.Restart() },
-		"cut off":   func(s *redistest.Server) { s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") },
+	restart := func(s *redistest.Server) { s.Kill(); s.Restart() }
+	cutOff := func(s *redistest.Server) { s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
+	certs := redistest.NewCerts(t)
+	settings := certs.Settings(t)
+	encrypted := func(s *redistest.Server) string {
+		return "rediss://" + s.TLSAddr + "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
+	}
+	for name, test := range map[string]struct {
+		settings []string
+		url      func(s *redistest.Server) string
+		close    func(s *redistest.Server)
+	}{
+		"restarted":         {nil, (*redistest.Server).URL, restart},
+		"cut off":           {nil, (*redistest.Server).URL, cutOff},
+		"TLS 1.3 restarted": {settings, encrypted, restart},
+		"TLS 1.3 cut off":   {settings, encrypted, cutOff},
+		"TLS 1.2 cut off":   {append(settings, "--tls-protocols", "TLSv1.2"), encrypted, cutOff},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			store := open(t, server.URL())
+			server := redistest.Start(t, test.settings...)
+			store := open(t, test.url(server))
 			fill(t, store, p)
 			for range 3 {
-				close(server)
+				test.close(server)
 				fill(t, store, p) // fails the test for any error
 				if _, err := store.Heartbeat(t.Context(), "me"); err != nil {
 					t.Error(err)

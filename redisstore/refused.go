@@ -36,6 +36,9 @@ type refused struct {
 type refusedSet struct {
 	sync.RWMutex
 	known [refusedWays]known
+	// What was sent no later than this is not remembered anew, since it may be older than a
+	// give-back that had to make room.
+	floor int64
 }
 
 // known is what the server has said of a state. It goes by a keyed hash of 63 bits: that
@@ -60,8 +63,8 @@ func newRefused() *refused { return &refused{base: time.Now(), seed: maphash.Mak
 func (f *refused) at(t time.Time) int64 { return t.Sub(f.base).Microseconds() }
 
 // answer reports whether one of charges is certain to be refused, and if so writes the
-// receipts that the server would give. Their time is not before that of any answer about
-// the same states. What others do to a state that does not refuse may be missing, and so may
+// receipts that the server would give. Their time is not before that of the answer that is
+// remembered. What others do to a state that does not refuse may be missing, and so may
 // those who took while the refusal was under way: the refusal is right without them.
 func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return f.table.Load() != nil && f.answerAt(f.at(time.Now()), charges, receipts)
@@ -77,7 +80,7 @@ func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.
 		}
 		// The server's time is between these. Each state has its own: on a cluster so do
 		// the nodes.
-		from := k.now + at - k.back
+		from := k.now + max(0, at-k.back)
 		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
 		r, ok := k.receipt(c, to)
 		if !ok {
@@ -141,10 +144,10 @@ func (f *refused) learn(r *request, charges []sluice.Charge, receipts []sluice.R
 // of a request that was refused, and otherwise those that are remembered already.
 func (f *refused) note(k known, looked bool, charges []sluice.Charge, receipts []sluice.Receipt) {
 	f.begin()
-	all := looked || telling(charges, receipts)
+	all, back := looked || telling(charges, receipts), givesBack(charges)
 	for i := range charges {
 		k.state, k.now = stateOf(&charges[i], receipts[i]), receipts[i].Now
-		f.put(&charges[i], k, all)
+		f.put(&charges[i], k, all, back)
 	}
 }
 
@@ -162,7 +165,7 @@ func (f *refused) forget(charges []sluice.Charge) {
 	f.begin()
 	at := f.at(time.Now())
 	for i := range charges {
-		f.put(&charges[i], known{now: never, sent: at, back: at}, true)
+		f.put(&charges[i], known{now: never, sent: at, back: at}, true, true)
 	}
 }
 
@@ -218,7 +221,9 @@ func (f *refused) find(c *sluice.Charge, k *known) bool {
 
 // put remembers k unless what is known is newer: answers may arrive in another order than
 // they were given. If it is not wanted for itself it only takes the place of what is known.
-func (f *refused) put(c *sluice.Charge, k known, wanted bool) {
+// An answer that is older than a give-back never comes after it: the answer was sent before
+// the give-back came back.
+func (f *refused) put(c *sluice.Charge, k known, wanted, givesBack bool) {
 	tag, set := f.set(c)
 	k.tag = tag
 	set.Lock()
@@ -236,8 +241,12 @@ func (f *refused) put(c *sluice.Charge, k known, wanted bool) {
 			oldest = old
 		}
 	}
-	if wanted {
+	switch {
+	case wanted && k.sent > set.floor:
+		set.floor = max(set.floor, oldest.back)
 		*oldest = k
+	case givesBack:
+		set.floor = max(set.floor, k.back)
 	}
 }
 

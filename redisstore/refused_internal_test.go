@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -112,5 +113,49 @@ func TestRefusedFull(t *testing.T) {
 	}
 	if newest < refusedSets*9/10 {
 		t.Errorf("of the newest %d keys %d are remembered", refusedSets, newest)
+	}
+}
+
+// An answer that was given before a give-back and comes after it is not remembered, whatever
+// has needed the place of the give-back in between.
+func TestRefusedAfterGivingBack(t *testing.T) {
+	const now = 1_700_000_000_000_000
+	p, err := sluice.NewPlan(sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.FixedWindow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	charge := func(key string, cost int64) []sluice.Charge {
+		return []sluice.Charge{{Key: key, Plan: p, Cost: cost}}
+	}
+	full := func(at int64) []sluice.Receipt {
+		return []sluice.Receipt{{Now: at, Tick: at / p.Span, Used: 5}}
+	}
+	for name, giveBack := range map[string]func(f *refused){
+		"given back": func(f *refused) {
+			f.note(known{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}})
+		},
+		"unknown": func(f *refused) { f.forget(charge("k", -5)) },
+	} {
+		for others := range 6 {
+			f := newRefused()
+			f.base = f.base.Add(-100 * time.Microsecond)
+			giveBack(f)
+			_, want := f.set(&charge("k", 1)[0])
+			for i, n := 0, 0; n < others; i++ { // other keys of the set
+				o := charge(fmt.Sprint("other ", i), 1)
+				if _, set := f.set(&o[0]); set == want {
+					f.note(known{sent: 200_000, back: 200_100}, false, o, full(now+200_000))
+					n++
+				}
+			}
+			f.note(known{sent: 1, back: 300_000}, false, charge("k", 1), full(now))
+			if f.answerAt(300_001, charge("k", 1), make([]sluice.Receipt, 1)) {
+				t.Errorf("%s, then %d others: refused by what was said before", name, others)
+			}
+			f.note(known{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000))
+			if !f.answerAt(2_000_101, charge("k", 1), make([]sluice.Receipt, 1)) {
+				t.Errorf("%s, then %d others: what was said after it is not remembered", name, others)
+			}
+		}
 	}
 }

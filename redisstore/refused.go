@@ -135,6 +135,10 @@ func (k *known) logReceipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bo
 
 // learn remembers the answer to a request.
 func (f *refused) learn(r *request, charges []sluice.Charge, receipts []sluice.Receipt) {
+	if givesBack(charges) {
+		f.forget(charges)
+		return
+	}
 	if f.table.Load() != nil || r.look || telling(charges, receipts) {
 		f.note(known{place: r.place, sent: f.at(r.left), back: f.at(time.Now())}, r.look, charges, receipts)
 	}
@@ -156,8 +160,8 @@ func telling(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return givesBack(charges) || !sluice.Admitted(charges, receipts)
 }
 
-// forget makes the states unknown, as a request to give back has failed that the server
-// may have heard.
+// forget makes the states unknown for a second if charges give something back. It is called
+// before that is sent and when it is over, since answers from before it may come after it.
 func (f *refused) forget(charges []sluice.Charge) {
 	if !givesBack(charges) {
 		return

@@ -148,6 +148,8 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 
 // decide has r, which asks for charges, decided, and puts it back.
 func (s *Store) decide(ctx context.Context, l *lane, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	// Others may hear of a give-back, and answer, before its own answer is here.
+	s.refused.forget(charges)
 	if err := l.add(r, ctx.Done() == nil); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func TestCollationsAreWhatServersSay(t *testing.T) {
 	if mode == "" {
 		t.Skip("make collations asks MariaDB and PostgreSQL")
 	}
-	said := askCollations(startMariaDB(t), startPostgres(t))
+	said := askCollations(t, startMariaDB(t), startPostgres(t))
 	if mode == "write" {
 		if err := os.WriteFile(collationsFile, []byte(said), 0o644); err != nil {
 			t.Fatal(err)
@@ -57,8 +58,9 @@ func TestCollationsAreWhatServersSay(t *testing.T) {
 	}
 }
 
-// askCollations returns what collationsFile has.
-func askCollations(maria, postgres *sqlServer) string {
+// askCollations returns what collationsFile has, and holds all that is said against
+// appendName, also what is not listed.
+func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 	type pair struct {
 		word string
 		same rune
@@ -78,7 +80,10 @@ func askCollations(maria, postgres *sqlServer) string {
 		}
 		for word, same := range words {
 			for _, r := range same {
-				by[pair{word, r}] += c.letter
+				checkEqual(t, c.name, word, r)
+				if listed(r) {
+					by[pair{word, r}] += c.letter
+				}
 			}
 		}
 	}
@@ -92,6 +97,152 @@ func askCollations(maria, postgres *sqlServer) string {
 		fmt.Fprintf(&b, "%s %s\n", line, hexRanges(lines[line]))
 	}
 	return b.String()
+}
+
+// checkEqual checks that a character and a word that a collation takes for the same are the
+// same in names, unless one of them is refused.
+func checkEqual(t *testing.T, collation, word string, r rune) {
+	t.Helper()
+	a, okA := appendName(nil, "|"+word+"|")
+	b, okB := appendName(nil, "|"+string(r)+"|")
+	if okA && okB && string(a) != string(b) {
+		t.Errorf("%s: %U %c is %q, and %q is %q", collation, r, r, b, word, a)
+	}
+}
+
+// readCollations calls f for everything in collationsFile.
+func readCollations(t *testing.T, f func(letters, word string, r rune)) {
+	t.Helper()
+	kept, err := os.ReadFile(collationsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(kept)) {
+		fields := strings.Fields(line)
+		word := ""
+		if fields[1] != "-" {
+			for _, code := range strings.Split(fields[1], "+") {
+				word += string(fromHex(code))
+			}
+		}
+		for _, chars := range fields[2:] {
+			first, last, ok := strings.Cut(chars, "-")
+			if !ok {
+				last = first
+			}
+			for r := fromHex(first); r <= fromHex(last); r++ {
+				f(fields[0], word, r)
+			}
+		}
+	}
+}
+
+// TestNamesAreOneWhereDatabasesSaySo holds what is kept of the servers' answers against
+// appendName.
+func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
+	said := map[string]int{}
+	type class struct {
+		letter rune
+		word   string
+	}
+	classes := map[class]string{}
+	readCollations(t, func(letters, word string, r rune) {
+		checkEqual(t, letters, word, r)
+		got, ok := appendName(nil, "|"+string(r)+"|")
+		for _, letter := range letters {
+			said[string(letter)]++
+			// Also where the word itself is refused.
+			c := class{letter, word}
+			if old := classes[c]; ok && old != "" && old != string(got) {
+				t.Errorf("%c: %U %c is %q, and another that is equal to %q is %q", letter, r, r, got, word, old)
+			} else if ok {
+				classes[c] = string(got)
+			}
+		}
+	})
+	for _, c := range collationLetters {
+		if n := said[c.letter]; n < 1000 && c.letter != "s" || n == 0 {
+			t.Errorf("%s says that %d characters are equal to others: that cannot be all", c.name, n)
+		}
+	}
+}
+
+// TestNamesAreOneWhereServersCompareThem makes names out of others by what collations do not
+// see, and asks MariaDB which of them are equal.
+func TestNamesAreOneWhereServersCompareThem(t *testing.T) {
+	if os.Getenv("SLUICE_COLLATIONS") == "" {
+		t.Skip("make collations asks MariaDB and PostgreSQL")
+	}
+	maria := startMariaDB(t)
+	var pairs []nameTwins
+	makeTwins(t, 20_000, func(n nameTwins) { pairs = append(pairs, n) })
+	var rows strings.Builder
+	rows.WriteString("create temporary table twins (i int, a varchar(200), b varchar(200)) character set utf8mb4;\n")
+	for i, p := range pairs {
+		fmt.Fprintf(&rows, "insert into twins values (%d, x'%x', x'%x');\n", i, p.a, p.b)
+	}
+	for _, c := range collationLetters[:4] {
+		fmt.Fprintf(&rows, "select '%s', i from twins where a = b collate %s;\n", c.name, c.name)
+	}
+	equal := map[string]int{}
+	for _, row := range maria.ask(rows.String()) {
+		collation, i, _ := strings.Cut(row, "\t")
+		n, err := strconv.Atoi(i)
+		if err != nil {
+			t.Fatal(row)
+		}
+		equal[collation]++
+		pairs[n].check(t, collation)
+	}
+	for _, c := range collationLetters[:4] {
+		if equal[c.name] < 1000 {
+			t.Errorf("%d names are equal to %s: too few to say anything", equal[c.name], c.name)
+		}
+	}
+}
+
+// nameTwins are two names that may be one.
+type nameTwins struct{ a, b string }
+
+func (n nameTwins) check(t *testing.T, why string) {
+	t.Helper()
+	a, okA := appendName(nil, n.a)
+	b, okB := appendName(nil, n.b)
+	if okA && okB && string(a) != string(b) {
+		t.Errorf("%s: %q is %q, and %q is %q", why, n.a, a, n.b, b)
+	}
+}
+
+// makeTwins makes names of characters that collations take for others, and of each a second
+// one in which they are, or are swapped with their neighbours.
+func makeTwins(t *testing.T, n int, f func(nameTwins)) {
+	same := map[string][]string{}
+	readCollations(t, func(_, word string, r rune) {
+		same[word] = append(same[word], string(r))
+		same[string(r)] = append(same[string(r)], word)
+	})
+	words := slices.Sorted(maps.Keys(same))
+	rnd := rand.New(rand.NewPCG(6, 28))
+	for range n {
+		var a, b []string
+		for range 1 + rnd.IntN(5) {
+			w := words[rnd.IntN(len(words))]
+			if rnd.IntN(2) == 0 {
+				w = string(rune('a' + rnd.IntN(26)))
+			}
+			a, b = append(a, w), append(b, w)
+			if others := same[w]; len(others) > 0 {
+				b[len(b)-1] = others[rnd.IntN(len(others))]
+			}
+			if nothing := same[""]; rnd.IntN(4) == 0 {
+				b = append(b, nothing[rnd.IntN(len(nothing))])
+			}
+		}
+		if i := rnd.IntN(len(b)); i > 0 && rnd.IntN(3) == 0 {
+			b[i-1], b[i] = b[i], b[i-1]
+		}
+		f(nameTwins{strings.Join(a, ""), strings.Join(b, "")})
+	}
 }
 
 // weights asks for the weights of all characters, which are made of units of four digits.
@@ -154,7 +305,7 @@ func wordsOf(weights map[rune][]string) map[string][]rune {
 	}
 	words := map[string][]rune{}
 	for r, w := range weights {
-		if word, ok := spell(w, letter); ok && word != string(r) && listed(r) {
+		if word, ok := spell(w, letter); ok && word != string(r) {
 			words[word] = append(words[word], r)
 		}
 	}
@@ -191,9 +342,7 @@ from generate_series(1, 1114111) c where (c < 55296 or c > 57343) and lower(unac
 		for ; text != ""; text = text[2:] {
 			word = append(word, byte(fromHex(text[:2])))
 		}
-		if r := fromHex(code); listed(r) {
-			words[string(word)] = append(words[string(word)], r)
-		}
+		words[string(word)] = append(words[string(word)], fromHex(code))
 	}
 	return words
 }

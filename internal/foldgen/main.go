@@ -147,14 +147,16 @@ func compatible(r rune) string {
 func space(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Zs, r) }
 
 // plain returns a character, a digit instead, or -1 for what is nothing: marks, what does
-// not show, and the vowels that Thai and its kind write before what they are spoken after,
-// of which collations change the order.
+// not show, what is beyond the basic plane, and the vowels that Thai and its kind write
+// before what they are spoken after, of which collations change the order.
 func plain(r rune) rune {
 	switch {
 	case unicode.In(r, unicode.M, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Logical_Order_Exception):
 		return -1
 	case unicode.Is(unicode.Nd, r):
 		return '0' + digit(r)
+	case r > maxBasic:
+		return -1
 	}
 	return r
 }

@@ -38,6 +38,7 @@ type call struct {
 	key     string           // likewise
 	media   int              // of a refusal, as an index of offers
 	retry   string           // of a refusal: Retry-After, if it has that
+	fault   string           // what is wrong with a request about which nothing is decided
 	text    []byte           // what is being written
 	values  values
 }
@@ -50,7 +51,7 @@ func newCall() *call {
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.r, c.key, c.retry, c.decision = nil, "", "", policy.Decision{}
+	c.r, c.key, c.retry, c.fault, c.decision = nil, "", "", "", policy.Decision{}
 	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }
@@ -61,8 +62,11 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.r = r
-	d.source.decide(c)
-	d.settle(c)
+	if c.fault = misaimed(r); c.fault == "" {
+		d.dropNominated(r.Header)
+		d.source.decide(c)
+		d.settle(c)
+	}
 	c.say(w.Header(), d)
 	if !c.decision.Allowed {
 		c.refuse(w, d)

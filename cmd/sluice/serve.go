@@ -42,6 +42,7 @@ type serveSettings struct {
 	store           storeSettings
 	strictReady     bool
 	degradedField   bool
+	keepHeaders     []string
 }
 
 func serveCommand() *cobra.Command {
@@ -93,6 +94,7 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to end on SIGTERM")
 	f.Var(&s.maxHeader, "max-header", "largest head of a request")
 	f.Var(&s.maxBody, "max-body", "largest body of a request; 0 is no bound")
+	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields that the upstream needs, of those that would be dropped\nbecause they change the path, the method or the host, such as X-HTTP-Method-Override")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
 	// It fails only for a flag that there is not.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
@@ -223,13 +225,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	if err != nil {
 		return nil, err
 	}
-	handler := httplimit.Config{Logger: log, DegradedField: s.degradedField}.Policy(engine)(httplimit.Keep(proxy.Handler(proxy.Upstream{
-		URL:     target,
-		Timeout: time.Duration(s.upstreamTimeout),
-		MaxBody: int64(s.maxBody),
-		Trusted: engine.TrustedProxies,
-		Log:     log,
-	})))
+	handler := s.handler(log, engine, target)
 	all.proxy = &service{proxy.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(handler, proxy.Client{
 		HeaderTimeout: time.Duration(s.headerTimeout),
 		StallTimeout:  time.Duration(s.stallTimeout),
@@ -243,6 +239,21 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
 		"admin", all.admin.Addr().String(), "policy", s.policy, "store", store.where)
 	return all, nil
+}
+
+// handler is the way of a request: cleaned, decided about, passed on.
+func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target *url.URL) http.Handler {
+	upstream := proxy.Upstream{
+		URL:     target,
+		Timeout: time.Duration(s.upstreamTimeout),
+		MaxBody: int64(s.maxBody),
+		Trusted: engine.TrustedProxies,
+		Keep:    s.keepHeaders,
+		Reads:   func(name string) bool { return engine.Policy().Reads(name) },
+		Log:     log,
+	}
+	limit := httplimit.Config{Logger: log, DegradedField: s.degradedField}.Policy(engine)
+	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }
 
 func (s *serveSettings) adminHandler(health *admin.Health, store *counting) http.Handler {

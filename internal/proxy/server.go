@@ -28,7 +28,10 @@ const idleTimeout = 2 * time.Minute
 // [Listener].
 func Server(h http.Handler, c Client) *http.Server {
 	return &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
+		// "OPTIONS *" is a request like any other, and to be counted.
+		DisableGeneralOptionsHandler: true,
+
 		ReadHeaderTimeout: c.HeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    c.MaxHeader,

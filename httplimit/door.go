@@ -30,7 +30,9 @@ type source interface {
 
 // call is the scratch memory of one request, until the handler behind the door runs.
 type call struct {
+	w        http.ResponseWriter
 	r        *http.Request
+	patience time.Duration // with the body
 	decision policy.Decision
 
 	request policy.Request   // for a whole policy
@@ -45,13 +47,14 @@ type call struct {
 
 func newCall() *call {
 	c := new(call)
-	c.request.Body = func(limit int64) []byte { return peekBody(c.r, limit) }
+	c.request.Body = func(limit int64) []byte { return c.peek(limit) }
 	return c
 }
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.r, c.key, c.retry, c.fault, c.decision = nil, "", "", "", policy.Decision{}
+	c.w, c.r = nil, nil
+	c.key, c.retry, c.fault, c.decision = "", "", "", policy.Decision{}
 	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }
@@ -61,7 +64,7 @@ func (d *door) release(c *call) {
 func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
-	c.r = r
+	c.w, c.r, c.patience = w, r, d.BodyTimeout
 	if c.fault = misaimed(r); c.fault == "" {
 		d.dropNominated(r.Header)
 		d.source.decide(c)
@@ -84,7 +87,7 @@ func (d *door) settle(c *call) {
 		// not run: leaving early would be a way not to be counted.
 		*decision = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second}
 	case decision.Allowed && decision.Delay > 0:
-		if !sleep(ctx, decision.Delay) {
+		if !c.await(ctx, decision.Delay) {
 			d.source.giveBack(context.WithoutCancel(ctx), c)
 			expire(decision)
 		}
@@ -94,12 +97,21 @@ func (d *door) settle(c *call) {
 	}
 }
 
-// sleep waits, and reports whether it has: not if the context ends, or would end, before.
-func sleep(ctx context.Context, delay time.Duration) bool {
-	if deadline, bounded := ctx.Deadline(); bounded && delay > time.Until(deadline) {
+// maxWaiting is how much of a body is read while its request waits.
+const maxWaiting = 64 << 10
+
+// await waits, and reports whether it has: not if the client leaves, or if the context
+// ends, or would end, before. A server notices that a client has left only when the body
+// has been read, so that is done first.
+func (c *call) await(ctx context.Context, delay time.Duration) bool {
+	turn := time.Now().Add(delay)
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
 		return false
 	}
-	t := time.NewTimer(delay)
+	if c.peek(maxWaiting); brokenOff(c.r) {
+		return false
+	}
+	t := time.NewTimer(time.Until(turn))
 	defer t.Stop()
 	select {
 	case <-t.C:

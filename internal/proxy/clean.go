@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -20,7 +19,7 @@ import (
 //     that nobody counts.
 //   - A request without a host is one for the name of an http upstream, which gets it so.
 //
-// What Connection names is dropped by package httplimit.
+// What Connection names is dropped by package httplimit. The requests come from [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
 	c := &cleaner{Upstream: u, dropped: make(map[string]bool)}
 	for _, name := range slices.Concat(hopFields, pathFields) {
@@ -71,8 +70,8 @@ func (c *cleaner) clean(r *http.Request) {
 	if h["Upgrade"] != nil && !asksForWebSocket(r) {
 		delete(h, "Upgrade")
 	}
-	if r.Trailer != nil {
-		r.Body = &trailerBody{ReadCloser: r.Body, clean: func() { c.cleanTrailer(r) }}
+	if body, ok := r.Body.(*clientBody); ok && r.Trailer != nil {
+		body.ended = func() { c.cleanTrailer(r) }
 		c.cleanTrailer(r)
 	}
 	if r.Host == "" && c.URL.Scheme == "http" {
@@ -100,20 +99,6 @@ func (c *cleaner) cleanTrailer(r *http.Request) {
 			delete(r.Trailer, name)
 		}
 	}
-}
-
-// trailerBody cleans the trailers when they have come, which is behind the last byte.
-type trailerBody struct {
-	io.ReadCloser
-	clean func()
-}
-
-func (b *trailerBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.clean()
-	}
-	return n, err
 }
 
 // asksForWebSocket reports whether r is the opening handshake of RFC 6455.

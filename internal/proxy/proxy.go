@@ -20,8 +20,14 @@ type Upstream struct {
 	// URL is http or https. Its path is put before that of each request.
 	URL *url.URL
 	// Timeout bounds the wait for the head of a response. Zero is no bound. What
-	// follows may take as long as it likes: streams and downloads are not cut.
+	// follows may take as long as it likes, as long as there is no Silence.
 	Timeout time.Duration
+	// Silence bounds the time in which nothing comes of the body of a response, and in
+	// which nothing goes either way of a WebSocket. Zero is no bound.
+	Silence time.Duration
+	// MaxStreams is how many WebSockets and event streams are open at a time, and
+	// MaxConnections how many connections to the upstream. Zero is no bound.
+	MaxStreams, MaxConnections int
 	// MaxBody is the largest request body in bytes. Zero is no bound.
 	MaxBody int64
 	// Trusted returns the proxies whose X-Forwarded headers are believed.
@@ -45,7 +51,7 @@ type Upstream struct {
 //
 // An upstream that cannot be reached is a 502, one that does not answer in time a 504.
 func Handler(u Upstream) http.Handler {
-	g := &gateway{Upstream: u}
+	g := &gateway{Upstream: u, streams: streams{silence: u.Silence, most: u.MaxStreams}}
 	g.reverse = &httputil.ReverseProxy{
 		Rewrite:      g.rewrite,
 		Transport:    transport(u),
@@ -54,7 +60,10 @@ func Handler(u Upstream) http.Handler {
 		ErrorLog:     slog.NewLogLogger(u.Log.Handler(), slog.LevelWarn),
 		ModifyResponse: func(resp *http.Response) error {
 			g.health.up(u.Log)
-			return checkSwitch(resp)
+			if err := checkSwitch(resp); err != nil {
+				return err
+			}
+			return g.streams.bound(resp)
 		},
 	}
 	return g
@@ -64,6 +73,7 @@ type gateway struct {
 	Upstream
 	reverse *httputil.ReverseProxy
 	health  health
+	streams streams
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {

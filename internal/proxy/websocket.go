@@ -8,7 +8,7 @@ import (
 )
 
 // errSwitch is what an upstream gets wrong that switches protocols.
-var errSwitch = errors.New("the upstream switches to a protocol that was not asked for, or not to a WebSocket")
+var errSwitch = errors.New("switched to a protocol that was not asked for")
 
 // checkSwitch returns an error for a 101 that does not prove that the upstream has taken
 // the key of the WebSocket's handshake. Any other 101, such as that of a server whose

@@ -83,8 +83,13 @@ type plan struct {
 	until time.Time // instead of each
 }
 
-// turns bounds how many upstreams are asked at once.
-var turns = make(chan struct{}, 4)
+// more reports whether more requests are to be sent than n.
+func (p plan) more(n int) bool {
+	if p.until.IsZero() {
+		return n < p.each
+	}
+	return time.Now().Before(p.until)
+}
 
 // A hunt looks for ways past the limits before one upstream.
 type hunt struct {
@@ -97,21 +102,30 @@ type hunt struct {
 }
 
 func run(t *testing.T, u *upstream, p plan) {
-	turns <- struct{}{}
-	defer func() { <-turns }()
 	h := &hunt{T: t, upstream: u, found: map[string]int{}, statuses: map[int]int{}}
 	h.gateway = gateway(t, u.addr, fmt.Sprintf(policyText, u.ignoreCase))
-	h.premise()
-	for _, raw := range spends() {
-		h.send(sized(raw))
-	}
-	for _, raw := range known(t) {
-		h.try(raw)
-	}
+	h.turn(func() {
+		h.premise()
+		for _, raw := range spends() {
+			h.send(sized(raw))
+		}
+		for _, raw := range known(t) {
+			h.try(raw)
+		}
+	})
 	for _, seed := range p.seeds {
-		h.random(seed, p)
+		h.random(newGrammar(seed), p)
 	}
 	t.Logf("%d requests, by status %v", h.sent, h.statuses)
+}
+
+// turns bounds how many upstreams are asked at once.
+var turns = make(chan struct{}, 4)
+
+func (h *hunt) turn(f func()) {
+	turns <- struct{}{}
+	defer func() { <-turns }()
+	f()
 }
 
 // known returns the requests of the corpus.
@@ -129,15 +143,18 @@ func known(t *testing.T) (all []string) {
 	return all
 }
 
-func (h *hunt) random(seed uint64, p plan) {
-	g := newGrammar(seed)
-	for n := 0; len(h.found) < 40; n++ {
-		if p.until.IsZero() && n == p.each || !p.until.IsZero() && time.Now().After(p.until) {
-			return
-		}
-		h.try(g.request())
+// random sends odd requests, some in each turn.
+func (h *hunt) random(g grammar, p plan) {
+	for n := 0; p.more(n); n += batch {
+		h.turn(func() {
+			for range batch {
+				h.try(g.request())
+			}
+		})
 	}
 }
+
+const batch = 50
 
 // try sends a request, and reports it if it is a way past a limit.
 func (h *hunt) try(raw string) {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,15 +43,39 @@ type program struct {
 	together bool // all in one process, which gets names and ports as UPSTREAMS
 }
 
-var python = "/usr/bin/python3" // Debian's, which has Debian's packages
+// Debian's Python, which has Debian's packages, and where those are.
+const (
+	python   = "/usr/bin/python3"
+	gems     = "/usr/share/rubygems-integration/all/specifications/"
+	packages = "/usr/lib/python3/dist-packages/"
+)
+
+func puma(config string) []string {
+	return []string{"puma", "-q", "-t", "1:4", "-b", "tcp://127.0.0.1:PORT", config}
+}
 
 var programs = []program{
-	{dir: "ruby", needs: "puma", names: []string{"rack"}, command: []string{"puma", "-q", "-t", "1:4", "-b", "tcp://127.0.0.1:PORT", "rack.ru"}},
+	{dir: "ruby", needs: "puma", names: []string{"rack"}, command: puma("rack.ru")},
+	{dir: "ruby", needs: gems + "sinatra-*", names: []string{"sinatra"}, command: puma("sinatra.ru")},
+	{dir: "ruby", needs: gems + "railties-*", names: []string{"rails"}, command: puma("rails.ru")},
+	{dir: "ruby", needs: "rackup", names: []string{"webrick"}, command: []string{"rackup", "-q", "-s", "webrick", "-o", "127.0.0.1", "-p", "PORT", "rack.ru"}},
 	{dir: "php", needs: "php", names: []string{"php"}, command: []string{"php", "-S", "127.0.0.1:PORT", "index.php"}},
-	{dir: "python", needs: "/usr/lib/python3/dist-packages/bottle.py", names: []string{"bottle"}, command: []string{python, "bottle_app.py"}},
-	{dir: "python", needs: "/usr/lib/python3/dist-packages/flask", names: []string{"flask"}, command: []string{python, "flask_app.py"}},
-	{dir: "python", needs: "/usr/lib/python3/dist-packages/django", names: []string{"django"}, command: []string{python, "django_app.py"}},
-	{dir: "python", needs: "/usr/lib/python3/dist-packages/tornado", names: []string{"tornado"}, command: []string{python, "tornado_app.py"}},
+	{dir: "python", needs: packages + "bottle.py", names: []string{"bottle"}, command: []string{python, "bottle_app.py"}},
+	{dir: "python", needs: packages + "flask", names: []string{"flask"}, command: []string{python, "flask_app.py"}},
+	{dir: "python", needs: packages + "django", names: []string{"django"}, command: []string{python, "django_app.py"}},
+	{dir: "python", needs: packages + "tornado", names: []string{"tornado"}, command: []string{python, "tornado_app.py"}},
+	{dir: "python", needs: packages + "aiohttp", names: []string{"aiohttp"}, command: []string{python, "aiohttp_app.py"}},
+	{dir: "python", needs: packages + "uvicorn", names: []string{"starlette"}, command: []string{python, "-m", "uvicorn", "--log-level", "critical", "--port", "PORT", "asgi:app"}},
+	{dir: "python", needs: packages + "hypercorn", names: []string{"quart"}, command: []string{python, "-m", "hypercorn", "-b", "127.0.0.1:PORT", "quart_app:app"}},
+	{dir: "python", needs: packages + "falcon", names: []string{"falcon"}, command: []string{python, "falcon_app.py"}},
+	{dir: "python", needs: packages + "cherrypy", names: []string{"cherrypy"}, command: []string{python, "cherrypy_app.py"}},
+	{dir: "perl", needs: "starman", names: []string{"plack"}, command: []string{"starman", "--workers", "2", "--listen", "127.0.0.1:PORT", "plack.psgi"}},
+	{dir: "perl", needs: "/usr/share/perl5/Mojolicious.pm", names: []string{"mojolicious"}, command: []string{"perl", "mojo.pl"}},
+	{dir: "java", needs: "/usr/share/java/tomcat10-catalina.jar", names: []string{"tomcat"}, command: []string{"./run", "Tomcat", "/usr/share/java/tomcat10-*.jar"}},
+	{dir: "java", needs: "/usr/share/java/jetty9-servlet.jar", names: []string{"jetty"}, command: []string{"./run", "Jetty", "/usr/share/java/jetty9-*.jar /usr/share/java/servlet-api.jar"}},
+	{dir: "go", needs: "go", names: []string{"go"}, command: []string{"go", "run", "main.go"}},
+	{dir: "web", needs: "nginx", names: []string{"nginx"}, command: []string{"./run", "nginx"}},
+	{dir: "web", needs: "/usr/sbin/apache2", names: []string{"apache"}, command: []string{"./run", "apache"}},
 	{
 		dir: "node", needs: "testdata/upstreams/node/node_modules", together: true, loose: true, command: []string{"node", "main.js"},
 		names: []string{"node", "express", "express5", "express-simple", "express-any-json", "express-any-form", "express-text", "multer", "koa", "koa-loose", "fastify", "hapi", "polka", "formidable", "busboy"},
@@ -60,8 +85,8 @@ var programs = []program{
 // there reports whether what a program needs is installed.
 func (p *program) there() bool {
 	if strings.Contains(p.needs, "/") {
-		_, err := os.Stat(p.needs)
-		return err == nil
+		found, err := filepath.Glob(p.needs)
+		return err == nil && len(found) > 0
 	}
 	_, err := exec.LookPath(p.needs)
 	return err == nil
@@ -95,14 +120,14 @@ func (p *program) try(t *testing.T) (all []*upstream, err error) {
 	}
 	var output bytes.Buffer
 	c := p.process(t, all[0], path, strings.Join(list, " "))
-	c.Stdout, c.Stderr = &output, &output
+	c.Stdout, c.Stderr, c.WaitDelay = &output, &output, time.Second
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	t.Cleanup(func() {
-		_ = c.Process.Kill()
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // and all that it has started
 		<-ended
 	})
 	for _, u := range all {
@@ -123,9 +148,10 @@ func (p *program) process(t *testing.T, first *upstream, log, list string) *exec
 	for i, arg := range p.command {
 		args[i] = strings.ReplaceAll(arg, "PORT", first.port())
 	}
-	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	c := exec.Command(args[0], args[1:]...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Dir = filepath.Join("testdata/upstreams", p.dir)
-	c.Env = append(os.Environ(), "LOG="+log, "NAME="+first.name, "PORT="+first.port(), "UPSTREAMS="+list,
+	c.Env = append(os.Environ(), "LOG="+log, "NAME="+first.name, "PORT="+first.port(), "UPSTREAMS="+list, "TEMP="+filepath.Dir(log),
 		"PYTHONDONTWRITEBYTECODE=1", "NODE_ENV=production", "NODE_NO_WARNINGS=1")
 	return c
 }

@@ -23,7 +23,6 @@ $took = [
     'path urldecode' => is_string($path) ? $route(urldecode($path)) : null,
     'path explode' => $route(explode('?', $uri, 2)[0]),
     'path decoded first' => $route(parse_url(rawurldecode($uri), PHP_URL_PATH)),
-    'path PATH_INFO' => $route($_SERVER['PATH_INFO'] ?? null),
     'body $_POST' => $_POST['user_name'] ?? null,
     'body $_REQUEST' => $_REQUEST['user_name'] ?? null,
     'body json_decode' => member(json_decode($body, true), 'user_name'),
@@ -37,6 +36,11 @@ $took = [
     'header $_SERVER' => $_SERVER['HTTP_X_USER_NAME'] ?? null,
     'host HTTP_HOST' => $_SERVER['HTTP_HOST'] ?? null,
 ];
+// What a web server in front has made of it.
+foreach (['LOCATION' => 'path location', 'LOCATION_REGEX' => 'path regex', 'MATCH_FOUND' => 'path LocationMatch', 'PATH_INFO' => 'path PATH_INFO',
+          'ARGUMENT' => 'query $arg_', 'COOKIE_ARGUMENT' => 'cookie $cookie_'] as $name => $idiom) {
+    if (isset($_SERVER[$name])) $took[$idiom] = $_SERVER[$name];
+}
 $took = array_map('text', $took);
 $line = json_encode(
     ['upstream' => $_SERVER['NAME'] ?? getenv('NAME'), 'trial' => $_SERVER['HTTP_X_TRIAL'] ?? '', 'took' => (object) $took],

@@ -23,7 +23,6 @@ class Take(tornado.web.RequestHandler):
             "cookie get_cookie": lambda: self.get_cookie("user_name"),
             "header headers": lambda: r.headers.get("X-User-Name"),
             "host host": lambda: r.host,
-            "host host_name": lambda: r.host_name,
         })))
 
     get = post = both

@@ -2,6 +2,8 @@
 const cookies = require('cookie-parser')
 const multer = require('multer')
 const { paths, say } = require('./took')
+const v4 = require('express')
+const v5 = require('express5')
 
 // app returns an Express application that reads bodies by the parsers.
 function app (express, name, ...parsers) {
@@ -13,7 +15,7 @@ function app (express, name, ...parsers) {
     'path unescaped': () => decodeURIComponent(req.path),
     'body req.body': () => req.body.user_name,
     'body req.body, else query': () => req.body?.user_name ?? req.query.user_name,
-    'body req.param': () => req.param?.('user_name'),
+    ...(express === v4 && { 'body req.param': () => req.param('user_name') }),
     'query req.query': () => req.query.user_name,
     'cookie req.cookies': () => req.cookies.user_name,
     'header req.get': () => req.get('X-User-Name'),
@@ -25,9 +27,6 @@ function app (express, name, ...parsers) {
   a.use((err, req, res, next) => res.status(err.status ?? 500).send(say(name, req.get('X-Trial'), {})))
   return a
 }
-
-const v4 = require('express')
-const v5 = require('express5')
 
 // The usual: JSON and forms, each by its Content-Type.
 const usual = (name, v) => app(v, name, v.json(), v.urlencoded({ extended: true }))

@@ -37,10 +37,11 @@ $took = [
     'host HTTP_HOST' => $_SERVER['HTTP_HOST'] ?? null,
 ];
 // What a web server in front has made of it.
-foreach (['LOCATION' => 'path location', 'LOCATION_REGEX' => 'path regex', 'MATCH_FOUND' => 'path LocationMatch', 'PATH_INFO' => 'path PATH_INFO',
+foreach (['LOCATION' => 'path location', 'LOCATION_REGEX' => 'path regex', 'MATCH_FOUND' => 'path LocationMatch',
           'ARGUMENT' => 'query $arg_', 'COOKIE_ARGUMENT' => 'cookie $cookie_'] as $name => $idiom) {
     if (isset($_SERVER[$name])) $took[$idiom] = $_SERVER[$name];
 }
+if (PHP_SAPI === 'cli-server') $took['path PATH_INFO'] = $route($_SERVER['PATH_INFO'] ?? null);
 $took = array_map('text', $took);
 $line = json_encode(
     ['upstream' => $_SERVER['NAME'] ?? getenv('NAME'), 'trial' => $_SERVER['HTTP_X_TRIAL'] ?? '', 'took' => (object) $took],

@@ -39,12 +39,12 @@ func (m *lazyMembers) reset() {
 	if !m.read {
 		return
 	}
-	clear(m.list)
-	*m = lazyMembers{members: members{list: m.list[:0]}}
+	m.members.reset()
+	m.read = false
 }
 
 func (x *extractor) reset(r *Request, ipv6Prefix int) {
-	if cap(x.buf) > maxViewBuf || cap(x.body.list)+cap(x.query.list)+cap(x.cookies.list) > maxViewBuf/32 {
+	if cap(x.buf)+cap(x.body.names)+cap(x.query.names) > maxViewBuf {
 		*x = extractor{}
 	}
 	x.r, x.ipv6Prefix = r, ipv6Prefix
@@ -138,16 +138,18 @@ func (x *extractor) name(m member, state presence) (string, presence) {
 	return known(string(buf[start:]))
 }
 
+// plainInteger reports whether a number of JSON is the same to all servers: some have no more
+// than the 53 bits of a double.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
-	return s != "-0" && strings.Trim(digits, "0123456789") == ""
+	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
 }
 
 func (x *extractor) queryMembers() *members {
 	m := &x.query
 	if !m.read {
 		m.read = true
-		m.addForm(x.r.RawQuery)
+		m.addQuery(x.r.RawQuery)
 	}
 	return &m.members
 }
@@ -163,25 +165,22 @@ func (x *extractor) cookieMembers() *members {
 	return &m.members
 }
 
-// bodyMembers returns the fields of the body. Without a body they are those of the query.
+// bodyMembers returns the fields of the body, with those of the query.
 func (x *extractor) bodyMembers() *members {
 	m := &x.body
 	if m.read {
 		return &m.members
 	}
 	m.read = true
-	if x.r.Body == nil {
-		m.addForm(x.r.RawQuery)
-		return &m.members
+	if x.r.Body != nil {
+		switch data := x.r.Body(maxBody); {
+		case data == nil:
+			m.garbled = true // too large
+		case len(data) > 0:
+			m.addBody(data, x.r.Header)
+		}
 	}
-	switch data := x.r.Body(maxBody); {
-	case data == nil:
-		m.garbled = true // too large
-	case len(data) == 0:
-		m.addForm(x.r.RawQuery)
-	default:
-		m.members = readBody(data, x.r.Header, x.r.RawQuery)
-	}
+	m.addQuery(x.r.RawQuery) // many servers look there as well, whatever the body is
 	return &m.members
 }
 
@@ -203,6 +202,6 @@ func (x *extractor) claimMembers() *members {
 		return &m.members
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
-	m.garbled = err != nil || !m.addJSON(payload) || m.garbled
+	m.garbled = err != nil || !m.addJSON(payload, false) || m.garbled
 	return &m.members
 }

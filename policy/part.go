@@ -184,15 +184,15 @@ func (p *part) find(x *extractor) (string, presence) {
 	case apiKey:
 		return x.apiKey()
 	case cookiePart:
-		m, state := x.cookieMembers().get(p.name)
+		m, state := x.cookieMembers().get(p.name, cookieLikeness)
 		return m.text, state
 	case queryPart:
-		return x.name(x.queryMembers().get(p.name))
+		return x.name(x.queryMembers().get(p.name, fieldLikeness))
 	case jwtPart:
-		m, state := x.claimMembers().get(p.name)
+		m, state := x.claimMembers().get(p.name, claimLikeness)
 		return m.text, state
 	case bodyPart:
-		return x.name(x.bodyMembers().get(p.name))
+		return x.name(x.bodyMembers().get(p.name, fieldLikeness))
 	case routePart:
 		return known(x.route)
 	case hostPart:

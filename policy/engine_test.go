@@ -175,7 +175,8 @@ rules:
 	for path, want := range map[string]bool{
 		"/health":                      true,
 		"/health/":                     true,
-		"//health":                     true,
+		"//health":                     false, // to some servers that is a host
+		"/health//":                    true,
 		"/x/../health":                 false, // some servers do not resolve that
 		"/static/a/b":                  true,
 		"/api/search/..%2f..%2fhealth": false,
@@ -996,7 +997,7 @@ rules:
 	}
 	for _, path := range []string{
 		"/proxy/https%3A%2F%2Fexample.com%2Fa%2Fb%3Fc%3D1%26d%3D2",
-		"/proxy/https%3A%2F%2Fexample.com%2F" + strings.Repeat("path%2Fto%2F", 150) + "%3Fq%3Da%2520b%26r%3Dc%23d",
+		"/proxy/https%3A%2F%2Fexample.com%2F" + strings.Repeat("path%2Fto%2F", 50) + "%3Fq%3Da%2520b%26r%3Dc%23d",
 		"/matrix;a=1;b=2/x;c=3",
 		"/files/a%20b%20(c).txt",
 	} {

@@ -35,7 +35,13 @@ func TestViews(t *testing.T) {
 		{"*", []string{""}},
 		{"/a/b", []string{"a|b"}},
 		{"a/b", []string{"a|b"}},
-		{"//a///b/", []string{"a|b"}},
+		{"//a///b/", []string{"a|b", "b"}},
+		{"///a/b/c", []string{"a|b|c", "b|c"}},
+		{"//a", []string{"a", ""}},
+		{"//", []string{""}},
+		{`/\a/b`, []string{`\a|b`, "a|b", "b"}},
+		{"/%2fa/b", []string{"/a|b", "a|b", "b"}},
+		{"/x/..//a/b", []string{"a|b", "x|..|a|b"}},
 		{"http://example.com/a/b", []string{"a|b"}},
 		{"http://example.com", []string{""}},
 		{"/a/http://b", []string{"a|http:|b"}},
@@ -55,10 +61,19 @@ func TestViews(t *testing.T) {
 		{"/a;x%2fy", []string{"a;x/y", "a", "a;x|y", "a|y"}},
 		{"/a%3bx", []string{"a;x", "a"}},
 		{"/a%23b/c", []string{"a#b|c", "a"}},
-		{"/a%00", []string{"a\x00", "a"}},
-		{"/a\x00b/c", []string{"a\x00b|c", "a"}},
+		{"/a%25%32%66b", []string{"a%2fb", "a|b"}},
 		{"/a#/../b", []string{"b", "a#|..|b", "a"}},
 		{"/..;/a", []string{"..;|a", "a", "..|a"}},
+		// What no server takes for the same as another.
+		{"/a%00", []string{"every", "never"}},
+		{"/a\x00b/c", []string{"every", "never"}},
+		{"/a%0A", []string{"every", "never"}},
+		{"/a%7f", []string{"every", "never"}},
+		{"/a%250a", []string{"every", "never"}},
+		{"/a%u002fb", []string{"every", "never"}},
+		{"/a%c0%afb", []string{"every", "never"}},
+		{"/a%e0%80%afb", []string{"every", "never"}},
+		{"/caf%E9/%C3%A9", []string{"caf\xe9|é"}},
 		// Everything at once is more than anybody honest sends.
 		{`/a;x%252f%5c..%2f//../b%23\..;y/c?%00`, []string{"every", "never"}},
 	}
@@ -86,7 +101,8 @@ func TestNothingSlipsPast(t *testing.T) {
 		`/auth\login`, "/auth%5clogin", "/auth%255clogin", "/auth/login%253bx", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
 		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
 		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
-		"/auth%2flogin/x%2fy/..", "/../auth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
+		"/auth%2flogin/x%2fy/..", "/../auth/login", "//h/auth/login", "///h/auth/login", "//user@h:80/auth/login", `/\h/auth/login`, `\\h\auth\login`[1:], "/%2fh/auth/login",
+		"/auth/login%0a", "/auth/login%09", "/auth%25%32%66login", "/auth%c0%aflogin", "/%u0061uth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
 	} {
@@ -114,6 +130,10 @@ func TestOthersAreNotHit(t *testing.T) {
 
 func TestNothingHidesInAnExemption(t *testing.T) {
 	for _, tt := range []struct{ pattern, path string }{
+		{"/static/", "//static/auth/login"},
+		{"/static/", "///static/auth/login"},
+		{"/static/", `/\static/auth/login`},
+		{"GET /health", "//health"},
 		{"GET /health", "/api/search/..%2f..%2fhealth"},
 		{"GET /health", "/api/search/..;/..;/health"},
 		{"GET /health", `/api/search/..\..\health`},
@@ -132,7 +152,7 @@ func TestNothingHidesInAnExemption(t *testing.T) {
 			t.Errorf("%.60q is exempt by %s", tt.path, tt.pattern)
 		}
 	}
-	for _, p := range []string{"/health", "/health/", "//health", "/%68ealth"} {
+	for _, p := range []string{"/health", "/health/", "/health//", "/%68ealth"} {
 		if _, all := matches(t, "GET /health", "GET", "", p, false); !all {
 			t.Errorf("%s is not exempt", p)
 		}
@@ -194,6 +214,16 @@ var servers = map[string]func(raw string) string{
 		s, _, _ := strings.Cut(unescaped(raw), "\x00")
 		return path.Clean(s)
 	},
+	"host behind slashes": func(raw string) string {
+		if rest := strings.TrimLeft(raw, `/\`); len(raw)-len(rest) > 1 {
+			i := strings.IndexAny(rest, `/\`)
+			if i < 0 {
+				return "/"
+			}
+			raw = rest[i:]
+		}
+		return path.Clean(unescaped(raw))
+	},
 	"passed on unescaped": func(raw string) string {
 		s := unescaped(raw)
 		if i := strings.IndexAny(s, "?#"); i >= 0 {
@@ -224,7 +254,7 @@ func hostilePath(r *rand.Rand) string {
 
 // disguised is /auth/login with a few hostile pieces in it, so that servers often see through.
 func disguised(r *rand.Rand) string {
-	between := []string{"/", "/", "//", "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
+	between := []string{"/", "/", "//", "//h/", `/\h/`, "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
 	end := []string{"", "", "/", ";x", "%3bx", "%00", "%23", "%3f", "/.", "/x/..", ";x%2fy", `;x\y`, "%2f", "#x", "%2f.%2f"}
 	return between[r.IntN(len(between))] + "auth" + between[r.IntN(len(between))] + "login" + end[r.IntN(len(end))]
 }

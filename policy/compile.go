@@ -37,6 +37,7 @@ type rule struct {
 	key       []part
 	together  []int // which parts of key are the hash tag
 	missing   missing
+	strict    bool // refuse what is ambiguous
 	own       source
 	tiers     map[string]*source
 	overrides []overrides
@@ -171,6 +172,7 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 	if _, written := r.written["on_error"]; !written {
 		out.onError = defaultOnError(r.hosts, r.match, r.shadow)
 	}
+	out.strict = !r.shadow && cmp.Or(r.ambiguous, doc.ambiguous, defaultAmbiguous(r.key)) == refuseAmbiguous
 	if _, written := r.written["limit"]; !written && !r.unreadable {
 		c.fail(r.line, "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
 	}
@@ -194,9 +196,18 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 	return out
 }
 
+// defaultAmbiguous is ambiguous where nothing says it. Who is asked for a name that somebody
+// has typed guards an account, and honest clients send it in one plain way.
+func defaultAmbiguous(key []part) ambiguous {
+	if slices.ContainsFunc(key, func(p part) bool { return p.kind == bodyPart || p.kind == queryPart }) {
+		return refuseAmbiguous
+	}
+	return chargeAmbiguous
+}
+
 // checkExempt complains about keys that have no meaning in an exempt rule.
 func (c *compiler) checkExempt(r *ruleDoc) {
-	for _, key := range []string{"limit", "key", "together", "missing", "algorithm", "tiers", "cost", "on_error", "shadow"} {
+	for _, key := range []string{"limit", "key", "together", "missing", "ambiguous", "algorithm", "tiers", "cost", "on_error", "shadow"} {
 		if line, written := r.written[key]; written {
 			c.fail(line, "remove it, or \"exempt\"", "an exempt rule counts nothing and has no %s", key)
 		}

@@ -70,7 +70,7 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	}
 	for _, h := range s.hits {
 		if part, out := s.charge(h); out == refused {
-			d.Missing = part.String()
+			d.Missing = s.lacking(part)
 			return
 		}
 	}

@@ -1016,3 +1016,68 @@ rules:
 		t.Errorf("what was refused was counted: %+v", d)
 	}
 }
+
+// What servers may read in several ways is refused where a rule says so, and by default
+// where it counts by a name that somebody has typed.
+func TestAmbiguous(t *testing.T) {
+	const rules = `
+rules:
+  - {name: address, match: POST /auth/login, key: [client_ip], limit: 100/day}
+  - {name: account, match: POST /auth/login, key: ["body:username"], limit: 100/day%s}`
+	post := func(path, body string) *Request {
+		return withBody(request("POST", path, "192.0.2.1"), body)
+	}
+	for _, tt := range []struct {
+		policy, rule, path, body string
+		missing, said            string
+	}{
+		{"", "", "/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login/", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth//login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login.json", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login", `{}`, "", "address:99 account:99"},
+		{"", "", "//x/auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth%2flogin", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/x/../auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth/login;x", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth/login", `{"username":"alice","username":"bob"}`, "an unambiguous body:username", ""},
+		{"", "", "/auth/login", `{"username[]":"alice"}`, "an unambiguous body:username", ""},
+		{"", "", "//x/other", `{"username":"alice"}`, "", ""},
+		{"", ", missing: skip", "/auth/login", `{"username[]":"alice"}`, "an unambiguous body:username", ""},
+		{"", ", missing: skip", "/auth/login", `{}`, "", "address:99"},
+		{"", ", ambiguous: charge", "//x/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", ", ambiguous: charge", "/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"", ", ambiguous: charge, missing: skip", "/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"", ", shadow: true", "//x/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"ambiguous: charge", "", "//x/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"ambiguous: charge", ", ambiguous: refuse", "//x/auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+	} {
+		e := engine(t, tt.policy+fmt.Sprintf(rules, tt.rule))
+		d := e.Decide(t.Context(), post(tt.path, tt.body))
+		if d.Missing != tt.missing || said(d) != tt.said || d.Allowed != (tt.missing == "") {
+			t.Errorf("%s%s: %s %s: lacks %q, %q; want %q, %q", tt.policy, tt.rule, tt.path, tt.body, d.Missing, said(d), tt.missing, tt.said)
+		}
+		if again := e.Explain(t.Context(), post(tt.path, tt.body)).Decision.Missing; again != tt.missing {
+			t.Errorf("%s%s: %s %s is explained as %q", tt.policy, tt.rule, tt.path, tt.body, again)
+		}
+	}
+	// A rule by address alone charges every reading, and refuses where it is told to.
+	for setting, missing := range map[string]string{"": "", "ambiguous: refuse": "an unambiguous path"} {
+		e := engine(t, setting+`
+rules: [{name: address, match: POST /auth/login, key: [client_ip], limit: 100/day}]`)
+		if d := e.Decide(t.Context(), post("//x/auth/login", "")); d.Missing != missing || d.Allowed && said(d) != "address:99" {
+			t.Errorf("%q: %+v", setting, d)
+		}
+	}
+}
+
+// A long name of a host costs no more than one as long as names may be.
+func TestLongHost(t *testing.T) {
+	e := engine(t, `
+rules: [{name: below, hosts: ["*.example.com"], limit: 1/day}]`)
+	r := get("/")
+	r.Host = strings.Repeat("a.", 40_000) + "example.com:80"
+	if d := e.Decide(t.Context(), r); len(d.Results) != 1 {
+		t.Errorf("the end of a long host is not read: %+v", d)
+	}
+}

@@ -45,8 +45,8 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	case s.ambiguous:
 		t.Decision = Decision{Missing: ambiguousPath}
 		return t
-	case missing != nil:
-		t.Decision = Decision{Missing: missing.String()}
+	case missing != "":
+		t.Decision = Decision{Missing: missing}
 		return t
 	}
 	e.rehearse(ctx, s, &t.Decision)
@@ -73,9 +73,9 @@ func (s *scratch) explainExempt(exempt *rule) []RuleTrace {
 	return all
 }
 
-// explainRules fills in the rules of t and makes their charges. It returns the part whose
-// absence refuses the request, if one does.
-func (s *scratch) explainRules(t *Trace) (missing *part) {
+// explainRules fills in the rules of t and makes their charges. It returns what the request
+// lacks and is refused for, or "".
+func (s *scratch) explainRules(t *Trace) (missing string) {
 	hits := s.hits
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
@@ -84,8 +84,8 @@ func (s *scratch) explainRules(t *Trace) (missing *part) {
 			part, out := s.charge(hits[0])
 			trace.Applies = out == charged
 			trace.Why = why(hits[0], part, out, s.x.garbled)
-			if out == refused && missing == nil {
-				missing = part
+			if out == refused && missing == "" {
+				missing = s.lacking(part)
 			}
 			hits = hits[1:]
 		} else {

@@ -102,6 +102,7 @@ func TestNothingSlipsPast(t *testing.T) {
 		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
 		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
 		"/auth%2flogin/x%2fy/..", "/../auth/login", "//h/auth/login", "///h/auth/login", "//user@h:80/auth/login", `/\h/auth/login`, `\\h\auth\login`[1:], "/%2fh/auth/login",
+		"/auth/login.json", "/auth/login.", "/auth/login%2ejson", "/auth/login.json/",
 		"/auth/login%0a", "/auth/login%09", "/auth%25%32%66login", "/auth%c0%aflogin", "/%u0061uth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
@@ -120,7 +121,7 @@ func TestNothingSlipsPast(t *testing.T) {
 func TestOthersAreNotHit(t *testing.T) {
 	for _, p := range []string{
 		"/auth", "/auth/logins", "/auth/login/x", "/xauth/login", "/api/auth/login", "/api/v4/projects/auth%2Flogin", "/files/auth%2Flogin",
-		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth/login.json", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
+		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth.json/login", "/auth/.login", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
 	} {
 		if some, _ := matches(t, "/auth/login", "GET", "", p, false); some {
 			t.Errorf("%s is taken for /auth/login", p)
@@ -130,6 +131,7 @@ func TestOthersAreNotHit(t *testing.T) {
 
 func TestNothingHidesInAnExemption(t *testing.T) {
 	for _, tt := range []struct{ pattern, path string }{
+		{"GET /health", "/health.json"},
 		{"/static/", "//static/auth/login"},
 		{"/static/", "///static/auth/login"},
 		{"/static/", `/\static/auth/login`},

@@ -38,6 +38,7 @@ type rule struct {
 	together  []int // which parts of key are the hash tag
 	missing   missing
 	strict    bool // refuse what is ambiguous
+	readsBody bool
 	own       source
 	tiers     map[string]*source
 	overrides []overrides
@@ -193,13 +194,16 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 		c.fail(r.written["key"], "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.together = c.together(r)
+	out.readsBody = slices.ContainsFunc(r.key, isBody) || len(r.tiers) > 0 && doc.tiers.from != nil && isBody(*doc.tiers.from)
 	return out
 }
+
+func isBody(p part) bool { return p.kind == bodyPart }
 
 // defaultAmbiguous is ambiguous where nothing says it. Who is asked for a name that somebody
 // has typed guards an account, and honest clients send it in one plain way.
 func defaultAmbiguous(key []part) ambiguous {
-	if slices.ContainsFunc(key, func(p part) bool { return p.kind == bodyPart || p.kind == queryPart }) {
+	if slices.ContainsFunc(key, func(p part) bool { return isBody(p) || p.kind == queryPart }) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous

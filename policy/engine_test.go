@@ -1081,3 +1081,33 @@ rules: [{name: below, hosts: ["*.example.com"], limit: 1/day}]`)
 		t.Errorf("the end of a long host is not read: %+v", d)
 	}
 }
+
+// Who is over a limit that needs no body does not have it read, and what is refused so has
+// charged nothing.
+func TestRefusedUnread(t *testing.T) {
+	e := engine(t, `
+rules:
+  - {name: address, key: [client_ip], limit: 2/day}
+  - {name: global, limit: 100/day}
+  - {name: watched, limit: 1/day, shadow: true}
+  - {name: account, match: POST /login, key: ["body:username"], limit: 100/day}`)
+	read := 0
+	post := func(client string) *Request {
+		r := request("POST", "/login", client)
+		r.Body = func(int64) []byte { read++; return []byte("username=alice") }
+		return r
+	}
+	for range 5 {
+		e.Decide(t.Context(), post("192.0.2.1"))
+	}
+	if read != 2 {
+		t.Errorf("the body was read %d times, want 2", read)
+	}
+	d := e.Decide(t.Context(), post("192.0.2.1"))
+	if got, want := said(d), "address:refused global:98"; got != want || d.RetryAfter != d.Results[0].RetryAfter || d.RetryAfter < 11*time.Hour {
+		t.Errorf("got %s after %v, want %s", got, d.RetryAfter, want)
+	}
+	if got, want := said(e.Decide(t.Context(), post("192.0.2.2"))), "address:1 global:97 watched:refused account:97"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -196,12 +196,13 @@ func (x *extractor) claimMembers() *members {
 		m.garbled = state == garbled
 		return &m.members
 	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(parts[1]) > maxBody {
+	_, rest, ok := strings.Cut(token, ".")
+	body, signature, ok2 := strings.Cut(rest, ".")
+	if !ok || !ok2 || strings.IndexByte(signature, '.') >= 0 || len(body) > maxBody {
 		m.garbled = true
 		return &m.members
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(body, "="))
 	m.garbled = err != nil || !m.addJSON(payload, false) || m.garbled
 	return &m.members
 }

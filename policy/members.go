@@ -227,9 +227,10 @@ func escaped(s []byte) bool {
 // since some servers do: what is the same to any of them shall be the same here. To some
 // servers a comma ends a cookie, so that those on both sides of it are broken.
 func (m *members) addCookies(header string) {
-	for more := true; more && !m.garbled; {
+	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
 		pair, header, more = strings.Cut(header, ";")
+		m.garbled = n == maxPairs
 		name, value, found := strings.Cut(trimBlanks(pair), "=")
 		if !found {
 			continue

@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"bufio"
+	"compress/gzip"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -337,6 +340,32 @@ func hasWildPiece(segs []string) bool {
 	return slices.ContainsFunc(segs, func(s string) bool {
 		return strings.ContainsAny(s, "%;\\?#\x00") || s == "." || s == ".."
 	})
+}
+
+// Of real requests hardly any have a path with more than one reading, which is why rules may
+// refuse those that do.
+func TestHonestPaths(t *testing.T) {
+	f, err := os.Open("../e2e/testdata/access.log.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, doubtful := 0, 0
+	for lines := bufio.NewScanner(z); lines.Scan(); all++ {
+		target := strings.Split(lines.Text(), "\t")[3]
+		p, _, _ := strings.Cut(target, "?")
+		if got := readingsOf(p, false); len(got) > 1 {
+			doubtful++
+			t.Logf("%.80s: %.80q", p, got)
+		}
+	}
+	if all != 10_000 || doubtful > 5 {
+		t.Errorf("%d of %d paths have more than one reading", doubtful, all)
+	}
 }
 
 func BenchmarkViews(b *testing.B) {

@@ -124,7 +124,7 @@ func (c *compiler) compile(doc *document) *Policy {
 		ipv6Prefix: doc.ipv6Prefix,
 		ignoreCase: doc.ignoreCase,
 		tierFrom:   doc.tiers.from,
-		tier:       doc.tiers.fallback,
+		tier:       doc.tiers.canonical(doc.tiers.fallback),
 		tierLine:   doc.tiers.line,
 		rules:      make([]rule, len(doc.rules)),
 	}
@@ -182,7 +182,11 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 		out.tiers = make(map[string]*source, len(r.tiers))
 	}
 	for _, t := range r.tiers {
-		out.tiers[t.name] = &source{c.plan(t.line, t.limit, r), "tier:" + t.name}
+		name := doc.tiers.canonical(t.name)
+		if same := out.tiers[name]; same != nil {
+			c.fail(t.line, "keep one of them", "no request can tell the tier %s from another of the rule", quote(t.name))
+		}
+		out.tiers[name] = &source{c.plan(t.line, t.limit, r), "tier:" + t.name}
 	}
 	if len(r.tiers) > 0 && doc.tiers.line == 0 {
 		c.fail(r.written["tiers"], "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")

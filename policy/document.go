@@ -32,6 +32,14 @@ type tiersDoc struct {
 	fallback string
 }
 
+// canonical returns the name of a tier as requests have it.
+func (t *tiersDoc) canonical(name string) string {
+	if t.from == nil {
+		return name
+	}
+	return t.from.canonical(name)
+}
+
 type ruleDoc struct {
 	line       int
 	name       string

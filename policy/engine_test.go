@@ -288,6 +288,21 @@ rules:
 	}
 }
 
+// A tier is compared as what names it is.
+func TestTiersOfAQuery(t *testing.T) {
+	e := engine(t, `
+tiers: {from: query:plan, default: yearly}
+rules:
+  - {name: a, limit: 10/day, tiers: {business: 20/day, yearly: 30/day}}`)
+	for query, want := range map[string]string{"plan=business": "tier:business", "plan=BUSINESS": "tier:business", "": "tier:yearly", "plan=x": "rule"} {
+		r := get("/")
+		r.RawQuery = query
+		if got := e.Decide(t.Context(), r).Results[0].From; got != want {
+			t.Errorf("%q has the limit of %s, want %s", query, got, want)
+		}
+	}
+}
+
 func TestTiers(t *testing.T) {
 	e := engine(t, `
 tiers: {from: header:X-Plan, default: free}

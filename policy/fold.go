@@ -1,11 +1,12 @@
 package policy
 
 import (
+	_ "embed"
+	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // appendFold appends s with all letters that differ only in case made equal. Bytes that
@@ -49,29 +50,188 @@ func folded(s string) bool {
 	return true
 }
 
-// appendName appends a name of an account as a server may compare it, so that nobody
-// has a second bucket for "alice" in " Alice": without spaces around it, case, width
-// and other forms of compatibility, and accents. It reports false for what no two
-// servers need to read alike: bytes that are not UTF-8, what has replaced such bytes,
-// and characters that do not show.
+// maxName is the length in bytes of the longest name that is not ASCII. No account has a
+// longer one.
+const maxName = 1 << 10
+
+// appendName appends a name of an account so that two names are the same if a database or
+// a framework in common use takes them for one account: see "Names" in the documentation
+// of the package. It reports false for what no two servers need to read alike, and for
+// what is nothing but characters that some servers drop.
 func appendName(dst []byte, s string) ([]byte, bool) {
-	s = strings.TrimSpace(s)
-	ascii := true
-	for _, r := range s {
-		if hidden(r) {
-			return dst, false
+	start := len(dst)
+	last := byte(' ') // drops the spaces before the name
+	for i := range len(s) {
+		c := asciiNames[s[i]]
+		switch {
+		case c == 0:
+			if s[i] < utf8.RuneSelf || len(s) > maxName {
+				return dst[:start], false
+			}
+			return appendUnicodeName(dst[:start], s)
+		case c == last && (c == 's' || c == ' '):
+			continue
 		}
-		ascii = ascii && r < utf8.RuneSelf
+		dst = append(dst, c)
+		last = c
 	}
-	if ascii {
-		return appendFold(dst, s), true
+	return trimSpace(dst, start), true
+}
+
+// asciiNames has what each byte becomes, or 0 for control characters and what is not ASCII.
+var asciiNames = func() (to [256]byte) {
+	for c := byte(' '); c <= '~'; c++ {
+		to[c] = lower(c)
 	}
-	for _, r := range norm.NFKD.String(s) {
-		if r < 0x300 || r > 0x36F { // no combining accent
-			dst = utf8.AppendRune(dst, foldRune(r))
+	to['y'], to['Y'] = 'u', 'u' // see foldgen
+	for _, c := range []byte("\t\n\v\f\r") {
+		to[c] = ' '
+	}
+	return to
+}()
+
+func trimSpace(dst []byte, start int) []byte {
+	if n := len(dst); n > start && dst[n-1] == ' ' {
+		dst = dst[:n-1]
+	}
+	return dst
+}
+
+func appendUnicodeName(dst []byte, s string) ([]byte, bool) {
+	table := nameWords()
+	start := len(dst)
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		word := s[i : i+n]
+		i += n
+		switch entry := table.entry(r); entry {
+		case staysItself:
+		case neverRead:
+			return dst[:start], false
+		case hangulSyllable:
+			dst = appendSyllable(dst, r)
+			continue
+		default:
+			word = table.words[entry]
+		}
+		dst = appendWord(dst, start, word)
+	}
+	dst = trimSpace(dst, start)
+	return dst, len(dst) > start || strings.TrimSpace(s) == ""
+}
+
+// appendWord appends a word, without what would make two spaces or two of the letter s.
+func appendWord(dst []byte, start int, word string) []byte {
+	if word == "" {
+		return dst
+	}
+	last := byte(' ')
+	if len(dst) > start {
+		last = dst[len(dst)-1]
+	}
+	if c := word[0]; c == last && (c == 's' || c == ' ') {
+		word = word[1:]
+	}
+	return append(dst, word...)
+}
+
+// appendSyllable appends the two or three letters of a Hangul syllable.
+func appendSyllable(dst []byte, r rune) []byte {
+	const vowels, finals = 21, 28
+	r -= '가'
+	dst = utf8.AppendRune(dst, 'ᄀ'+r/(vowels*finals))
+	dst = utf8.AppendRune(dst, 'ᅡ'+r/finals%vowels)
+	if final := r % finals; final > 0 {
+		dst = utf8.AppendRune(dst, 'ᆧ'+final)
+	}
+	return dst
+}
+
+// nameTable has what characters become in a name: a number for each, in blocks of 64
+// that are shared where they are alike.
+type nameTable struct {
+	blocks [(unicode.MaxRune + 1) / 64]*nameBlock
+	words  []string // what the numbers stand for
+}
+
+type nameBlock [64]uint16
+
+// Numbers that stand for no word.
+const (
+	staysItself = iota
+	neverRead
+	hangulSyllable
+	nothing
+)
+
+func (t *nameTable) entry(r rune) uint16 { return t.blocks[r/64][r%64] }
+
+// fold.txt is written by foldgen, which says what is in it.
+//
+//go:generate sh -c "go run ../internal/foldgen <testdata/collations.txt >fold.txt"
+//go:embed fold.txt
+var foldText string
+
+// nameWords is read when the first name comes that needs it.
+var nameWords = sync.OnceValue(func() *nameTable {
+	t := &nameTable{words: make([]string, nothing+1)}
+	t.fill(0, 0xFFFF, staysItself)
+	t.fill(0x10000, unicode.MaxRune, nothing)
+	t.fill('가', '힣', hangulSyllable)
+	for line := range strings.Lines(foldText) {
+		word, chars, _ := strings.Cut(line, " ")
+		entry := t.number(word)
+		for chars := range strings.FieldsSeq(chars) {
+			first, last, ok := strings.Cut(chars, "-")
+			if !ok {
+				last = first
+			}
+			t.fill(hexRune(first), hexRune(last), entry)
 		}
 	}
-	return dst, true
+	return t
+})
+
+// number returns the number of a word as fold.txt writes it.
+func (t *nameTable) number(word string) uint16 {
+	switch word {
+	case "!":
+		return neverRead
+	case "-":
+		return nothing
+	}
+	var b strings.Builder
+	for code := range strings.SplitSeq(word, "+") {
+		b.WriteRune(hexRune(code))
+	}
+	t.words = append(t.words, b.String())
+	return uint16(len(t.words) - 1)
+}
+
+func hexRune(s string) rune {
+	n, err := strconv.ParseUint(s, 16, 21)
+	if err != nil {
+		panic("policy: fold.txt: " + err.Error()) // the tests read all of it
+	}
+	return rune(n)
+}
+
+// fill gives the characters from first to last the number.
+func (t *nameTable) fill(first, last rune, entry uint16) {
+	whole := new(nameBlock)
+	for i := range whole {
+		whole[i] = entry
+	}
+	for r, end := first, rune(0); r <= last; r = end + 1 {
+		end = min(r|63, last)
+		if end-r == 63 {
+			t.blocks[r/64] = whole
+			continue
+		}
+		own := *t.blocks[r/64]
+		copy(own[r%64:end%64+1], whole[:])
+		t.blocks[r/64] = &own
+	}
 }
 
 // hidden reports whether a character cannot be told by looking at it, or has replaced

@@ -80,9 +80,17 @@ func serve(t *testing.T, args ...string) *gateway {
 // begin is serve that does not wait until the gateway is ready.
 func begin(t *testing.T, args ...string) *gateway {
 	t.Helper()
+	return beginAs(t, nil, args...)
+}
+
+// beginAs is begin by way of another program, which gets the command as its arguments.
+func beginAs(t *testing.T, program []string, args ...string) *gateway {
+	t.Helper()
 	g := &gateway{t: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
-	g.process = exec.Command(binary, append([]string{"serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	command := append(program, binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	command = append(command, args...)
+	g.process = exec.Command(command[0], command[1:]...)
 	// The race detector's second of sleep at the end of a process adds up.
 	g.process.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=20")
 	stderr, err := g.process.StderrPipe()

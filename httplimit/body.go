@@ -3,7 +3,42 @@ package httplimit
 import (
 	"io"
 	"net/http"
+	"time"
 )
+
+// defaultBodyTimeout is for [Config].BodyTimeout.
+const defaultBodyTimeout = 10 * time.Second
+
+// peek is peekBody that does not take longer than the door's patience.
+func (c *call) peek(limit int64) []byte {
+	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit {
+		return peekBody(c.r, limit)
+	}
+	defer c.bound()()
+	return peekBody(c.r, limit)
+}
+
+// bound gives all the reads of the body together the door's patience, until the function
+// that it returns is called. A server with a ReadTimeout has done so itself.
+func (c *call) bound() (release func()) {
+	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
+		return func() {}
+	}
+	// A body may have deadlines of its own to combine with.
+	var read interface{ SetReadDeadline(time.Time) error } = http.NewResponseController(c.w)
+	if body, ok := c.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
+		read = body
+	}
+	// An error says that there are no deadlines here, as in tests without a server.
+	_ = read.SetReadDeadline(time.Now().Add(c.patience))
+	return func() { _ = read.SetReadDeadline(time.Time{}) }
+}
+
+// brokenOff reports whether a body that was peeked at ended in an error.
+func brokenOff(r *http.Request) bool {
+	b, peeked := r.Body.(*replay)
+	return peeked && b.err != nil
+}
 
 // peekBody returns the whole body of r if it has at most limit bytes, else nil; where
 // there is none, it is empty and not nil. The handler behind us reads everything from

@@ -10,7 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
 )
 
 // peekServer answers with what was peeked and what the handler read after it.
@@ -133,5 +138,64 @@ func TestPeekBodyClose(t *testing.T) {
 	}
 	if err := r.Body.Close(); err == nil || !body.closed {
 		t.Error("not closed")
+	}
+}
+
+// A body that trickles is over after a time in all, and its request is counted: with those
+// of all others that cannot be read.
+func TestTricklingBody(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		config  Config
+		own     time.Duration // the server's ReadTimeout
+		want    time.Duration
+		whole   bool
+		trickle int // bytes, one a second
+	}{
+		{"default", Config{}, 0, 10 * time.Second, false, 60},
+		{"set", Config{BodyTimeout: 3 * time.Second}, 0, 3 * time.Second, false, 60},
+		{"in time", Config{}, 0, 8 * time.Second, true, 9},
+		{"the server's own", Config{}, 20 * time.Second, 20 * time.Second, false, 60},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := mustEngine(t, memory.New(), layers)
+			start := time.Now()
+			var after time.Duration
+			var failed error
+			server := &http.Server{ReadTimeout: test.own}
+			server.Handler = test.config.Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				after = time.Since(start)
+				_, failed = io.Copy(io.Discard, r.Body)
+			}))
+			l := make(pipes)
+			go server.Serve(l)
+			client, conn := net.Pipe()
+			l <- peerConn{conn, "192.0.2.1:4711"}
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				fmt.Fprintf(client, "POST /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n", test.trickle)
+				for range test.trickle {
+					if _, err := client.Write([]byte("x")); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			})
+			response, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if after != test.want || (failed == nil) != test.whole {
+				t.Errorf("%s: the handler runs after %v and reads %v", test.name, after, failed)
+			}
+			if told := response.Header.Get("RateLimit"); !strings.Contains(told, `"login";r=0`) {
+				t.Errorf("%s: it was not counted: %q", test.name, told)
+			}
+			client.Close()
+			sender.Wait()
+			server.Close()
+			synctest.Wait()
+		})
 	}
 }

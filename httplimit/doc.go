@@ -54,12 +54,25 @@
 //
 // A request that a leaky bucket admits with a delay is held until its turn. If the client
 // leaves, or a deadline of the request's context is nearer, its place is given back; with
-// a deadline it is answered like a refusal, without the fields above. The server notices that the client of a
-// request with an unread body has left only when the handler reads it. A server's
-// WriteTimeout should be longer than its longest queue.
+// a deadline it is answered like a refusal, without the fields above. A body of up to
+// 64 KiB is read before its request waits, since a server notices only behind the body that
+// a client has left: that of a larger one keeps its place. A server's WriteTimeout should
+// be longer than its longest queue.
 //
 // A rule that counts by a field of the body reads a small body before it decides, and
-// leaves all of it to the handler. Give the server a ReadTimeout, as always.
+// leaves all of it to the handler. That is bounded by [Config] BodyTimeout, or by the
+// server's ReadTimeout if it has one.
+//
+// # What is decided about
+//
+// A request target is a path, an http or https URL with a host, or "*" for OPTIONS; any
+// other is answered with 400 and not counted, and so is CONNECT. A server answers
+// "OPTIONS *" itself, uncounted, unless its DisableGeneralOptionsHandler is set.
+//
+// Fields that Connection names are removed from the request before it is decided about, as
+// a proxy behind the door would do it afterwards. Those that are about the connection stay,
+// and so do the forwarded ones. A door does not read X-HTTP-Method-Override, X-Original-URL
+// and their kind: do not let a framework behind it do so.
 //
 // # Cost
 //

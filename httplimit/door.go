@@ -30,7 +30,9 @@ type source interface {
 
 // call is the scratch memory of one request, until the handler behind the door runs.
 type call struct {
+	w        http.ResponseWriter
 	r        *http.Request
+	patience time.Duration // with the body
 	decision policy.Decision
 
 	request policy.Request   // for a whole policy
@@ -38,19 +40,21 @@ type call struct {
 	key     string           // likewise
 	media   int              // of a refusal, as an index of offers
 	retry   string           // of a refusal: Retry-After, if it has that
+	fault   string           // what is wrong with a request about which nothing is decided
 	text    []byte           // what is being written
 	values  values
 }
 
 func newCall() *call {
 	c := new(call)
-	c.request.Body = func(limit int64) []byte { return peekBody(c.r, limit) }
+	c.request.Body = func(limit int64) []byte { return c.peek(limit) }
 	return c
 }
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.r, c.key, c.retry, c.decision = nil, "", "", policy.Decision{}
+	c.w, c.r = nil, nil
+	c.key, c.retry, c.fault, c.decision = "", "", "", policy.Decision{}
 	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
 	d.calls.Put(c)
 }
@@ -60,9 +64,12 @@ func (d *door) release(c *call) {
 func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
-	c.r = r
-	d.source.decide(c)
-	d.settle(c)
+	c.w, c.r, c.patience = w, r, d.BodyTimeout
+	if c.fault = misaimed(r); c.fault == "" {
+		d.dropNominated(r.Header)
+		d.source.decide(c)
+		d.settle(c)
+	}
 	c.say(w.Header(), d)
 	if !c.decision.Allowed {
 		c.refuse(w, d)
@@ -80,7 +87,7 @@ func (d *door) settle(c *call) {
 		// not run: leaving early would be a way not to be counted.
 		*decision = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second}
 	case decision.Allowed && decision.Delay > 0:
-		if !sleep(ctx, decision.Delay) {
+		if !c.await(ctx, decision.Delay) {
 			d.source.giveBack(context.WithoutCancel(ctx), c)
 			expire(decision)
 		}
@@ -90,12 +97,21 @@ func (d *door) settle(c *call) {
 	}
 }
 
-// sleep waits, and reports whether it has: not if the context ends, or would end, before.
-func sleep(ctx context.Context, delay time.Duration) bool {
-	if deadline, bounded := ctx.Deadline(); bounded && delay > time.Until(deadline) {
+// maxWaiting is how much of a body is read while its request waits.
+const maxWaiting = 64 << 10
+
+// await waits, and reports whether it has: not if the client leaves, or if the context
+// ends, or would end, before. A server notices that a client has left only when the body
+// has been read, so that is done first.
+func (c *call) await(ctx context.Context, delay time.Duration) bool {
+	turn := time.Now().Add(delay)
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
 		return false
 	}
-	t := time.NewTimer(delay)
+	if c.peek(maxWaiting); brokenOff(c.r) {
+		return false
+	}
+	t := time.NewTimer(time.Until(turn))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -107,37 +108,58 @@ func TestQueueDeadline(t *testing.T) {
 	})
 }
 
-// A real client hangs up while it is queued.
+// A real client hangs up while it is queued, whatever it has sent of a body.
 func TestQueueHangUp(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "1/hour burst 3", sluice.LeakyBucket)
-	s := httptest.NewServer(Limit(limiter, func(*http.Request) string { return "all" })(things))
-	defer s.Close()
-	response, err := http.Get(s.URL)
-	if err != nil || response.StatusCode != 200 {
-		t.Fatal(response, err)
+	for name, rest := range map[string]string{
+		"no body":   "\r\n",
+		"body":      "Content-Length: 4\r\n\r\nbody",
+		"no length": "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+		"half":      "Content-Length: 4\r\n\r\nbo",
+		"64 KiB":    "Content-Length: 65536\r\n\r\n" + strings.Repeat("x", 64<<10),
+	} {
+		limiter := mustLimiter(t, memory.New(), "1/hour burst 3", sluice.LeakyBucket)
+		s := httptest.NewServer(Limit(limiter, func(*http.Request) string { return "all" })(things))
+		defer s.Close()
+		response, err := http.Get(s.URL)
+		if err != nil || response.StatusCode != 200 {
+			t.Fatal(response, err)
+		}
+		response.Body.Close()
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\n"+rest); err != nil {
+			t.Fatal(err)
+		}
+		awaitRemaining(t, name, limiter, 1) // it is in the queue
+		c.Close()
+		awaitRemaining(t, name, limiter, 2)
 	}
-	response.Body.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		awaitRemaining(ctx, limiter, 1) // it is in the queue
-		cancel()
-	}()
-	r, _ := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
-	if _, err := http.DefaultClient.Do(r); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	awaitRemaining(t.Context(), limiter, 2) // else the test times out
+}
+
+// What was read while the request waited is there for the handler.
+func TestQueueKeepsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+		h := Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+		for _, body := range []string{"", "first", strings.Repeat("x", 70<<10)} {
+			if w := recorded(h, httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader(body)))); w.Code != 200 || w.Body.String() != body {
+				t.Errorf("%d %.100q, want %.100q", w.Code, w.Body, body)
+			}
+		}
+	})
 }
 
 // awaitRemaining waits for a number of free places under the key "all".
-func awaitRemaining(ctx context.Context, limiter *sluice.Limiter, want int64) {
-	for ctx.Err() == nil {
-		if d, _ := limiter.Peek(ctx, "all"); d.Remaining == want {
+func awaitRemaining(t *testing.T, what string, limiter *sluice.Limiter, want int64) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if d, _ := limiter.Peek(t.Context(), "all"); d.Remaining == want {
 			return
 		}
-		time.Sleep(time.Millisecond)
 	}
+	t.Fatalf("%s: there are never %d free places", what, want)
 }
 
 // failingStore is a shared store that can be away.

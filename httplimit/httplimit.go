@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
@@ -24,6 +25,10 @@ type Config struct {
 	// ForwardedHeader is the [ClientIP] Header for [Config.Policy], which takes the
 	// trusted proxies from the policy.
 	ForwardedHeader string
+	// BodyTimeout bounds the time for reading a body that rules count by, or whose request
+	// waits in a queue: 10 s if zero. What takes longer counts as garbled, and breaks off
+	// for the handler, too. Where the server has a ReadTimeout, only that holds.
+	BodyTimeout time.Duration
 	// Logger is told, once per change, that the store cannot be asked or can be asked
 	// again. If nil it is slog.Default().
 	Logger *slog.Logger
@@ -97,6 +102,7 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 }
 
 func (c Config) middleware(s source) func(http.Handler) http.Handler {
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
 	d := &door{Config: c, source: s}
 	d.calls.New = func() any { return newCall() }
 	return func(next http.Handler) http.Handler {

@@ -18,6 +18,7 @@ var (
 	quotaExceeded   = newProblem(http.StatusTooManyRequests, problemTypes+"quota-exceeded", "rate_limit_exceeded")
 	reducedCapacity = newProblem(http.StatusServiceUnavailable, problemTypes+"temporary-reduced-capacity", "temporary_reduced_capacity")
 	missingKey      = newProblem(http.StatusBadRequest, "about:blank", "missing_key")
+	malformed       = newProblem(http.StatusBadRequest, "about:blank", "malformed_request")
 )
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
@@ -29,6 +30,8 @@ func newProblem(status int, kind, code string) *problem {
 
 func (c *call) problem() *problem {
 	switch {
+	case c.fault != "":
+		return malformed
 	case c.decision.Missing != "":
 		return missingKey
 	case c.decision.Unavailable:
@@ -41,7 +44,7 @@ func (c *call) problem() *problem {
 func (c *call) retryAfter() int64 {
 	d := &c.decision
 	switch {
-	case d.Missing != "":
+	case c.fault != "" || d.Missing != "":
 		return 0
 	case d.RetryAfter == sluice.Never && !d.Unavailable:
 		return 0
@@ -120,6 +123,9 @@ func (c *call) appendViolated(dst []byte, l *legend) []byte {
 func (c *call) appendDetail(dst []byte, l *legend) []byte {
 	d := &c.decision
 	switch one := leading(d); {
+	case c.fault != "":
+		s := newSentence(c.fault)
+		return append(dst, s.in(c.media)...)
 	case d.Missing != "":
 		return append(dst, c.lacks()...)
 	case d.Unavailable || one < 0:

@@ -25,6 +25,7 @@ type Policy struct {
 	tierLine   int
 	rules      []rule
 	index      index
+	reads      map[string]bool // see Reads
 	warnings   []Problem
 }
 
@@ -127,6 +128,7 @@ func (c *compiler) compile(doc *document) *Policy {
 		tier:       doc.tiers.canonical(doc.tiers.fallback),
 		tierLine:   doc.tiers.line,
 		rules:      make([]rule, len(doc.rules)),
+		reads:      fieldsOf(doc),
 	}
 	if p.tierFrom != nil && p.tierFrom.String() == "route" {
 		c.fail(doc.tiers.line, "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")

@@ -8,19 +8,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/proxy"
 )
 
 // metrics answers /metrics with what the process and its store are doing.
-func metrics(c *counting) http.Handler {
+func metrics(c *counting, connections *proxy.Connections) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_connections", Help: "Connections of clients that are open."},
+			func() float64 { return float64(connections.Open()) }),
+		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
+		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
 	)
 	if c.failover != nil {
 		registry.MustRegister(storeCollector{c.failover.Status})
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+func refused(reason string, count func() uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "sluice_connections_refused_total",
+		Help:        "Connections that were closed at once: there were too many in all, or of one address.",
+		ConstLabels: prometheus.Labels{"reason": reason},
+	}, func() float64 { return float64(count()) })
 }
 
 // storeCollector reads a status when it is asked, so that a decision costs nothing more.

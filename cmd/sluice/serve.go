@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,12 @@ type serveSettings struct {
 	store           storeSettings
 	strictReady     bool
 	degradedField   bool
+	keepHeaders     []string
+	adminHosts      []string
+	silence         period
+	maxStreams      number
+	maxConnections  number
+	maxPerAddress   number
 }
 
 func serveCommand() *cobra.Command {
@@ -52,6 +59,7 @@ func serveCommand() *cobra.Command {
 		stallTimeout:    period(time.Minute),
 		upstreamTimeout: period(time.Minute),
 		drainTimeout:    period(30 * time.Second),
+		silence:         period(5 * time.Minute),
 		maxHeader:       64 << 10,
 		store:           newStoreSettings(),
 	}
@@ -84,15 +92,21 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.upstream, "upstream", "where requests go: a URL, or \"sample\" for the built-in API")
 	f.Var(&s.proxy, "proxy", "where the gateway listens")
 	f.Var(&s.admin, "admin", "where /healthz, /readyz and /metrics are answered")
+	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "`names` of hosts that the admin address answers for, beside localhost and addresses")
 	s.store.flags(f)
 	f.BoolVar(&s.strictReady, "strict-ready", false, "be ready only while the store answers")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "send X-RateLimit-Degraded: true with answers that were decided without the store")
-	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request")
+	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request, and again for a body that rules count by")
 	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
 	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 is no bound")
+	f.Var(&s.silence, "idle-timeout", "longest silence of the upstream in a response, or of both sides of a WebSocket; 0 is no bound")
 	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to end on SIGTERM")
 	f.Var(&s.maxHeader, "max-header", "largest head of a request")
 	f.Var(&s.maxBody, "max-body", "largest body of a request; 0 is no bound")
+	f.Var(&s.maxConnections, "max-connections", "most connections of clients (default as many as open files allow, and at most 16384)")
+	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections of one client that is no trusted proxy (default an eighth of all, and at least 16)")
+	f.Var(&s.maxStreams, "max-streams", "most WebSockets and event streams (default half of the connections)")
+	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields that the upstream needs, of those that would be dropped\nbecause they change the path, the method or the host, such as X-HTTP-Method-Override")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
 	// It fails only for a flag that there is not.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
@@ -223,14 +237,10 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	if err != nil {
 		return nil, err
 	}
-	handler := httplimit.Config{Logger: log, DegradedField: s.degradedField}.Policy(engine)(httplimit.Keep(proxy.Handler(proxy.Upstream{
-		URL:     target,
-		Timeout: time.Duration(s.upstreamTimeout),
-		MaxBody: int64(s.maxBody),
-		Trusted: engine.TrustedProxies,
-		Log:     log,
-	})))
-	all.proxy = &service{proxy.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(handler, proxy.Client{
+	most := s.connections(openFiles())
+	all.connections = &proxy.Connections{Most: most, PerAddress: s.perAddress(most), Trusted: engine.TrustedProxies, Log: log}
+	handler := s.handler(log, engine, target, most)
+	all.proxy = &service{all.connections.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(handler, proxy.Client{
 		HeaderTimeout: time.Duration(s.headerTimeout),
 		StallTimeout:  time.Duration(s.stallTimeout),
 		MaxHeader:     int(s.maxHeader),
@@ -239,20 +249,46 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	if l, err = all.open("--admin", s.admin); err != nil {
 		return nil, err
 	}
-	all.admin = &service{l, &http.Server{Handler: s.adminHandler(&all.health, store), ReadHeaderTimeout: time.Duration(s.headerTimeout)}}
+	few := &proxy.Connections{Most: adminConnections, Log: log}
+	all.admin = &service{few.Listener(l, time.Duration(s.stallTimeout)), &http.Server{
+		Handler:           s.adminHandler(&all.health, store, all.connections),
+		ReadHeaderTimeout: time.Duration(s.headerTimeout),
+		IdleTimeout:       time.Minute,
+	}}
 	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
 		"admin", all.admin.Addr().String(), "policy", s.policy, "store", store.where)
 	return all, nil
 }
 
-func (s *serveSettings) adminHandler(health *admin.Health, store *counting) http.Handler {
+// handler is the way of a request: cleaned, decided about, passed on.
+func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target *url.URL, connections int) http.Handler {
+	upstream := proxy.Upstream{
+		URL:     target,
+		Timeout: time.Duration(s.upstreamTimeout),
+		MaxBody: int64(s.maxBody),
+		Silence: time.Duration(s.silence),
+		Trusted: engine.TrustedProxies,
+		Keep:    s.keepHeaders,
+		Reads:   func(name string) bool { return engine.Policy().Reads(name) },
+		Log:     log,
+
+		MaxStreams:     cmp.Or(int(s.maxStreams), (connections+1)/2),
+		MaxConnections: connections,
+	}
+	limit := httplimit.Config{
+		Logger: log, DegradedField: s.degradedField, BodyTimeout: time.Duration(s.headerTimeout),
+	}.Policy(engine)
+	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
+}
+
+func (s *serveSettings) adminHandler(health *admin.Health, store *counting, connections *proxy.Connections) http.Handler {
 	if s.strictReady {
 		health.Require(store.shared)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", admin.Handler(health))
-	mux.Handle("GET /metrics", metrics(store))
-	return mux
+	mux.Handle("GET /metrics", metrics(store, connections))
+	return admin.Hosts(append(s.adminHosts, string(s.admin)), mux)
 }
 
 // servers is everything that listens.
@@ -260,6 +296,7 @@ type servers struct {
 	log                  *slog.Logger
 	health               admin.Health
 	proxy, admin, sample *service
+	connections          *proxy.Connections
 	opened               []net.Listener
 	failed               chan error
 }

@@ -118,6 +118,21 @@ func (p *period) Set(s string) error {
 	return nil
 }
 
+// number is how many of something there may be, at least 1; 0 is what was not set.
+type number int
+
+func (n *number) String() string { return strconv.Itoa(int(*n)) }
+func (n *number) Type() string   { return "number" }
+
+func (n *number) Set(s string) error {
+	v, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || v == 0 {
+		return errors.New("write a whole number, at least 1")
+	}
+	*n = number(v)
+	return nil
+}
+
 // level is how much to log.
 type level struct{ slog.Level }
 

@@ -45,6 +45,14 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		p.write(w)
 		return
 	}
+	switch {
+	case errors.Is(err, errStreams):
+		(&problem{http.StatusServiceUnavailable, "Too many streams are open."}).write(w)
+		return
+	case errors.Is(err, errSwitch):
+		(&problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}).write(w)
+		return
+	}
 	if r.Context().Err() != nil {
 		if r.ContentLength == 0 {
 			panic(http.ErrAbortHandler) // the client has left: there is nobody to answer

@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,12 +20,22 @@ type Upstream struct {
 	// URL is http or https. Its path is put before that of each request.
 	URL *url.URL
 	// Timeout bounds the wait for the head of a response. Zero is no bound. What
-	// follows may take as long as it likes: streams and downloads are not cut.
+	// follows may take as long as it likes, as long as there is no Silence.
 	Timeout time.Duration
+	// Silence bounds the time in which nothing comes of the body of a response, and in
+	// which nothing goes either way of a WebSocket. Zero is no bound.
+	Silence time.Duration
+	// MaxStreams is how many WebSockets and event streams are open at a time, and
+	// MaxConnections how many connections to the upstream. Zero is no bound.
+	MaxStreams, MaxConnections int
 	// MaxBody is the largest request body in bytes. Zero is no bound.
 	MaxBody int64
 	// Trusted returns the proxies whose X-Forwarded headers are believed.
 	Trusted func() []netip.Prefix
+	// Keep names fields that [Clean] would drop, and that the upstream needs.
+	Keep []string
+	// Reads reports whether rules look at the field of that canonical name.
+	Reads func(name string) bool
 	// Log takes the failures of the upstream.
 	Log *slog.Logger
 }
@@ -37,18 +46,24 @@ type Upstream struct {
 // peer has said is passed on; what anybody else has said is dropped. An http upstream gets
 // the client's Host, an https one its own name.
 //
+// The target is passed on as it was decided about. "OPTIONS *" is answered here, since it
+// asks for no path of the upstream's.
+//
 // An upstream that cannot be reached is a 502, one that does not answer in time a 504.
 func Handler(u Upstream) http.Handler {
-	g := &gateway{Upstream: u}
+	g := &gateway{Upstream: u, streams: streams{silence: u.Silence, most: u.MaxStreams}}
 	g.reverse = &httputil.ReverseProxy{
 		Rewrite:      g.rewrite,
 		Transport:    transport(u),
 		BufferPool:   &buffers,
 		ErrorHandler: g.fail,
 		ErrorLog:     slog.NewLogLogger(u.Log.Handler(), slog.LevelWarn),
-		ModifyResponse: func(*http.Response) error {
+		ModifyResponse: func(resp *http.Response) error {
 			g.health.up(u.Log)
-			return nil
+			if err := checkSwitch(resp); err != nil {
+				return err
+			}
+			return g.streams.bound(resp)
 		},
 	}
 	return g
@@ -58,12 +73,16 @@ type gateway struct {
 	Upstream
 	reverse *httputil.ReverseProxy
 	health  health
+	streams streams
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := g.refusal(r); p != nil {
 		p.write(w)
 		return
+	}
+	if r.URL.Path == "*" {
+		return // net/http says 200, and that there is no body
 	}
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
@@ -76,12 +95,12 @@ func (g *gateway) refusal(r *http.Request) *problem {
 	switch {
 	case r.ProtoMajor != 1: // the beginning of HTTP/2, which net/http passes on as a request
 		return &problem{http.StatusHTTPVersionNotSupported, "HTTP/2 needs TLS, which ends before this gateway."}
-	case r.Method == http.MethodConnect:
-		return &problem{http.StatusMethodNotAllowed, "This is not a forward proxy."}
+	case strings.Trim(g.URL.Path, "/") != "" && climbs(r.URL.EscapedPath()):
+		return &problem{http.StatusBadRequest, `The path must not have ".." segments.`}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
 		return tooLarge(g.MaxBody)
-	case !plain(r.Host), !plain(r.Header.Get("Upgrade")):
-		return &problem{http.StatusBadRequest, "The Host or the Upgrade header has bytes that are not printable ASCII."}
+	case !plain(r.Host):
+		return &problem{http.StatusBadRequest, "The host has bytes that are not printable ASCII."}
 	}
 	return nil
 }
@@ -97,33 +116,21 @@ func plain(s string) bool {
 }
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // as it was read, and not mended
 	r.SetURL(g.URL)
 	if g.URL.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
 	// The same map, not a copy: it is filled when the body has been read.
 	r.Out.Trailer = r.In.Trailer
-	dropUnderscores(r.Out.Header)
 	g.setForwarded(r)
-}
-
-// dropUnderscores removes the fields that CGI and its heirs would take for others:
-// X_API_Key for the X-API-Key that a rule has looked at.
-func dropUnderscores(h http.Header) {
-	for name := range h {
-		if strings.Contains(name, "_") {
-			delete(h, name)
-		}
-	}
 }
 
 // setForwarded tells the upstream who is calling. The reverse proxy has already removed
 // what came in. Of a chain of addresses only the client and the last proxy are passed
 // on: what stood before the client is its own invention.
 func (g *gateway) setForwarded(r *httputil.ProxyRequest) {
-	proxies := g.Trusted()
-	peer := httplimit.ClientIP{}.Addr(r.In)
-	trusted := slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(peer) })
+	proxies, peer, trusted := g.Trusted(), httplimit.ClientIP{}.Addr(r.In), g.trusts(r.In)
 	out, in := r.Out.Header, r.In.Header
 	values := new([3]string) // one piece of memory for the three lists
 	if peer.IsValid() {

@@ -25,10 +25,13 @@ type Client struct {
 const idleTimeout = 2 * time.Minute
 
 // Server returns a server of h that is patient within bounds. Its connections come from
-// [Listener].
+// [Connections].
 func Server(h http.Handler, c Client) *http.Server {
 	return &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
+		// "OPTIONS *" is a request like any other, and to be counted.
+		DisableGeneralOptionsHandler: true,
+
 		ReadHeaderTimeout: c.HeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    c.MaxHeader,
@@ -51,6 +54,8 @@ type clientBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	stall   time.Duration
+	until   time.Time // a bound for all that is read, if it is not zero
+	ended   func()    // called when the trailers have come; may be nil
 }
 
 // clientError is an error in reading from the client.
@@ -59,7 +64,19 @@ type clientError struct{ err error }
 func (e *clientError) Error() string { return "reading from the client: " + e.err.Error() }
 func (e *clientError) Unwrap() error { return e.err }
 
-func (b *clientBody) await() { _ = b.control.SetReadDeadline(time.Now().Add(b.stall)) }
+func (b *clientBody) await() {
+	end := time.Now().Add(b.stall)
+	if !b.until.IsZero() && b.until.Before(end) {
+		end = b.until
+	}
+	_ = b.control.SetReadDeadline(end)
+}
+
+// SetReadDeadline bounds all reads together, beside the bound for each.
+func (b *clientBody) SetReadDeadline(t time.Time) error {
+	b.until = t
+	return nil
+}
 
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.await()
@@ -68,51 +85,13 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		// The server goes on reading, to learn whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
+		if b.ended != nil {
+			b.ended()
+		}
 	case err != nil:
 		err = &clientError{err}
 	}
 	return n, err
-}
-
-// Listener wraps l so that a write that nobody reads fails after the timeout. A deadline
-// for a whole response, as http.Server has it, would cut streams.
-func Listener(l net.Listener, stall time.Duration) net.Listener {
-	return &listener{l, stall}
-}
-
-type listener struct {
-	net.Listener
-	stall time.Duration
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &conn{c, l.stall}, nil
-}
-
-type conn struct {
-	net.Conn
-	stall time.Duration
-}
-
-func (c *conn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
-}
-
-// CloseWrite lets the server say goodbye before it closes: a client that is still sending
-// would otherwise lose the answer.
-func (c *conn) CloseWrite() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return nil
-	}
-	return half.CloseWrite()
 }
 
 // connectTimeout bounds the time to reach an upstream.
@@ -126,6 +105,7 @@ func transport(u Upstream) *http.Transport {
 		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // what the client asked for is what it gets
+		MaxConnsPerHost:       u.MaxConnections,
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       90 * time.Second,
 		ResponseHeaderTimeout: u.Timeout,

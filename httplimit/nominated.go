@@ -1,0 +1,26 @@
+package httplimit
+
+import (
+	"net/http"
+	"strings"
+)
+
+// dropNominated removes the fields that Connection names. A proxy behind us does so before
+// it passes the request on, and what nobody behind us reads is no key of a limit.
+//
+// Fields that are about this connection stay, and so do those that proxies in front of us
+// write: their reader is who counts, and a client has no business to take them away.
+func (d *door) dropNominated(h http.Header) {
+	for _, line := range h["Connection"] {
+		for option := range strings.SplitSeq(line, ",") {
+			name := http.CanonicalHeaderKey(trimBlanks(option))
+			switch name {
+			case "Connection", "Upgrade", "Te", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
+				continue
+			}
+			if d.ForwardedHeader == "" || !strings.EqualFold(name, d.ForwardedHeader) {
+				delete(h, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package httplimit
+
+import "net/http"
+
+// misaimed says what is wrong with the target of a request, or "". Rules look at the path
+// and the host, so there must be no doubt about what these are. A server takes more than
+// origin-form (/path), absolute-form (http://host/path) and the "*" of OPTIONS: of
+// "a:http://host/path" it makes a URL without a path, and a proxy passes that on.
+func misaimed(r *http.Request) string {
+	u := r.URL
+	switch {
+	case r.Method == http.MethodConnect:
+		return "This is not a forward proxy, and CONNECT is not taken."
+	case r.RequestURI == "*" && r.Method != http.MethodOptions:
+		return `The target "*" is for OPTIONS only.`
+	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:
+		return ""
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return "The request target must be a path, or an http URL with a host."
+	case u.User != nil:
+		return "The request target must not have a user."
+	case r.ProtoMajor > 1:
+		return "The request target must be a path." // where :authority is another host
+	}
+	return ""
+}

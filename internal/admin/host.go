@@ -1,0 +1,37 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Hosts lets only requests pass whose Host is an address, localhost, or one of names. A
+// page in a browser can give its own name the address of this machine (DNS rebinding), and
+// then read what answers; its requests carry that name. Without a Host it is no browser.
+func Hosts(names []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := hostname(r.Host); host != "" && !local(host) && !slices.ContainsFunc(names, func(n string) bool { return hostname(n) == host }) {
+			answer(w, http.StatusMisdirectedRequest, fmt.Sprintf("The admin address does not answer for the host %q: see --admin-hosts.\n", host))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostname returns a host without port and final dot, in lower case.
+func hostname(s string) string {
+	if host, _, err := net.SplitHostPort(s); err == nil {
+		s = host
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(s, "[]"), "."))
+}
+
+// local reports whether no name server is asked for the host.
+func local(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}

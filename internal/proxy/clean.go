@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/httplimit"
+)
+
+// Clean leaves of a request what the upstream will get of it, before next decides about
+// it: whatever is decided by is what the upstream reads.
+//
+//   - Fields that change the path, the method or the host are dropped, but for u.Keep and,
+//     of trusted proxies, X-Forwarded-Prefix and its kind. So are names with an underscore,
+//     which CGI and its heirs take for a hyphen.
+//   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests
+//     that nobody counts.
+//   - A request without a host is one for the name of an http upstream, which gets it so.
+//
+// What Connection names is dropped by package httplimit. The requests come from [Server].
+func Clean(u Upstream, next http.Handler) http.Handler {
+	c := &cleaner{Upstream: u, dropped: make(map[string]bool)}
+	for _, name := range slices.Concat(hopFields, pathFields) {
+		c.dropped[http.CanonicalHeaderKey(name)] = true
+	}
+	for _, name := range u.Keep {
+		delete(c.dropped, http.CanonicalHeaderKey(name))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.clean(r)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hopFields end here. HTTP2-Settings belongs to an upgrade that is never passed on.
+var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"}
+
+// pathFields make some frameworks read another path, method or host than that of the
+// request.
+var pathFields = []string{
+	"X-Original-URL", "X-Original-URI", "X-Original-Method", "X-Original-Host", "X-Rewrite-URL",
+	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host",
+}
+
+// proxyFields do so, too, and some proxies write them: those of strangers are dropped.
+var proxyFields = []string{
+	"X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Url", "X-Forwarded-Method", "X-Forwarded-Server",
+}
+
+// keyFields are read from the head of a request only.
+var keyFields = []string{
+	"Authorization", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Cookie", "Forwarded",
+	"Host", "Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Origin", "X-Api-Key", "X-Real-Ip",
+}
+
+type cleaner struct {
+	Upstream
+	dropped map[string]bool // canonical names
+}
+
+func (c *cleaner) clean(r *http.Request) {
+	h := r.Header
+	for name := range h {
+		if c.drops(name, r) {
+			delete(h, name)
+		}
+	}
+	if h["Upgrade"] != nil && !asksForWebSocket(r) {
+		delete(h, "Upgrade")
+	}
+	if body, ok := r.Body.(*clientBody); ok && r.Trailer != nil {
+		body.ended = func() { c.cleanTrailer(r) }
+		c.cleanTrailer(r)
+	}
+	if r.Host == "" && c.URL.Scheme == "http" {
+		r.Host = c.URL.Host
+	}
+}
+
+func (c *cleaner) drops(name string, r *http.Request) bool {
+	return c.dropped[name] || strings.Contains(name, "_") ||
+		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !c.trusts(r)
+}
+
+// trusts reports whether r comes from one of our proxies.
+func (u *Upstream) trusts(r *http.Request) bool {
+	peer := httplimit.ClientIP{}.Addr(r)
+	return slices.ContainsFunc(u.Trusted(), func(p netip.Prefix) bool { return p.Contains(peer) })
+}
+
+// cleanTrailer removes the trailers that somebody may take for the fields of the head that
+// were decided by: some servers mix the two.
+func (c *cleaner) cleanTrailer(r *http.Request) {
+	for name := range r.Trailer {
+		if c.dropped[name] || strings.Contains(name, "_") || strings.HasPrefix(name, "X-Forwarded-") ||
+			slices.Contains(keyFields, name) || c.Reads != nil && c.Reads(name) {
+			delete(r.Trailer, name)
+		}
+	}
+}
+
+// asksForWebSocket reports whether r is the opening handshake of RFC 6455.
+func asksForWebSocket(r *http.Request) bool {
+	upgrade := r.Header["Upgrade"]
+	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") &&
+		r.Method == http.MethodGet && r.ProtoAtLeast(1, 1) && r.ContentLength == 0 &&
+		len(r.Header["Sec-Websocket-Key"]) == 1
+}
+
+// climbs reports whether a server may find a ".." in the path, escaped up to three times.
+// Behind a prefix of ours it would lead out of that.
+func climbs(path string) bool {
+	for range 4 {
+		for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+			if segment, _, _ = strings.Cut(segment, ";"); segment == ".." {
+				return true
+			}
+		}
+		path = dotEscapes.Replace(path)
+	}
+	return false
+}
+
+var dotEscapes = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`,
+	"%3b", ";", "%3B", ";", "%25", "%")

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Connections bounds how many connections are open at a time, so that clients that only
+// hold them leave room for others. One too many is closed at once.
+type Connections struct {
+	// Most is the bound for all, and PerAddress for those of one address or IPv6 /64.
+	// Zero is no bound.
+	Most, PerAddress int
+	// Trusted returns the proxies that PerAddress does not bound; it may be nil. They
+	// bring the connections of many.
+	Trusted func() []netip.Prefix
+	Log     *slog.Logger
+
+	mu   sync.Mutex
+	open int
+	by   map[netip.Addr]int
+
+	refusedAll, refusedAddress atomic.Uint64
+	logged                     atomic.Int64 // when, in nanoseconds since 1970
+}
+
+// Open returns how many connections are open.
+func (c *Connections) Open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// Refused returns how many were closed for want of room among all, and for their address.
+func (c *Connections) Refused() (all, address uint64) {
+	return c.refusedAll.Load(), c.refusedAddress.Load()
+}
+
+// Listener wraps l. A write on one of its connections that nobody reads fails after stall:
+// a deadline for a whole response, as http.Server has it, would cut streams.
+func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
+	return &listener{l, c, stall}
+}
+
+type listener struct {
+	net.Listener
+	connections *Connections
+	stall       time.Duration
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		addr := network(c.RemoteAddr())
+		if l.connections.enter(addr) {
+			return &conn{Conn: c, stall: l.stall, leave: sync.OnceFunc(func() { l.connections.leave(addr) })}, nil
+		}
+		c.Close()
+	}
+}
+
+// network returns whose connection it is, or the zero Addr if that is not known.
+func network(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		p, _ := addr.Prefix(64) // an IPv6 address has them
+		addr = p.Addr()
+	}
+	return addr
+}
+
+func (c *Connections) enter(addr netip.Addr) bool {
+	bounded := c.PerAddress > 0 && addr.IsValid() && !c.trusts(addr)
+	c.mu.Lock()
+	full, greedy := c.Most > 0 && c.open >= c.Most, bounded && c.by[addr] >= c.PerAddress
+	if !full && !greedy {
+		if c.by == nil {
+			c.by = make(map[netip.Addr]int)
+		}
+		c.open++
+		c.by[addr]++
+	}
+	c.mu.Unlock()
+	switch {
+	case greedy:
+		c.refusedAddress.Add(1)
+		c.warn("too many connections of one client: if it is a proxy of yours, name it in trusted_proxies", addr, c.PerAddress)
+	case full:
+		c.refusedAll.Add(1)
+		c.warn("too many connections: new ones are closed", addr, c.Most)
+	}
+	return !full && !greedy
+}
+
+func (c *Connections) trusts(addr netip.Addr) bool {
+	return c.Trusted != nil && slices.ContainsFunc(c.Trusted(), func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// warn logs at most once a minute: those who cause it can do so all the time.
+func (c *Connections) warn(text string, addr netip.Addr, most int) {
+	now, last := time.Now().UnixNano(), c.logged.Load()
+	if now-last >= int64(time.Minute) && c.logged.CompareAndSwap(last, now) {
+		c.Log.Warn(text, "address", addr, "at_most", most)
+	}
+}
+
+func (c *Connections) leave(addr netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+	if c.by[addr]--; c.by[addr] == 0 {
+		delete(c.by, addr)
+	}
+}
+
+type conn struct {
+	net.Conn
+	stall time.Duration
+	leave func()
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.leave()
+	return err
+}
+
+// CloseWrite lets the server say goodbye before it closes: a client that is still sending
+// would otherwise lose the answer.
+func (c *conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	return half.CloseWrite()
+}

@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	errSilent  = errors.New("nothing has come for too long")
+	errStreams = errors.New("too many WebSockets and event streams are open")
+)
+
+// streams bounds answers: the silence within any, and the number of those that have no end
+// of their own, which are WebSockets and event streams.
+type streams struct {
+	silence time.Duration // zero is no bound
+	most    int           // zero is no bound
+	open    atomic.Int64
+}
+
+// bound puts the bounds on an answer.
+func (s *streams) bound(resp *http.Response) error {
+	if resp.Body == http.NoBody {
+		return nil
+	}
+	release := func() {}
+	if endless(resp) {
+		if n := s.open.Add(1); s.most > 0 && n > int64(s.most) {
+			s.open.Add(-1)
+			return errStreams
+		}
+		release = sync.OnceFunc(func() { s.open.Add(-1) })
+	}
+	b := &answerBody{ReadCloser: resp.Body, silence: s.silence, release: release}
+	if s.silence > 0 {
+		b.timer = time.AfterFunc(s.silence, b.silent)
+	}
+	resp.Body = b
+	if both, ok := b.ReadCloser.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &tunnel{b, both}
+	}
+	return nil
+}
+
+func endless(resp *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return resp.StatusCode == http.StatusSwitchingProtocols || kind == "text/event-stream"
+}
+
+// answerBody is the body of an answer that ends after silence.
+type answerBody struct {
+	io.ReadCloser
+	silence time.Duration
+	timer   *time.Timer // nil: there is no bound
+	late    atomic.Bool
+	release func()
+}
+
+// silent ends the reads that are under way.
+func (b *answerBody) silent() {
+	b.late.Store(true)
+	b.ReadCloser.Close()
+}
+
+// moved begins the silence anew.
+func (b *answerBody) moved() {
+	if b.timer != nil && !b.late.Load() {
+		b.timer.Reset(b.silence)
+	}
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	b.moved()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.late.Load() {
+		err = errSilent
+	}
+	return n, err
+}
+
+func (b *answerBody) Close() error {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.release()
+	return b.ReadCloser.Close()
+}
+
+// tunnel is the upstream's end of a WebSocket. What goes either way ends the silence.
+type tunnel struct {
+	*answerBody
+	upstream io.ReadWriteCloser
+}
+
+func (t *tunnel) Read(p []byte) (int, error) {
+	n, err := t.answerBody.Read(p)
+	t.moved()
+	return n, err
+}
+
+func (t *tunnel) Write(p []byte) (int, error) {
+	t.moved()
+	return t.upstream.Write(p)
+}
+
+// CloseWrite passes on that the client has ended its side.
+func (t *tunnel) CloseWrite() error {
+	if half, ok := t.upstream.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return t.Close()
+}

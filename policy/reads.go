@@ -1,0 +1,29 @@
+package policy
+
+// Reads reports whether rules look at the header field of that canonical name by itself:
+// as a condition, a part of a key, a cost or a tier.
+func (p *Policy) Reads(name string) bool { return p.reads[name] }
+
+// fieldsOf returns the names for [Policy.Reads].
+func fieldsOf(doc *document) map[string]bool {
+	names := make(map[string]bool)
+	add := func(p *part) {
+		if p.kind == headerPart {
+			names[p.name] = true
+		}
+	}
+	if doc.tiers.from != nil {
+		add(doc.tiers.from)
+	}
+	for i := range doc.rules {
+		r := &doc.rules[i]
+		for k := range r.key {
+			add(&r.key[k])
+		}
+		for _, h := range r.headers {
+			names[h.name] = true
+		}
+		names[r.cost.header] = true
+	}
+	return names
+}

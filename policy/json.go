@@ -2,8 +2,8 @@ package policy
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -89,10 +89,7 @@ func (j *jsonReader) member(m *members, name string, depth int) bool {
 		return j.value(nil, depth+1)
 	}
 	n := len(m.list)
-	text, ok := jsonString(name)
-	m.add(member{name: text, nested: depth > 0})
-	m.garbled = m.garbled || !ok
-	if m.garbled {
+	if m.addName(name, depth > 0); m.garbled {
 		return true // nothing behind matters
 	}
 	start := j.i
@@ -241,16 +238,68 @@ func jsonText(raw string) (string, memberKind) {
 	return raw, numberMember
 }
 
-// jsonString returns the text of a string in quotes. It reports false for half of a
-// surrogate pair, which each server replaces by something else.
+// addName adds a member without text by its name in quotes.
+func (m *members) addName(quoted string, nested bool) {
+	name := quoted[1 : len(quoted)-1]
+	if strings.IndexByte(name, '\\') >= 0 {
+		start, ok := len(m.names), len(name) <= maxFieldName
+		if ok {
+			m.names, ok = appendJSON(m.names, name)
+		}
+		m.garbled = m.garbled || !ok
+		name = m.since(start)
+	}
+	m.add(member{name: name, nested: nested})
+}
+
+// jsonString returns the text of a string in quotes: see appendJSON.
 func jsonString(quoted string) (string, bool) {
 	inner := quoted[1 : len(quoted)-1]
 	if strings.IndexByte(inner, '\\') < 0 {
 		return inner, true
 	}
-	var s string
-	err := json.Unmarshal(unsafe.Slice(unsafe.StringData(quoted), len(quoted)), &s)
-	return s, err == nil && !strings.ContainsRune(s, utf8.RuneError)
+	text, ok := appendJSON(nil, inner)
+	return string(text), ok
+}
+
+// appendJSON appends what is between the quotes of a string, unescaped. It reports false for
+// half of a surrogate pair, which each server replaces by something else.
+func appendJSON(dst []byte, s string) ([]byte, bool) {
+	for {
+		plain, rest, escaped := strings.Cut(s, `\`)
+		dst = append(dst, plain...)
+		if !escaped {
+			return dst, true
+		}
+		if rest[0] != 'u' {
+			dst = append(dst, jsonEscapes[rest[0]])
+			s = rest[1:]
+			continue
+		}
+		r := hex4(rest[1:])
+		s = rest[5:]
+		if utf16.IsSurrogate(r) {
+			if !strings.HasPrefix(s, `\u`) {
+				return dst, false
+			}
+			if r = utf16.DecodeRune(r, hex4(s[2:])); r == utf8.RuneError {
+				return dst, false
+			}
+			s = s[6:]
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+}
+
+var jsonEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// hex4 returns what four hex digits stand for.
+func hex4(s string) (r rune) {
+	for i := range 4 {
+		digit, _ := hexDigit(s[i])
+		r = r<<4 | rune(digit)
+	}
+	return r
 }
 
 // jsonStart returns data without a byte order mark and white space at its beginning.

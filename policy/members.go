@@ -98,16 +98,22 @@ func (m *members) get(name string, alike func(s, name string) likeness) (member,
 	return found, state
 }
 
+// maxEscaped is the length of the longest text that is unescaped. It holds any name of an
+// account, each byte of it escaped.
+const maxEscaped = 12 << 10
+
 // read returns the member with its text as servers read it.
 func (e member) read() member {
 	ok := true
-	switch e.kind {
-	case formMember:
+	switch {
+	case e.kind == formMember && len(e.text) <= maxEscaped:
 		e.kind = textMember
 		e.text, ok = formText(e.text)
-	case stringMember:
+	case e.kind == stringMember && len(e.text) <= maxEscaped:
 		e.kind = textMember
 		e.text, ok = jsonString(e.text)
+	case e.kind == formMember || e.kind == stringMember:
+		ok = false
 	}
 	if !ok {
 		e.kind = brokenMember
@@ -148,14 +154,17 @@ func (m *members) addPairs(s, separators string, certain bool) {
 	}
 }
 
-// maxFieldName is the longest name of a form's field.
+// maxFieldName is the length of the longest name of a field, as it is written.
 const maxFieldName = 1 << 10
 
 func (m *members) addPair(pair string, certain bool) {
 	name, value, _ := strings.Cut(pair, "=")
-	name, ok := m.unescapedName(name)
+	ok := len(name) <= maxFieldName
+	if ok {
+		name, ok = m.unescapedName(name)
+	}
 	switch {
-	case ok && len(name) <= maxFieldName:
+	case ok:
 		m.add(member{name: name, text: value, kind: formMember})
 	case certain:
 		m.garbled = true
@@ -169,8 +178,12 @@ func (m *members) unescapedName(s string) (string, bool) {
 	}
 	start := len(m.names)
 	m.names = appendForm(m.names, s)
-	name := m.names[start:]
-	return unsafe.String(unsafe.SliceData(name), len(name)), validEscapes(s) && !escaped(name)
+	return m.since(start), validEscapes(s) && !escaped(m.names[start:])
+}
+
+// since returns the names from start on.
+func (m *members) since(start int) string {
+	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }
 
 // formText unescapes a value of a form, once. It reports false where servers differ: the

@@ -30,6 +30,7 @@ const (
 	// where a segment costs as much as segmentWork bytes do. So no path costs much more
 	// than a plain one, and none of an honest client comes near.
 	maxReadings = 32
+	maxPath     = 16 << 10 // as the most that servers take
 	maxSegments = 128
 	maxPathWork = 12 << 10
 	segmentWork = 8
@@ -66,6 +67,9 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 		return b.views
 	}
 	path = originForm(path)
+	if len(path) > maxPath {
+		return b.tooMany()
+	}
 	h := scanPath(path)
 	plain := h.plain()
 	if h.wild || h.segments > maxSegments || !plain && len(path) > maxPathWork {

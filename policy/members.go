@@ -256,6 +256,9 @@ func (m *members) addCookies(header string) {
 		value = trimBlanks(value)
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
+			if strings.IndexByte(value, '\\') >= 0 {
+				e.kind = brokenMember // Python reads escapes there
+			}
 		}
 		if strings.IndexByte(value, '%') >= 0 {
 			value = string(appendUnescaped(nil, value))
@@ -275,7 +278,9 @@ func (m *members) addBroken(value string) {
 	}
 }
 
-// headerValue returns the value of a header from its lines. Lines that differ are garbled.
+// headerValue returns the value of a header from its lines. Lines that differ are garbled, and
+// so is a value that begins or ends with a byte beyond ASCII: to some servers, such as those of
+// Python, it may be white space around the value.
 func headerValue(lines []string) (string, presence) {
 	if len(lines) == 0 {
 		return "", absent
@@ -285,6 +290,9 @@ func headerValue(lines []string) (string, presence) {
 		if trimBlanks(line) != value {
 			return "", garbled
 		}
+	}
+	if value != "" && max(value[0], value[len(value)-1]) >= utf8.RuneSelf {
+		return "", garbled
 	}
 	return known(value)
 }

@@ -123,7 +123,10 @@ func TestHeaderParts(t *testing.T) {
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"", "abd"}}, broken},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {" "}}, ""},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {}}, ""},
-		{"header:X-API-Key", http.Header{"X-Api-Key": {"\xff"}}, "\xff"},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"a\xffb"}}, "a\xffb"},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc\xa0"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"\x85abc"}}, broken},
+		{"api_key", http.Header{"X-Api-Key": {"abc\xa0\xa0"}}, broken},
 		{"header:X-API-Key", nil, ""},
 
 		// CGI does not tell "_" from "-".
@@ -162,6 +165,7 @@ func TestHeaderParts(t *testing.T) {
 		{"cookie:sid", http.Header{"Cookie": {"a=b; sid=abc; c=d"}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {`a=b;sid="abc"`}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=%61bc"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {`sid="\141bc"`}}, broken},
 		{"cookie:sid", http.Header{"Cookie": {"a=b", "sid=abc"}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=a=b"}}, "a=b"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=abc; sid=abc"}}, "abc"},

@@ -279,8 +279,7 @@ func (m *members) addBroken(value string) {
 }
 
 // headerValue returns the value of a header from its lines. Lines that differ are garbled, and
-// so is a value that begins or ends with a byte beyond ASCII: to some servers, such as those of
-// Python, it may be white space around the value.
+// so is a value that begins or ends with what is a space in Latin-1: Python's servers drop it.
 func headerValue(lines []string) (string, presence) {
 	if len(lines) == 0 {
 		return "", absent
@@ -291,11 +290,13 @@ func headerValue(lines []string) (string, presence) {
 			return "", garbled
 		}
 	}
-	if value != "" && max(value[0], value[len(value)-1]) >= utf8.RuneSelf {
+	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1])) {
 		return "", garbled
 	}
 	return known(value)
 }
+
+func latin1Space(c byte) bool { return c == 0x85 || c == 0xA0 }
 
 // trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
 func trimBlanks(s string) string {

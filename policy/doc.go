@@ -59,6 +59,7 @@
 //     matches the path in every way to read it, and has neither key nor limit.
 //   - key: what requests are told apart by, up to 8 of client_ip, header:NAME, api_key,
 //     cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, route, host, method and const:TEXT.
+//     Values of a query and a body are compared as names: see below.
 //     Without a key all requests share one count. Nobody verifies an API key or a token
 //     here: they are names, and have to be verified before or behind.
 //   - missing: what happens to a request that lacks a part of the key. By default, "share",
@@ -115,6 +116,39 @@
 // No request costs much more to read than it costs to send: what does counts as ambiguous.
 // Rules that need no body are asked first, so that who is over their limits does not have one
 // read.
+//
+// # Names
+//
+// A value of a query or a body may be the name of an account, and databases take many
+// spellings for one account: "Álice" for "alice". Here they share one key. Names are one if
+// any of these takes them for one:
+//
+//   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
+//     utf8mb4_uca1400_ai_ci, for every character, as MariaDB 10.11 answers; for
+//     utf8mb4_0900_ai_ci the table that it has in common with others, Unicode's default
+//     one. The same collations of utf8mb3, with or without PAD SPACE, and all that are more
+//     exact, such as those that see accents or case.
+//   - latin1_swedish_ci, for names of ASCII without "[", "\" and "]".
+//   - PostgreSQL: lower, citext, unaccent, and the root collation of ICU at any strength.
+//   - Frameworks that drop case, marks or spaces around a name or make rows of spaces one,
+//     or bring names to a form of Unicode (NFC, NFD, NFKC, NFKD).
+//
+// So case, width, marks of every script, strokes and ligatures make no difference, nor do
+// spaces around a name, or how many there are in it. Hiragana is Katakana, every decimal
+// digit is its ASCII one, and what does not show and characters beyond the basic plane, such
+// as emoji, are nothing. As collations differ, some names are one that no single database
+// takes for one: a row of "s" is one "s", and "y" is "u", for the sake of ß and ü.
+//
+// Garbled, and so one key for all, are names with characters that servers read
+// differently: bytes that are not UTF-8, control characters, private and unassigned ones
+// (as of Unicode 15), letters as combining marks, mathematical letters; names of nothing but
+// characters that are dropped; and those above 1 KB that are not ASCII.
+//
+// Not covered are collations of one language that take for one what is two here, as "ä" and
+// "ae" in German phone books, or "å" and "aa" in Danish; SQL Server's, which have not been
+// asked; collations that leave out punctuation; and what a server makes of names by rules of
+// its own, such as cutting them off at some length or dropping dots from addresses of mail.
+// There, a name has as many keys as it has spellings: keep a rule by client_ip beside it.
 //
 // # Overrides
 //

@@ -15,7 +15,8 @@ import (
 type door struct {
 	Config
 	source   source
-	calls    sync.Pool // of *call
+	cors     func() *policy.CORS // nil: there is none
+	calls    sync.Pool           // of *call
 	legends  legends
 	degraded atomic.Bool // what was logged last
 }

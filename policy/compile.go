@@ -26,6 +26,7 @@ type Policy struct {
 	rules      []rule
 	index      index
 	reads      map[string]bool // see Reads
+	cors       *CORS
 	warnings   []Problem
 }
 
@@ -129,6 +130,7 @@ func (c *compiler) compile(doc *document) *Policy {
 		tierLine:   doc.tiers.line,
 		rules:      make([]rule, len(doc.rules)),
 		reads:      fieldsOf(doc),
+		cors:       doc.cors,
 	}
 	if p.tierFrom != nil && p.tierFrom.String() == "route" {
 		c.fail(doc.tiers.line, "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")

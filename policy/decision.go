@@ -33,7 +33,7 @@ type Request struct {
 type Decision struct {
 	// Allowed says that the request may pass, after Delay.
 	Allowed bool
-	// Exempt says that a rule has exempted it: nothing was counted, Results is empty.
+	// Exempt says that a rule, or cors a preflight, has exempted it: nothing was counted, Results is empty.
 	Exempt bool
 	// Degraded says that the shared store did not answer, and that each rule's
 	// on_error has decided in its place.

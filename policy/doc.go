@@ -39,6 +39,10 @@
 //   - trusted_proxies: addresses and networks whose forwarded headers are believed. None by
 //     default.
 //   - ipv6_prefix: how many bits of an IPv6 address tell clients apart. 64 by default.
+//   - cors: {origins: [https://app.example.com, "https://*.example.com"], credentials: true}
+//     lets pages of these origins, or with "*" of all, read refusals, and in all answers the
+//     fields that tell of limits. With "preflights: exempt" nothing counts the OPTIONS that
+//     browsers send before the request of such a page.
 //   - ignore_case: true if what stands behind takes /LOGIN for /login.
 //   - ambiguous: what the rules do that do not say it themselves: see below.
 //   - tiers: from is the key part that names the tier of a request, default the tier of

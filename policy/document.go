@@ -21,6 +21,7 @@ type document struct {
 	ipv6Prefix int
 	ignoreCase bool
 	ambiguous  ambiguous
+	cors       *CORS // nil: there is none
 	tiers      tiersDoc
 	rules      []ruleDoc
 	overrides  []overrideDoc
@@ -146,6 +147,7 @@ func (d *decoder) document(n *yaml.Node) *document {
 		}},
 		{"ignore_case", func(n *yaml.Node) { doc.ignoreCase = d.boolean(n, "ignore_case") }},
 		{"ambiguous", func(n *yaml.Node) { doc.ambiguous = d.ambiguous(n) }},
+		{"cors", func(n *yaml.Node) { doc.cors = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.tiers = d.tierSource(n) }},
 		{"rules", func(n *yaml.Node) { rules, doc.rules = true, d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.overrides = d.overrides(n) }},

@@ -35,9 +35,14 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
 	var t Trace
+	if s.policy.cors.exempts(req) {
+		t.Decision = Decision{Allowed: true, Exempt: true}
+		t.Rules = s.explainExempt(nil, "cors exempts preflights")
+		return t
+	}
 	if exempt := s.match(); exempt != nil {
 		t.Decision = Decision{Allowed: true, Exempt: true}
-		t.Rules = s.explainExempt(exempt)
+		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
 		return t
 	}
 	missing := s.explainRules(&t)
@@ -61,11 +66,11 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	return t
 }
 
-func (s *scratch) explainExempt(exempt *rule) []RuleTrace {
+func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		all[i] = RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q exempts the request", exempt.name)}
+		all[i] = RuleTrace{Rule: r.name, Why: why}
 		if r == exempt {
 			all[i].Applies, all[i].Why = true, "exempts the request"
 		}

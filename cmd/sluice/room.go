@@ -13,14 +13,13 @@ const mostConnections = 16384
 // connections returns how many connections there may be in all, by default as many as
 // the files suffice for: one for the client and one for the upstream.
 func (s *serveSettings) connections(files uint64) int {
-	if s.maxConnections > 0 {
-		return int(s.maxConnections)
-	}
 	each := uint64(2)
 	if s.upstream.isSample() {
 		each = 3 // both ends of the way to it
 	}
 	switch {
+	case s.maxConnections > 0:
+		return int(s.maxConnections)
 	case files == 0 || files > spareFiles+each*mostConnections:
 		return mostConnections
 	case files < spareFiles+16*each:

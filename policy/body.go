@@ -12,7 +12,7 @@ import (
 type bodyKind uint8
 
 const (
-	unreadable bodyKind = iota // compressed, in another encoding than UTF-8, or said twice
+	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or said twice
 	otherBody                  // JSON, or of a type that is not known
 	formBody                   // a form; or nothing or plain text, which some servers read as one
 	multipartBody
@@ -32,7 +32,7 @@ func (m *members) addBody(data []byte, h http.Header) {
 		m.addMultipart(data, boundary)
 		return
 	}
-	if kind == unreadable || !utf8.Valid(data) {
+	if kind == doubtfulBody || !utf8.Valid(data) {
 		m.garbled = true
 		return
 	}
@@ -63,29 +63,29 @@ func plainForm(s string) bool {
 func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 	encoding, _ := headerValue(h["Content-Encoding"])
 	if encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1 {
-		return unreadable, ""
+		return doubtfulBody, ""
 	}
 	value, state := headerValue(h["Content-Type"])
 	switch {
 	case state == garbled:
-		return unreadable, ""
+		return doubtfulBody, ""
 	case state == absent || value == formType || value == jsonType:
 		return plainKind(value), ""
 	case len(value) > len(multipartType) && strings.EqualFold(value[:len(multipartType)], multipartType):
 		if boundary, ok := plainBoundary(value[len(multipartType):]); ok {
 			return multipartBody, boundary
 		}
-		return unreadable, ""
+		return doubtfulBody, ""
 	}
 	typ, params, err := mime.ParseMediaType(value)
 	if err != nil || params["boundary"] != "" || strings.HasPrefix(typ, "multipart/") {
-		return unreadable, ""
+		return doubtfulBody, ""
 	}
 	switch strings.ToLower(params["charset"]) {
 	case "", "utf-8", "utf8", "us-ascii":
 		return plainKind(typ), ""
 	}
-	return unreadable, ""
+	return doubtfulBody, ""
 }
 
 const (

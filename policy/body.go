@@ -13,8 +13,8 @@ type bodyKind uint8
 
 const (
 	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or said twice
-	otherBody                  // JSON, or of a type that is not known
-	formBody                   // a form; or nothing or plain text, which some servers read as one
+	otherBody                    // JSON, or of a type that is not known
+	formBody                     // a form; or nothing or plain text, which some servers read as one
 	multipartBody
 )
 

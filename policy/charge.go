@@ -118,7 +118,7 @@ func (s *scratch) missing(r *rule) outcome {
 	switch {
 	case r.missing == refuse && r.shadow, r.missing == skip && !s.x.garbled:
 		return skipped
-	case r.missing == refuse, r.strict && s.x.garbled:
+	case r.missing == refuse, r.strict && s.x.garbled && !s.x.brokeOff:
 		return refused
 	}
 	return charged

@@ -38,7 +38,7 @@ func (d dear) request() *Request {
 	return &Request{
 		Method: "POST", Host: d.host, Path: d.path, RawQuery: d.query, Client: netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 		Header: http.Header{"Content-Type": {d.kind}, "Cookie": {d.cookie}, "Authorization": {"Bearer " + d.token}},
-		Body:   func(int64) []byte { return data },
+		Body:   func(int64) ([]byte, error) { return data, nil },
 	}
 }
 

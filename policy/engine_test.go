@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -50,7 +51,7 @@ func request(method, path, client string, headers ...string) *Request {
 
 func withBody(r *Request, body string) *Request {
 	r.Header.Set("Content-Type", "application/json")
-	r.Body = func(int64) []byte { return []byte(body) }
+	r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
 	return r
 }
 
@@ -898,7 +899,10 @@ func TestExplainForetells(t *testing.T) {
 
 func TestHostileRequests(t *testing.T) {
 	e := engine(t, string(read(t, "testdata/good/everything.yaml"))[len("# Every key that there is.\nversion: 1\n"):])
-	bodies := []func(int64) []byte{nil, func(int64) []byte { return nil }, func(int64) []byte { return []byte(`{"user.name":"\ud800"}`) }}
+	bodies := []func(int64) ([]byte, error){
+		nil, func(int64) ([]byte, error) { return nil, nil }, func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
+		func(int64) ([]byte, error) { return []byte(`{"user.name":"\ud800"}`), nil },
+	}
 	for _, r := range []*Request{
 		{}, {Path: "*", Method: "OPTIONS"}, {Path: strings.Repeat("/a", 1<<16)}, {Path: strings.Repeat("/%2e%2e;", 1<<16)},
 		{Path: "/\x00\xff%zz", Method: "\xff", Host: "\xff:\x00"}, {Host: strings.Repeat(".", 1<<16)},
@@ -1076,6 +1080,13 @@ rules:
 			t.Errorf("%s%s: %s %s is explained as %q", tt.policy, tt.rule, tt.path, tt.body, again)
 		}
 	}
+	// A body that broke off is nothing that a server could read: it is counted.
+	e := engine(t, fmt.Sprintf(rules, ", missing: skip"))
+	r := post("/auth/login", "")
+	r.Body = func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF }
+	if d := e.Decide(t.Context(), r); said(d) != "address:99 account:99" {
+		t.Errorf("a body that broke off: %+v", d)
+	}
 	// A rule by address alone charges every reading, and refuses where it is told to.
 	for setting, missing := range map[string]string{"": "", "ambiguous: refuse": "an unambiguous path"} {
 		e := engine(t, setting+`
@@ -1109,7 +1120,7 @@ rules:
 	read := 0
 	post := func(client string) *Request {
 		r := request("POST", "/login", client)
-		r.Body = func(int64) []byte { read++; return []byte("username=alice") }
+		r.Body = func(int64) ([]byte, error) { read++; return []byte("username=alice"), nil }
 		return r
 	}
 	for range 5 {

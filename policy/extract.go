@@ -20,6 +20,8 @@ type extractor struct {
 	route string
 	// garbled is set by value: see there.
 	garbled bool
+	// brokeOff says that the body did, so that no server can read it in any way.
+	brokeOff bool
 
 	client                       string
 	key                          string // see apiKey
@@ -48,7 +50,7 @@ func (x *extractor) reset(r *Request, ipv6Prefix int) {
 		*x = extractor{}
 	}
 	x.r, x.ipv6Prefix = r, ipv6Prefix
-	x.route, x.client, x.garbled, x.keyKnown = "", "", false, false
+	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
 	x.buf = x.buf[:0]
 	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
 		m.reset()
@@ -173,7 +175,9 @@ func (x *extractor) bodyMembers() *members {
 	}
 	m.read = true
 	if x.r.Body != nil {
-		switch data := x.r.Body(maxBody); {
+		switch data, err := x.r.Body(maxBody); {
+		case err != nil:
+			m.garbled, x.brokeOff = true, true
 		case data == nil:
 			m.garbled = true // too large
 		case len(data) > 0:

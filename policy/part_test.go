@@ -74,12 +74,12 @@ func valueOf(t testing.TB, text string, r *Request) string {
 }
 
 // body gives a request a body as doors do.
-func body(s string) func(int64) []byte {
-	return func(limit int64) []byte {
+func body(s string) func(int64) ([]byte, error) {
+	return func(limit int64) ([]byte, error) {
 		if int64(len(s)) > limit {
-			return nil
+			return nil, nil
 		}
-		return append([]byte{}, s...)
+		return append([]byte{}, s...), nil
 	}
 }
 
@@ -606,7 +606,7 @@ func TestBodyBesideOtherThings(t *testing.T) {
 
 func TestBodyIsReadOnce(t *testing.T) {
 	n := 0
-	r := &Request{Body: func(int64) []byte { n++; return []byte(`{"a":"1","b":"2"}`) }}
+	r := &Request{Body: func(int64) ([]byte, error) { n++; return []byte(`{"a":"1","b":"2"}`), nil }}
 	var x extractor
 	x.reset(r, 64)
 	for _, s := range []string{"body:a", "body:b", "body:c", "body:a"} {

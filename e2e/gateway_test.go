@@ -546,7 +546,7 @@ func TestGarbage(t *testing.T) {
 		"bad bytes in the upgrade":  {line + host + "Connection: Upgrade\r\nUpgrade: \xff\r\n\r\n", "200"},
 		"unknown expectation":       {line + host + "Expect: tea\r\n\r\n", "200 417"},
 		"1,000 hops":                {line + host + "X-Forwarded-For: " + many + "\r\n\r\n", "200"},
-		"HTTP/2 preface":            {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400 505"},
+		"HTTP/2 preface":            {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505"},
 		"HTTP/3.7":                  {"GET / HTTP/3.7\r\n" + host + "\r\n", "400 505"},
 	} {
 		t.Run(name, func(t *testing.T) {

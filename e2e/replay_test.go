@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +178,8 @@ rules:
 
 func TestReplayLayers(t *testing.T) {
 	t.Parallel()
-	entries := readLog(t)
+	// One request has a tab in its path, and is refused before anything is counted.
+	entries := slices.DeleteFunc(readLog(t), func(e entry) bool { return strings.Contains(e.target, "%09") })
 	got, upstream := replay(t, entries, `
 version: 1
 trusted_proxies: [127.0.0.0/8]

@@ -190,10 +190,10 @@ func TestConnectionNominates(t *testing.T) {
 	if want := []int{200, 200, 429}; !slices.Equal(keys, want) {
 		t.Errorf("keys: %v, want %v", keys, want)
 	}
-	// Without a type, a body that begins like JSON is that, and not the form that was said.
+	// Without a type, a body may be read as a form, whatever type was said.
 	var forms []int
-	for i := range 3 {
-		forms = append(forms, send("/form", "Connection: Content-Type\r\nContent-Type: application/x-www-form-urlencoded", fmt.Sprintf(`{"user":"alice","x":"&user=made-up-%d&y="}`, i)))
+	for range 3 {
+		forms = append(forms, send("/form", "Connection: Content-Type\r\nContent-Type: application/xml", "user=alice"))
 	}
 	if want := []int{200, 200, 429}; !slices.Equal(forms, want) {
 		t.Errorf("forms: %v, want %v", forms, want)

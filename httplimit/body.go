@@ -10,7 +10,7 @@ import (
 const defaultBodyTimeout = 10 * time.Second
 
 // peek is peekBody that does not take longer than the door's patience.
-func (c *call) peek(limit int64) []byte {
+func (c *call) peek(limit int64) ([]byte, error) {
 	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit {
 		return peekBody(c.r, limit)
 	}
@@ -34,28 +34,22 @@ func (c *call) bound() (release func()) {
 	return func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 
-// brokenOff reports whether a body that was peeked at ended in an error.
-func brokenOff(r *http.Request) bool {
-	b, peeked := r.Body.(*replay)
-	return peeked && b.err != nil
-}
-
 // peekBody returns the whole body of r if it has at most limit bytes, else nil; where
-// there is none, it is empty and not nil. The handler behind us reads everything from
+// there is none, it is empty and not nil. The error is that of a body that breaks off. The handler behind us reads everything from
 // its beginning, and gets the same error where the body breaks off.
-func peekBody(r *http.Request, limit int64) []byte {
+func peekBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
-		return []byte{}
+		return []byte{}, nil
 	}
 	if r.ContentLength > limit {
-		return nil
+		return nil, nil
 	}
 	read, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	r.Body = &replay{read: read, err: err, rest: r.Body}
 	if err != nil || int64(len(read)) > limit {
-		return nil
+		return nil, err
 	}
-	return read
+	return read, nil
 }
 
 // replay is a body of which the beginning has been read already.

@@ -21,7 +21,7 @@ import (
 // peekServer answers with what was peeked and what the handler read after it.
 func peekServer(t *testing.T, limit int64) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peeked := peekBody(r, limit)
+		peeked, _ := peekBody(r, limit)
 		all, err := io.ReadAll(r.Body)
 		n, err2 := r.Body.Read(make([]byte, 1))
 		fmt.Fprintf(w, "%t %s|%s|%v|%d %v|%s", peeked != nil, peeked, all, err, n, err2, r.Trailer.Get("Sum"))
@@ -130,10 +130,10 @@ func (f *failing) Close() error { f.closed = true; return errors.New("closed") }
 func TestPeekBodyClose(t *testing.T) {
 	body := &failing{Reader: io.MultiReader(bytes.NewReader([]byte("abc")), bytes.NewReader([]byte("def")))}
 	r := &http.Request{Body: body, ContentLength: -1}
-	if got := peekBody(r, 4); got != nil {
+	if got, _ := peekBody(r, 4); got != nil {
 		t.Errorf("six bytes fit four: %q", got)
 	}
-	if got := peekBody(r, 6); string(got) != "abcdef" {
+	if got, _ := peekBody(r, 6); string(got) != "abcdef" {
 		t.Errorf("the second look: %q", got)
 	}
 	if err := r.Body.Close(); err == nil || !body.closed {

@@ -50,6 +50,10 @@
 //	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
 //	 "error":"rate_limit_exceeded","retry_after":17}
 //
+// With cors in the policy, pages of its origins may read refusals, and in every answer
+// that they may read the fields above. A handler that sets Access-Control-Expose-Headers
+// should add to it.
+//
 // # Queues
 //
 // A request that a leaky bucket admits with a delay is held until its turn. If the client

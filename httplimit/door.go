@@ -15,7 +15,8 @@ import (
 type door struct {
 	Config
 	source   source
-	calls    sync.Pool // of *call
+	cors     func() *policy.CORS // nil: there is none
+	calls    sync.Pool           // of *call
 	legends  legends
 	degraded atomic.Bool // what was logged last
 }
@@ -47,7 +48,7 @@ type call struct {
 
 func newCall() *call {
 	c := new(call)
-	c.request.Body = func(limit int64) []byte { return c.peek(limit) }
+	c.request.Body = c.peek
 	return c
 }
 
@@ -108,7 +109,7 @@ func (c *call) await(ctx context.Context, delay time.Duration) bool {
 	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
 		return false
 	}
-	if c.peek(maxWaiting); brokenOff(c.r) {
+	if _, err := c.peek(maxWaiting); err != nil {
 		return false
 	}
 	t := time.NewTimer(time.Until(turn))

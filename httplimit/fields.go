@@ -38,6 +38,9 @@ func (c *call) say(h http.Header, d *door) {
 	if !decision.Allowed {
 		c.sayRefused(&f)
 	}
+	if d.cors != nil && !decision.Exempt {
+		c.sayCORS(&f, d.cors(), d.Dialect)
+	}
 	if decision.Now == 0 || d.Dialect == NoRateLimit && d.XFields == NoXFields {
 		return // The state of the limits is not known, or not told.
 	}

@@ -90,7 +90,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 		key = ClientIP{}.Key
 	}
 	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&single{limiter: limiter, key: key, name: name})
+	return c.middleware(&single{limiter: limiter, key: key, name: name}, nil)
 }
 
 // Policy is [Policy] with settings.
@@ -98,12 +98,12 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader})
+	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader}, func() *policy.CORS { return engine.Policy().CORS() })
 }
 
-func (c Config) middleware(s source) func(http.Handler) http.Handler {
+func (c Config) middleware(s source, cors func() *policy.CORS) func(http.Handler) http.Handler {
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
-	d := &door{Config: c, source: s}
+	d := &door{Config: c, source: s, cors: cors}
 	d.calls.New = func() any { return newCall() }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

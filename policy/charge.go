@@ -118,10 +118,18 @@ func (s *scratch) missing(r *rule) outcome {
 	switch {
 	case r.missing == refuse && r.shadow, r.missing == skip && !s.x.garbled:
 		return skipped
-	case r.missing == refuse:
+	case r.missing == refuse, r.strict && s.x.garbled && !s.x.brokeOff:
 		return refused
 	}
 	return charged
+}
+
+// lacking names the part that a request is refused for.
+func (s *scratch) lacking(p *part) string {
+	if s.x.garbled {
+		return "an unambiguous " + p.String()
+	}
+	return p.String()
 }
 
 // since returns the text from start on. It may be an older copy of it, which does not

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ var collationLetters = []struct{ letter, name string }{
 	{"u", "utf8mb4_unicode_ci"},
 	{"5", "utf8mb4_unicode_520_ci"},
 	{"x", "utf8mb4_uca1400_ai_ci"},
+	{"d", "DUCET"},
 	{"s", "latin1_swedish_ci"},
 	{"p", "lower(unaccent())"},
 }
@@ -71,6 +73,8 @@ func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 		switch {
 		case c.letter == "p":
 			words = unaccentWords(postgres)
+		case c.letter == "d":
+			words = wordsOf(perlWeights(t))
 		case c.letter == "s":
 			words = wordsOf(latin1Weights(maria))
 			// Those of å, ä and ö are as old as its ASCII, and left alone.
@@ -167,9 +171,9 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	}
 }
 
-// TestNamesAreOneWhereServersCompareThem makes names out of others by what collations do not
+// TestNamesAreOneToServers makes names out of others by what collations do not
 // see, and asks MariaDB which of them are equal.
-func TestNamesAreOneWhereServersCompareThem(t *testing.T) {
+func TestNamesAreOneToServers(t *testing.T) {
 	if os.Getenv("SLUICE_COLLATIONS") == "" {
 		t.Skip("make collations asks MariaDB and PostgreSQL")
 	}
@@ -267,6 +271,27 @@ func units(weight string) []string {
 		}
 		all = append(all, weight[:n])
 		weight = weight[n:]
+	}
+	return all
+}
+
+// perlWeights asks Perl's Unicode::Collate for the weights of the default table of Unicode,
+// which utf8mb4_0900_ai_ci of MySQL has, too.
+func perlWeights(t *testing.T) map[rune][]string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "perl", "-MUnicode::Collate", "-e", `
+		my $c = Unicode::Collate->new(level => 1, variable => "non-ignorable", normalization => undef);
+		for my $r (0x20 .. 0xD7FF, 0xE000 .. 0x16FFF, 0x1AFF0 .. 0x323AF) {
+			no warnings;
+			printf "%X %s\n", $r, uc unpack "H*", $c->getSortKey(chr $r);
+		}`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[rune][]string{}
+	for line := range strings.Lines(string(out)) {
+		code, key, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		all[fromHex(code)] = units(strings.TrimSuffix(key, "000000000000")) // what separates the other levels
 	}
 	return all
 }

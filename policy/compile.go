@@ -26,6 +26,7 @@ type Policy struct {
 	rules      []rule
 	index      index
 	reads      map[string]bool // see Reads
+	cors       *CORS
 	warnings   []Problem
 }
 
@@ -38,6 +39,8 @@ type rule struct {
 	key       []part
 	together  []int // which parts of key are the hash tag
 	missing   missing
+	strict    bool // refuse what is ambiguous
+	readsBody bool
 	own       source
 	tiers     map[string]*source
 	overrides []overrides
@@ -127,6 +130,7 @@ func (c *compiler) compile(doc *document) *Policy {
 		tierLine:   doc.tiers.line,
 		rules:      make([]rule, len(doc.rules)),
 		reads:      fieldsOf(doc),
+		cors:       doc.cors,
 	}
 	if p.tierFrom != nil && p.tierFrom.String() == "route" {
 		c.fail(doc.tiers.line, "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")
@@ -173,6 +177,7 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 	if _, written := r.written["on_error"]; !written {
 		out.onError = defaultOnError(r.hosts, r.match, r.shadow)
 	}
+	out.strict = !r.shadow && cmp.Or(r.ambiguous, doc.ambiguous, defaultAmbiguous(r.key)) == refuseAmbiguous
 	if _, written := r.written["limit"]; !written && !r.unreadable {
 		c.fail(r.line, "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
 	}
@@ -197,12 +202,24 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 		c.fail(r.written["key"], "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.together = c.together(r)
+	out.readsBody = slices.ContainsFunc(r.key, isBody) || len(r.tiers) > 0 && doc.tiers.from != nil && isBody(*doc.tiers.from)
 	return out
+}
+
+func isBody(p part) bool { return p.kind == bodyPart }
+
+// defaultAmbiguous is ambiguous where nothing says it. Who is asked for a name that somebody
+// has typed guards an account, and honest clients send it in one plain way.
+func defaultAmbiguous(key []part) ambiguous {
+	if slices.ContainsFunc(key, func(p part) bool { return isBody(p) || p.kind == queryPart }) {
+		return refuseAmbiguous
+	}
+	return chargeAmbiguous
 }
 
 // checkExempt complains about keys that have no meaning in an exempt rule.
 func (c *compiler) checkExempt(r *ruleDoc) {
-	for _, key := range []string{"limit", "key", "together", "missing", "algorithm", "tiers", "cost", "on_error", "shadow"} {
+	for _, key := range []string{"limit", "key", "together", "missing", "ambiguous", "algorithm", "tiers", "cost", "on_error", "shadow"} {
 		if line, written := r.written[key]; written {
 			c.fail(line, "remove it, or \"exempt\"", "an exempt rule counts nothing and has no %s", key)
 		}

@@ -20,10 +20,11 @@ type Request struct {
 	// headers with the help of [Engine.TrustedProxies].
 	Client netip.Addr
 	Header http.Header
-	// Body returns the whole body if it has at most limit bytes, else nil. The door
-	// restores it for whoever comes next. It is called at most once, and only if a
-	// rule that matches needs it. May be nil.
-	Body func(limit int64) []byte
+	// Body returns the whole body if it has at most limit bytes, else nil; and an error
+	// if it broke off, so that nobody gets to see the whole of it. The door restores it
+	// for whoever comes next. It is called at most once, and only if a rule that matches
+	// needs it. May be nil.
+	Body func(limit int64) ([]byte, error)
 	// Room is memory for the Results of the decision, so that a door that is done with
 	// one can use it for the next. May be nil.
 	Room []Result
@@ -33,7 +34,7 @@ type Request struct {
 type Decision struct {
 	// Allowed says that the request may pass, after Delay.
 	Allowed bool
-	// Exempt says that a rule has exempted it: nothing was counted, Results is empty.
+	// Exempt says that a rule, or cors a preflight, has exempted it: nothing was counted, Results is empty.
 	Exempt bool
 	// Degraded says that the shared store did not answer, and that each rule's
 	// on_error has decided in its place.

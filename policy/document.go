@@ -20,6 +20,8 @@ type document struct {
 	trusted    lined[[]netip.Prefix]
 	ipv6Prefix int
 	ignoreCase bool
+	ambiguous  ambiguous
+	cors       *CORS // nil: there is none
 	tiers      tiersDoc
 	rules      []ruleDoc
 	overrides  []overrideDoc
@@ -48,6 +50,7 @@ type ruleDoc struct {
 	key        []part
 	together   []lined[string]
 	missing    missing
+	ambiguous  ambiguous
 	algorithm  sluice.Algorithm
 	limit      lined[sluice.Limit]
 	tiers      []tierDoc
@@ -99,6 +102,20 @@ const (
 	refuse                // it is refused as malformed
 )
 
+// ambiguous says what happens to a request that servers may read in several ways, in what a
+// rule goes by: its path, or a part of the key.
+type ambiguous uint8
+
+const (
+	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
+	refuseAmbiguous                  // it is refused as malformed
+	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
+)
+
+func (d *decoder) ambiguous(n *yaml.Node) ambiguous {
+	return refuseAmbiguous + ambiguous(d.choice(n, "ambiguous", []string{"refuse", "charge"}))
+}
+
 var missingNames = []string{share: "share", skip: "skip", refuse: "refuse"}
 
 var onErrorNames = []string{sluice.Allow.String(), sluice.Deny.String(), sluice.Local.String()}
@@ -129,6 +146,8 @@ func (d *decoder) document(n *yaml.Node) *document {
 			}
 		}},
 		{"ignore_case", func(n *yaml.Node) { doc.ignoreCase = d.boolean(n, "ignore_case") }},
+		{"ambiguous", func(n *yaml.Node) { doc.ambiguous = d.ambiguous(n) }},
+		{"cors", func(n *yaml.Node) { doc.cors = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.tiers = d.tierSource(n) }},
 		{"rules", func(n *yaml.Node) { rules, doc.rules = true, d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.overrides = d.overrides(n) }},
@@ -246,6 +265,7 @@ func (d *decoder) readRule(n *yaml.Node) ruleDoc {
 			d.texts(n, "together", func(line int, s string) { r.together = append(r.together, lined[string]{line, s}) })
 		}},
 		{"missing", func(n *yaml.Node) { r.missing = missing(d.choice(n, "missing", missingNames)) }},
+		{"ambiguous", func(n *yaml.Node) { r.ambiguous = d.ambiguous(n) }},
 		{"limit", func(n *yaml.Node) { r.limit = lined[sluice.Limit]{n.Line, d.limit(n, "limit")} }},
 		{"algorithm", func(n *yaml.Node) {
 			r.algorithm = sluice.Algorithm(d.choice(n, "algorithm", algorithmNames))

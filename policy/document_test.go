@@ -130,6 +130,31 @@ func TestDeepDocument(t *testing.T) {
 	}
 }
 
+// What the parser says without a line, or with a wrong one, gets the right one.
+func TestSyntaxLines(t *testing.T) {
+	for data, line := range map[string]int{
+		"":                                     1,
+		"# nothing\n":                          1,
+		"version: 1\nrules: [{name: a\x01}]\n": 2,
+		"\n\na: \xff\n":                        3,
+		"a: 1\nb: \u0085\n\nc: \u0080\n":       4,
+		"version: 1\n\nx: *foo\n":              3,
+		"a: @x\n":                              1,
+		"a: b: c\n":                            1,
+		"\na: b: c\n":                          2,
+		"a:\n\tb: 1\n":                         2,
+		"a: [1, 2\n":                           2,
+		"a: 1\n---\nb: 2\n":                    2,
+		"a: \"\\q\"\n":                         1,
+	} {
+		_, err := Parse("f.yaml", []byte(data))
+		var all Errors
+		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), fmt.Sprintf("f.yaml:%d: ", line)) {
+			t.Errorf("%q: %v, want line %d", data, err, line)
+		}
+	}
+}
+
 // Of what is wrong in ten thousand places the first hundred are told, in order.
 func TestManyProblems(t *testing.T) {
 	const n = 10_000
@@ -143,7 +168,7 @@ func TestManyProblems(t *testing.T) {
 	if !errors.As(err, &all) || len(all) != maxErrors+1 {
 		t.Fatalf("got %d problems", len(all))
 	}
-	if last := all[maxErrors].String(); last != "many.yaml: … and 9900 more" {
+	if last := all[maxErrors].String(); last != "many.yaml:103: … and 9900 more" {
 		t.Errorf("at the end: %s", last)
 	}
 	for i, p := range all[:maxErrors] {
@@ -186,7 +211,7 @@ func FuzzParse(f *testing.F) {
 		p, err := Parse("fuzz.yaml", data)
 		if err != nil {
 			for _, problem := range err.(Errors) {
-				if problem.Message == "" || problem.Line < 0 || len(problem.Message) > 2000 {
+				if problem.Message == "" || problem.Line < 1 || problem.Line > 1+len(data) || len(problem.Message) > 2000 {
 					t.Errorf("not much of a message: %+v", problem)
 				}
 			}

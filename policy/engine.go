@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +61,7 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 }
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
-	if s.match() != nil {
+	if s.policy.cors.exempts(s.request) || s.match() != nil {
 		d.Allowed, d.Exempt = true, true
 		return
 	}
@@ -68,11 +69,8 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 		d.Missing = ambiguousPath
 		return
 	}
-	for _, h := range s.hits {
-		if part, out := s.charge(h); out == refused {
-			d.Missing = part.String()
-			return
-		}
+	if e.refusedUnread(ctx, s, d) || s.chargeAll(d, func(*rule) bool { return true }) {
+		return
 	}
 	if len(s.pending) == 0 {
 		d.Allowed = true
@@ -84,6 +82,44 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 		return
 	}
 	s.decision(d, true)
+}
+
+// chargeAll makes the charges of the rules that apply and are wanted. It reports whether the
+// request is refused for what it lacks.
+func (s *scratch) chargeAll(d *Decision, wanted func(*rule) bool) bool {
+	for _, h := range s.hits {
+		if !wanted(h.rule) {
+			continue
+		}
+		if part, out := s.charge(h); out == refused {
+			d.Missing = s.lacking(part)
+			return true
+		}
+	}
+	return false
+}
+
+// refusedUnread reports whether the request is refused by rules that need not read its body,
+// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
+// takes nothing: what passes is decided again, whole. Requests that cost more than one unit
+// are left to that, since only a charge says how long such a one has to wait.
+func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) bool {
+	if s.request.Body == nil || !slices.ContainsFunc(s.hits, func(h hit) bool { return h.rule.readsBody }) {
+		return false
+	}
+	light := func(r *rule) bool { return !r.readsBody && !r.shadow && r.cost.of(s.request.Header) == 1 }
+	if s.chargeAll(d, light) {
+		return true
+	}
+	if len(s.pending) == 0 {
+		return false
+	}
+	if e.rehearse(ctx, s, d); !d.Allowed {
+		return true
+	}
+	*d = Decision{}
+	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+	return false
 }
 
 // Refund gives back the place in a queue of a request whose decision has a Delay, for a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -50,7 +51,7 @@ func request(method, path, client string, headers ...string) *Request {
 
 func withBody(r *Request, body string) *Request {
 	r.Header.Set("Content-Type", "application/json")
-	r.Body = func(int64) []byte { return []byte(body) }
+	r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
 	return r
 }
 
@@ -175,7 +176,8 @@ rules:
 	for path, want := range map[string]bool{
 		"/health":                      true,
 		"/health/":                     true,
-		"//health":                     true,
+		"//health":                     false, // to some servers that is a host
+		"/health//":                    true,
 		"/x/../health":                 false, // some servers do not resolve that
 		"/static/a/b":                  true,
 		"/api/search/..%2f..%2fhealth": false,
@@ -897,7 +899,10 @@ func TestExplainForetells(t *testing.T) {
 
 func TestHostileRequests(t *testing.T) {
 	e := engine(t, string(read(t, "testdata/good/everything.yaml"))[len("# Every key that there is.\nversion: 1\n"):])
-	bodies := []func(int64) []byte{nil, func(int64) []byte { return nil }, func(int64) []byte { return []byte(`{"user.name":"\ud800"}`) }}
+	bodies := []func(int64) ([]byte, error){
+		nil, func(int64) ([]byte, error) { return nil, nil }, func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
+		func(int64) ([]byte, error) { return []byte(`{"user.name":"\ud800"}`), nil },
+	}
 	for _, r := range []*Request{
 		{}, {Path: "*", Method: "OPTIONS"}, {Path: strings.Repeat("/a", 1<<16)}, {Path: strings.Repeat("/%2e%2e;", 1<<16)},
 		{Path: "/\x00\xff%zz", Method: "\xff", Host: "\xff:\x00"}, {Host: strings.Repeat(".", 1<<16)},
@@ -1011,7 +1016,7 @@ rules:
 	}
 	for _, path := range []string{
 		"/proxy/https%3A%2F%2Fexample.com%2Fa%2Fb%3Fc%3D1%26d%3D2",
-		"/proxy/https%3A%2F%2Fexample.com%2F" + strings.Repeat("path%2Fto%2F", 150) + "%3Fq%3Da%2520b%26r%3Dc%23d",
+		"/proxy/https%3A%2F%2Fexample.com%2F" + strings.Repeat("path%2Fto%2F", 50) + "%3Fq%3Da%2520b%26r%3Dc%23d",
 		"/matrix;a=1;b=2/x;c=3",
 		"/files/a%20b%20(c).txt",
 	} {
@@ -1028,5 +1033,107 @@ rules:
 	}
 	if d := e.Decide(t.Context(), get("/a")); d.Results[0].Remaining != 4 {
 		t.Errorf("what was refused was counted: %+v", d)
+	}
+}
+
+// What servers may read in several ways is refused where a rule says so, and by default
+// where it counts by a name that somebody has typed.
+func TestAmbiguous(t *testing.T) {
+	const rules = `
+rules:
+  - {name: address, match: POST /auth/login, key: [client_ip], limit: 100/day}
+  - {name: account, match: POST /auth/login, key: ["body:username"], limit: 100/day%s}`
+	post := func(path, body string) *Request {
+		return withBody(request("POST", path, "192.0.2.1"), body)
+	}
+	for _, tt := range []struct {
+		policy, rule, path, body string
+		missing, said            string
+	}{
+		{"", "", "/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login/", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth//login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login.json", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", "", "/auth/login", `{}`, "", "address:99 account:99"},
+		{"", "", "//x/auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth%2flogin", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/x/../auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth/login;x", `{"username":"alice"}`, "an unambiguous path", ""},
+		{"", "", "/auth/login", `{"username":"alice","username":"bob"}`, "an unambiguous body:username", ""},
+		{"", "", "/auth/login", `{"username[]":"alice"}`, "an unambiguous body:username", ""},
+		{"", "", "//x/other", `{"username":"alice"}`, "", ""},
+		{"", ", missing: skip", "/auth/login", `{"username[]":"alice"}`, "an unambiguous body:username", ""},
+		{"", ", missing: skip", "/auth/login", `{}`, "", "address:99"},
+		{"", ", ambiguous: charge", "//x/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"", ", ambiguous: charge", "/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"", ", ambiguous: charge, missing: skip", "/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"", ", shadow: true", "//x/auth/login", `{"username[]":"alice"}`, "", "address:99 account:99"},
+		{"ambiguous: charge", "", "//x/auth/login", `{"username":"alice"}`, "", "address:99 account:99"},
+		{"ambiguous: charge", ", ambiguous: refuse", "//x/auth/login", `{"username":"alice"}`, "an unambiguous path", ""},
+	} {
+		e := engine(t, tt.policy+fmt.Sprintf(rules, tt.rule))
+		d := e.Decide(t.Context(), post(tt.path, tt.body))
+		if d.Missing != tt.missing || said(d) != tt.said || d.Allowed != (tt.missing == "") {
+			t.Errorf("%s%s: %s %s: lacks %q, %q; want %q, %q", tt.policy, tt.rule, tt.path, tt.body, d.Missing, said(d), tt.missing, tt.said)
+		}
+		if again := e.Explain(t.Context(), post(tt.path, tt.body)).Decision.Missing; again != tt.missing {
+			t.Errorf("%s%s: %s %s is explained as %q", tt.policy, tt.rule, tt.path, tt.body, again)
+		}
+	}
+	// A body that broke off is nothing that a server could read: it is counted.
+	e := engine(t, fmt.Sprintf(rules, ", missing: skip"))
+	r := post("/auth/login", "")
+	r.Body = func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF }
+	if d := e.Decide(t.Context(), r); said(d) != "address:99 account:99" {
+		t.Errorf("a body that broke off: %+v", d)
+	}
+	// A rule by address alone charges every reading, and refuses where it is told to.
+	for setting, missing := range map[string]string{"": "", "ambiguous: refuse": "an unambiguous path"} {
+		e := engine(t, setting+`
+rules: [{name: address, match: POST /auth/login, key: [client_ip], limit: 100/day}]`)
+		if d := e.Decide(t.Context(), post("//x/auth/login", "")); d.Missing != missing || d.Allowed && said(d) != "address:99" {
+			t.Errorf("%q: %+v", setting, d)
+		}
+	}
+}
+
+// A long name of a host costs no more than one as long as names may be.
+func TestLongHost(t *testing.T) {
+	e := engine(t, `
+rules: [{name: below, hosts: ["*.example.com"], limit: 1/day}]`)
+	r := get("/")
+	r.Host = strings.Repeat("a.", 40_000) + "example.com:80"
+	if d := e.Decide(t.Context(), r); len(d.Results) != 1 {
+		t.Errorf("the end of a long host is not read: %+v", d)
+	}
+}
+
+// Who is over a limit that needs no body does not have it read, and what is refused so has
+// charged nothing.
+func TestRefusedUnread(t *testing.T) {
+	e := engine(t, `
+rules:
+  - {name: address, key: [client_ip], limit: 2/day}
+  - {name: global, limit: 100/day}
+  - {name: watched, limit: 1/day, shadow: true}
+  - {name: account, match: POST /login, key: ["body:username"], limit: 100/day}`)
+	read := 0
+	post := func(client string) *Request {
+		r := request("POST", "/login", client)
+		r.Body = func(int64) ([]byte, error) { read++; return []byte("username=alice"), nil }
+		return r
+	}
+	for range 5 {
+		e.Decide(t.Context(), post("192.0.2.1"))
+	}
+	if read != 2 {
+		t.Errorf("the body was read %d times, want 2", read)
+	}
+	d := e.Decide(t.Context(), post("192.0.2.1"))
+	if got, want := said(d), "address:refused global:98"; got != want || d.RetryAfter != d.Results[0].RetryAfter || d.RetryAfter < 11*time.Hour {
+		t.Errorf("got %s after %v, want %s", got, d.RetryAfter, want)
+	}
+	if got, want := said(e.Decide(t.Context(), post("192.0.2.2"))), "address:1 global:97 watched:refused account:97"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

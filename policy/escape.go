@@ -15,9 +15,9 @@ func appendUnescaped(dst []byte, s string) []byte {
 	return dst
 }
 
-// unhex returns the byte that the escape at i stands for.
+// unhex returns the byte that the escape at i stands for, if there is one.
 func unhex(s string, i int) (byte, bool) {
-	if len(s)-i < 3 {
+	if len(s)-i < 3 || s[i] != '%' {
 		return 0, false
 	}
 	return unhexPair(s[i+1], s[i+2])

@@ -35,9 +35,14 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
 	var t Trace
+	if s.policy.cors.exempts(req) {
+		t.Decision = Decision{Allowed: true, Exempt: true}
+		t.Rules = s.explainExempt(nil, "cors exempts preflights")
+		return t
+	}
 	if exempt := s.match(); exempt != nil {
 		t.Decision = Decision{Allowed: true, Exempt: true}
-		t.Rules = s.explainExempt(exempt)
+		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
 		return t
 	}
 	missing := s.explainRules(&t)
@@ -45,8 +50,8 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	case s.ambiguous:
 		t.Decision = Decision{Missing: ambiguousPath}
 		return t
-	case missing != nil:
-		t.Decision = Decision{Missing: missing.String()}
+	case missing != "":
+		t.Decision = Decision{Missing: missing}
 		return t
 	}
 	e.rehearse(ctx, s, &t.Decision)
@@ -61,11 +66,11 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	return t
 }
 
-func (s *scratch) explainExempt(exempt *rule) []RuleTrace {
+func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		all[i] = RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q exempts the request", exempt.name)}
+		all[i] = RuleTrace{Rule: r.name, Why: why}
 		if r == exempt {
 			all[i].Applies, all[i].Why = true, "exempts the request"
 		}
@@ -73,9 +78,9 @@ func (s *scratch) explainExempt(exempt *rule) []RuleTrace {
 	return all
 }
 
-// explainRules fills in the rules of t and makes their charges. It returns the part whose
-// absence refuses the request, if one does.
-func (s *scratch) explainRules(t *Trace) (missing *part) {
+// explainRules fills in the rules of t and makes their charges. It returns what the request
+// lacks and is refused for, or "".
+func (s *scratch) explainRules(t *Trace) (missing string) {
 	hits := s.hits
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
@@ -84,8 +89,8 @@ func (s *scratch) explainRules(t *Trace) (missing *part) {
 			part, out := s.charge(hits[0])
 			trace.Applies = out == charged
 			trace.Why = why(hits[0], part, out, s.x.garbled)
-			if out == refused && missing == nil {
-				missing = part
+			if out == refused && missing == "" {
+				missing = s.lacking(part)
 			}
 			hits = hits[1:]
 		} else {

@@ -20,6 +20,8 @@ type extractor struct {
 	route string
 	// garbled is set by value: see there.
 	garbled bool
+	// brokeOff says that the body did, so that no server can read it in any way.
+	brokeOff bool
 
 	client                       string
 	key                          string // see apiKey
@@ -39,16 +41,16 @@ func (m *lazyMembers) reset() {
 	if !m.read {
 		return
 	}
-	clear(m.list)
-	*m = lazyMembers{members: members{list: m.list[:0]}}
+	m.members.reset()
+	m.read = false
 }
 
 func (x *extractor) reset(r *Request, ipv6Prefix int) {
-	if cap(x.buf) > maxViewBuf || cap(x.body.list)+cap(x.query.list)+cap(x.cookies.list) > maxViewBuf/32 {
+	if cap(x.buf)+cap(x.body.names)+cap(x.query.names) > maxViewBuf {
 		*x = extractor{}
 	}
 	x.r, x.ipv6Prefix = r, ipv6Prefix
-	x.route, x.client, x.garbled, x.keyKnown = "", "", false, false
+	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
 	x.buf = x.buf[:0]
 	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
 		m.reset()
@@ -138,16 +140,18 @@ func (x *extractor) name(m member, state presence) (string, presence) {
 	return known(string(buf[start:]))
 }
 
+// plainInteger reports whether a number of JSON is the same to all servers: some have no more
+// than the 53 bits of a double.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
-	return s != "-0" && strings.Trim(digits, "0123456789") == ""
+	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
 }
 
 func (x *extractor) queryMembers() *members {
 	m := &x.query
 	if !m.read {
 		m.read = true
-		m.addForm(x.r.RawQuery)
+		m.addQuery(x.r.RawQuery)
 	}
 	return &m.members
 }
@@ -163,25 +167,24 @@ func (x *extractor) cookieMembers() *members {
 	return &m.members
 }
 
-// bodyMembers returns the fields of the body. Without a body they are those of the query.
+// bodyMembers returns the fields of the body, with those of the query.
 func (x *extractor) bodyMembers() *members {
 	m := &x.body
 	if m.read {
 		return &m.members
 	}
 	m.read = true
-	if x.r.Body == nil {
-		m.addForm(x.r.RawQuery)
-		return &m.members
+	if x.r.Body != nil {
+		switch data, err := x.r.Body(maxBody); {
+		case err != nil:
+			m.garbled, x.brokeOff = true, true
+		case data == nil:
+			m.garbled = true // too large
+		case len(data) > 0:
+			m.addBody(data, x.r.Header)
+		}
 	}
-	switch data := x.r.Body(maxBody); {
-	case data == nil:
-		m.garbled = true // too large
-	case len(data) == 0:
-		m.addForm(x.r.RawQuery)
-	default:
-		m.members = readBody(data, x.r.Header, x.r.RawQuery)
-	}
+	m.addQuery(x.r.RawQuery) // many servers look there as well, whatever the body is
 	return &m.members
 }
 
@@ -197,12 +200,13 @@ func (x *extractor) claimMembers() *members {
 		m.garbled = state == garbled
 		return &m.members
 	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(parts[1]) > maxBody {
+	_, rest, ok := strings.Cut(token, ".")
+	body, signature, ok2 := strings.Cut(rest, ".")
+	if !ok || !ok2 || strings.IndexByte(signature, '.') >= 0 || len(body) > maxBody {
 		m.garbled = true
 		return &m.members
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
-	m.garbled = err != nil || !m.addJSON(payload) || m.garbled
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(body, "="))
+	m.garbled = err != nil || !m.addJSON(payload, false) || m.garbled
 	return &m.members
 }

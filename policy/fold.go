@@ -2,6 +2,7 @@ package policy
 
 import (
 	_ "embed"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,14 +148,18 @@ func appendSyllable(dst []byte, r rune) []byte {
 	return dst
 }
 
-// nameTable has what characters become in a name: a number for each, in blocks of 64
-// that are shared where they are alike.
+// nameTable has what characters become in a name.
 type nameTable struct {
-	blocks [(unicode.MaxRune + 1) / 64]*nameBlock
-	words  []string // what the numbers stand for
+	basic [maxBasic + 1]uint16 // numbers of words, for the basic plane
+	words []string
+	// refused are the ranges of characters beyond, in order, that servers read differently.
+	// The others are nothing.
+	refused []runeRange
 }
 
-type nameBlock [64]uint16
+const maxBasic = 0xFFFF
+
+type runeRange struct{ first, last rune }
 
 // Numbers that stand for no word.
 const (
@@ -164,7 +169,24 @@ const (
 	nothing
 )
 
-func (t *nameTable) entry(r rune) uint16 { return t.blocks[r/64][r%64] }
+func (t *nameTable) entry(r rune) uint16 {
+	if r <= maxBasic {
+		return t.basic[r]
+	}
+	_, found := slices.BinarySearchFunc(t.refused, r, func(a runeRange, r rune) int {
+		switch {
+		case a.last < r:
+			return -1
+		case a.first > r:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		return neverRead
+	}
+	return nothing
+}
 
 // fold.txt is written by foldgen, which says what is in it.
 //
@@ -173,10 +195,10 @@ func (t *nameTable) entry(r rune) uint16 { return t.blocks[r/64][r%64] }
 var foldText string
 
 // nameWords is read when the first name comes that needs it.
-var nameWords = sync.OnceValue(func() *nameTable {
+var nameWords = sync.OnceValue(readNameTable)
+
+func readNameTable() *nameTable {
 	t := &nameTable{words: make([]string, nothing+1)}
-	t.fill(0, 0xFFFF, staysItself)
-	t.fill(0x10000, unicode.MaxRune, nothing)
 	t.fill('가', '힣', hangulSyllable)
 	for line := range strings.Lines(foldText) {
 		word, chars, _ := strings.Cut(line, " ")
@@ -190,7 +212,7 @@ var nameWords = sync.OnceValue(func() *nameTable {
 		}
 	}
 	return t
-})
+}
 
 // number returns the number of a word as fold.txt writes it.
 func (t *nameTable) number(word string) uint16 {
@@ -218,19 +240,11 @@ func hexRune(s string) rune {
 
 // fill gives the characters from first to last the number.
 func (t *nameTable) fill(first, last rune, entry uint16) {
-	whole := new(nameBlock)
-	for i := range whole {
-		whole[i] = entry
+	for r := first; r <= min(last, maxBasic); r++ {
+		t.basic[r] = entry
 	}
-	for r, end := first, rune(0); r <= last; r = end + 1 {
-		end = min(r|63, last)
-		if end-r == 63 {
-			t.blocks[r/64] = whole
-			continue
-		}
-		own := *t.blocks[r/64]
-		copy(own[r%64:end%64+1], whole[:])
-		t.blocks[r/64] = &own
+	if last > maxBasic {
+		t.refused = append(t.refused, runeRange{max(first, maxBasic+1), last})
 	}
 }
 

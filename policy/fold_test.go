@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/collate"
+	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -116,6 +118,34 @@ func TestNamesByUnicode(t *testing.T) {
 	}
 	if n < 100_000 {
 		t.Errorf("only %d characters are read", n)
+	}
+}
+
+// TestNamesByRootCollation holds every character against the root collation of CLDR, which
+// ICU has, and databases that use it.
+func TestNamesByRootCollation(t *testing.T) {
+	c := collate.New(language.Und, collate.Loose)
+	var buf collate.Buffer
+	seen := map[string]string{}
+	equal := 0
+	for r := rune(' '); r < 0x30000; r++ { // beyond, this library confuses weights
+		got := name("|" + string(r) + "|")
+		if got == broken {
+			continue
+		}
+		buf.Reset()
+		key := string(c.KeyFromString(&buf, string(r)))
+		old, twice := seen[key]
+		if twice && old != got {
+			t.Errorf("%U is %q, and what is equal to it is %q", r, got, old)
+		}
+		if twice {
+			equal++
+		}
+		seen[key] = got
+	}
+	if equal < 5000 {
+		t.Errorf("only %d characters are equal to others: that cannot be all", equal)
 	}
 }
 

@@ -30,7 +30,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	for i := range rules {
 		r := &rules[i]
 		for _, p := range r.match {
-			x.tree.add(p, int(x.id(i, p)))
+			x.tree.add(p, int(x.id(i, p)), r.exempt)
 			x.anyPath = true
 		}
 		if len(r.match) == 0 {
@@ -129,6 +129,7 @@ func (s *scratch) match() (exempt *rule) {
 		}
 		switch {
 		case !r.exempt:
+			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(last)
 			s.hits = append(s.hits, hit{r, x.patterns[id]})
 		case len(r.match) == 0 || s.everyView(last):
 			return r

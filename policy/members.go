@@ -2,13 +2,9 @@ package policy
 
 import (
 	"bytes"
-	"encoding/json"
-	"io"
-	"mime"
-	"net/http"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // presence says whether a request has a part of a key.
@@ -22,276 +18,268 @@ const (
 )
 
 // members are the names and values of a query, a form, the cookies or a JSON object, in
-// their order, and as often as they are there.
+// their order, and as often as they are there. Names are unescaped when they are added,
+// values when they are asked for: most are not.
 type members struct {
 	list    []member
-	garbled bool // what is there cannot be relied upon
+	names   []byte // what unescaped names are cut from
+	garbled bool   // what is there cannot be relied upon
+	// odd is set where a server might find more than what is listed. What is listed can be
+	// relied upon, but nothing counts as absent.
+	odd bool
 }
 
 type member struct {
 	name, text string
 	kind       memberKind
+	// nested members are those of an object in the object: some servers take them for
+	// members of the whole.
+	nested bool
 }
 
 type memberKind uint8
 
 const (
-	textMember memberKind = iota
+	textMember   memberKind = iota
+	formMember              // text is escaped as in a form
+	stringMember            // text is a string of JSON, in quotes
 	numberMember
 	brokenMember // has no text that all servers agree on
 )
 
-// maxMembers is the most members that are looked at: servers stop somewhere, too.
-const maxMembers = 4096
+// maxMembers is the most members that are looked at. Servers stop at about as many, and to
+// go through more would cost us more than it costs whoever sends them.
+const maxMembers = 1000
 
-func (m *members) add(name, text string, kind memberKind) {
-	if len(m.list) == maxMembers || !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError) {
+func (m *members) reset() {
+	clear(m.list)
+	*m = members{list: m.list[:0], names: m.names[:0]}
+}
+
+func (m *members) add(e member) {
+	if len(m.list) == maxMembers || !utf8.ValidString(e.name) || strings.ContainsRune(e.name, utf8.RuneError) {
 		m.garbled = true // some servers drop bytes that are not UTF-8
 		return
 	}
-	m.list = append(m.list, member{name, text, kind})
+	if strings.EqualFold(e.name, "_charset_") && !strings.EqualFold(e.text, "utf-8") {
+		m.garbled = true // to some servers it says how all the others are to be read
+		return
+	}
+	m.list = append(m.list, e)
 }
 
-// get returns the member of that name. Names differ not by case, nor in what PHP does
-// to them: see sameName. If two have the name and differ, it is garbled.
-func (m *members) get(name string) (member, presence) {
+// get returns the member that a server may find by that name. It is garbled if there are
+// several that differ, or one whose name only some servers take for it: alike says which
+// those are. What is empty is no name of anything, and does not count.
+func (m *members) get(name string, alike func(s, name string) likeness) (member, presence) {
 	if m.garbled {
 		return member{}, garbled
 	}
 	var found member
 	state := absent
 	for _, e := range m.list {
-		same, whole := sameName(e.name, name)
-		switch {
-		case !same:
+		like := alike(e.name, name)
+		if like == different {
 			continue
-		case !whole || e.kind == brokenMember || state == present && e.text != found.text:
+		}
+		e = e.read()
+		switch {
+		case e.text == "" && e.kind != brokenMember:
+			continue
+		case like == similar || e.nested || e.kind == brokenMember || state == present && e.text != found.text:
 			return member{}, garbled
 		}
 		e.kind = max(e.kind, found.kind) // a number in one place, perhaps text in the other
 		found, state = e, present
 	}
-	if found.text == "" {
-		return member{}, absent
+	if state == absent && m.odd {
+		return member{}, garbled
 	}
 	return found, state
 }
 
-// sameName reports whether a server may take the name s of a member for name. PHP drops
-// spaces before a name, ends it at NUL, and takes dots and spaces for underscores. A
-// name such as "user[]" makes a list or a map of "user", and is not the whole of it, and
-// neither is one with other characters around it that some servers drop.
-func sameName(s, name string) (same, whole bool) {
-	if len(s) == len(name) && strings.EqualFold(s, name) {
-		return true, true
+// maxEscaped is the length of the longest text that is unescaped. It holds any name of an
+// account, each byte of it escaped.
+const maxEscaped = 12 << 10
+
+// read returns the member with its text as servers read it.
+func (e member) read() member {
+	ok := true
+	switch {
+	case e.kind == formMember && len(e.text) <= maxEscaped:
+		e.kind = textMember
+		e.text, ok = formText(e.text)
+	case e.kind == stringMember && len(e.text) <= maxEscaped:
+		e.kind = textMember
+		e.text, ok = jsonString(e.text)
+	case e.kind == formMember || e.kind == stringMember:
+		ok = false
 	}
-	if strings.EqualFold(phpName(s), phpName(name)) {
-		return true, true
+	if !ok {
+		e.kind = brokenMember
 	}
-	if strings.IndexByte(name, '[') < 0 {
-		s, _, _ = strings.Cut(s, "[")
-	}
-	s = strings.TrimFunc(s, dropped)
-	return strings.EqualFold(phpName(s), phpName(name)), false
+	return e
 }
 
-// dropped reports whether some servers drop the character from the ends of a name.
-func dropped(r rune) bool { return r == '\uFEFF' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
-
-var phpNames = strings.NewReplacer(" ", "_", ".", "_")
-
-func phpName(s string) string {
-	if !strings.ContainsAny(s, " .\x00") {
-		return s
-	}
-	s, _, _ = strings.Cut(s, "\x00")
-	return phpNames.Replace(strings.TrimLeft(s, " "))
-}
+// addQuery adds the pairs of a query.
+func (m *members) addQuery(s string) { m.addForm(s, true) }
 
 // addForm adds the pairs of a query or a form. Where there is a ";", which some servers
-// take for a "&", both readings are added.
-func (m *members) addForm(s string) {
-	m.addPairs(s, "&")
-	if strings.IndexByte(s, ';') >= 0 {
-		m.addPairs(s, "&;")
+// take for a "&", both readings are added. Unless it is certain that s is a form, names
+// that could not be one's are passed over.
+func (m *members) addForm(s string, certain bool) {
+	m.addPairs(s, "&", certain)
+	if !m.garbled && strings.IndexByte(s, ';') >= 0 {
+		m.addPairs(s, "&;", certain)
 	}
 }
 
-func (m *members) addPairs(s, separators string) {
-	for more := s != ""; more; {
+// maxPairs is the most pairs that are looked at, with those that are empty.
+const maxPairs = 4 * maxMembers
+
+func (m *members) addPairs(s, separators string, certain bool) {
+	for n := 0; s != "" && !m.garbled; n++ {
 		pair := s
-		i := strings.IndexAny(s, separators)
-		if more = i >= 0; more {
+		if i := strings.IndexAny(s, separators); i >= 0 {
 			pair, s = s[:i], s[i+1:]
+		} else {
+			s = ""
 		}
-		if pair == "" {
-			continue
+		switch {
+		case n == maxPairs:
+			m.garbled = true
+		case pair != "":
+			m.addPair(pair, certain)
 		}
-		name, value, _ := strings.Cut(pair, "=")
-		name, _ = formText(name)
-		value, ok := formText(value)
-		kind := textMember
-		if !ok {
-			kind = brokenMember
-		}
-		m.add(name, value, kind)
 	}
 }
 
-// formText unescapes a name or a value of a form, and reports whether its escapes are valid.
-func formText(s string) (string, bool) {
-	if !strings.ContainsAny(s, "%+") {
+// maxFieldName is the length of the longest name of a field, as it is written.
+const maxFieldName = 1 << 10
+
+func (m *members) addPair(pair string, certain bool) {
+	name, value, _ := strings.Cut(pair, "=")
+	ok := len(name) <= maxFieldName
+	if ok {
+		name, ok = m.unescapedName(name)
+	}
+	switch {
+	case ok:
+		m.add(member{name: name, text: value, kind: formMember})
+	case certain:
+		m.garbled = true
+	}
+}
+
+// unescapedName is formText for names.
+func (m *members) unescapedName(s string) (string, bool) {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, true
 	}
-	ok := true
-	for i := range len(s) {
-		if s[i] == '%' {
-			_, valid := unhex(s, i)
-			ok = ok && valid
+	start := len(m.names)
+	m.names = appendForm(m.names, s)
+	return m.since(start), validEscapes(s) && !escaped(m.names[start:])
+}
+
+// since returns the names from start on.
+func (m *members) since(start int) string {
+	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
+}
+
+// formText unescapes a value of a form, once. It reports false where servers differ: the
+// escapes are not valid, are those of another time ("%u0061"), or there are some left that a
+// server might unescape in turn.
+func formText(s string) (string, bool) {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
+		return s, true
+	}
+	text := appendForm(nil, s)
+	return string(text), validEscapes(s) && !escaped(text)
+}
+
+// appendForm appends s unescaped, with each "+" a space.
+func appendForm(dst []byte, s string) []byte {
+	start := len(dst)
+	dst = append(dst, s...)
+	for i, c := range dst[start:] {
+		if c == '+' {
+			dst[start+i] = ' '
 		}
 	}
-	return string(appendUnescaped(nil, strings.ReplaceAll(s, "+", " "))), ok
+	return appendUnescaped(dst[:start], unsafe.String(unsafe.SliceData(dst[start:]), len(s)))
+}
+
+func validEscapes(s string) bool {
+	for {
+		i := strings.IndexByte(s, '%')
+		if i < 0 {
+			return true
+		}
+		if _, ok := unhex(s, i); !ok {
+			return false
+		}
+		s = s[i+3:]
+	}
+}
+
+// escaped reports whether there is an escape in s.
+func escaped(s []byte) bool {
+	for {
+		i := bytes.IndexByte(s, '%')
+		if i < 0 || len(s)-i < 3 {
+			return false
+		}
+		if _, ok := unhexPair(s[i+1], s[i+2]); ok {
+			return true
+		}
+		s = s[i+1:]
+	}
 }
 
 // addCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
 // since some servers do: what is the same to any of them shall be the same here. To some
 // servers a comma ends a cookie, so that those on both sides of it are broken.
 func (m *members) addCookies(header string) {
-	for more := true; more; {
+	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
 		pair, header, more = strings.Cut(header, ";")
-		name, value, found := strings.Cut(strings.Trim(pair, " \t"), "=")
+		m.garbled = n == maxPairs
+		name, value, found := strings.Cut(trimBlanks(pair), "=")
 		if !found {
 			continue
 		}
-		kind := textMember
+		e := member{name: strings.TrimRight(name, " \t")}
 		if strings.IndexByte(value, ',') >= 0 {
-			kind = brokenMember
+			e.kind = brokenMember
 			m.addBroken(value)
 		}
-		value = strings.Trim(value, " \t")
+		value = trimBlanks(value)
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
+			if strings.IndexByte(value, '\\') >= 0 {
+				e.kind = brokenMember // Python reads escapes there
+			}
 		}
 		if strings.IndexByte(value, '%') >= 0 {
 			value = string(appendUnescaped(nil, value))
 		}
-		m.add(strings.TrimRight(name, " \t"), value, kind)
+		e.text = value
+		m.add(e)
 	}
 }
 
 // addBroken adds the names of what may be cookies behind the commas of a value.
 func (m *members) addBroken(value string) {
-	for _, rest, more := strings.Cut(value, ","); more; {
+	for _, rest, more := strings.Cut(value, ","); more && !m.garbled; {
 		var piece string
 		piece, rest, more = strings.Cut(rest, ",")
 		name, _, _ := strings.Cut(piece, "=")
-		m.add(strings.Trim(name, " \t"), "", brokenMember)
+		m.add(member{name: strings.Trim(name, " \t"), kind: brokenMember})
 	}
 }
 
-// addJSON adds the members of a JSON object, and reports whether data is one and nothing else.
-func (m *members) addJSON(data []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return false
-		}
-		var raw json.RawMessage
-		if d.Decode(&raw) != nil {
-			return false
-		}
-		text, kind := jsonText(raw)
-		m.add(name.(string), text, kind) // what is before a colon is a string
-	}
-	if _, err := d.Token(); err != nil { // the closing brace
-		return false
-	}
-	_, err := d.Token()
-	return err == io.EOF
-}
-
-// jsonText returns the text of a JSON value; null is no text.
-func jsonText(raw json.RawMessage) (string, memberKind) {
-	switch raw[0] {
-	case '"':
-		var s string
-		if json.Unmarshal(raw, &s) != nil || strings.ContainsRune(s, utf8.RuneError) {
-			return "", brokenMember // not UTF-8, or half of a surrogate pair
-		}
-		return s, textMember
-	case '{', '[':
-		return "", brokenMember
-	case 'n':
-		return "", textMember
-	case 't', 'f':
-		return string(raw), textMember
-	}
-	return string(raw), numberMember
-}
-
-// jsonObject returns data from its "{" on, or nil if it does not begin with one.
-func jsonObject(data []byte) []byte {
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	data = bytes.TrimLeft(data, " \t\r\n")
-	if len(data) == 0 || data[0] != '{' {
-		return nil
-	}
-	return data
-}
-
-// readBody reads a body that is not empty, together with the query of the request.
-//
-// Servers that read JSON seldom look at the Content-Type, so that whatever begins with
-// a brace is read as JSON. Those that read forms do look at it. Many look into the query
-// as well, whatever the body is.
-func readBody(data []byte, h http.Header, query string) (m members) {
-	form, readable := bodyType(h)
-	object := jsonObject(data)
-	switch {
-	case !readable || !form && object == nil:
-		return members{garbled: true}
-	case object != nil && !m.addJSON(object):
-		if !form {
-			return members{garbled: true}
-		}
-		m = members{}
-	}
-	if form {
-		m.addForm(string(data))
-	}
-	m.addForm(query)
-	return m
-}
-
-// bodyType reports whether a body is a form, and whether it can be read at all: it is
-// neither compressed nor in another encoding than UTF-8.
-func bodyType(h http.Header) (form, readable bool) {
-	encoding, _ := headerValue(h["Content-Encoding"])
-	if encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1 {
-		return false, false
-	}
-	value, state := headerValue(h["Content-Type"])
-	if state != present {
-		return false, state == absent
-	}
-	kind, params, err := mime.ParseMediaType(value)
-	if err != nil {
-		return false, false
-	}
-	switch strings.ToLower(params["charset"]) {
-	case "", "utf-8", "utf8", "us-ascii":
-	default:
-		return false, false
-	}
-	return kind == "application/x-www-form-urlencoded", true
-}
-
-// headerValue returns the value of a header from its lines. Lines that differ are garbled.
+// headerValue returns the value of a header from its lines. Lines that differ are garbled, and
+// so is a value that begins or ends with what is a space in Latin-1: Python's servers drop it.
 func headerValue(lines []string) (string, presence) {
 	if len(lines) == 0 {
 		return "", absent
@@ -302,11 +290,13 @@ func headerValue(lines []string) (string, presence) {
 			return "", garbled
 		}
 	}
-	if value == "" {
-		return "", absent
+	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1])) {
+		return "", garbled
 	}
-	return value, present
+	return known(value)
 }
+
+func latin1Space(c byte) bool { return c == 0x85 || c == 0xA0 }
 
 // trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
 func trimBlanks(s string) string {

@@ -45,8 +45,8 @@ const (
 //   - host and method
 //   - const:TEXT is the text
 //
-// Values of a query and a body are names that people type, so they are compared without
-// spaces around them, case and accents: see appendName.
+// Values of a query and a body are names that people type, so they are compared as
+// databases compare names: see appendName.
 var partKinds = [...]struct{ name, arg string }{
 	clientIP:   {"client_ip", ""},
 	headerPart: {"header", "NAME"},
@@ -105,6 +105,9 @@ func (p *part) checkName() error {
 		if strings.Trim(p.name, tokenChars) != "" {
 			wrong = "contains characters that such a name cannot have"
 		}
+	}
+	if p.kind == queryPart || p.kind == bodyPart {
+		nameWords() // is read now, so that no request waits for it
 	}
 	if p.kind == headerPart {
 		if p.name = http.CanonicalHeaderKey(p.name); p.name == "Host" {
@@ -184,15 +187,15 @@ func (p *part) find(x *extractor) (string, presence) {
 	case apiKey:
 		return x.apiKey()
 	case cookiePart:
-		m, state := x.cookieMembers().get(p.name)
+		m, state := x.cookieMembers().get(p.name, cookieLikeness)
 		return m.text, state
 	case queryPart:
-		return x.name(x.queryMembers().get(p.name))
+		return x.name(x.queryMembers().get(p.name, fieldLikeness))
 	case jwtPart:
-		m, state := x.claimMembers().get(p.name)
+		m, state := x.claimMembers().get(p.name, claimLikeness)
 		return m.text, state
 	case bodyPart:
-		return x.name(x.bodyMembers().get(p.name))
+		return x.name(x.bodyMembers().get(p.name, fieldLikeness))
 	case routePart:
 		return known(x.route)
 	case hostPart:

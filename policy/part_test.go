@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
+	"mime/multipart"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"unicode"
@@ -70,12 +74,12 @@ func valueOf(t testing.TB, text string, r *Request) string {
 }
 
 // body gives a request a body as doors do.
-func body(s string) func(int64) []byte {
-	return func(limit int64) []byte {
+func body(s string) func(int64) ([]byte, error) {
+	return func(limit int64) ([]byte, error) {
 		if int64(len(s)) > limit {
-			return nil
+			return nil, nil
 		}
-		return append([]byte{}, s...)
+		return append([]byte{}, s...), nil
 	}
 }
 
@@ -120,6 +124,9 @@ func TestHeaderParts(t *testing.T) {
 		{"header:X-API-Key", http.Header{"X-Api-Key": {" "}}, ""},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {}}, ""},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"\xff"}}, "\xff"},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc\xa0"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"\x85abc"}}, broken},
+		{"api_key", http.Header{"X-Api-Key": {"abc\xa0\xa0"}}, broken},
 		{"header:X-API-Key", nil, ""},
 
 		// CGI does not tell "_" from "-".
@@ -158,6 +165,7 @@ func TestHeaderParts(t *testing.T) {
 		{"cookie:sid", http.Header{"Cookie": {"a=b; sid=abc; c=d"}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {`a=b;sid="abc"`}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=%61bc"}}, "abc"},
+		{"cookie:sid", http.Header{"Cookie": {`sid="\141bc"`}}, broken},
 		{"cookie:sid", http.Header{"Cookie": {"a=b", "sid=abc"}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=a=b"}}, "a=b"},
 		{"cookie:sid", http.Header{"Cookie": {"sid=abc; sid=abc"}}, "abc"},
@@ -240,14 +248,14 @@ func TestQuery(t *testing.T) {
 		{"q", "q=1;q=2", broken},
 		{"q", "r=1;q=2", "2"},
 		{"q", "q=2&r=1;s", "2"},
-		{"q", "+q=1", "1"},
+		{"q", "+q=1", broken},
 		{"q", "q+=1", broken},
 		{"q", "q%0a=1", broken},
 		{"q", "%0aq=1", broken},
 		{"q", "%ef%bb%bfq=1", broken},
 		{"q", "%c2%a0q[]=1", broken},
-		{"q", "q%00x=1", "1"},
-		{"a.b", "a_b=1", "1"},
+		{"q", "q%00x=1", broken},
+		{"a.b", "a_b=1", broken},
 		{"a_b", "a.b=1&a_b=2", broken},
 	} {
 		if got := valueOf(t, "query:"+tt.name, &Request{RawQuery: tt.query}); got != tt.want {
@@ -260,7 +268,7 @@ func TestBody(t *testing.T) {
 	const form, js = "application/x-www-form-urlencoded", "application/json"
 	for _, tt := range []struct{ kind, body, want string }{
 		{js, `{"username":"alice"}`, "alice"},
-		{js + "; charset=UTF-8", ` { "a":{"username":"x"}, "username" : "alice", "b":[1,{"username":2}] } `, "alice"},
+		{js + "; charset=UTF-8", ` { "a":{"user":"x"}, "username" : "alice", "b":[1,{"username":2}] } `, "alice"},
 		{"application/vnd.api+json", `{"username":"alice"}`, "alice"},
 		{js, "\uFEFF" + `{"username":"alice"}`, "alice"},
 		{js, `{"user\u006eame":"\u0061lice"}`, "alice"},
@@ -271,8 +279,9 @@ func TestBody(t *testing.T) {
 		{js, `{"username":"Кирилл"}`, "кирилл"},
 		{js, `{"username":"a b"}`, "a b"},
 		{js, `{"Username":"alice"}`, "alice"},
-		{js, `{"uſername":"alice"}`, "alice"},
-		{js, `{"username":12345678901234567890}`, "12345678901234567890"},
+		{js, `{"uſername":"alice"}`, broken},
+		{js, `{"username":123456789012345}`, "123456789012345"},
+		{js, `{"username":1234567890123456}`, broken},
 		{js, `{"username":-7}`, "-7"},
 		{js, `{"username":true}`, "true"},
 		{js, `{"username":"\u6797\ud83d\ude00"}`, "林"},
@@ -292,7 +301,7 @@ func TestBody(t *testing.T) {
 		{js, `{"username":"alice","username":"bob"}`, broken},
 		{js, `{"username":"alice","USERNAME":"bob"}`, broken},
 		{js, `{"username":"alice","uſername":"bob"}`, broken},
-		{js, `{"username":null,"username":"bob"}`, broken},
+		{js, `{"username":null,"username":"bob"}`, "bob"},
 		{js, `{"username":"alice","user\ud800name":"bob"}`, broken},
 		{js, "{\"username\":\"\xff\"}", broken},
 		{js, "{\"username\":\"\xfe\"}", broken},
@@ -318,8 +327,8 @@ func TestBody(t *testing.T) {
 		{"text/plain", `{"username":"alice"}`, "alice"},
 		{form, `{"username":"alice"}`, "alice"},
 		{form, `{"username":"alice","x":"&username=bob&"}`, broken},
-		{"", `username=alice`, broken},
-		{"text/plain", `username=alice`, broken},
+		{"", `username=alice`, "alice"},
+		{"text/plain", `username=alice`, "alice"},
 		{"multipart/form-data; boundary=x", "--x\r\n", broken},
 		{"nonsense;;=", `{"username":"alice"}`, broken},
 
@@ -335,9 +344,9 @@ func TestBody(t *testing.T) {
 		{form, "\uFEFFusername=alice", broken},
 		{js, `{"username ":"alice"}`, broken},
 		{form, `username=%ff`, broken},
-		{form, `{"username":"bob"&username=alice`, "alice"},
+		{form, `{"username":"bob"&username=alice`, broken},
 		{form, `user=alice`, ""},
-		{form, `{username=alice`, ""},
+		{form, `{username=alice`, broken},
 		{"", "", ""},
 	} {
 		r := &Request{Header: http.Header{}, Body: body(tt.body)}
@@ -348,6 +357,222 @@ func TestBody(t *testing.T) {
 			t.Errorf("%s %.80q is %q, want %q", tt.kind, tt.body, got, tt.want)
 		}
 	}
+}
+
+// What frameworks make of names that are not quite the one that is asked for. Whatever one of
+// them takes for it must not be a way past.
+func TestFieldNamesThatFrameworksFold(t *testing.T) {
+	for _, name := range []string{
+		"[username]", "username]", "username[]", "username[0]", "username[x]", "username[", "[username", "model.username", "model[username]",
+		"session[username]", "a.b.username", "!username", "_username", "__username", "user.name", "user name", "user[name", "user_name", "user-name",
+		"user\tname", "username\x00x", "username\x00", " username", "username ", "\uFEFFusername", "username.", ".username", "username.x", "userName.",
+		"%75sername", "%u0075sername", "?username", "$username", "u\u200Bsername", "USERNAME[]",
+	} {
+		escaped := url.QueryEscape(name)
+		if strings.HasPrefix(name, "%") {
+			escaped = name
+		}
+		for _, rest := range []string{"", "&username=decoy"} {
+			r := &Request{Header: http.Header{"Content-Type": {formType}}, Body: body(escaped + "=alice" + rest)}
+			if got := valueOf(t, "body:username", r); got != broken && !(name == "%75sername" && rest == "" && got == "alice") {
+				t.Errorf("%q and %q is %q", escaped, rest, got)
+			}
+		}
+	}
+	for _, name := range []string{
+		"user", "name", "username2", "xusername", "usernames", "username_confirmation", "confirm_username", "username-2", "new username",
+		"сusername", "users.name", "names[user]",
+	} {
+		r := &Request{Header: http.Header{"Content-Type": {formType}}, Body: body(url.QueryEscape(name) + "=bob&username=alice")}
+		if got := valueOf(t, "body:username", r); got != "alice" {
+			t.Errorf("beside %q the name is %q", name, got)
+		}
+	}
+	for _, tt := range []struct{ part, body, want string }{
+		{"body:session[username]", "session%5Busername%5D=alice", "alice"},
+		{"body:session[username]", "session.username=alice", broken},
+		{"body:user_name", "username=alice", broken},
+		{"body:_id", "id=1", broken},
+		{"body:größe", "gr%C3%B6%C3%9Fe=1", "1"},
+	} {
+		r := &Request{Header: http.Header{"Content-Type": {formType}}, Body: body(tt.body)}
+		if got := valueOf(t, tt.part, r); got != tt.want {
+			t.Errorf("%s of %s is %q, want %q", tt.part, tt.body, got, tt.want)
+		}
+	}
+}
+
+// Bodies that are one thing to one server and another to the next.
+func TestBodiesOfTwoMinds(t *testing.T) {
+	const js, none = "application/json", ""
+	for _, tt := range []struct{ kind, body string }{
+		{js, `{"username":"decoy","a":"&username=alice&password=x&b="}`},
+		{none, `{"username":"decoy","a":"&username=alice&password=x&b="}`},
+		{"application/x-www-form-urlencoded-x", `{"username":"decoy","a":"&username=alice&password=x&b="}`},
+		{"application/x-www-form-urlencoded-x", `username=alice`},
+		{js, `{"username":"decoy","a":";username=alice;b="}`},
+		{js, `{"username":"decoy","a":"&%75sername=alice&b="}`},
+		{js, `{"username":"decoy","session":{"username":"alice"}}`},
+		{js, `{"session":{"username":"alice"}}`},
+		{formType, `{"username":"alice","a":NaN}`},
+		{formType, `{'username':'alice'}`},
+		{formType, `{"username":"alice"} // x`},
+		{formType, `// x` + "\n" + `{"username":"alice"}`},
+		{formType, ` ["username"]`},
+		{formType, `[{"username":"alice"}]`},
+		{formType, "username: alice"},
+		{formType, `<login username="alice"/>`},
+		{formType, "{\x00\"\x00u\x00"},
+		{formType, "_charset_=utf-7&username=alice"},
+		{formType, "username=%61lice%2561"},
+		{formType, "username=%2561lice"},
+		{formType, "username=%u0061lice"},
+		{formType, "username=%61lice%"},
+		{formType, strings.Repeat("a=b&", maxMembers) + "username=alice"},
+		{formType, strings.Repeat("&", maxPairs) + "username=alice"},
+		{"application/xml", `<login username="alice"/>`},
+		{"application/octet-stream", `username=alice`},
+		{"application/json, text/plain", `{"username":"alice"}`},
+		{"multipart/form-data; boundary=x", `{"username":"alice"}`},
+		{formType + "; boundary=x", `username=alice`},
+	} {
+		r := &Request{Header: http.Header{}, Body: body(tt.body)}
+		if tt.kind != "" {
+			r.Header.Set("Content-Type", tt.kind)
+		}
+		if got := valueOf(t, "body:username", r); got != broken {
+			t.Errorf("%s %.80q is %q", tt.kind, tt.body, got)
+		}
+	}
+	// What people do send.
+	for _, tt := range []struct{ kind, body string }{
+		{js, `{"username":"alice","password":"a=b&c","note":"R&D; 50% off [now]","tags":["a","b"],"address":{"street":"x"}}`},
+		{js, `{"username":"alice","password":"{\"a\":1}"}`},
+		{formType, "username=alice&password=p%26%3D%25+%22&remember=on"},
+		{formType, "csrf_token=x%3D%3D&user[profile][city]=x&username=alice"},
+		{formType, `username=alice&password=p"q{}<x>`},
+		{formType, "username=alice&username="},
+	} {
+		r := &Request{Header: http.Header{"Content-Type": {tt.kind}}, Body: body(tt.body)}
+		if got := valueOf(t, "body:username", r); got != "alice" {
+			t.Errorf("%s %.80q is %q", tt.kind, tt.body, got)
+		}
+	}
+}
+
+func TestMultipart(t *testing.T) {
+	const field = "Content-Disposition: form-data; name=\"username\"\r\n\r\nalice\r\n"
+	const other = "Content-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n"
+	const file = "Content-Disposition: form-data; name=\"f\"; filename=\"x.png\"\r\nContent-Type: image/png\r\n\r\n\xff\xd8\r\n\x00\r\n"
+	const plain = "multipart/form-data; boundary=x"
+	for _, tt := range []struct{ kind, body, want string }{
+		{plain, "--x\r\n" + field + "--x--\r\n", "alice"},
+		{plain, "--x\r\n" + field + "--x--", "alice"},
+		{plain, "--x\r\n" + other + "--x\r\n" + file + "--x\r\n" + field + "--x--\r\n", "alice"},
+		{"Multipart/Form-Data;boundary=x", "--x\r\n" + field + "--x--\r\n", "alice"},
+		{"multipart/form-data; boundary=----WebKitFormBoundaryA0", "------WebKitFormBoundaryA0\r\n" + field + "------WebKitFormBoundaryA0--\r\n", "alice"},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\nalice\r\n--x--\r\n", "alice"},
+		{plain, "--x\r\n" + other + "--x--\r\n", ""},
+		{plain, "--x--\r\n", ""},
+
+		{plain, "--x\r\n" + field + "--x\r\n" + strings.Replace(field, "alice", "bob", 1) + "--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=utf-7\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"; filename=\"x\"\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=username\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\"; name=\"username\"\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\"; name*=utf-8''username\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"user%6eame\"\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\\\"; name=\"username\"\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: form-data; name=\"username\"\r\n\r\nYWxpY2U=\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Transfer-Encoding: base64\r\n\r\nYWxpY2U=\r\n--x--\r\n", broken},
+		{plain, "preamble\r\n--x\r\n" + field + "--x--\r\n", broken},
+		{plain, "--x\r\n" + field + "--x--\r\nepilogue", broken},
+		{plain, "--x\r\n" + field, broken},
+		{plain, "--x\n" + strings.ReplaceAll(field, "\r\n", "\n") + "--x--\n", broken},
+		{plain, "--x \r\n" + field + "--x--\r\n", broken},
+		{plain, "--x\r\n" + strings.Replace(other, "\r\nb", "\r\nb\n--x\n"+field, 1) + "--x--\r\n", broken},
+		{plain, "--x\r\n" + field + "--xy\r\n" + other + "--x--\r\n", broken},
+		{plain, "", ""},
+		{plain, "username=alice", broken},
+		{"multipart/form-data", "--x\r\n" + field + "--x--\r\n", broken},
+		{`multipart/form-data; boundary="x"`, "--x\r\n" + field + "--x--\r\n", broken},
+		{"multipart/form-data; boundary=x; boundary=y", "--x\r\n" + field + "--x--\r\n", broken},
+		{"multipart/form-data; charset=utf-7; boundary=x", "--x\r\n" + field + "--x--\r\n", broken},
+		{"multipart/mixed; boundary=x", "--x\r\n" + field + "--x--\r\n", broken},
+		{"multipart/form-data; boundary=x y", "--x y\r\n" + field + "--x y--\r\n", broken},
+	} {
+		r := &Request{Header: http.Header{"Content-Type": {tt.kind}}, Body: body(tt.body)}
+		if got := valueOf(t, "body:username", r); got != tt.want {
+			t.Errorf("%s %.120q is %q, want %q", tt.kind, tt.body, got, tt.want)
+		}
+	}
+}
+
+// What the standard library writes is read.
+func TestMultipartWriter(t *testing.T) {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, err := range []error{w.WriteField("password", "x\r\n--y"), w.WriteField("username", "Alice"), w.Close()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &Request{Header: http.Header{"Content-Type": {w.FormDataContentType()}}, Body: body(b.String())}
+	if got := valueOf(t, "body:username", r); got != "alice" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// FuzzJSON holds the reader of JSON to the standard library's: what it takes is JSON, and the
+// members are the same.
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{
+		`{"a":"b"}`, `{"a":-1.5e+3,"b":[1,{"c":[]}],"d":{"e":null}}`, `{"a":01}`, `{"\u00e9\n":"\ud83d\ude00"}`, `{"a":"\ud800"}`, `{"a":tru}`,
+		`{"a" : { } }`, `{"a":1,}`, `{"a":1}x`, `{"a":"` + "\n" + `"}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":"\x"}`, `{`, `{}`, `{"a":"\u12`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var m members
+		ok := m.addJSON(data, false)
+		var want map[string]json.RawMessage
+		err := json.Unmarshal(data, &want)
+		if ok && !m.garbled && err != nil {
+			t.Fatalf("%q is no JSON: %v", data, err)
+		}
+		if !ok && err == nil && want != nil && utf8.Valid(data) && !deep(data) {
+			t.Fatalf("%q is an object", data)
+		}
+		if !ok || m.garbled {
+			return
+		}
+		for _, e := range m.list {
+			raw, found := want[e.name]
+			if !found {
+				t.Fatalf("%q: there is no %q", data, e.name)
+			}
+			var s string
+			if e = e.read(); e.kind == textMember && raw[0] == '"' && m.count(e.name) == 1 && (json.Unmarshal(raw, &s) != nil || s != e.text) {
+				t.Fatalf("%q: %q is %q, want %q", data, e.name, e.text, s)
+			}
+		}
+		if len(want) > len(m.list) {
+			t.Fatalf("%q: %d of %d", data, len(m.list), len(want))
+		}
+	})
+}
+
+func deep(data []byte) bool {
+	return bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > maxDepth
+}
+
+func (m *members) count(name string) (n int) {
+	for _, e := range m.list {
+		if e.name == name {
+			n++
+		}
+	}
+	return n
 }
 
 func TestBodyBesideOtherThings(t *testing.T) {
@@ -381,7 +606,7 @@ func TestBodyBesideOtherThings(t *testing.T) {
 
 func TestBodyIsReadOnce(t *testing.T) {
 	n := 0
-	r := &Request{Body: func(int64) []byte { n++; return []byte(`{"a":"1","b":"2"}`) }}
+	r := &Request{Body: func(int64) ([]byte, error) { n++; return []byte(`{"a":"1","b":"2"}`), nil }}
 	var x extractor
 	x.reset(r, 64)
 	for _, s := range []string{"body:a", "body:b", "body:c", "body:a"} {

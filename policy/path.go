@@ -25,12 +25,17 @@ type viewBuf struct {
 }
 
 const (
-	// maxReadings is the most readings of a path that are told apart, and maxPathWork
-	// the most bytes that are looked at for it. No path of an honest client comes near.
+	// maxReadings is the most readings of a path that are told apart, maxSegments the most
+	// segments of one, and maxPathWork the most that is done for all of them, in bytes,
+	// where a segment costs as much as segmentWork bytes do. So no path costs much more
+	// than a plain one, and none of an honest client comes near.
 	maxReadings = 32
-	maxPathWork = 1 << 17
+	maxPath     = 16 << 10 // as the most that servers take
+	maxSegments = 128
+	maxPathWork = 12 << 10
+	segmentWork = 8
 	// maxViewBuf is the most scratch that is kept from one request to the next.
-	maxViewBuf = 1 << 16
+	maxViewBuf = 1 << 17
 )
 
 // views returns the readings of the escaped path of a request that servers behind us
@@ -46,28 +51,33 @@ const (
 //   - to unescape before splitting ("/auth%2flogin"), even twice ("/auth%252flogin")
 //   - to take "\" for "/"
 //   - to ignore ";parameters" of a segment, cut before or after unescaping
-//   - to end the path at "?", "#" or NUL, escaped or not
+//   - to end the path at "?" or "#", escaped or not
 //   - to leave "." and ".." alone, to resolve them while empty segments still count
 //     ("/auth//../login"), or to resolve them before unescaping
+//   - to take what follows two slashes for a host ("//x/auth/login"), or more of them
 //
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as
-// "/", and of an absolute URL its path counts. A path with so many readings that they
-// would be work is every path and none: all rules that limit apply to it, and no exempt
-// one does. An [Engine] refuses it.
+// "/", and of an absolute URL its path counts. A path with control characters, with escapes
+// that are none in a URL ("%u0061", a "/" in too many bytes), or with so many readings that
+// they would be work, is every path and none: all rules that limit apply to it, and no
+// exempt one does. An [Engine] refuses it.
 func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	b.reset(ignoreCase)
 	if b.simple(path) {
 		return b.views
 	}
 	path = originForm(path)
+	if len(path) > maxPath {
+		return b.tooMany()
+	}
 	h := scanPath(path)
-	plain := h == pathHints{}
-	if !plain && len(path) > maxPathWork {
+	plain := h.plain()
+	if h.wild || h.segments > maxSegments || !plain && len(path) > maxPathWork {
 		return b.tooMany()
 	}
 	b.split(path, 0, keepParams, false)
 	b.add(resolveDots)
-	if plain && !b.dots {
+	if plain && !b.dots && !b.authority() {
 		return b.views
 	}
 	return b.readings(path, h)
@@ -76,7 +86,7 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 // simple adds the view of a path in which nothing needs to be read with care, and reports
 // whether it is one. Nearly all are.
 func (b *viewBuf) simple(path string) bool {
-	if path == "" || path[0] != '/' {
+	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
 	start := 1
@@ -97,6 +107,10 @@ func (b *viewBuf) simple(path string) bool {
 		case b.ignoreCase:
 			seg = b.fold(seg)
 		}
+		if len(b.segs) == maxSegments {
+			b.segs = b.segs[:0]
+			return false
+		}
 		b.segs = append(b.segs, seg)
 	}
 	b.views = append(b.views, pathView{segs: b.segs})
@@ -104,7 +118,15 @@ func (b *viewBuf) simple(path string) bool {
 }
 
 // delicate are the bytes that servers differ about.
-var delicate = [256]bool{'%': true, ';': true, '\\': true, '?': true, '#': true, 0: true}
+var delicate = func() (t [256]bool) {
+	for c := range ' ' {
+		t[c] = true
+	}
+	for _, c := range []byte("%;\\?#\x7F") {
+		t[c] = true
+	}
+	return t
+}()
 
 func (b *viewBuf) tooMany() []pathView {
 	return append(b.views[:0], pathView{every: true}, pathView{never: true})
@@ -141,7 +163,13 @@ type pathHints struct {
 	params  bool // there may be ";"
 	slashes bool // there may be "\"
 	end     int  // where the path may end early, if not 0
+	wild    bool // nobody can say what servers make of it
+	// segments is how many there may be.
+	segments int
 }
+
+// plain reports whether there is no more than one way to split and unescape the path.
+func (h *pathHints) plain() bool { return h.decode == 0 && !h.params && !h.slashes && h.end == 0 }
 
 func scanPath(path string) (h pathHints) {
 	for i := range len(path) {
@@ -150,10 +178,15 @@ func scanPath(path string) (h pathHints) {
 			h.escape(path, i)
 		case ';':
 			h.params = true
+		case '/':
+			h.segments++
 		case '\\':
 			h.slashes = true
-		case '?', '#', 0:
+			h.segments++
+		case '?', '#':
 			h.endAt(i)
+		default:
+			h.wild = h.wild || path[i] < ' ' || path[i] == 0x7F
 		}
 	}
 	return h
@@ -169,28 +202,63 @@ func (h *pathHints) endAt(i int) {
 func (h *pathHints) escape(path string, i int) {
 	c, ok := unhex(path, i)
 	if !ok {
+		h.wild = h.wild || len(path)-i > 1 && lower(path[i+1]) == 'u'
 		return
 	}
 	switch c {
+	case 0xC0, 0xC1, 0xE0, 0xF0:
+		h.wild = h.wild || overlong(path[i:])
 	case '/':
 		h.decode = max(h.decode, 1)
+		h.segments++
 	case '\\':
 		h.decode, h.slashes = max(h.decode, 1), true
+		h.segments++
 	case ';':
 		h.params = true
-	case '?', '#', 0:
+	case '?', '#':
 		h.endAt(i)
 	case '%':
 		// Escaped twice: look at what it is in the end.
-		if len(path)-i < 5 {
-			return
-		}
-		if c, ok := unhexPair(path[i+3], path[i+4]); ok {
+		if c, ok := unhexTwice(path[i+3:]); ok {
 			h.decode = 2
 			h.slashes = h.slashes || c == '\\'
 			h.params = h.params || c == ';'
+			h.segments++
+			h.wild = h.wild || c < ' ' || c == 0x7F
 		}
+	default:
+		h.wild = h.wild || c < ' ' || c == 0x7F
 	}
+}
+
+// unhexTwice returns what the two hex digits at the beginning of s stand for, which may be
+// escaped themselves.
+func unhexTwice(s string) (byte, bool) {
+	var digits [2]byte
+	for i := range digits {
+		if s == "" {
+			return 0, false
+		}
+		n := 1
+		digits[i] = s[0]
+		if c, ok := unhex(s, 0); ok {
+			digits[i], n = c, 3
+		}
+		s = s[n:]
+	}
+	return unhexPair(digits[0], digits[1])
+}
+
+// overlong reports whether s begins with a character in more bytes of UTF-8 than it needs,
+// escaped: some servers read "%C0%AF" as a slash.
+func overlong(s string) bool {
+	first, _ := unhex(s, 0)
+	second, ok := unhex(s, 3)
+	if !ok || second&0xC0 != 0x80 {
+		return false
+	}
+	return first < 0xC2 || first == 0xE0 && second < 0xA0 || first == 0xF0 && second < 0x90
 }
 
 // What to do with ";parameters" of a segment.
@@ -223,7 +291,7 @@ func (b *viewBuf) readings(path string, h pathHints) []pathView {
 			for p := range params {
 				for s := range slashes {
 					b.split(text, decode, p, s == 1)
-					work += len(text) * b.addAll()
+					work += (len(text) + segmentWork*len(b.parts)) * b.addAll()
 					if work > maxPathWork || len(b.views) > maxReadings {
 						return b.tooMany()
 					}
@@ -243,7 +311,11 @@ func (b *viewBuf) addTexts(path string, h pathHints) {
 	}
 	if h.decode > 0 && (b.dots || h.end > 0) {
 		for _, text := range b.texts {
-			b.texts = append(b.texts, cleaned(text, resolveDots), cleaned(text, resolveRFC))
+			for _, dots := range [...]int{resolveDots, resolveRFC} {
+				if c := cleaned(text, dots); !slices.Contains(b.texts, c) {
+					b.texts = append(b.texts, c)
+				}
+			}
 		}
 	}
 }
@@ -313,8 +385,33 @@ func (b *viewBuf) withoutParams(path string, backslashes bool) string {
 	}
 }
 
+// authority reports whether the parts begin with two slashes and what may be a host.
+func (b *viewBuf) authority() bool { return len(b.parts) > 2 && b.parts[0] == "" && b.parts[1] == "" }
+
+// dropAuthority drops the host that follows the slashes at the beginning of the parts.
+func (b *viewBuf) dropAuthority() {
+	for len(b.parts) > 0 && b.parts[0] == "" {
+		b.parts = b.parts[1:]
+	}
+	if len(b.parts) > 0 {
+		b.parts = b.parts[1:]
+	}
+}
+
 // addAll adds every reading of the parts, and returns how many it has looked at.
 func (b *viewBuf) addAll() int {
+	if !b.authority() {
+		return b.addDots()
+	}
+	all := b.parts
+	n := b.addDots()
+	b.dropAuthority()
+	n += b.addDots()
+	b.parts = all
+	return n
+}
+
+func (b *viewBuf) addDots() int {
 	b.add(resolveDots)
 	if !b.dots {
 		return 1

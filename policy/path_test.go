@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"bufio"
+	"compress/gzip"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -35,7 +38,13 @@ func TestViews(t *testing.T) {
 		{"*", []string{""}},
 		{"/a/b", []string{"a|b"}},
 		{"a/b", []string{"a|b"}},
-		{"//a///b/", []string{"a|b"}},
+		{"//a///b/", []string{"a|b", "b"}},
+		{"///a/b/c", []string{"a|b|c", "b|c"}},
+		{"//a", []string{"a", ""}},
+		{"//", []string{""}},
+		{`/\a/b`, []string{`\a|b`, "a|b", "b"}},
+		{"/%2fa/b", []string{"/a|b", "a|b", "b"}},
+		{"/x/..//a/b", []string{"a|b", "x|..|a|b"}},
 		{"http://example.com/a/b", []string{"a|b"}},
 		{"http://example.com", []string{""}},
 		{"/a/http://b", []string{"a|http:|b"}},
@@ -55,10 +64,19 @@ func TestViews(t *testing.T) {
 		{"/a;x%2fy", []string{"a;x/y", "a", "a;x|y", "a|y"}},
 		{"/a%3bx", []string{"a;x", "a"}},
 		{"/a%23b/c", []string{"a#b|c", "a"}},
-		{"/a%00", []string{"a\x00", "a"}},
-		{"/a\x00b/c", []string{"a\x00b|c", "a"}},
+		{"/a%25%32%66b", []string{"a%2fb", "a|b"}},
 		{"/a#/../b", []string{"b", "a#|..|b", "a"}},
 		{"/..;/a", []string{"..;|a", "a", "..|a"}},
+		// What no server takes for the same as another.
+		{"/a%00", []string{"every", "never"}},
+		{"/a\x00b/c", []string{"every", "never"}},
+		{"/a%0A", []string{"every", "never"}},
+		{"/a%7f", []string{"every", "never"}},
+		{"/a%250a", []string{"every", "never"}},
+		{"/a%u002fb", []string{"every", "never"}},
+		{"/a%c0%afb", []string{"every", "never"}},
+		{"/a%e0%80%afb", []string{"every", "never"}},
+		{"/caf%E9/%C3%A9", []string{"caf\xe9|é"}},
 		// Everything at once is more than anybody honest sends.
 		{`/a;x%252f%5c..%2f//../b%23\..;y/c?%00`, []string{"every", "never"}},
 	}
@@ -86,7 +104,9 @@ func TestNothingSlipsPast(t *testing.T) {
 		`/auth\login`, "/auth%5clogin", "/auth%255clogin", "/auth/login%253bx", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
 		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
 		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
-		"/auth%2flogin/x%2fy/..", "/../auth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
+		"/auth%2flogin/x%2fy/..", "/../auth/login", "//h/auth/login", "///h/auth/login", "//user@h:80/auth/login", `/\h/auth/login`, `\\h\auth\login`[1:], "/%2fh/auth/login",
+		"/auth/login.json", "/auth/login.", "/auth/login%2ejson", "/auth/login.json/",
+		"/auth/login%0a", "/auth/login%09", "/auth%25%32%66login", "/auth%c0%aflogin", "/%u0061uth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
 	} {
@@ -104,7 +124,7 @@ func TestNothingSlipsPast(t *testing.T) {
 func TestOthersAreNotHit(t *testing.T) {
 	for _, p := range []string{
 		"/auth", "/auth/logins", "/auth/login/x", "/xauth/login", "/api/auth/login", "/api/v4/projects/auth%2Flogin", "/files/auth%2Flogin",
-		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth/login.json", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
+		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth.json/login", "/auth/.login", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
 	} {
 		if some, _ := matches(t, "/auth/login", "GET", "", p, false); some {
 			t.Errorf("%s is taken for /auth/login", p)
@@ -114,6 +134,11 @@ func TestOthersAreNotHit(t *testing.T) {
 
 func TestNothingHidesInAnExemption(t *testing.T) {
 	for _, tt := range []struct{ pattern, path string }{
+		{"GET /health", "/health.json"},
+		{"/static/", "//static/auth/login"},
+		{"/static/", "///static/auth/login"},
+		{"/static/", `/\static/auth/login`},
+		{"GET /health", "//health"},
 		{"GET /health", "/api/search/..%2f..%2fhealth"},
 		{"GET /health", "/api/search/..;/..;/health"},
 		{"GET /health", `/api/search/..\..\health`},
@@ -132,7 +157,7 @@ func TestNothingHidesInAnExemption(t *testing.T) {
 			t.Errorf("%.60q is exempt by %s", tt.path, tt.pattern)
 		}
 	}
-	for _, p := range []string{"/health", "/health/", "//health", "/%68ealth"} {
+	for _, p := range []string{"/health", "/health/", "/health//", "/%68ealth"} {
 		if _, all := matches(t, "GET /health", "GET", "", p, false); !all {
 			t.Errorf("%s is not exempt", p)
 		}
@@ -194,6 +219,16 @@ var servers = map[string]func(raw string) string{
 		s, _, _ := strings.Cut(unescaped(raw), "\x00")
 		return path.Clean(s)
 	},
+	"host behind slashes": func(raw string) string {
+		if rest := strings.TrimLeft(raw, `/\`); len(raw)-len(rest) > 1 {
+			i := strings.IndexAny(rest, `/\`)
+			if i < 0 {
+				return "/"
+			}
+			raw = rest[i:]
+		}
+		return path.Clean(unescaped(raw))
+	},
 	"passed on unescaped": func(raw string) string {
 		s := unescaped(raw)
 		if i := strings.IndexAny(s, "?#"); i >= 0 {
@@ -224,7 +259,7 @@ func hostilePath(r *rand.Rand) string {
 
 // disguised is /auth/login with a few hostile pieces in it, so that servers often see through.
 func disguised(r *rand.Rand) string {
-	between := []string{"/", "/", "//", "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
+	between := []string{"/", "/", "//", "//h/", `/\h/`, "/./", "/x/../", "%2f", "%252f", `\`, "%5c", ";x/", "/.;/", "/x/..;/", "/x%2f../", "/x//../../", "%3bx/", "/%2e/", "/x%2fy/../"}
 	end := []string{"", "", "/", ";x", "%3bx", "%00", "%23", "%3f", "/.", "/x/..", ";x%2fy", `;x\y`, "%2f", "#x", "%2f.%2f"}
 	return between[r.IntN(len(between))] + "auth" + between[r.IntN(len(between))] + "login" + end[r.IntN(len(end))]
 }
@@ -305,6 +340,32 @@ func hasWildPiece(segs []string) bool {
 	return slices.ContainsFunc(segs, func(s string) bool {
 		return strings.ContainsAny(s, "%;\\?#\x00") || s == "." || s == ".."
 	})
+}
+
+// Of real requests hardly any have a path with more than one reading, which is why rules may
+// refuse those that do.
+func TestHonestPaths(t *testing.T) {
+	f, err := os.Open("../e2e/testdata/access.log.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, doubtful := 0, 0
+	for lines := bufio.NewScanner(z); lines.Scan(); all++ {
+		target := strings.Split(lines.Text(), "\t")[3]
+		p, _, _ := strings.Cut(target, "?")
+		if got := readingsOf(p, false); len(got) > 1 {
+			doubtful++
+			t.Logf("%.80s: %.80q", p, got)
+		}
+	}
+	if all != 10_000 || doubtful > 5 {
+		t.Errorf("%d of %d paths have more than one reading", doubtful, all)
+	}
 }
 
 func BenchmarkViews(b *testing.B) {

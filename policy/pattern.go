@@ -17,13 +17,12 @@ import (
 // PATH may contain {name} for one segment, and end with {name...} or a slash for
 // everything below, or with {$}. A GET pattern matches HEAD as well.
 //
-// Three things differ from [net/http.ServeMux], so that nothing slips past a limit:
+// Four things differ from [net/http.ServeMux], so that nothing slips past a limit:
 // every pattern that matches counts, and not only the most specific one. A slash at the
 // end of a request's path says nothing: "/login" matches /login/, and "/a/", "/a/{$}"
-// and "/a/{x...}" match /a. And a path is matched in all the ways that a server may read
-// it: see [views].
-//
-// A server that takes /login.json for /login needs a pattern for that too.
+// and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login" matches
+// /login.json, unless the rule is exempt. And a path is matched in all the ways that a
+// server may read it: see [views].
 type pattern struct {
 	text   string   // as written
 	method string   // "" is any
@@ -187,9 +186,16 @@ func wildcardName(s string) bool {
 	return s != ""
 }
 
+// maxHost is the length of the longest name of a host, and a little more.
+const maxHost = 256
+
 // normalHost returns a host as hosts are compared: in lower case, without port, brackets
-// and the dot at the end.
+// and the dot at the end. Of one that is longer than names can be it is the end, where
+// "*.example.com" is found.
 func normalHost(h string) string {
+	if len(h) > maxHost {
+		h = h[len(h)-maxHost:]
+	}
 	first, last := strings.IndexByte(h, ':'), strings.LastIndexByte(h, ':')
 	switch {
 	case strings.HasPrefix(h, "["):

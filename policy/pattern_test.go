@@ -113,11 +113,12 @@ func matches(t testing.TB, patternText, method, host, path string, ignoreCase bo
 		t.Fatal(err)
 	}
 	tr := tree{ignoreCase: ignoreCase}
-	tr.add(p, 7)
+	tr.add(p, 7, false)
+	tr.add(p, 8, true)
 	all = true
 	for _, v := range views(path, ignoreCase, new(viewBuf)) {
-		found := slices.Contains(tr.lookup(nil, method, host, &v), 7)
-		some, all = some || found, all && found
+		ids := tr.lookup(nil, method, host, &v)
+		some, all = some || slices.Contains(ids, 7), all && slices.Contains(ids, 8)
 	}
 	return some, all
 }
@@ -217,7 +218,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr.add(p, len(texts))
+			tr.add(p, len(texts), true)
 			texts, exprs = append(texts, p.text), append(exprs, naive(p.text))
 		}
 		for range 20 {
@@ -302,7 +303,7 @@ func TestLookupOfEveryPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.add(p, i)
+		tr.add(p, i, true)
 	}
 	got := tr.lookup(nil, "GET", "example.com", &pathView{every: true})
 	slices.Sort(got)
@@ -325,7 +326,7 @@ func bigTree(tb testing.TB, n int) *tree {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		tr.add(p, i)
+		tr.add(p, i, true)
 	}
 	return &tr
 }

@@ -10,7 +10,7 @@ import (
 // Problem is one thing that is wrong, or looks wrong, with a policy document.
 type Problem struct {
 	File    string
-	Line    int    // counted from 1; 0 says that it is about the file as a whole
+	Line    int    // counted from 1
 	Rule    string // the rule that it is in, if any
 	Message string // what is wrong
 	Hint    string // what to do about it, if there is something to say
@@ -19,11 +19,7 @@ type Problem struct {
 // String returns `api.yaml:12: rule "login": unknown key "limt"; did you mean "limit"?`.
 func (p Problem) String() string {
 	var b strings.Builder
-	b.WriteString(p.File)
-	if p.Line > 0 {
-		fmt.Fprintf(&b, ":%d", p.Line)
-	}
-	b.WriteString(": ")
+	fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
 	if p.Rule != "" {
 		fmt.Fprintf(&b, "rule %q: ", p.Rule)
 	}
@@ -45,7 +41,7 @@ func (e Errors) first(n int) Errors {
 	if len(e) <= n {
 		return e
 	}
-	more := Problem{File: e[0].File, Message: fmt.Sprintf("… and %d more", len(e)-n)}
+	more := Problem{File: e[0].File, Line: e[n].Line, Message: fmt.Sprintf("… and %d more", len(e)-n)}
 	return append(slices.Clone(e[:n]), more)
 }
 

@@ -22,10 +22,13 @@ type node struct {
 type entry struct {
 	method string // "" is any
 	id     int32
+	exact  bool // does not match with a suffix
 }
 
-// add makes lookup find id where p matches.
-func (t *tree) add(p *pattern, id int) {
+// add makes lookup find id where p matches. Unless it is exact, it also matches where the
+// last segment has a suffix such as ".json": Rails and others take that for the format of the
+// answer.
+func (t *tree) add(p *pattern, id int, exact bool) {
 	n := t.host(p.host)
 	for _, seg := range p.segs {
 		n = n.child(seg, t.ignoreCase)
@@ -34,7 +37,7 @@ func (t *tree) add(p *pattern, id int) {
 	if p.multi {
 		list = &n.below
 	}
-	*list = append(*list, entry{p.method, int32(id)})
+	*list = append(*list, entry{p.method, int32(id), exact})
 }
 
 // host returns the trie of a host.
@@ -110,11 +113,29 @@ func (n *node) match(dst []int32, method string, segs []string) []int32 {
 		if n.wild != nil {
 			dst = n.wild.match(dst, method, segs[1:])
 		}
+		if dot := strings.LastIndexByte(segs[0], '.'); dot > 0 && len(segs) == 1 {
+			dst = n.literal[segs[0][:dot]].suffixed(dst, method)
+		}
 		if n = n.literal[segs[0]]; n == nil {
 			return dst
 		}
 		segs = segs[1:]
 	}
+}
+
+// suffixed appends the ids of patterns that match a path with a suffix behind the node.
+func (n *node) suffixed(dst []int32, method string) []int32 {
+	if n == nil {
+		return dst
+	}
+	for _, list := range [...][]entry{n.below, n.here} {
+		for _, e := range list {
+			if !e.exact && e.takes(method) {
+				dst = append(dst, e.id)
+			}
+		}
+	}
+	return dst
 }
 
 func (n *node) all(dst []int32, method string) []int32 {
@@ -130,9 +151,13 @@ func (n *node) all(dst []int32, method string) []int32 {
 
 func appendIDs(dst []int32, list []entry, method string) []int32 {
 	for _, e := range list {
-		if e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" {
+		if e.takes(method) {
 			dst = append(dst, e.id)
 		}
 	}
 	return dst
+}
+
+func (e *entry) takes(method string) bool {
+	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD"
 }

@@ -12,7 +12,7 @@ import (
 func (p *Policy) suspicions(file string) []Problem {
 	w := &warner{file: file, policy: p}
 	if len(p.rules) == 0 {
-		w.add(nil, 0, "add one", "there are no rules, so that nothing is limited")
+		w.add(nil, 1, "add one", "there are no rules, so that nothing is limited")
 	}
 	w.tiers()
 	w.trust()

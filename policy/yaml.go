@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -30,14 +32,14 @@ func (d *decoder) fail(line int, hint, format string, args ...any) {
 // root returns the one document in data, or nil.
 func (d *decoder) root(data []byte) *yaml.Node {
 	if len(data) > MaxDocument {
-		d.fail(0, "split it, or keep subjects out of it", "the document has %d bytes, and %d are the most", len(data), MaxDocument)
+		d.fail(1, "split it, or keep subjects out of it", "the document has %d bytes, and %d are the most", len(data), MaxDocument)
 		return nil
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		d.fail(0, "it begins with \"version: 1\"", "the document is empty")
+		d.fail(1, "it begins with \"version: 1\"", "the document is empty")
 		return nil
 	case err != nil:
 		d.syntax(data, err)
@@ -55,23 +57,62 @@ func (d *decoder) root(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-var yamlError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
-
 // syntax reports what the YAML parser did not like.
 func (d *decoder) syntax(data []byte, err error) {
-	line, message := 0, err.Error()
+	p := YAMLProblem(d.file, data, err)
+	p.Rule = d.rule
+	d.problems = append(d.problems, p)
+}
+
+var (
+	yamlError     = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
+
+// YAMLProblem makes a Problem of an error of the YAML parser about data, with the line,
+// which the parser leaves out of some errors and miscounts in others.
+func YAMLProblem(file string, data []byte, err error) Problem {
+	line, message := 1, err.Error()
 	if m := yamlError.FindStringSubmatch(message); m != nil {
-		line, _ = strconv.Atoi(m[1])
 		message = m[2]
-		if strings.HasPrefix(message, "did not find expected") {
-			line = min(line+1, bytes.Count(data, []byte("\n"))+1) // these the parser counts from 0
+		switch n, err := strconv.Atoi(m[1]); {
+		case err != nil:
+			line = unnamedLine(data, message)
+		case strings.HasPrefix(message, "did not find expected"): // these the parser counts from 0
+			line = min(n+1, bytes.Count(data, []byte("\n"))+1)
+		default:
+			line = n
 		}
 	}
 	hint := "put text that holds { } [ ] : # or * into quotes"
-	if tab := tabbedLine(data, line-1); tab > 0 && (tab == max(line, 1) || strings.Contains(message, "tab")) {
+	if tab := tabbedLine(data, line-1); tab > 0 && (tab == line || strings.Contains(message, "tab")) {
 		line, hint = tab, "indent with spaces: YAML does not take tabs"
 	}
-	d.fail(line, hint, "this is not YAML: %.200s", message)
+	return Problem{File: file, Line: line, Message: fmt.Sprintf("this is not YAML: %.200s", message), Hint: hint}
+}
+
+// unnamedLine returns the line of an error for which the parser names none: it is about a
+// byte, an anchor, or the first line.
+func unnamedLine(data []byte, message string) int {
+	at := -1
+	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
+		at = bytes.Index(data, []byte("*"+m[1]))
+	} else if strings.Contains(message, "control characters") || strings.Contains(message, "UTF-") || strings.Contains(message, "Unicode") {
+		at = unreadable(data)
+	}
+	return 1 + bytes.Count(data[:max(at, 0)], []byte("\n"))
+}
+
+// unreadable returns the index of the first byte that is no text, or -1.
+func unreadable(data []byte) int {
+	for i := 0; i < len(data); {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 || unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' && r != 0x85 || r&^1 == 0xFFFE {
+			return i
+		}
+		i += n
+	}
+	return -1
 }
 
 // tabbedLine returns the first line from a line on with a tab in its indentation, or 0.

@@ -151,11 +151,11 @@ func (q *checked) decode(r *http.Request, engine *policy.Engine) *policy.Request
 		RawQuery: r.URL.RawQuery,
 		Client:   httplimit.ClientIP{Trusted: engine.TrustedProxies()}.Addr(r),
 		Header:   r.Header,
-		Body: func(limit int64) []byte {
+		Body: func(limit int64) ([]byte, error) {
 			if int64(len(q.data)) > limit {
-				return nil
+				return nil, nil
 			}
-			return []byte(q.data)
+			return []byte(q.data), nil
 		},
 	}
 }

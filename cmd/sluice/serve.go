@@ -237,10 +237,8 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	if err != nil {
 		return nil, err
 	}
-	most := s.connections(openFiles())
-	all.connections = &proxy.Connections{Most: most, PerAddress: s.perAddress(most), Trusted: engine.TrustedProxies, Log: log}
-	handler := s.handler(log, engine, target, most)
-	all.proxy = &service{all.connections.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(handler, proxy.Client{
+	connections := s.bounds(log, engine)
+	all.proxy = &service{connections.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(s.handler(log, engine, target, connections.Most), proxy.Client{
 		HeaderTimeout: time.Duration(s.headerTimeout),
 		StallTimeout:  time.Duration(s.stallTimeout),
 		MaxHeader:     int(s.maxHeader),
@@ -251,7 +249,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *c
 	}
 	few := &proxy.Connections{Most: adminConnections, Log: log}
 	all.admin = &service{few.Listener(l, time.Duration(s.stallTimeout)), &http.Server{
-		Handler:           s.adminHandler(&all.health, store, all.connections),
+		Handler:           s.adminHandler(&all.health, store, connections),
 		ReadHeaderTimeout: time.Duration(s.headerTimeout),
 		IdleTimeout:       time.Minute,
 	}}
@@ -296,7 +294,6 @@ type servers struct {
 	log                  *slog.Logger
 	health               admin.Health
 	proxy, admin, sample *service
-	connections          *proxy.Connections
 	opened               []net.Listener
 	failed               chan error
 }

@@ -29,6 +29,10 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 		delete(c.dropped, http.CanonicalHeaderKey(name))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 { // the beginning of HTTP/2, which net/http passes on as a request
+			(&problem{http.StatusHTTPVersionNotSupported, "HTTP/2 needs TLS, which ends before this gateway."}).write(w)
+			return
+		}
 		c.clean(r)
 		next.ServeHTTP(w, r)
 	})

@@ -93,8 +93,6 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refusal returns the answer to a request that cannot be passed on.
 func (g *gateway) refusal(r *http.Request) *problem {
 	switch {
-	case r.ProtoMajor != 1: // the beginning of HTTP/2, which net/http passes on as a request
-		return &problem{http.StatusHTTPVersionNotSupported, "HTTP/2 needs TLS, which ends before this gateway."}
 	case strings.Trim(g.URL.Path, "/") != "" && climbs(r.URL.EscapedPath()):
 		return &problem{http.StatusBadRequest, `The path must not have ".." segments.`}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:

@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// gate starts a gateway before an upstream, with decide where limits would be.
+func gate(t *testing.T, upstream, decide http.HandlerFunc, path string) *httptest.Server {
+	t.Helper()
+	behind := httptest.NewServer(upstream)
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := Upstream{URL: target, Trusted: func() []netip.Prefix { return nil }, Log: slog.New(slog.DiscardHandler)}
+	pass := Handler(u)
+	client := Client{HeaderTimeout: time.Minute, StallTimeout: time.Minute, MaxHeader: 64 << 10, Log: u.Log}
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = Server(Clean(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		decide(w, r)
+		pass.ServeHTTP(w, r)
+	})), client)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Whatever is sent, what is decided about is what the upstream gets: the path, the query,
+// the host and every field.
+func TestUpstreamGetsWhatIsDecided(t *testing.T) {
+	var decided, got atomic.Value // of string
+	describe := func(r *http.Request, uri string) string {
+		h := r.Header.Clone()
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Connection", "Te", "User-Agent", "Accept-Encoding"} {
+			delete(h, name)
+		}
+		return fmt.Sprintf("%s %s %s %v", r.Method, r.Host, uri, h)
+	}
+	s := gate(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(describe(r, r.RequestURI)) },
+		func(_ http.ResponseWriter, r *http.Request) {
+			uri := r.URL.EscapedPath()
+			if uri == "" {
+				uri = "/"
+			}
+			if r.URL.ForceQuery || r.URL.RawQuery != "" {
+				uri += "?" + r.URL.RawQuery
+			}
+			decided.Store(describe(r, uri))
+			got.Store("nothing")
+		}, "")
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answers := bufio.NewReader(c)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	pick := func(of []string, most int) string {
+		var b strings.Builder
+		for range random.IntN(most + 1) {
+			b.WriteString(of[random.IntN(len(of))])
+		}
+		return b.String()
+	}
+	pieces := []string{"/", "a", ".", "..", "%2e", "%2F", "%5c", `\`, ";", "=", "&", "?", "#", "%25", "%", "%zz", "%00", "%C3%A9", "\xc3\xa9", "\xff", "|", `"`, "<", "^", "+", "*", ":", "@", "//", "[", "{"}
+	names := []string{"X-API-Key", "X_API_Key", "Proxy-Connection", "Keep-Alive", "HTTP2-Settings", "X-Original-URL", "X-HTTP-Method-Override", "Upgrade", "Proxy-Authorization", "Accept", "X-Forwarded-Prefix", "Cookie"}
+	passed := 0
+	for i := range 3000 {
+		target := pick([]string{"", "", "", "http://h.test", "HTTPS://x:1"}, 1) + "/" + pick(pieces, 8)
+		head := ""
+		for range random.IntN(4) {
+			head += names[random.IntN(len(names))] + ": " + pick([]string{"a", "websocket", "h2c", " ", ","}, 3) + "\r\n"
+		}
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a.test\r\n%s\r\n", target, head)
+		decided.Store("")
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatalf("seed %d, %d: %q: %v", seed, i, target, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if resp.Close { // refused by net/http itself
+			c.Close()
+			if c, err = net.Dial("tcp", s.Listener.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+			answers.Reset(c)
+		}
+		if decided.Load() == "" {
+			continue
+		}
+		passed++
+		if got.Load() != decided.Load() {
+			t.Fatalf("seed %d, %d: %q %q:\n decided about %s\n passed on      %s", seed, i, target, head, decided.Load(), got.Load())
+		}
+	}
+	if passed < 500 {
+		t.Errorf("seed %d: only %d requests were passed on", seed, passed)
+	}
+}

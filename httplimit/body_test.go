@@ -199,3 +199,38 @@ func TestTricklingBody(t *testing.T) {
 		})
 	}
 }
+
+// The bound is for what is read before the decision, and not for what the handler reads.
+func TestBodyTimeoutEndsWithDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := mustEngine(t, memory.New(), layers)
+		var read int64
+		var failed error
+		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			read, failed = io.Copy(io.Discard, r.Body)
+		}))}
+		l := make(pipes)
+		go server.Serve(l)
+		client, conn := net.Pipe()
+		l <- peerConn{conn, "192.0.2.1:4711"}
+		const large = 65 << 10
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			fmt.Fprintf(client, "POST /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", large, strings.Repeat("x", large))
+			time.Sleep(time.Minute)
+			fmt.Fprint(client, "1\r\nx\r\n0\r\n\r\n")
+		})
+		response, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != 200 || failed != nil || read != large+1 {
+			t.Errorf("%s: the handler has read %d bytes, %v", response.Status, read, failed)
+		}
+		sender.Wait()
+		client.Close()
+		server.Close()
+		synctest.Wait()
+	})
+}

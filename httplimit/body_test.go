@@ -203,7 +203,7 @@ func TestTricklingBody(t *testing.T) {
 // The bound is for what is read before the decision, and not for what the handler reads.
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := mustEngine(t, memory.New(), layers)
+		engine := mustEngine(t, memory.New(), "ambiguous: charge"+layers)
 		var read int64
 		var failed error
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -279,7 +279,8 @@ func (m *members) addBroken(value string) {
 }
 
 // headerValue returns the value of a header from its lines. Lines that differ are garbled, and
-// so is a value that begins or ends with what is a space in Latin-1: Python's servers drop it.
+// so is a value that begins or ends with what is a space in Latin-1, which Python's servers
+// drop, and one with encoded words of mail ("=?utf-8?q?x?="), which some of them decode.
 func headerValue(lines []string) (string, presence) {
 	if len(lines) == 0 {
 		return "", absent
@@ -290,7 +291,7 @@ func headerValue(lines []string) (string, presence) {
 			return "", garbled
 		}
 	}
-	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1])) {
+	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1]) || strings.Contains(value, "=?")) {
 		return "", garbled
 	}
 	return known(value)

@@ -23,7 +23,7 @@ var corpus string
 // SLUICE_SEED another first seed.
 const (
 	fixedSeed = 1
-	short     = 250
+	short     = 150
 )
 
 func TestFrameworks(t *testing.T) {
@@ -95,7 +95,7 @@ func (p plan) more(n int) bool {
 type hunt struct {
 	*testing.T
 	upstream *upstream
-	gateway  string
+	gateways []string // one for each of modes
 	sent     int
 	found    map[string]int // how often, by the idioms
 	statuses map[int]int
@@ -103,11 +103,15 @@ type hunt struct {
 
 func run(t *testing.T, u *upstream, p plan) {
 	h := &hunt{T: t, upstream: u, found: map[string]int{}, statuses: map[int]int{}}
-	h.gateway = gateway(t, u.addr, fmt.Sprintf(policyText, u.ignoreCase))
+	for _, mode := range modes {
+		h.gateways = append(h.gateways, gateway(t, u.addr, fmt.Sprintf(policyText, u.ignoreCase, mode)))
+	}
 	h.turn(func() {
 		h.premise()
-		for _, raw := range spends() {
-			h.send(sized(raw))
+		for i := range h.gateways {
+			for _, raw := range spends() {
+				h.send(i, sized(raw))
+			}
 		}
 		for _, raw := range known(t) {
 			h.try(raw)
@@ -158,13 +162,19 @@ const batch = 50
 
 // try sends a request, and reports it if it is a way past a limit.
 func (h *hunt) try(raw string) {
-	ways := h.send(raw)
+	for i, mode := range modes {
+		h.tryAt(i, mode, raw)
+	}
+}
+
+func (h *hunt) tryAt(i int, mode, raw string) {
+	ways := h.send(i, raw)
 	for _, b := range ways {
 		if h.found[b.idioms()] >= enough {
 			continue
 		}
-		small := shrink(raw, func(raw string) bool { return slices.Contains(h.send(raw), b) })
-		h.Errorf("%s: nothing is left, and it is reached: %s\n%s", h.upstream.name, b, strconv.Quote(small))
+		small := shrink(raw, func(raw string) bool { return slices.Contains(h.send(i, raw), b) })
+		h.Errorf("%s (ambiguous: %s): nothing is left, and it is reached: %s\n%s", h.upstream.name, mode, b, strconv.Quote(small))
 		for _, b := range ways {
 			h.found[b.idioms()]++
 		}
@@ -176,10 +186,10 @@ func (h *hunt) try(raw string) {
 const enough = 3
 
 // send sends a request and returns the ways past a limit that the upstream shows.
-func (h *hunt) send(raw string) (all []bypass) {
+func (h *hunt) send(i int, raw string) (all []bypass) {
 	h.Helper()
 	h.sent++
-	status := send(h.gateway, fresh(raw, h.sent))
+	status := send(h.gateways[i], fresh(raw, h.sent))
 	h.statuses[status]++
 	for _, l := range h.lines() {
 		all = append(all, bypasses(l, h.upstream.ignoreCase)...)
@@ -205,20 +215,26 @@ func (h *hunt) premise() {
 			h.Errorf("%s: %q reads nothing of a plain login", h.upstream.name, idiom)
 		}
 	}
-	for kind, part := range reads {
-		forms := []string{"form"}
-		if part == "body" {
-			forms = []string{"form", "json", "query"}
-		}
-		for _, form := range forms {
-			raw := fresh(plain(kind, part, form, decoyA), 0)
-			first, second := send(h.gateway, raw), send(h.gateway, raw)
-			if first == 0 || first == http.StatusTooManyRequests || second != http.StatusTooManyRequests {
-				h.Errorf("%s: two plain logins (%s, %s) are answered %d and %d", h.upstream.name, kind, form, first, second)
+	for i := range h.gateways {
+		for kind, part := range reads {
+			h.twice(i, kind, part, "form")
+			if part == "body" {
+				h.twice(i, kind, part, "json")
+				h.twice(i, kind, part, "query")
 			}
 		}
 	}
 	h.lines()
+}
+
+// twice checks that the first of two plain logins passes, and the second is refused.
+func (h *hunt) twice(i int, kind, part, form string) {
+	h.Helper()
+	raw := fresh(plain(kind, part, form, decoyA), 0)
+	first, second := send(h.gateways[i], raw), send(h.gateways[i], raw)
+	if first == 0 || first == http.StatusTooManyRequests || second != http.StatusTooManyRequests {
+		h.Errorf("%s: two plain logins (%s, %s) are answered %d and %d", h.upstream.name, kind, form, first, second)
+	}
 }
 
 // idioms asks the upstream itself, and returns which idioms read what a plain login says.

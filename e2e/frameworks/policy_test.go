@@ -13,6 +13,7 @@ import (
 // a day, for everything that it is keyed by.
 const policyText = `version: 1
 ignore_case: %t
+ambiguous: %s
 rules:
   - {name: static, match: /static/, exempt: true}
   - {name: ip, match: /ip/login, key: [client_ip], limit: 1/day}
@@ -23,6 +24,9 @@ rules:
   - {name: header, match: /header/login, key: ["header:X-User-Name"], missing: skip, limit: 1/day}
   - {name: host, match: /host/login, hosts: [login.test], key: [client_ip], limit: 1/day}
 `
+
+// modes are what a policy may do about requests that can be read in several ways.
+var modes = []string{"refuse", "charge"}
 
 // reads says of each kind of login which parts of a request are its key.
 var reads = map[string]string{

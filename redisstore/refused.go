@@ -72,12 +72,18 @@ func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) boo
 }
 
 func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	refuses := false
+	refuses, _ := f.recall(at, charges, receipts)
+	return refuses
+}
+
+// recall writes the receipts of charges in a request that is refused, if all are known, and
+// reports whether one of them is certain to refuse it.
+func (f *refused) recall(at int64, charges []sluice.Charge, receipts []sluice.Receipt) (refuses, all bool) {
 	var k known
 	for i := range charges {
 		c := &charges[i]
 		if c.Cost < 0 || !f.find(c, &k) || at-k.sent > remember {
-			return false
+			return false, false
 		}
 		// The server's time is between these, also where k was learnt after at was read: what is
 		// refused at to must not fit at from. Each state has its own: on a cluster so do
@@ -86,12 +92,23 @@ func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.
 		to := k.now + max(0, at-k.sent) + max(0, at-k.sent)/1000 // clocks do not run alike
 		r, ok := k.receipt(c, to)
 		if !ok {
-			return false
+			return false, false
 		}
 		refuses = refuses || !r.Fits && decides(c)
 		receipts[i], _ = k.receipt(c, from)
 	}
-	return refuses
+	return refuses, true
+}
+
+// hasRefused reports whether the state of c, when it was last heard of, would have refused
+// it, however long ago that was.
+func (f *refused) hasRefused(c *sluice.Charge) bool {
+	var k known
+	if c.Shadow || f.table.Load() == nil || !f.find(c, &k) {
+		return false
+	}
+	r, ok := k.receipt(c, k.now)
+	return ok && !r.Fits
 }
 
 // decides reports whether a refusal of c is answered from memory. A leaky bucket is asked

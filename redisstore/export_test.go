@@ -125,3 +125,10 @@ func (s *Store) Away() bool {
 func Name(s *Store, key string, p *sluice.Plan) string {
 	return string(s.names.append(nil, &sluice.Charge{Key: key, Plan: p}))
 }
+
+// Flights returns how many flights are counted on, and how many are lost.
+func (s *Store) Flights() (expected, lost int) {
+	s.single.mu.Lock()
+	defer s.single.mu.Unlock()
+	return s.single.flights, s.single.lost
+}

@@ -294,13 +294,13 @@ func (l *lane) board(f *flight) bool {
 	l.queue = l.queue[:rest]
 	if len(f.requests) == 0 {
 		l.flights--
-	} else if rest > 0 {
+		return false
+	}
+	l.away = append(l.away, f)
+	if rest > 0 {
 		l.watch(lateAfter)
 	}
-	if len(f.requests) > 0 {
-		l.away = append(l.away, f)
-	}
-	return len(f.requests) > 0
+	return true
 }
 
 // close refuses what comes, and what is queued.

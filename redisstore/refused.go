@@ -85,11 +85,11 @@ func (f *refused) recall(at int64, charges []sluice.Charge, receipts []sluice.Re
 		if c.Cost < 0 || !f.find(c, &k) || at-k.sent > remember {
 			return false, false
 		}
-		// The server's time is between these, also where k was learnt after at was read: what is
-		// refused at to must not fit at from. Each state has its own: on a cluster so do
+		at = max(at, k.back) // it may have been learnt after the clock was read
+		// The server's time is between these. Each state has its own: on a cluster so do
 		// the nodes.
-		from := k.now + max(0, at-k.back)
-		to := k.now + max(0, at-k.sent) + max(0, at-k.sent)/1000 // clocks do not run alike
+		from := k.now + at - k.back
+		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
 		r, ok := k.receipt(c, to)
 		if !ok {
 			return false, false

@@ -159,3 +159,23 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 		}
 	}
 }
+
+// A state that was learnt after the clock was read is judged no earlier than it was told: a
+// unit that fits at the time in the receipt is the server's to give.
+func TestRefusedLearntMeanwhile(t *testing.T) {
+	const now = 1_700_000_000_000_000
+	p, err := sluice.NewPlan(sluice.Limit{Count: 20, Period: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
+	f := newRefused()
+	f.note(known{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}})
+	f.note(known{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}})
+	for at := int64(200); at <= 400; at++ {
+		r := make([]sluice.Receipt, 1)
+		if f.answerAt(at, charges, r) {
+			t.Fatalf("at %d: refused, with the receipt %+v", at, r[0])
+		}
+	}
+}

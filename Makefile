@@ -28,6 +28,13 @@ collations:
 	git diff --exit-code policy/fold.txt
 	go test -run Name ./policy
 
+# Odd requests through the gateway to real frameworks, for as long as FOR says. "make test"
+# has a short form.
+FOR = 30m
+differential:
+	scripts/test-tools
+	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
+
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.
 lint:

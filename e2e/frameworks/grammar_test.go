@@ -7,9 +7,22 @@ import (
 )
 
 // A grammar makes odd requests. What it makes depends on nothing but its seed.
-type grammar struct{ *rand.Rand }
+type grammar struct {
+	*rand.Rand
+	// calm is how many of the usual things there are for one odd: what is odd in one place
+	// only is less likely to be refused for another.
+	calm int
+}
 
-func newGrammar(seed uint64) grammar { return grammar{rand.New(rand.NewPCG(seed, 8))} }
+func newGrammar(seed uint64) grammar { return grammar{rand.New(rand.NewPCG(seed, 8)), 1} }
+
+// usually returns something odd instead of what is usual, now and then.
+func (g grammar) usually(usual string, odd ...string) string {
+	if g.one(g.calm) {
+		return pick(g, odd...)
+	}
+	return usual
+}
 
 func pick[T any](g grammar, of ...T) T { return of[g.IntN(len(of))] }
 
@@ -29,6 +42,7 @@ var kindsByWeight = []string{
 
 // request returns an odd request for a used up account.
 func (g grammar) request() string {
+	g.calm = pick(g, 2, 6, 20, 60)
 	kind, name := pick(g, kindsByWeight...), pick(g, accounts...)
 	r := &draft{
 		grammar: g, kind: kind, name: name,

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/storetest"
@@ -107,7 +108,9 @@ func TestAsidesDifferential(t *testing.T) {
 		if got, want := s.asides.bytes.Load(), s.countAsides(); got != want {
 			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
 		}
-		most = max(most, len(s.stripes[0].asidesByHash()))
+		if sa := s.stripes[0].asides; sa != nil {
+			most = max(most, sa.n)
+		}
 		if rng.IntN(4) == 0 {
 			now += rng.Int64N(3000)
 		}
@@ -123,13 +126,12 @@ func TestAsidesDifferential(t *testing.T) {
 // countAsides counts what asides.bytes should be.
 func (s *Store) countAsides() (bytes int64) {
 	for i := range s.stripes {
-		if sa := s.stripes[i].asides; sa != nil {
-			bytes += stripeAsideBytes
-			for _, first := range sa.byHash {
-				for a := range first.chain {
-					bytes += a.bytes()
-				}
-			}
+		st := &s.stripes[i]
+		if st.asides != nil {
+			bytes += stripeAsideBytes + int64(cap(st.asides.entries))*int64(unsafe.Sizeof(entry{}))
+		}
+		for a := range st.eachAside() {
+			bytes += a.bytes()
 		}
 	}
 	return bytes

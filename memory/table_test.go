@@ -33,14 +33,14 @@ func TestTable(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := uint64(1); s.evicted.Load() == 0; n++ {
 		hash := rng.Uint64()
-		word := now + n // what is written is found again, and nothing else
 		tag := hash<<16 | layout.index
-		s.room(st, tag, now).put(word, tag)
+		s.room(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
 		hashes = append(hashes, hash)
 		sizes[len(st.lines())] = true
 		lost := 0
 		for i, h := range hashes {
-			if sl, w := st.find(h<<16 | layout.index); sl == nil || w != now+uint64(i)+1 {
+			tag := h<<16 | layout.index
+			if sl, w := st.find(tag); sl == nil || w != mixed(now+uint64(i)+1, tag) {
 				lost++
 			}
 		}
@@ -126,7 +126,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			st.lines()[i/4][i%4].put(mixed(word, layout.index), layout.index)
 		}
 		want := &st.lines()[soonest/4][soonest%4]
-		if at, lowest := s.least(st, 0, now); at.slot != want || lowest.used != 512 || lowest.until != now+30*60e6 {
+		if at, lowest := s.least(st, 0, now); at.slot != want || lowest.until() != now+30*60e6 {
 			t.Errorf("slot %d is empty first, and what goes has %+v", soonest, lowest)
 		}
 	}
@@ -230,7 +230,7 @@ func TestAsidesGoEvenly(t *testing.T) {
 	}
 	average := s.StatsAt(1).Keys / len(s.stripes)
 	for i := range s.stripes {
-		if n := len(s.stripes[i].asidesByHash()); n < average/3 || n > average*3 {
+		if n := s.stripes[i].asides.n; n < average/3 || n > average*3 {
 			t.Errorf("stripe %d has %d, and the average is %d", i, n, average)
 		}
 	}

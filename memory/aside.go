@@ -27,10 +27,11 @@ type asides struct {
 }
 
 // What is counted beside the bytes of a log and a key: for an aside itself, for what the
-// allocator rounds up of a key, and for a stripe that has any.
+// allocator rounds up of a key and a log, and for a stripe that has any.
 const (
 	asideBytes       = int64(unsafe.Sizeof(aside{}))
 	keyRounded       = 15
+	logRounded       = 8
 	entryBytes       = int64(unsafe.Sizeof(entry{}))
 	stripeAsideBytes = 48
 )
@@ -38,45 +39,34 @@ const (
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
 func (a *aside) bytes() int64 {
-	bytes := asideBytes + int64(a.log.Bytes())
+	bytes := asideBytes
+	if a.plan.Kernel == sluice.Units {
+		bytes += int64(a.log.Bytes()) + logRounded
+	}
 	if a.key != "" {
 		bytes += keyRounded + int64(len(a.key))
 	}
 	return bytes
 }
 
-func (a *aside) rank(now int64) rank {
+func (a *aside) rank(now int64) (_ rank, until int64) {
 	if a.plan.Kernel != sluice.Units {
 		return rankState(a.plan, a.state, now)
 	}
 	r := a.log.Look(a.plan, now, 0)
-	return rankOf(a.plan, &r)
+	return rankOf(a.plan, &r, 0)
 }
 
-// findAside finds what is aside for an op. Without a key the hash is enough.
-func (s *Store) findAside(o *op, p *sluice.Plan) {
-	if o.asides == nil {
-		return
-	}
+// findAside returns what is aside for an op, or nil. Without a key the hash is enough.
+func (s *Store) findAside(o *op, p *sluice.Plan) *aside {
 	sa := o.asides
 	for i := sa.home(o.hash); sa.entries[i].aside != nil; i = sa.next(i) {
 		a := sa.entries[i].aside
 		if sa.entries[i].hash == o.hash && (!s.verified || a.key == o.key && a.plan.Fingerprint == p.Fingerprint) {
-			o.aside, o.at, o.old, o.held = a, i, a.state, a.bytes()
-			return
+			return a
 		}
 	}
-}
-
-// entry returns the entry of what was found aside, which may have moved since.
-func (o *op) entry() *entry {
-	sa := o.asides
-	if o.at >= len(sa.entries) || sa.entries[o.at].aside != o.aside {
-		for o.at = sa.home(o.hash); sa.entries[o.at].aside != o.aside; {
-			o.at = sa.next(o.at)
-		}
-	}
-	return &sa.entries[o.at]
+	return nil
 }
 
 // setLog keeps the log of an op, which has been stepped and answered with r.
@@ -88,12 +78,12 @@ func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
 	o.aside.plan = p
 	switch {
 	case o.held == 0 && !empty:
-		s.addAside(o, rankOf(p, r))
+		s.addAside(o, p, r)
 	case o.held > 0 && empty:
 		s.removeAside(o)
 	case o.held > 0:
 		s.asides.bytes.Add(o.aside.bytes() - o.held)
-		s.rerank(o, rankOf(p, r))
+		s.rerank(o, p, r)
 	}
 }
 
@@ -101,19 +91,20 @@ func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
 func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	if o.held > 0 {
 		o.aside.plan, o.aside.state = p, o.new
-		s.rerank(o, rankOf(p, r))
+		s.rerank(o, p, r)
 		return
 	}
 	o.aside = &aside{plan: p, state: o.new}
-	s.addAside(o, rankOf(p, r))
+	s.addAside(o, p, r)
 }
 
-func (s *Store) rerank(o *op, r rank) {
-	o.entry().rank = r
-	s.outline(o.hash).add(o.asides.n, r)
+func (s *Store) rerank(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	e := &o.asides.entries[o.asides.find(o.hash, o.aside)]
+	e.rank, e.until = rankOf(p, r, r.Now)
+	s.outline(o.hash).add(o.asides.n, e.rank, e.until)
 }
 
-func (s *Store) addAside(o *op, r rank) {
+func (s *Store) addAside(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	bytes := int64(0)
 	if o.asides == nil {
 		o.asides = newStripeAsides()
@@ -123,17 +114,17 @@ func (s *Store) addAside(o *op, r rank) {
 		o.aside.key = strings.Clone(o.key)
 	}
 	before := o.asides.bytes()
-	o.asides.add(entry{o.hash, r, o.aside})
+	rank, until := rankOf(p, r, r.Now)
+	o.asides.add(entry{o.hash, rank, until, o.aside})
 	s.asides.bytes.Add(bytes + o.asides.bytes() - before + o.aside.bytes())
-	s.outline(o.hash).add(o.asides.n, r)
+	s.outline(o.hash).add(o.asides.n, rank, until)
 }
 
-// removeAside forgets what was found aside for an op.
 func (s *Store) removeAside(o *op) {
-	o.entry()
-	s.removeAt(o.asides, o.at, o.held)
+	s.removeAt(o.asides, o.asides.find(o.hash, o.aside), o.held)
 }
 
+// removeAt removes what is at a place, and has so many bytes.
 func (s *Store) removeAt(sa *stripeAsides, at int, bytes int64) {
 	before := sa.bytes()
 	sa.remove(at)
@@ -154,7 +145,7 @@ func (s *Store) sweep(st *stripe, now int64) {
 	for i := range old {
 		switch e := &old[i]; {
 		case e.aside == nil:
-		case e.rank.at(now) == drained:
+		case e.at(now) == drained:
 			bytes -= e.aside.bytes()
 		default:
 			old[sa.n] = *e

@@ -23,7 +23,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	}
 	for _, p := range []*sluice.Plan{meter, log} {
 		for others := range 40 {
-			s, now := NewSize(0), int64(1e15)
+			s, now := NewSeededSize(t, 0), int64(1e15)
 			take := func(keys ...string) bool {
 				charges, receipts := make([]sluice.Charge, len(keys)), make([]sluice.Receipt, len(keys))
 				for i, k := range keys {
@@ -82,7 +82,7 @@ func TestAsidesDifferential(t *testing.T) {
 		}
 		plans = append(plans, p)
 	}
-	s, model, rng := NewSize(0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
+	s, model, rng := NewSeededSize(t, 0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
 	now, most := int64(1_700_000_000_000_000), 0
 	for n := range 10_000 {
 		charges := make([]sluice.Charge, 1+rng.IntN(5))

@@ -8,8 +8,17 @@ import (
 // entry is an aside, with what is looked for in it, so that a search reads one stretch of memory.
 type entry struct {
 	hash  uint64
-	rank  rank // when it was last changed: since then it can only have become less
+	rank  rank  // when it was last changed: since then it can only have become less
+	until int64 // when it is empty, in microseconds since the epoch
 	aside *aside
+}
+
+// at returns the rank, or that of what has drained by then.
+func (e *entry) at(now int64) rank {
+	if e.until <= now {
+		return drained
+	}
+	return e.rank
 }
 
 // stripeAsides are the asides of a stripe, under its lock: a hash table with linear probing, in
@@ -62,6 +71,15 @@ func (sa *stripeAsides) put(e entry) {
 	sa.entries[i] = e
 }
 
+// find returns the place of an aside that is there.
+func (sa *stripeAsides) find(hash uint64, a *aside) int {
+	i := sa.home(hash)
+	for sa.entries[i].aside != a {
+		i = sa.next(i)
+	}
+	return i
+}
+
 // rebuild makes a table with room for n, and half as many again, of what is in entries.
 func (sa *stripeAsides) rebuild(entries []entry, n int) {
 	larger := slices.Grow([]entry(nil), max(leastEntries, n+n/2+1))
@@ -104,21 +122,21 @@ func (sa *stripeAsides) least(now int64) (at int, r rank, soonest int64) {
 	}
 	for i := range sa.entries {
 		if e := &sa.entries[i]; e.aside != nil {
-			e.rank = e.aside.rank(now)
+			e.rank, e.until = e.aside.rank(now)
 		}
 	}
 	return sa.scan(now)
 }
 
 func (sa *stripeAsides) scan(now int64) (at int, lowest rank, soonest int64) {
-	lowest, soonest = most, most.until()
+	lowest, soonest = most, latest
 	for i := range sa.entries {
 		e := &sa.entries[i]
 		if e.aside == nil {
 			continue
 		}
-		soonest = min(soonest, e.rank.until())
-		if r := e.rank.at(now); r < lowest {
+		soonest = min(soonest, e.until)
+		if r := e.at(now); r < lowest {
 			at, lowest = i, r
 		}
 	}

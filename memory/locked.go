@@ -74,7 +74,12 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 		}
 		o.slot = nil // it was given back just now
 	}
-	s.findAside(o, p)
+	if o.asides == nil {
+		return
+	}
+	if o.aside = s.findAside(o, p); o.aside != nil {
+		o.old, o.held = o.aside.state, o.aside.bytes()
+	}
 }
 
 // stepAll works out receipts and new states: all or nothing.
@@ -171,6 +176,7 @@ func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	if sl := s.room(o.stripe, tag, now); sl != nil {
 		sl.put(word, tag)
 	} else {
-		s.forgot(rankOf(p, r))
+		rank, _ := rankOf(p, r, 0)
+		s.forgot(rank)
 	}
 }

@@ -16,12 +16,12 @@ func (o *outline) set(n int, least rank, soonest int64) {
 }
 
 // add has an outline cover a rank. The caller has the lock of the stripe.
-func (o *outline) add(n int, r rank) {
+func (o *outline) add(n int, r rank, until int64) {
 	o.n.Store(int64(n))
 	if int64(r) < o.least.Load() {
 		o.least.Store(int64(r))
 	}
-	if until := r.until(); until < o.soonest.Load() {
+	if until < o.soonest.Load() {
 		o.soonest.Store(until)
 	}
 }

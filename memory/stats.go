@@ -57,7 +57,7 @@ func (st *stripe) count(s *Store, now int64, sum *Stats) {
 		}
 	}
 	for a := range st.eachAside() {
-		if a.rank(now) != drained {
+		if r, _ := a.rank(now); r != drained {
 			sum.Keys++
 		}
 	}

@@ -118,7 +118,7 @@ func (c Config) New() *Store {
 	s.asides.outlines = make([]outline, n)
 	for i := range s.stripes {
 		s.stripes[i].setLines(lines[i*firstLines:][:firstLines:firstLines])
-		s.asides.outlines[i].set(0, most, most.until())
+		s.asides.outlines[i].set(0, most, latest)
 	}
 	s.asides.max = half
 	if c.Verified {
@@ -202,13 +202,13 @@ func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.R
 	case n <= 4:
 		var ops [4]op
 		var order [4]int32
-		s.takeAll(now, charges, receipts, ops[:n], order[:n])
+		s.takeAll(now, charges, receipts, s.hashed(charges, ops[:n]), order[:n])
 	case n <= 8:
 		var ops [8]op
 		var order [8]int32
-		s.takeAll(now, charges, receipts, ops[:n], order[:n])
+		s.takeAll(now, charges, receipts, s.hashed(charges, ops[:n]), order[:n])
 	default:
-		s.takeAll(now, charges, receipts, make([]op, n), make([]int32, n))
+		s.takeAll(now, charges, receipts, s.hashed(charges, make([]op, n)), make([]int32, n))
 	}
 	return nil
 }
@@ -219,18 +219,17 @@ func (s *Store) takeOne(now int64, hash uint64, c *sluice.Charge, r *sluice.Rece
 	s.takeLocked(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
 }
 
-func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
+// hashed returns ops with the hashes of charges.
+func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 	for i := range charges {
 		ops[i].hash = s.hash(&charges[i])
-	}
-	s.takeHashed(now, charges, receipts, ops, order)
-}
-
-// takeHashed takes charges whose hashes are in ops.
-func (s *Store) takeHashed(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
-	for i := range ops {
 		ops[i].stripe = s.stripe(ops[i].hash)
 	}
+	return ops
+}
+
+// takeAll takes charges whose hashes are in ops.
+func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
 			ops[i].touch()
@@ -281,7 +280,6 @@ type op struct {
 	aside     *aside // where it is, or both nil
 	tag, word uint64 // of slot
 	next      uint64 // the word to come, without a lock
-	at        int    // the place of aside in its table, when it was found
 	held      int64  // the bytes of aside, 0 if it is not kept yet
 	key       string // in a verified store
 	old, new  sluice.State

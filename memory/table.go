@@ -148,56 +148,59 @@ func (p place) clear() *slot {
 // spent it goes on to where the slots of those lines could move to, which makes some 170 slots
 // in all. So a spent state is not forgotten where three quarters of a store are spent, and
 // seldom where nine tenths are.
-func (s *Store) least(st *stripe, tag uint64, now int64) (at place, lowest rank) {
-	lowest, enough := most, drained
+func (s *Store) least(st *stripe, tag uint64, now int64) (place, rank) {
+	first, second := st.both(tag)
+	l := lowest{rank: most, from: int(tag >> 16), now: now}
+	enough := drained
 	if int(st.n.Load()) == s.maxLines {
 		enough = trifling
 	}
-	first, second := st.both(tag)
 	own := [...]*line{first, second}
 	for _, ln := range own {
-		s.lower(&at, &lowest, ln, [2]*slot{}, now)
+		s.lower(&l, ln, [2]*slot{})
 	}
 	for _, ln := range own {
 		for i := range ln {
-			if lowest <= enough {
-				return at, lowest
+			if l.rank <= enough {
+				return l.place, l.rank
 			}
-			s.lower(&at, &lowest, st.otherOf(&ln[i], ln), [2]*slot{&ln[i]}, now)
+			s.lower(&l, st.other(&ln[i], ln), [2]*slot{&ln[i]})
 		}
 	}
 	for _, ln := range own {
-		for i := 0; i < len(ln) && lowest >= spent; i++ {
-			s.lowerBeyond(&at, &lowest, st, ln, &ln[i], now)
+		for i := 0; i < len(ln) && l.rank >= spent; i++ {
+			other := st.other(&ln[i], ln)
+			for j := range other {
+				s.lower(&l, st.other(&other[j], other), [2]*slot{&ln[i], &other[j]})
+			}
 		}
 	}
-	return at, lowest
+	return l.place, l.rank
 }
 
-// lowerBeyond is lower for the lines to which what is in the other line of a slot could move.
-func (s *Store) lowerBeyond(at *place, lowest *rank, st *stripe, own *line, sl *slot, now int64) {
-	other := st.otherOf(sl, own)
-	for i := range other {
-		s.lower(at, lowest, st.otherOf(&other[i], other), [2]*slot{sl, &other[i]}, now)
-	}
+// lowest is the least that was found by now. In each line the search begins somewhere else, so
+// that of equals any may go.
+type lowest struct {
+	place
+	rank rank
+	from int
+	now  int64
 }
 
-// lower moves at to a slot of a line that has a lower rank, if there is one.
-func (s *Store) lower(at *place, lowest *rank, ln *line, via [2]*slot, now int64) {
+// lower looks for a lower rank in a line.
+func (s *Store) lower(l *lowest, ln *line, via [2]*slot) {
 	for i := range ln {
-		word := ln[i].word.Load() // the one that evict compares with: it must not be busy
-		if r := s.rank(word, ln[i].tag.Load(), now); r < *lowest {
-			*at, *lowest = place{&ln[i], word, via}, r
+		sl := &ln[(l.from+i)&(len(ln)-1)]
+		word := sl.word.Load() // the one that evict compares with: it must not be busy
+		if r := s.rank(word, sl.tag.Load(), l.now); r < l.rank {
+			l.place, l.rank = place{sl, word, via}, r
 		}
 	}
 }
 
-// otherOf returns the other line of what is in a slot of a line.
-func (st *stripe) otherOf(sl *slot, in *line) *line { return st.other(sl.tag.Load(), in) }
-
-// other returns the line where what is in a line could be too.
-func (st *stripe) other(tag uint64, in *line) *line {
-	a, b := st.both(tag)
+// other returns the line where what is in a slot of a line could be too.
+func (st *stripe) other(sl *slot, in *line) *line {
+	a, b := st.both(sl.tag.Load())
 	if in == a {
 		return b
 	}
@@ -320,7 +323,7 @@ func (st *stripe) vacate(ln *line, moves int) *slot {
 		return sl
 	}
 	for i := range ln {
-		if to := st.vacate(st.other(ln[i].tag.Load(), ln), moves-1); to != nil {
+		if to := st.vacate(st.other(&ln[i], ln), moves-1); to != nil {
 			ln[i].move(to)
 			return &ln[i]
 		}

@@ -49,7 +49,7 @@ var limits = []struct {
 	algorithm   sluice.Algorithm
 }{
 	{"bucket", "10/day", sluice.TokenBucket},
-	{"odd bucket", "9973/23935h12m burst 10", sluice.TokenBucket},
+	{"odd bucket", "9973/23935h13m burst 10", sluice.TokenBucket},
 	{"queue", "10/day burst 10", sluice.LeakyBucket},
 	{"window", "10/day", sluice.FixedWindow},
 	{"counter", "10/day", sluice.SlidingWindowCounter},

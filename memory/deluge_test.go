@@ -135,7 +135,7 @@ func TestFlood(t *testing.T) { deluges(t, 1<<20, 60_000) }
 // default size.
 func TestDeluge(t *testing.T) {
 	if os.Getenv("SLUICE_DELUGE") == "" {
-		t.Skip("it takes half an hour: make deluge")
+		t.Skip("it takes up to an hour: make deluge")
 	}
 	t.Run("1 MiB", func(t *testing.T) { deluges(t, 1<<20, 10_000_000) })
 	t.Run("64 MiB", func(t *testing.T) { deluges(t, 64<<20, 100_000_000) })
@@ -172,6 +172,44 @@ func TestFloodTogether(t *testing.T) {
 	}
 	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Freed != 0 || stats.Evicted == 0 {
 		t.Errorf("%+v, want at most %d bytes, and evictions of what is not spent", stats, size)
+	}
+}
+
+// TestNearlyAllLimited holds that nobody is freed where those who are limited take most of the
+// room: some eight tenths of the slots, or 97 of 100 of what fits aside.
+func TestNearlyAllLimited(t *testing.T) {
+	for _, tt := range limits {
+		t.Run(tt.name, func(t *testing.T) {
+			s, p := memory.NewSeededSize(t, 1<<20), plan(t, tt.limit, tt.algorithm)
+			fits := 0
+			for empty := s.StatsAt(midday); s.StatsAt(midday).Evicted == 0; fits += 50 {
+				for i := range 50 {
+					takeAt(t, s, midday, fmt.Sprint("filling ", fits+i), p, p.Capacity)
+				}
+				if fits > 1<<16 {
+					t.Fatalf("premise: it is never full: %+v, and empty %+v", s.StatsAt(midday), empty)
+				}
+			}
+			s = memory.NewSeededSize(t, 1<<20)
+			clients := fits * 92 / 100
+			if fits < 1<<20/2/16/2 { // it is not slots that they are in
+				clients = fits * 97 / 100
+			}
+			for i := range clients {
+				takeAt(t, s, midday, fmt.Sprint("client ", i), p, 1)
+				takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity-1)
+			}
+			randomKeys(t, s, midday+1, p, 100_000)
+			freed := 0
+			for i := range clients {
+				if takeAt(t, s, midday+1, fmt.Sprint("client ", i), p, 1) {
+					freed++
+				}
+			}
+			if stats := s.StatsAt(midday + 1); freed > 0 || stats.Freed > 0 || stats.Evicted < 50_000 {
+				t.Errorf("%d of %d were freed: %+v", freed, clients, stats)
+			}
+		})
 	}
 }
 
@@ -226,6 +264,9 @@ func TestRefuseNew(t *testing.T) {
 			s := memory.NewSeeded(t, memory.Config{MaxBytes: 64 << 10, RefuseNew: true})
 			refused := ""
 			for i := 0; refused == ""; i++ {
+				if i == 10_000 {
+					t.Fatalf("none was refused of %d", i)
+				}
 				if key := fmt.Sprint(i); !takeAt(t, s, midday, key, p, p.Capacity) {
 					refused = key
 				}

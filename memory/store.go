@@ -3,9 +3,17 @@
 // A [Store] keeps what meters and windows need in 16 bytes a key, in tables without
 // pointers, and starts small: it grows with the keys that are in use, up to its bound. A
 // state that has drained is room for the next key, so there is no sweeper, and nothing to
-// close. When the bound is reached, a new key takes the place of one that is nearly
-// empty. Who is being limited stays limited, whatever a flood of new keys does, as long
-// as the states that are nearly full are not themselves more than fit.
+// close.
+//
+// When the bound is reached, a new key takes the place of another: of one that has used little
+// of its limit, in steps of a factor of two, and of these, where that is known, of the one that
+// has not been asked for longest. What has used more than half of its limit goes last, the one
+// first that is empty first. So who is being limited stays limited, whatever a flood of new keys
+// does and whatever limits it meets, as long as such states do not fill three quarters of the
+// room. Where they do, [Stats] counts who is freed, and [Config] can have new keys refused
+// instead. A store does not help where a client brings as many new keys as it has room for
+// between each two requests of one key: that is forgotten while it has hardly used anything.
+// Limit by address beside limits whose keys a client can make up.
 //
 // Of a key only a hash is kept, 60 bits of it in a store of the default size, with a seed
 // of its own. Of a million keys some two share a state with a probability of one in two
@@ -144,7 +152,8 @@ func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Micr
 
 // TakeAt is Take at a time of the caller's, in microseconds since the Unix epoch: for
 // replays, simulations and tests. The time may be anywhere from 1970 to 2112 and may go
-// back. It does not go with Take on one store.
+// back: a state that had drained by then may have been forgotten, and is empty, or is as it was.
+// It does not go with Take on one store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime

@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test chaos collations deluge lint bench bench-quick
+.PHONY: run test chaos collations deluge differential lint bench bench-quick
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:

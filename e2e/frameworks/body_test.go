@@ -167,6 +167,9 @@ func (r *draft) packed() {
 // multipart returns a form in parts.
 func (g grammar) multipart(boundary, name string) string {
 	parts := []string{g.part(g.fieldName(), g.dressed(name))}
+	if g.one(3) {
+		parts = []string{g.part("a", pick(g, g.glued(name), g.polyglot(name), g.json(name), "&"+g.pairs(name)+"&", "\r\n"+g.pairs(name)+"\r\n"))}
+	}
 	for range 1 + g.IntN(2) {
 		parts = append(parts, g.part(pick(g, "user_name", g.fieldName()), pick(g, decoyA, decoyB)))
 	}

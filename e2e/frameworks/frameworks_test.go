@@ -114,7 +114,7 @@ func run(t *testing.T, u *upstream, p plan) {
 			}
 		}
 		for _, raw := range known(t) {
-			h.try(raw)
+			h.try(sized(raw))
 		}
 	})
 	for _, seed := range p.seeds {

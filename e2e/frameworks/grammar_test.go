@@ -114,7 +114,7 @@ func (r *draft) frame() {
 	case 1:
 		r.add(fmt.Sprintf("Content-Length: %d, %d", len(r.body), len(r.body)))
 	case 2:
-		r.add(pick(r.grammar, "Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding:\tchunked ", "transfer-encoding:chunked"))
+		r.add(r.usually("Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding:\tchunked ", "transfer-encoding:chunked"))
 		r.body = chunks
 	case 3:
 		r.add(length, "Transfer-Encoding: chunked")
@@ -144,7 +144,13 @@ func (r *draft) chunked() string {
 		fmt.Fprintf(&b, "%s%x%s\r\n%s\r\n", pick(r.grammar, "", "", "0"), n, pick(r.grammar, "", "", ";a=b", `;a="x"`), rest[:n])
 		rest = rest[n:]
 	}
-	trailer := pick(r.grammar, "", "", "X-User-Name: "+r.name+"\r\n", "Content-Type: application/json\r\n", "Cookie: user_name="+r.name+"\r\n")
+	trailer := ""
+	if field := pick(r.grammar, "", "", "X-User-Name: "+r.name, "Content-Type: "+formType, "Content-Type: "+jsonType, "Cookie: user_name="+r.name, "Host: login.test", "Content-Encoding: identity"); field != "" {
+		trailer = field + "\r\n"
+		if name, _, _ := strings.Cut(field, ":"); r.one(2) {
+			r.add("Trailer: " + name)
+		}
+	}
 	return b.String() + "0\r\n" + trailer + "\r\n"
 }
 

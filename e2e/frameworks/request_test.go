@@ -37,8 +37,7 @@ func compose(line string, fields ...string) string {
 // sized returns the request with the length of its body, where there is none.
 func sized(raw string) string {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
-	head = strings.Replace(head, "Content-Length: \r\n", "Content-Length: "+strconv.Itoa(len(body))+"\r\n", 1)
-	return head + "\r\n\r\n" + body
+	return strings.Replace(head+"\r\n", "Content-Length: \r\n", "Content-Length: "+strconv.Itoa(len(body))+"\r\n", 1) + "\r\n" + body
 }
 
 // plain returns a well-formed login.

@@ -121,8 +121,11 @@ func (e member) read() member {
 	return e
 }
 
-// addQuery adds the pairs of a query.
-func (m *members) addQuery(s string) { m.addForm(s, true) }
+// addQuery adds the pairs of a query. It has no fragment: some servers end it there.
+func (m *members) addQuery(s string) {
+	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
+	m.addForm(s, true)
+}
 
 // addForm adds the pairs of a query or a form. Where there is a ";", which some servers
 // take for a "&", both readings are added. Unless it is certain that s is a form, names

@@ -232,6 +232,7 @@ func TestQuery(t *testing.T) {
 		{"q", "q", ""},
 		{"q", "q=", ""},
 		{"q", "&&=&q=1&", "1"},
+		{"q", "q=1#", broken},
 		{"q", "q=1&q=1", "1"},
 		{"q", "q=1&q=2", broken},
 		{"q", "q=1&Q=2", broken},

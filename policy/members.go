@@ -166,6 +166,10 @@ func (m *members) addPair(pair string, certain bool) {
 	if ok {
 		name, ok = m.unescapedName(name)
 	}
+	if !certain {
+		// It may be the inside of a file: what is no text in it is not for forms.
+		name = strings.ReplaceAll(strings.ToValidUTF8(name, ""), "\uFFFD", "")
+	}
 	switch {
 	case ok:
 		m.add(member{name: name, text: value, kind: formMember})

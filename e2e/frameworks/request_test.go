@@ -65,15 +65,15 @@ func plain(kind, part, form, name string) string {
 }
 
 // send sends a request as it is, and returns the status of the answer, or 0 where there is
-// none. What follows in the connection is read for as long as there is something.
-func send(addr, raw string) int {
+// none in time. What follows in the connection is read for as long as there is something.
+func send(addr, raw string, wait time.Duration) int {
 	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return 0
 	}
 	defer c.Close()
 	head, after, _ := strings.Cut(raw, tunnel)
-	_ = c.SetDeadline(time.Now().Add(hurry))
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if _, err := io.WriteString(c, head); err != nil {
 		return 0
 	}
@@ -101,8 +101,7 @@ func send(addr, raw string) int {
 	}
 }
 
-// hurry is how long an answer is waited for. What comes later is seen later: upstreams say
-// which request they mean.
+// hurry is how long the answer to an odd request is waited for. Some have none.
 const hurry = 400 * time.Millisecond
 
 // tunnel stands between a request that upgrades its connection and what is sent after that.

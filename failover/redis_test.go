@@ -138,6 +138,30 @@ func scaled(short, full time.Duration) time.Duration {
 	return short
 }
 
+// stalls watches how late timers are, and returns what returns the latest of them.
+func stalls() (longest func() time.Duration) {
+	var most atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		const every = 5 * time.Millisecond
+		for {
+			begin := time.Now()
+			select {
+			case <-stop:
+				return
+			case <-time.After(every):
+				most.Store(max(most.Load(), int64(time.Since(begin)-every)))
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		<-stopped
+		return time.Duration(most.Load())
+	}
+}
+
 // timed says that a test measures times, and has the machine to itself in the long form.
 func timed(t *testing.T) {
 	if !long {
@@ -269,7 +293,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 // a busy machine takes its time as well.
 func TestRedisLatency(t *testing.T) {
 	timed(t)
-	percents := []time.Duration{40}
+	percents := []time.Duration{15}
 	if long {
 		percents = []time.Duration{10, 40, 80}
 	}
@@ -279,18 +303,22 @@ func TestRedisLatency(t *testing.T) {
 			server := redistest.Start(t)
 			px := redistest.StartProxy(t, server.Addr)
 			px.Delay(delay)
-			s := overRedis(t, "redis://"+px.Addr, quiet())
+			var log lines
+			s := overRedis(t, "redis://"+px.Addr, logTo(&log))
 			p := plan(t, "100000/second", sluice.TokenBucket)
+			stalled := stalls()
 			l := start(s, 500, p, "a", "b", "c", "d")
-			for range scaled(20, 100) {
-				time.Sleep(100 * time.Millisecond)
-				if s.Status().Degraded() {
-					t.Errorf("the circuit is open: %+v", s.Status())
-					break
-				}
-			}
+			time.Sleep(scaled(2*time.Second, 10*time.Second))
 			l.done(t)
-			if st := s.Status(); long && st.Local*100 > st.Shared || st.Local > st.Shared {
+			// A machine that stalls for so long takes the time that the network has left.
+			if pause := stalled(); !long && pause > patient/8 {
+				t.Logf("the machine has stalled for %v: nothing can be said of the network", pause)
+				return
+			}
+			if n := log.count(); n > 0 {
+				t.Errorf("the circuit was open: %s", log.all)
+			}
+			if st := s.Status(); st.Local*100 > st.Shared {
 				t.Errorf("%d of %d decisions were local, at most 1 %% is right", st.Local, st.Local+st.Shared)
 			}
 		})

@@ -3,6 +3,7 @@ package policy
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -40,11 +41,17 @@ func (m *members) addBody(data []byte, h http.Header) {
 		m.addForm(text, false)
 	case len(start) > 0 && start[0] == '[', kind == otherBody:
 		m.garbled = true
+	case strings.ContainsFunc(strings.TrimRight(text, "\r\n"), notInForms):
+		m.garbled = true
 	default:
 		m.odd = !plainForm(text)
 		m.addForm(text, true)
 	}
 }
+
+// notInForms reports whether a character is in JSON, XML and text in other encodings, but is
+// escaped in forms: servers may find something else there, whatever pairs are in it as well.
+func notInForms(r rune) bool { return r < ' ' || r == 0x7F || r == '{' || r == '<' }
 
 // plainForm reports whether s is made of what forms are made of, so that it is nothing else.
 func plainForm(s string) bool {
@@ -68,6 +75,8 @@ func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 		return doubtfulBody, ""
 	case state == absent || value == formType || value == jsonType:
 		return plainKind(value), ""
+	case len(value) > maxType:
+		return doubtfulBody, ""
 	case len(value) > len(multipartType) && strings.EqualFold(value[:len(multipartType)], multipartType):
 		if boundary, ok := plainBoundary(value[len(multipartType):]); ok {
 			return multipartBody, boundary
@@ -78,12 +87,17 @@ func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 	if err != nil || params["boundary"] != "" || strings.HasPrefix(typ, "multipart/") {
 		return doubtfulBody, ""
 	}
-	switch strings.ToLower(params["charset"]) {
-	case "", "utf-8", "utf8", "us-ascii":
-		return plainKind(typ), ""
+	if !slices.Contains(utf8Names, strings.ToLower(params["charset"])) {
+		return doubtfulBody, ""
 	}
-	return doubtfulBody, ""
+	return plainKind(typ), ""
 }
+
+// utf8Names are the charsets that are read as UTF-8.
+var utf8Names = []string{"", "utf-8", "utf8", "us-ascii"}
+
+// maxType is the length of the longest Content-Type that is looked at.
+const maxType = 256
 
 const (
 	formType      = "application/x-www-form-urlencoded"
@@ -99,10 +113,13 @@ func plainKind(typ string) bodyKind {
 	return otherBody
 }
 
-// plainBoundary returns the boundary that is all that s says, as clients write it: without
-// quotes and of characters that need none.
+// plainBoundary returns the boundary that is all that s says, as clients write it: of characters
+// that need no quotes.
 func plainBoundary(s string) (string, bool) {
 	name, value, _ := strings.Cut(trimBlanks(s), "=")
+	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
+		value = value[1 : n-1]
+	}
 	if !strings.EqualFold(name, "boundary") || value == "" || len(value) > 70 {
 		return "", false
 	}
@@ -143,42 +160,75 @@ func (m *members) addField(part string) bool {
 	part, ok := strings.CutPrefix(part, "\r\n")
 	part, ok2 := strings.CutSuffix(part, "\r\n")
 	head, value, ok3 := strings.Cut(part, "\r\n\r\n")
-	line, more, typed := strings.Cut(head, "\r\n")
-	name, file, ok4 := disposition(line)
-	if !ok || !ok2 || !ok3 || !ok4 || strings.ContainsAny(line+more, "\r\n\x00") {
+	if !ok || !ok2 || !ok3 {
 		return false
 	}
-	e := member{name: name, text: value}
-	if file {
-		e.kind = brokenMember
-	}
-	if typed {
-		typ, ok := cutPrefixFold(more, "content-type: ")
-		if !ok {
+	e := member{text: value}
+	named := false
+	for more := true; more; {
+		var line string
+		line, head, more = strings.Cut(head, "\r\n")
+		name, value, ok := strings.Cut(line, ": ")
+		if !ok || strings.ContainsAny(line, "\r\n\x00") {
 			return false
 		}
-		if !file && !strings.EqualFold(typ, "text/plain") && !strings.EqualFold(typ, "text/plain; charset=utf-8") {
-			e.kind = brokenMember
+		switch strings.ToLower(name) {
+		case "content-disposition":
+			if named || !e.disposition(value) {
+				return false
+			}
+			named = true
+		case "content-type":
+			if e.kind = max(e.kind, kindOfPart(value)); e.kind == brokenMember && named && e.name == "" {
+				return false
+			}
+		case "content-length":
+		case "content-transfer-encoding":
+			if !strings.EqualFold(value, "binary") && !strings.EqualFold(value, "8bit") && !strings.EqualFold(value, "7bit") {
+				return false
+			}
+		default:
+			return false
 		}
 	}
 	m.add(e)
-	return true
+	return named
 }
 
-// disposition reads the line that names a field: Content-Disposition: form-data;
-// name="username", and perhaps ; filename="x".
-func disposition(line string) (name string, file, ok bool) {
-	rest, ok := cutPrefixFold(line, `content-disposition: form-data; name="`)
-	name, rest, ok2 := strings.Cut(rest, `"`)
-	if !ok || !ok2 || strings.ContainsAny(name, `%\`) {
-		return "", false, false
+// kindOfPart says whether a field of a type is text.
+func kindOfPart(typ string) memberKind {
+	typ, charset, _ := strings.Cut(strings.ToLower(typ), "; charset=")
+	if typ == "text/plain" && slices.Contains(utf8Names, charset) {
+		return textMember
 	}
-	if rest == "" {
-		return name, false, true
+	return brokenMember
+}
+
+// disposition reads what names a field: form-data; name="username", and of a file its name. It
+// reports false for what readers take for different names.
+func (e *member) disposition(s string) bool {
+	rest, ok := cutPrefixFold(s, "form-data; name=")
+	if !ok {
+		return false
 	}
-	filename, ok := strings.CutPrefix(rest, `; filename="`)
-	filename, ok2 = strings.CutSuffix(filename, `"`)
-	return name, true, ok && ok2 && !strings.ContainsAny(filename, `"\;`)
+	if quoted, ok := strings.CutPrefix(rest, `"`); ok {
+		if e.name, rest, ok = strings.Cut(quoted, `"`); !ok {
+			return false
+		}
+	} else {
+		e.name, rest, _ = strings.Cut(rest, ";")
+		if rest != "" || strings.Trim(e.name, tokenChars) != "" {
+			return false
+		}
+	}
+	if strings.ContainsAny(e.name, `%\`) {
+		return false
+	}
+	if rest != "" {
+		e.kind = brokenMember // a file
+	}
+	return rest == "" || strings.HasPrefix(rest, "; filename") && strings.Count(strings.ToLower(rest), "name") == strings.Count(rest, "; filename") &&
+		!strings.Contains(rest, `\`)
 }
 
 func cutPrefixFold(s, prefix string) (string, bool) {

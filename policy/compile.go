@@ -208,10 +208,10 @@ func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
 
 func isBody(p part) bool { return p.kind == bodyPart }
 
-// defaultAmbiguous is ambiguous where nothing says it. Who is asked for a name that somebody
-// has typed guards an account, and honest clients send it in one plain way.
+// defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
+// guards accounts, and honest clients send that in one plain way.
 func defaultAmbiguous(key []part) ambiguous {
-	if slices.ContainsFunc(key, func(p part) bool { return isBody(p) || p.kind == queryPart }) {
+	if slices.ContainsFunc(key, isBody) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous

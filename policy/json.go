@@ -13,14 +13,15 @@ import (
 type jsonReader struct {
 	s      string
 	i      int
-	nested bool // the members of objects in the object are wanted, too
+	nested bool   // the members of objects in the object are wanted, too
+	outer  string // the name of the object that is being read, if it is in another
 }
 
 // maxDepth is how deep JSON may be nested.
 const maxDepth = 100
 
-// addJSON adds the members of a JSON object, and with nested those of the objects in it, and
-// reports whether data is one and nothing else. They live as long as data does not change.
+// addJSON adds the members of a JSON object, and with nested those of the objects in it as
+// "outer[name]", and reports whether data is one and nothing else. They live as long as data does not change.
 func (m *members) addJSON(data []byte, nested bool) bool {
 	if !utf8.Valid(data) {
 		return false
@@ -89,15 +90,17 @@ func (j *jsonReader) member(m *members, name string, depth int) bool {
 		return j.value(nil, depth+1)
 	}
 	n := len(m.list)
-	if m.addName(name, depth > 0); m.garbled {
+	if m.addName(j.outer, name); m.garbled {
 		return true // nothing behind matters
 	}
 	start := j.i
-	var inner *members
 	if j.nested && depth == 0 {
-		inner = m
-	}
-	if !j.value(inner, depth+1) {
+		j.outer = m.list[n].name
+		ok := j.value(m, 1)
+		if j.outer = ""; !ok {
+			return false
+		}
+	} else if !j.value(nil, depth+1) {
 		return false
 	}
 	if !m.garbled {
@@ -238,18 +241,24 @@ func jsonText(raw string) (string, memberKind) {
 	return raw, numberMember
 }
 
-// addName adds a member without text by its name in quotes.
-func (m *members) addName(quoted string, nested bool) {
+// addName adds a member without text by its name in quotes. One of an object within another is
+// "outer[name]", as in a form.
+func (m *members) addName(outer, quoted string) {
 	name := quoted[1 : len(quoted)-1]
-	if strings.IndexByte(name, '\\') >= 0 {
-		start, ok := len(m.names), len(name) <= maxFieldName
-		if ok {
-			m.names, ok = appendJSON(m.names, name)
-		}
-		m.garbled = m.garbled || !ok
-		name = m.since(start)
+	if strings.IndexByte(name, '\\') < 0 && outer == "" {
+		m.add(member{name: name})
+		return
 	}
-	m.add(member{name: name, nested: nested})
+	start, ok := len(m.names), len(outer)+len(name) <= maxFieldName
+	if ok && outer == "" {
+		m.names, ok = appendJSON(m.names, name)
+	} else if ok {
+		m.names = append(append(m.names, outer...), '[')
+		m.names, ok = appendJSON(m.names, name)
+		m.names = append(m.names, ']')
+	}
+	m.garbled = m.garbled || !ok
+	m.add(member{name: m.since(start)})
 }
 
 // jsonString returns the text of a string in quotes: see appendJSON.

@@ -32,9 +32,6 @@ type members struct {
 type member struct {
 	name, text string
 	kind       memberKind
-	// nested members are those of an object in the object: some servers take them for
-	// members of the whole.
-	nested bool
 }
 
 type memberKind uint8
@@ -75,8 +72,8 @@ func (m *members) get(name string, alike func(s, name string) likeness) (member,
 	if m.garbled {
 		return member{}, garbled
 	}
-	var found member
-	state := absent
+	var found, near member
+	state, nearby := absent, false
 	for _, e := range m.list {
 		like := alike(e.name, name)
 		if like == different {
@@ -86,15 +83,20 @@ func (m *members) get(name string, alike func(s, name string) likeness) (member,
 		switch {
 		case e.text == "" && e.kind != brokenMember:
 			continue
-		case like == similar || e.nested || e.kind == brokenMember || state == present && e.text != found.text:
+		case e.kind == brokenMember, state == present && e.text != found.text, nearby && e.text != near.text:
 			return member{}, garbled
 		}
-		e.kind = max(e.kind, found.kind) // a number in one place, perhaps text in the other
-		found, state = e, present
+		e.kind = max(e.kind, found.kind, near.kind) // a number in one place, perhaps text in the other
+		if like == similar {
+			near, nearby = e, true
+		} else {
+			found, state = e, present
+		}
 	}
-	if state == absent && m.odd {
+	if state == absent && (m.odd || nearby) {
 		return member{}, garbled
 	}
+	found.kind = max(found.kind, near.kind)
 	return found, state
 }
 

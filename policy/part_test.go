@@ -405,12 +405,33 @@ func TestFieldNamesThatFrameworksFold(t *testing.T) {
 	for _, tt := range []struct{ part, body, want string }{
 		{"body:session[username]", "session%5Busername%5D=alice", "alice"},
 		{"body:session[username]", "session.username=alice", broken},
+		{"body:user[email]", "user%5Bemail%5D=alice", "alice"},
 		{"body:user_name", "username=alice", broken},
 		{"body:_id", "id=1", broken},
 		{"body:größe", "gr%C3%B6%C3%9Fe=1", "1"},
 	} {
 		r := &Request{Header: http.Header{"Content-Type": {formType}}, Body: body(tt.body)}
 		if got := valueOf(t, tt.part, r); got != tt.want {
+			t.Errorf("%s of %s is %q, want %q", tt.part, tt.body, got, tt.want)
+		}
+	}
+}
+
+// The members of an object in an object have the names that forms have for them.
+func TestNestedMembers(t *testing.T) {
+	for _, tt := range []struct{ part, body, want string }{
+		{"body:user[email]", `{"user":{"email":"alice"}}`, "alice"},
+		{"body:user[email]", `{"us\u0065r":{"\u0065mail":"alice"},"email":""}`, "alice"},
+		{"body:user[email]", `{"user":{"email":"alice","email":"bob"}}`, broken},
+		{"body:user[email]", `{"user":{"email":"alice"},"user[email]":"bob"}`, broken},
+		{"body:user[email]", `{"user":{"name":"alice"}}`, ""},
+		{"body:email", `{"user":{"email":"alice"}}`, broken},
+		{"body:email", `{"user":{"x":{"email":"alice"}}}`, ""},
+		{"body:email", `{"email":"alice","user":{"email":"bob"}}`, broken},
+		{"body:email", `{"email":"alice","user":{"email":"alice"}}`, "alice"},
+		{"body:email", `{"user":{"email":"alice"},"other":{"a":1},"email":"alice"}`, "alice"},
+	} {
+		if got := valueOf(t, tt.part, &Request{Body: body(tt.body)}); got != tt.want {
 			t.Errorf("%s of %s is %q, want %q", tt.part, tt.body, got, tt.want)
 		}
 	}
@@ -438,6 +459,15 @@ func TestBodiesOfTwoMinds(t *testing.T) {
 		{formType, `<login username="alice"/>`},
 		{formType, "{\x00\"\x00u\x00"},
 		{formType, "_charset_=utf-7&username=alice"},
+		{formType, `username=alice&password=p"q{}`},
+		{formType, `/*&username=alice&*/{"username":"bob"}`},
+		{formType, "//&username=alice&\n" + `{"username":"bob"}`},
+		{formType, "#&username=alice&\nusername: bob"},
+		{formType, "\x00" + `{"username":"alice","a":"&username=alice&"}`},
+		{formType, "\x00{\x00\"\x00u&username=alice&\x00}"},
+		{"", "\u00a0" + `{"username":"alice","a":"&username=alice&"}`},
+		{formType, `<!--&username=alice&--><login username="bob"/>`},
+		{js + ";" + strings.Repeat("a=b;", 100), `{"username":"alice"}`},
 		{formType, "username=%61lice%2561"},
 		{formType, "username=%2561lice"},
 		{formType, "username=%u0061lice"},
@@ -464,7 +494,9 @@ func TestBodiesOfTwoMinds(t *testing.T) {
 		{js, `{"username":"alice","password":"{\"a\":1}"}`},
 		{formType, "username=alice&password=p%26%3D%25+%22&remember=on"},
 		{formType, "csrf_token=x%3D%3D&user[profile][city]=x&username=alice"},
-		{formType, `username=alice&password=p"q{}<x>`},
+		{formType, `username=alice&password=p"q[x]:y z`},
+		{formType, "username=alice\r\n"},
+		{js, `{"username":"alice","billing":{"username":"alice"}}`},
 		{formType, "username=alice&username="},
 	} {
 		r := &Request{Header: http.Header{"Content-Type": {tt.kind}}, Body: body(tt.body)}
@@ -496,7 +528,16 @@ func TestMultipart(t *testing.T) {
 		{plain, "--x\r\n" + field + "--x\r\n" + strings.Replace(field, "alice", "bob", 1) + "--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=utf-7\r\n\r\nalice\r\n--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"; filename=\"x\"\r\n\r\nalice\r\n--x--\r\n", broken},
-		{plain, "--x\r\nContent-Disposition: form-data; name=username\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=username\r\n\r\nalice\r\n--x--\r\n", "alice"},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Length: 5\r\n\r\nalice\r\n--x--\r\n", "alice"},
+		{plain, "--x\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data; name=username\r\n\r\nalice\r\n--x--\r\n", "alice"},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: binary\r\n\r\nalice\r\n--x--\r\n", "alice"},
+		{plain, "--x\r\n" + strings.Replace(file, `"x.png"`, `"x;y.png"; filename*=utf-8''x%3By.png`, 1) + "--x\r\n" + field + "--x--\r\n", "alice"},
+		{plain, "--x\r\n" + strings.Replace(file, `"x.png"`, `"x; name=username; y.png"`, 1) + "--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=user name\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=a;name=username\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Disposition: form-data; name=\"username\"\r\n\r\nalice\r\n--x--\r\n", broken},
+		{plain, "--x\r\nX-Other: y\r\nContent-Disposition: form-data; name=\"username\"\r\n\r\nalice\r\n--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\"; name=\"username\"\r\n\r\nalice\r\n--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"a\"; name*=utf-8''username\r\n\r\nalice\r\n--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"user%6eame\"\r\n\r\nalice\r\n--x--\r\n", broken},
@@ -513,7 +554,9 @@ func TestMultipart(t *testing.T) {
 		{plain, "", ""},
 		{plain, "username=alice", broken},
 		{"multipart/form-data", "--x\r\n" + field + "--x--\r\n", broken},
-		{`multipart/form-data; boundary="x"`, "--x\r\n" + field + "--x--\r\n", broken},
+		{`multipart/form-data; boundary="x"`, "--x\r\n" + field + "--x--\r\n", "alice"},
+		{`multipart/form-data; boundary="x`, "--x\r\n" + field + "--x--\r\n", broken},
+		{`multipart/form-data; boundary="x y"`, "--x y\r\n" + field + "--x y--\r\n", broken},
 		{"multipart/form-data; boundary=x; boundary=y", "--x\r\n" + field + "--x--\r\n", broken},
 		{"multipart/form-data; charset=utf-7; boundary=x", "--x\r\n" + field + "--x--\r\n", broken},
 		{"multipart/mixed; boundary=x", "--x\r\n" + field + "--x--\r\n", broken},

@@ -45,7 +45,8 @@ type Decision struct {
 	// Missing names what a request lacks to be decided about: "an unambiguous path",
 	// where servers could read it in too many ways, or the part of a key that a rule with
 	// "missing: refuse" asks for, for example "header:X-API-Key". Such a request is
-	// refused as malformed.
+	// refused as malformed. It counts for the rules that can count it all the same, and if
+	// these refuse it, that is what the decision says.
 	Missing string
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration

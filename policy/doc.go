@@ -68,13 +68,13 @@
 //     here: they are names, and have to be verified before or behind.
 //   - missing: what happens to a request that lacks a part of the key. By default, "share",
 //     all those that lack it share one count. With "skip" the rule does not apply to them,
-//     with "refuse" they are refused as malformed. A part that is there but unreadable, or
+//     with "refuse" they are refused as malformed, which counts for the other rules that can
+//     count them. A part that is there but unreadable, or
 //     twice with different values, is not missing but ambiguous.
 //   - ambiguous: what happens to a request whose path, or whose part of the key, servers may
 //     read in several ways: with "refuse" it is refused as malformed, with "charge" every
 //     reading of the path is charged, and all doubtful keys share one count. The default is
-//     "refuse" for a key with query:NAME or body:FIELD, and else "charge". A shadow refuses
-//     nothing.
+//     "refuse" for a key with body:FIELD, and else "charge". A shadow refuses nothing.
 //   - limit: as [sluice.ParseLimit] reads it, and algorithm: token_bucket by default, or
 //     another of [sluice.Algorithms].
 //   - tiers: other limits by the name of the tier. A tier that is not listed has the rule's.
@@ -102,23 +102,22 @@
 // dropped; with "\" for "/"; with ";parameters" cut; ended at an escaped "?" or "#"; with what
 // follows "//" taken for a host; and with a suffix such as ".json" for a format, where a rule
 // limits. A request with control characters, "%uXXXX" or a character in too many bytes in
-// its path, or with so many readings that they would be work, is refused. Not covered are
+// its path, or with too many readings to follow, is refused. Not covered are
 // servers that rewrite paths by rules of their own, that take a method from a field or a
-// parameter (limit POST as well), or that tell less than they are told, as file systems
-// do of the end of "login. ".
+// parameter (limit POST as well), or that drop what is at the ends of a path, as some file
+// systems do of "login. ".
 //
-// Fields of a body are looked for in a form, in the object of JSON and the objects in it, in
-// multipart/form-data as clients write it, and in the query, whatever the type of the body
+// Fields of a body are looked for in a form, in the object of JSON and, as "outer[name]", the
+// objects in it, in multipart/form-data as browsers and common clients write it, and in the query, whatever the type of the body
 // says; JSON must be what RFC 8259 says to the letter. A name is compared without case. It is
 // ambiguous if some framework may take it for the field: "user[]", "[user]", "model.user",
 // "!user". So is a field that is there twice with different values, in another encoding than
 // UTF-8, escaped twice, or a number that not all servers hold; and a body that is compressed,
 // larger than 64 KiB, has more than 1000 fields, or is none of the above. Not covered are
-// formats that are read from bodies that say to be something else, if they do not look like
-// JSON, forms or multipart, such as XML that is sent as a form without a name in it.
+// formats that are read from bodies that say to be something else and look like a form.
 //
-// No request costs much more to read than it costs to send: what does counts as ambiguous.
-// Rules that need no body are asked first, so that who is over their limits does not have one
+// What would be dear to read counts as ambiguous, so that no request costs a millisecond. Rules
+// that need no body are asked first, so the body of a client that is over their limits is not
 // read.
 //
 // # Names

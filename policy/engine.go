@@ -67,9 +67,13 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	}
 	if s.ambiguous {
 		d.Missing = ambiguousPath
+	} else if e.refusedUnread(ctx, s, d) {
 		return
+	} else {
+		s.chargeAll(d, func(*rule) bool { return true })
 	}
-	if e.refusedUnread(ctx, s, d) || s.chargeAll(d, func(*rule) bool { return true }) {
+	if d.Missing != "" {
+		e.countMalformed(ctx, s, d)
 		return
 	}
 	if len(s.pending) == 0 {
@@ -99,6 +103,30 @@ func (s *scratch) chargeAll(d *Decision, wanted func(*rule) bool) bool {
 	return false
 }
 
+// countMalformed charges a request that is refused for what it lacks to the rules that can
+// count it all the same, so that such requests are not free: those that need no body, and
+// where the path is in doubt no pattern. If these refuse it, that is the answer.
+func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
+	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+	for _, h := range s.hits {
+		if !h.rule.readsBody && (!s.ambiguous || h.pattern == nil) {
+			s.charge(h)
+		}
+	}
+	if len(s.pending) == 0 {
+		return
+	}
+	s.finish()
+	if e.store.Take(ctx, s.charges, s.receipts) != nil {
+		return
+	}
+	malformed := *d
+	*d = Decision{}
+	if s.decision(d, true); d.Allowed {
+		*d = malformed
+	}
+}
+
 // refusedUnread reports whether the request is refused by rules that need not read its body,
 // so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
 // takes nothing: what passes is decided again, whole. Requests that cost more than one unit
@@ -109,7 +137,9 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	}
 	light := func(r *rule) bool { return !r.readsBody && !r.shadow && r.cost.of(s.request.Header) == 1 }
 	if s.chargeAll(d, light) {
-		return true
+		s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+		d.Missing = "" // it is found again, with the others
+		return false
 	}
 	if len(s.pending) == 0 {
 		return false

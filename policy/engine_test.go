@@ -280,11 +280,11 @@ rules:
 	if d.Allowed || d.Missing != "header:A" || len(d.Results) != 0 {
 		t.Errorf("a request without a needed part: %+v", d)
 	}
-	if got := said(e.Decide(t.Context(), get("/"))); got != "shares:995" {
-		t.Errorf("a malformed request was charged: %s", got)
+	if got := said(e.Decide(t.Context(), get("/"))); got != "shares:994" {
+		t.Errorf("a malformed request counts for the rules that can count it, and once: %s", got)
 	}
 	// To send the header twice is not to leave it out.
-	if got := said(e.Decide(t.Context(), get("/", "A: 1", "A: 2"))); got != "skips:999 shares:994" {
+	if got := said(e.Decide(t.Context(), get("/", "A: 1", "A: 2"))); got != "skips:999 shares:993" {
 		t.Errorf("a garbled part: %s", got)
 	}
 }
@@ -1093,6 +1093,50 @@ rules:
 rules: [{name: address, match: POST /auth/login, key: [client_ip], limit: 100/day}]`)
 		if d := e.Decide(t.Context(), post("//x/auth/login", "")); d.Missing != missing || d.Allowed && said(d) != "address:99" {
 			t.Errorf("%q: %+v", setting, d)
+		}
+	}
+}
+
+// Requests that are refused as malformed are not free: they count for the rules that can tell
+// whose they are.
+func TestMalformedCounts(t *testing.T) {
+	e := engine(t, `
+rules:
+  - {name: address, key: [client_ip], limit: 3/day}
+  - {name: path, match: POST /auth/login, key: [client_ip], limit: 100/day}
+  - {name: keyed, match: POST /auth/login, key: [api_key], missing: refuse, limit: 100/day}
+  - {name: account, match: POST /auth/login, key: ["body:username"], limit: 100/day}`)
+	said := func(r *Request) string {
+		d := e.Decide(t.Context(), r)
+		if d.Allowed {
+			t.Errorf("allowed: %+v", d)
+		}
+		return d.Missing
+	}
+	login := func(path, body string, headers ...string) *Request {
+		return withBody(request("POST", path, "192.0.2.1", headers...), body)
+	}
+	for _, tt := range []struct {
+		r    *Request
+		want string
+	}{
+		{login("/auth/login", `{"username":"a","username":"b"}`, "X-API-Key: k"), "an unambiguous body:username"},
+		{login("/x/../auth/login", `{"username":"a"}`, "X-API-Key: k"), "an unambiguous path"},
+		{login("/auth/login", `{"username":"a"}`), "api_key"},
+		{login("/auth/login", `{"username":"a","username":"b"}`, "X-API-Key: k"), ""}, // a 429
+	} {
+		if got := said(tt.r); got != tt.want {
+			t.Errorf("lacks %q, want %q", got, tt.want)
+		}
+	}
+	d := e.Decide(t.Context(), request("POST", "/auth/login", "192.0.2.1", "X-API-Key: k"))
+	if d.Missing != "" || d.Allowed || len(d.Results) == 0 || d.Results[0].Rule != "address" || d.RetryAfter < time.Hour {
+		t.Errorf("after that: %+v", d)
+	}
+	peek := e.Explain(t.Context(), withBody(request("POST", "/auth/login", "192.0.2.1", "X-API-Key: k"), `{"username":"a"}`)).Decision
+	for _, r := range peek.Results {
+		if want := map[string]int64{"address": 0, "path": 98, "keyed": 99, "account": 100}[r.Rule]; r.Remaining != want {
+			t.Errorf("%s has %d left, want %d", r.Rule, r.Remaining, want)
 		}
 	}
 }

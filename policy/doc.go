@@ -100,7 +100,8 @@
 // Paths are read with "%XX" unescaped once, twice or not at all, before or after they are split;
 // with "." and ".." resolved, at any of these stages, or left alone; with empty segments
 // dropped; with "\" for "/"; with ";parameters" cut; ended at an escaped "?" or "#"; with what
-// follows "//" taken for a host; and with a suffix such as ".json" for a format, where a rule
+// follows "//" taken for a host, and what follows a script, as in "/index.php/login", for a path
+// of its own; and with a suffix such as ".json" for a format, where a rule
 // limits. A request with control characters, "%uXXXX" or a character in too many bytes in
 // its path, or with too many readings to follow, is refused. Not covered are
 // servers that rewrite paths by rules of their own, that take a method from a field or a

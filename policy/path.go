@@ -55,6 +55,7 @@ const (
 //   - to leave "." and ".." alone, to resolve them while empty segments still count
 //     ("/auth//../login"), or to resolve them before unescaping
 //   - to take what follows two slashes for a host ("//x/auth/login"), or more of them
+//   - to take what follows a script for a path of its own ("/index.php/auth/login")
 //
 // An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as
 // "/", and of an absolute URL its path counts. A path with control characters, with escapes
@@ -77,7 +78,7 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 	}
 	b.split(path, 0, keepParams, false)
 	b.add(resolveDots)
-	if plain && !b.dots && !b.authority() {
+	if plain && !b.dots && !b.authority() && b.script() < 0 {
 		return b.views
 	}
 	return b.readings(path, h)
@@ -102,7 +103,7 @@ func (b *viewBuf) simple(path string) bool {
 		switch {
 		case seg == "":
 			continue
-		case seg[0] == '.':
+		case seg[0] == '.', i < len(path) && script(seg):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)
@@ -398,16 +399,46 @@ func (b *viewBuf) dropAuthority() {
 	}
 }
 
+// script returns the place of the first part that is a script with a path behind it, or -1.
+func (b *viewBuf) script() int {
+	for i, part := range b.parts {
+		if i < len(b.parts)-1 && script(part) {
+			return i
+		}
+	}
+	return -1
+}
+
+// script reports whether a segment is the name of a program that may be given the rest of the
+// path, as of CGI and PHP.
+func script(segment string) bool {
+	dot := strings.LastIndexByte(segment, '.')
+	if dot < 0 {
+		return false
+	}
+	switch strings.ToLower(segment[dot+1:]) {
+	case "php", "php3", "php4", "php5", "php7", "php8", "phtml", "cgi", "fcgi", "pl", "py", "asp", "aspx", "ashx":
+		return true
+	}
+	return false
+}
+
 // addAll adds every reading of the parts, and returns how many it has looked at.
 func (b *viewBuf) addAll() int {
-	if !b.authority() {
-		return b.addDots()
-	}
 	all := b.parts
 	n := b.addDots()
-	b.dropAuthority()
-	n += b.addDots()
-	b.parts = all
+	if b.authority() {
+		b.dropAuthority()
+		n += b.addDots()
+		b.parts = all
+	}
+	if i := b.script(); i >= 0 {
+		b.parts = all[i+1:] // as the program sees it
+		n += b.addDots()
+		b.parts = slices.Concat(all[:i], all[i+1:]) // as it is without the program's name
+		n += b.addDots()
+		b.parts = all
+	}
 	return n
 }
 

@@ -40,6 +40,11 @@ func TestViews(t *testing.T) {
 		{"a/b", []string{"a|b"}},
 		{"//a///b/", []string{"a|b", "b"}},
 		{"///a/b/c", []string{"a|b|c", "b|c"}},
+		{"/index.php/a/b", []string{"index.php|a|b", "a|b"}},
+		{"/x/Index.PHP/a", []string{"x|Index.PHP|a", "a", "x|a"}},
+		{"/index.php", []string{"index.php"}},
+		{"/x.cgi/", []string{"x.cgi", ""}},
+		{"/v1.0/a.b/c", []string{"v1.0|a.b|c"}},
 		{"//a", []string{"a", ""}},
 		{"//", []string{""}},
 		{`/\a/b`, []string{`\a|b`, "a|b", "b"}},
@@ -105,6 +110,7 @@ func TestNothingSlipsPast(t *testing.T) {
 		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
 		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
 		"/auth%2flogin/x%2fy/..", "/../auth/login", "//h/auth/login", "///h/auth/login", "//user@h:80/auth/login", `/\h/auth/login`, `\\h\auth\login`[1:], "/%2fh/auth/login",
+		"/index.php/auth/login", "/app.php/auth//login", "/auth/index.php/login", "/index%2ephp/auth/login", "/x/run.cgi/auth/login",
 		"/auth/login.json", "/auth/login.", "/auth/login%2ejson", "/auth/login.json/",
 		"/auth/login%0a", "/auth/login%09", "/auth%25%32%66login", "/auth%c0%aflogin", "/%u0061uth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
@@ -135,6 +141,7 @@ func TestOthersAreNotHit(t *testing.T) {
 func TestNothingHidesInAnExemption(t *testing.T) {
 	for _, tt := range []struct{ pattern, path string }{
 		{"GET /health", "/health.json"},
+		{"/static/", "/static/x.php/auth/login"},
 		{"/static/", "//static/auth/login"},
 		{"/static/", "///static/auth/login"},
 		{"/static/", `/\static/auth/login`},

@@ -103,7 +103,7 @@ func (b *viewBuf) simple(path string) bool {
 		switch {
 		case seg == "":
 			continue
-		case seg[0] == '.', i < len(path) && script(seg):
+		case seg[0] == '.', i < len(path)-1 && script(seg):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)
@@ -402,7 +402,7 @@ func (b *viewBuf) dropAuthority() {
 // script returns the place of the first part that is a script with a path behind it, or -1.
 func (b *viewBuf) script() int {
 	for i, part := range b.parts {
-		if i < len(b.parts)-1 && script(part) {
+		if script(part) && strings.Join(b.parts[i+1:], "") != "" {
 			return i
 		}
 	}

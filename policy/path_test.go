@@ -43,7 +43,7 @@ func TestViews(t *testing.T) {
 		{"/index.php/a/b", []string{"index.php|a|b", "a|b"}},
 		{"/x/Index.PHP/a", []string{"x|Index.PHP|a", "a", "x|a"}},
 		{"/index.php", []string{"index.php"}},
-		{"/x.cgi/", []string{"x.cgi", ""}},
+		{"/x.cgi/", []string{"x.cgi"}},
 		{"/v1.0/a.b/c", []string{"v1.0|a.b|c"}},
 		{"//a", []string{"a", ""}},
 		{"//", []string{""}},

@@ -69,6 +69,7 @@ func (c *call) sayRefused(f *fields) {
 // refuse answers the request. The fields are set.
 func (c *call) refuse(w http.ResponseWriter, d *door) {
 	p := c.problem()
+	c.linger()
 	w.WriteHeader(p.status)
 	if c.r.Method == http.MethodHead {
 		return

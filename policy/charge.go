@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 // scratch is the memory of one decision. Everything in it is used again, so that
@@ -17,7 +18,7 @@ type scratch struct {
 	policy  *Policy
 	request *Request
 	x       extractor
-	views   viewBuf
+	views   paths.Buffer
 
 	ids   []int32 // of the patterns that match, view by view, then of pathless rules
 	ends  []int   // where each view ends in ids

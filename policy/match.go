@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 // index finds the rules that may apply to a request without looking at the others. It
@@ -108,8 +110,8 @@ const ambiguousPath = "an unambiguous path"
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
 	if x.anyPath {
-		for _, v := range views(s.request.Path, s.policy.ignoreCase, &s.views) {
-			s.ambiguous = s.ambiguous || v.never
+		for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
+			s.ambiguous = s.ambiguous || v.Never
 			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &v)
 			s.ends = append(s.ends, len(s.ids))
 		}

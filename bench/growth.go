@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // grown is a contender of one size in a growing series.
@@ -69,7 +70,7 @@ func matching(c contender) (sample, error) {
 	for i := range g.size - 1 {
 		fmt.Fprintf(&b, "  - {name: other-%d, match: [%s], key: [client_ip], limit: 5/minute}\n", i, g.start.(rulesOf)(i))
 	}
-	p, err := policy.Parse("bench.yaml", []byte(b.String()))
+	p, err := policyfile.Parse("bench.yaml", []byte(b.String()))
 	if err != nil {
 		return nil, err
 	}

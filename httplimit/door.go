@@ -15,7 +15,7 @@ import (
 type door struct {
 	Config
 	source   source
-	cors     func() *policy.CORS // nil: there is none
+	cors     func() *policy.CrossOrigin // nil: there is none
 	calls    sync.Pool           // of *call
 	legends  legends
 	degraded atomic.Bool // what was logged last

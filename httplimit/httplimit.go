@@ -98,10 +98,10 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader}, func() *policy.CORS { return engine.Policy().CORS() })
+	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader}, func() *policy.CrossOrigin { return engine.Policy().CORS() })
 }
 
-func (c Config) middleware(s source, cors func() *policy.CORS) func(http.Handler) http.Handler {
+func (c Config) middleware(s source, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
 	d := &door{Config: c, source: s, cors: cors}
 	d.calls.New = func() any { return newCall() }

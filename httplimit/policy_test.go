@@ -14,11 +14,12 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 func mustEngine(tb testing.TB, store sluice.Store, document string) *policy.Engine {
 	tb.Helper()
-	p, err := policy.Parse("test.yaml", []byte(document))
+	p, err := policyfile.Parse("test.yaml", []byte(document))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestPolicyClient(t *testing.T) {
 	if a, b := status(h, "X-Forwarded-For", "1.1.1.1"), status(h, "X-Forwarded-For", "1.1.1.2"); a != 200 || b != 429 {
 		t.Errorf("nobody is trusted, but: %d, %d", a, b)
 	}
-	trusting, err := policy.Parse("trusting.yaml", []byte(perAddress+"trusted_proxies: [192.0.2.1]\n"))
+	trusting, err := policyfile.Parse("trusting.yaml", []byte(perAddress+"trusted_proxies: [192.0.2.1]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,7 @@ type scratch struct {
 	order []int32
 	hits  []hit
 
-	text     []byte   // the keys, one behind the other
-	values   []string // of the parts of the key that is being built
+	keys     keyText
 	pending  []pending
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
@@ -34,13 +33,13 @@ type scratch struct {
 	hostKnown, tierKnown bool
 	ambiguous            bool // the path
 	hostName, tier       string
-	now                  time.Time // when the first override was asked for
+	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
 }
 
-// pending is a charge of which the key is not yet a string, since text may still move.
+// pending is a charge of which the key is not yet a string, since its text may still move.
 type pending struct {
 	rule       *rule
-	source     *source
+	source     source
 	start, end int
 }
 
@@ -57,12 +56,13 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
 	s.x.reset(req, s.policy.ipv6Prefix)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
-	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
-	s.hostKnown, s.tierKnown, s.ambiguous, s.now = false, false, false, time.Time{}
+	s.keys.reset()
+	s.pending, s.charges = s.pending[:0], s.charges[:0]
+	s.hostKnown, s.tierKnown, s.ambiguous, s.now = false, false, false, 0
 }
 
 func (e *Engine) end(s *scratch) {
-	if cap(s.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
+	if cap(s.keys.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
 	s.request, s.x.r = nil, nil
@@ -78,9 +78,6 @@ const (
 	refused         // it lacks one, and is refused for it
 )
 
-// sharedValue stands for a missing part. No value can be it: it would be written "%21".
-const sharedValue = "!"
-
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
 func (s *scratch) charge(h hit) (*part, outcome) {
 	r := h.rule
@@ -88,28 +85,20 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 	if h.pattern != nil {
 		s.x.route = h.pattern.text
 	}
-	start := len(s.text)
-	s.text = append(s.text, r.name...)
-	s.values = s.values[:0]
-	subject := len(s.text)
+	s.keys.begin(r.name)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
-		s.text = append(s.text, '/')
-		from := len(s.text)
 		if found {
-			s.text = sluice.AppendKeyPart(s.text, value)
+			s.keys.add(value)
 		} else if out := s.missing(r); out == charged {
-			s.text = append(s.text, sharedValue...)
+			s.keys.addShared()
 		} else {
 			return &r.key[i], out
 		}
-		s.values = append(s.values, s.since(from))
 	}
-	source := s.resolve(r, s.text[subject:])
-	if len(r.together) > 0 {
-		start = s.appendTagged(r, start)
-	}
-	s.pending = append(s.pending, pending{r, source, start, len(s.text)})
+	source := s.resolve(r)
+	start, end := s.keys.finish(r.together)
+	s.pending = append(s.pending, pending{r, source, start, end})
 	return nil, charged
 }
 
@@ -133,66 +122,38 @@ func (s *scratch) lacking(p *part) string {
 	return p.String()
 }
 
-// since returns the text from start on. It may be an older copy of it, which does not
-// matter: what has been written is not changed before the decision is over.
-func (s *scratch) since(start int) string {
-	return unsafe.String(unsafe.SliceData(s.text[start:]), len(s.text)-start)
-}
+// overridden is where a limit comes from that an override gives.
+const overridden = "override"
 
-// appendTagged appends the key that begins at start once more, behind the hash tag of
-// the rule, and returns where that begins.
-func (s *scratch) appendTagged(r *rule, start int) int {
-	end := len(s.text)
-	s.text = append(s.text, '{')
-	for i, part := range r.together {
-		if i > 0 {
-			s.text = append(s.text, '/')
-		}
-		s.text = append(s.text, s.values[part]...)
-	}
-	s.text = append(s.text, '}')
-	s.text = append(s.text, s.text[start:end]...)
-	return end
-}
-
-// resolve returns the limit for a subject: an override, else that of its tier, else the
-// rule's own. The subject is what the key has behind the name of the rule.
-func (s *scratch) resolve(r *rule, subject []byte) *source {
-	for i := range r.overrides {
-		if o := s.override(&r.overrides[i], subject, len(r.key)); o != nil {
-			return &o.source
+// resolve returns the limit for the subject of the key that is being built: that of an
+// override, else of its tier, else the rule's own.
+func (s *scratch) resolve(r *rule) source {
+	if byRule := s.policy.overrides.byRule; byRule != nil {
+		for i := range byRule[r.index] {
+			if o := s.override(&byRule[r.index][i]); o.plan != nil {
+				return source{o.plan, overridden}
+			}
 		}
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
-			return t
+			return *t
 		}
 	}
-	return &r.own
+	return r.own
 }
 
-func (s *scratch) override(set *overrides, subject []byte, parts int) *override {
-	text := subject
-	if set.exact != 1<<parts-1 {
-		start := len(s.text)
-		for i, v := range s.values {
-			if set.exact&(1<<i) == 0 {
-				v = "*"
-			}
-			s.text = append(append(s.text, '/'), v...)
-		}
-		text = s.text[start:]
-		s.text = s.text[:start]
-	}
-	o := set.bySubject[string(text)]
-	if o == nil || o.until.IsZero() {
+// override returns the one of the set that is in force for the subject, if there is one.
+func (s *scratch) override(set *overrideSet) override {
+	o, found := set.bySubject[string(s.keys.general(set.exact))]
+	if !found || o.until == 0 {
 		return o
 	}
-	if s.now.IsZero() {
-		s.now = time.Now()
+	if s.now == 0 {
+		s.now = time.Now().UnixMicro()
 	}
-	if !s.now.Before(o.until) {
-		return nil
+	if s.now >= o.until {
+		return override{}
 	}
 	return o
 }
@@ -212,7 +173,7 @@ func (s *scratch) tierName() string {
 
 // finish makes charges of what is pending.
 func (s *scratch) finish() {
-	all := unsafe.String(unsafe.SliceData(s.text), len(s.text))
+	all := unsafe.String(unsafe.SliceData(s.keys.text), len(s.keys.text))
 	for i := range s.pending {
 		p := &s.pending[i]
 		s.charges = append(s.charges, sluice.Charge{

@@ -118,7 +118,8 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 		return true
 	}
 	*d = Decision{}
-	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+	s.keys.reset()
+	s.pending, s.charges = s.pending[:0], s.charges[:0]
 	return false
 }
 

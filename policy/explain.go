@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
 // Trace tells why a decision is what it is.
@@ -124,7 +126,7 @@ func (s *scratch) whyNot(r *rule) string {
 	condition := r.lacks(s)
 	switch {
 	case condition == "hosts":
-		return fmt.Sprintf("host %s is not one of its hosts", quote(s.host()))
+		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	case r.exempt && s.hasID(r):

@@ -69,7 +69,7 @@ func (x *index) addPathless(r *rule, id int32) {
 	x.always = append(x.always, id)
 }
 
-func (x *index) addHeader(h headerDoc, id int32) {
+func (x *index) addHeader(h headerCondition, id int32) {
 	i := slices.IndexFunc(x.headers, func(o headerIndex) bool { return o.name == h.name })
 	if i < 0 {
 		i = len(x.headers)
@@ -200,7 +200,7 @@ func hostMatches(hosts []string, host string) bool {
 
 // matches reports whether the header has the value. Where it is there several times one
 // of them is enough for a limit, but not for an exemption.
-func (h *headerDoc) matches(header http.Header, all bool) bool {
+func (h *headerCondition) matches(header http.Header, all bool) bool {
 	values := header[h.name]
 	if h.value == "" {
 		return len(values) > 0

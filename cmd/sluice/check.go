@@ -18,6 +18,7 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // checked is a request as the flags of check describe it.
@@ -97,9 +98,9 @@ func loadPolicy(name string) (*policy.Policy, error) {
 	case "":
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case examplePolicy:
-		p, err = policy.Parse("examples/api.yaml", examples.API)
+		p, err = policyfile.Parse("examples/api.yaml", examples.API)
 	default:
-		p, err = policy.Load(name)
+		p, err = policyfile.Load(name)
 	}
 	if err != nil {
 		return nil, &failedError{err}

@@ -32,7 +32,9 @@ const (
 	// Count in any Period. It rounds times to 2^-15 of the Period, always so that a unit
 	// counts for a little longer. Above a Count of [FineLogCount] it counts in 32 parts of
 	// the Period instead, in some 140 bytes whatever the Count; a limit that is always used
-	// up then lets 32/33 of Count pass, and never more than Count.
+	// up then lets 32/33 of Count pass, and never more than Count. So even traffic at the
+	// limit loses 3 %, and whoever takes all of Count at once, exactly once a Period, is
+	// refused every second time: it fits 33/32 of the Period later.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for
 	// exactly one Period, at the price of 16 bytes for each moment in memory and four to

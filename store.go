@@ -26,7 +26,7 @@ type OnError uint8
 
 const (
 	Allow OnError = iota // the charge passes
-	Deny                 // the request is refused
+	Deny                 // the request is refused; a store whose answer was lost may have counted it
 	Local                // a local share of the limit decides
 )
 

@@ -65,7 +65,7 @@ type gateway struct {
 
 // record is a line of the log.
 type record struct {
-	Level, Msg, Problem, Error, Proxy, Admin string
+	Level, Msg, Problem, Error, Proxy, Admin, Rule, Was string
 }
 
 // serve starts the gateway on free ports. When the test ends it gets SIGTERM, and has to

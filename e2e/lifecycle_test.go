@@ -157,6 +157,22 @@ func TestReloadOnHangup(t *testing.T) {
 	wantInForce(t, g, 100)
 }
 
+// A limit that begins anew because of a reload is named in the log, and another is not.
+func TestReloadBeginsAnew(t *testing.T) {
+	t.Parallel()
+	const content = "version: 1\nrules:\n  - {name: r, limit: %s}\n  - {name: same, limit: 9/day}\n"
+	path := write(t, "policy.yaml", fmt.Sprintf(content, "100/day"))
+	g := serve(t, "--policy", path, "--upstream", "sample")
+	overwrite(t, path, fmt.Sprintf(content, "200/day"))
+	g.await("the log names it", func(r record) bool {
+		return strings.HasPrefix(r.Msg, "limit begins anew") && r.Rule == "r" && r.Was == "100/day burst 100 (token_bucket)"
+	})
+	g.await("the change is seen", loaded)
+	if strings.Contains(g.log(), `"rule":"same"`) {
+		t.Error("the log names a limit that has not changed")
+	}
+}
+
 // A reload while requests come loses none of them and none of the counts.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func TestSlowLargeBodies(t *testing.T) {
 	upstream := httptest.NewServer(u)
 	t.Cleanup(upstream.Close)
 	g := serve(t, "--upstream", upstream.URL, "--header-timeout", "1s", "--policy", write(t, "p.yaml",
-		"version: 1\nrules: [{name: a, key: [body:user], limit: 2/day}]\n"))
+		"version: 1\nrules: [{name: a, key: [body:user], limit: 2/day, ambiguous: charge}]\n"))
 	const large = 65 << 10
 	c := dial(t, g, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", large, strings.Repeat("x", large)))
 	time.Sleep(1500 * time.Millisecond) // longer than the bound

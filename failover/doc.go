@@ -17,6 +17,11 @@
 //
 // A [sluice.Limiter] has it as a field, and a rule of a policy as on_error.
 //
+// A shared store that answers is well, even where it cannot read what it has under a key:
+// see [Unreadable]. Such a charge is decided by its OnError alone, as while the store is away,
+// and the others of its Take by the store, all or none. No circuit opens. The log names
+// the key, at most ten in a minute.
+//
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.
 //
@@ -72,7 +77,9 @@
 // and at most 500 keys a second. A key that waits for that is decided locally, for at most
 // two seconds. Decisions whose outcome is unknown, because the shared store was asked and
 // did not answer, are counted in the share and not written back: it may have counted them,
-// and nothing is charged twice. A key of which all decisions end like that has one share
+// and nothing is charged twice. So a request that Deny has refused because the answer was
+// lost or late may have been counted all the same, and nothing is given back: whether it was
+// counted cannot be known. A key of which all decisions end like that has one share
 // until the shared store answers for it. Nor is a debt sent again whose answer was lost.
 // Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
 // are not written back. Shares and debts are lost when the process ends.

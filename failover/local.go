@@ -59,10 +59,9 @@ type batch struct {
 	entries  []*entry
 }
 
-// decide answers without the shared store. If owed, the charges are certain not to have
+// decide answers without the shared store, for it or for some charges. If owed, the charges are certain not to have
 // reached it, and are written back later.
 func (s *Store) decide(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
-	s.count.local.Add(1)
 	now := time.Now().UnixMicro()
 	if denied(charges) {
 		for i := range charges {

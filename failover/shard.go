@@ -228,6 +228,9 @@ func (h *shard) probe(ctx context.Context) error {
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt
 	if err := h.s.shared.Take(ctx, charges, receipts[:]); err != nil {
+		if _, odd := unreadable(err); odd {
+			return nil // a store that answers is well
+		}
 		return err
 	}
 	if !receipts[0].Fits {

@@ -22,6 +22,9 @@ type Status struct {
 	// were more than [Config.MaxCalls], and the others were decided at once because the
 	// circuit was open or the key was about to be written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
+	// Unreadable is the number of decisions for which the shared store held something else
+	// under a key: those keys were decided by on_error, and the others by the store.
+	Unreadable uint64
 	// WrittenBack is the number of times that a key's debt was written back.
 	WrittenBack uint64
 }
@@ -47,7 +50,7 @@ func (s Status) Degraded() bool {
 }
 
 type counters struct {
-	shared, local, timedOut, other, overflow, writtenBack atomic.Uint64
+	shared, local, timedOut, other, overflow, unreadable, writtenBack atomic.Uint64
 }
 
 func (c *counters) failed(err error) {
@@ -71,6 +74,7 @@ func (s *Store) Status() Status {
 		TimedOut:    s.count.timedOut.Load(),
 		Failed:      s.count.other.Load(),
 		Overflow:    s.count.overflow.Load(),
+		Unreadable:  s.count.unreadable.Load(),
 		WrittenBack: s.count.writtenBack.Load(),
 	}
 	for _, h := range *s.shards.Load() {

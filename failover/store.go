@@ -59,6 +59,8 @@ type Store struct {
 	batches   sync.Pool // of *batch
 	count     counters
 
+	complaints complaints
+
 	ctx     context.Context // of the goroutines
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -133,7 +135,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	var buf [4]*shard
 	shards := s.touched(buf[:0], charges)
 	if !s.usable(shards, charges) {
-		return s.decide(ctx, charges, receipts, true)
+		return s.decideAll(ctx, charges, receipts, true)
 	}
 	if s.refuser != nil && s.refuser.Refused(charges, receipts) {
 		s.count.shared.Add(1)
@@ -150,7 +152,13 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return gone
 	}
 	s.failed(shards, err)
-	return s.decide(ctx, charges, receipts, notCharged(err))
+	return s.decideAll(ctx, charges, receipts, notCharged(err))
+}
+
+// decideAll answers without the shared store: see decide.
+func (s *Store) decideAll(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
+	s.count.local.Add(1)
+	return s.decide(ctx, charges, receipts, owed)
 }
 
 // ask calls the shared store within the deadline and the cap.
@@ -161,7 +169,11 @@ func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []slu
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.deadline)
 	defer cancel()
-	return s.shared.Take(ctx, charges, receipts)
+	err := s.shared.Take(ctx, charges, receipts)
+	if _, odd := unreadable(err); odd {
+		return s.withoutUnreadable(ctx, err, charges, receipts)
+	}
+	return err
 }
 
 func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) {
@@ -170,7 +182,7 @@ func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sl
 		h.succeeded()
 	}
 	for i := range charges {
-		if charges[i].OnError == sluice.Local {
+		if charges[i].OnError == sluice.Local && !receipts[i].Local {
 			s.seen.put(&charges[i], receipts[i])
 		}
 	}

@@ -120,6 +120,10 @@ func (s *Store) write(d debt) bool {
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
 		if err := s.shared.Take(ctx, charges[:], receipts[:]); err != nil {
+			if _, odd := unreadable(err); odd {
+				s.complain(err)
+				return true // there is nothing that could owe it
+			}
 			d.shard.suspect()
 			return !notCharged(err)
 		}

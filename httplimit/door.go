@@ -16,7 +16,7 @@ type door struct {
 	Config
 	source   source
 	cors     func() *policy.CrossOrigin // nil: there is none
-	calls    sync.Pool           // of *call
+	calls    sync.Pool                  // of *call
 	legends  legends
 	degraded atomic.Bool // what was logged last
 }

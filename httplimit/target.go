@@ -1,6 +1,10 @@
 package httplimit
 
-import "net/http"
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
 
 // misaimed says what is wrong with the target of a request, or "". Rules look at the path
 // and the host, so there must be no doubt about what these are. A server takes more than
@@ -13,6 +17,8 @@ func misaimed(r *http.Request) string {
 		return "This is not a forward proxy, and CONNECT is not taken."
 	case r.RequestURI == "*" && r.Method != http.MethodOptions:
 		return `The target "*" is for OPTIONS only.`
+	case !plainHost(r.Host):
+		return "The Host must be a name or an address, and perhaps a port."
 	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:
 		return ""
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
@@ -24,3 +30,29 @@ func misaimed(r *http.Request) string {
 	}
 	return ""
 }
+
+// plainHost reports whether all servers read the same host: a name or an address, with a
+// port or without, or none at all. Of "a:80:80" some take the host "a", and some none.
+func plainHost(s string) bool {
+	name := s
+	if literal, found := strings.CutPrefix(s, "["); found {
+		inner, rest, closed := strings.Cut(literal, "]")
+		if a, err := netip.ParseAddr(inner); err != nil || !a.Is6() || a.Zone() != "" || !closed {
+			return false
+		}
+		return rest == "" || rest[0] == ':' && digits(rest[1:])
+	}
+	if i := strings.IndexByte(s, ':'); i >= 0 {
+		if name = s[:i]; !digits(s[i+1:]) {
+			return false
+		}
+	}
+	for i := range len(name) {
+		if c := name[i] | 0x20; ('a' > c || c > 'z') && ('0' > name[i] || name[i] > '9') && strings.IndexByte("-._~", name[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -128,11 +128,10 @@ const overridden = "override"
 // resolve returns the limit for the subject of the key that is being built: that of an
 // override, else of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) source {
-	if byRule := s.policy.overrides.byRule; byRule != nil {
-		for i := range byRule[r.index] {
-			if o := s.override(&byRule[r.index][i]); o.plan != nil {
-				return source{o.plan, overridden}
-			}
+	sets := s.policy.overrides.of(r)
+	for i := range sets {
+		if o := s.override(&sets[i]); o.plan != nil {
+			return source{o.plan, overridden}
 		}
 	}
 	if r.tiers != nil {

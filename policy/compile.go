@@ -20,6 +20,7 @@ type Policy struct {
 	tierFrom   *part  // nil: there are no tiers
 	tier       string // where tierFrom says none
 	rules      []rule
+	byName     map[string]int // the index of each rule
 	index      index
 	overrides  overrides
 	reads      map[string]bool // see Reads
@@ -185,6 +186,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ignoreCase: doc.IgnoreCase,
 		cors:       c.cors(&doc.CORS),
 		rules:      make([]rule, len(doc.Rules)),
+		byName:     c.names,
 	}
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)

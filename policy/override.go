@@ -30,6 +30,24 @@ type override struct {
 	item  int   // of Document.Overrides
 }
 
+// of returns the overrides of a rule, in the order in which they are asked.
+func (o *overrides) of(r *rule) []overrideSet {
+	if o.byRule == nil {
+		return nil
+	}
+	return o.byRule[r.index]
+}
+
+// set returns those of a rule that name these parts of its key.
+func (o *overrides) set(r *rule, exact uint32) map[string]override {
+	for _, set := range o.of(r) {
+		if set.exact == exact {
+			return set.bySubject
+		}
+	}
+	return nil
+}
+
 func (c *compiler) overrides(p *Policy, list []Override) (all overrides) {
 	if len(list) > 0 {
 		all.byRule = make([][]overrideSet, len(p.rules))

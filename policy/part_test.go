@@ -123,6 +123,7 @@ func TestHeaderParts(t *testing.T) {
 		{"header:X-API-Key", http.Header{"X-Api-Key": {}}, ""},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"\xff"}}, "\xff"},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"abc\xa0"}}, broken},
+		{"header:X-API-Key", http.Header{"X-Api-Key": {"=?utf-8?q?abc?="}}, broken},
 		{"header:X-API-Key", http.Header{"X-Api-Key": {"\x85abc"}}, broken},
 		{"api_key", http.Header{"X-Api-Key": {"abc\xa0\xa0"}}, broken},
 		{"header:X-API-Key", nil, ""},

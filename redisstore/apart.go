@@ -3,7 +3,9 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,29 +19,37 @@ type part struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 	places   []int // of the charges in the Take
-	refunds  bool
+	// known says that the receipts have been written from memory, as of a Take that is
+	// refused, and refuses that this part does so.
+	known, refuses bool
+	order          float64 // the lower, the sooner it is asked
 }
 
 // takeApart takes charges of several slots: part by part, and those before are given
-// back where one refuses or fails.
+// back where one refuses or fails. Where one is known to refuse, and once one has refused, the
+// others are only looked at, so that nobody is refused for units that would be given back.
 func (s *Store) takeApart(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.parts(charges)
+	refused := slices.ContainsFunc(parts, func(p part) bool { return p.refuses })
 	for i := range parts {
-		err := s.takePart(ctx, &parts[i], false)
-		if err == nil && sluice.Admitted(parts[i].charges, parts[i].receipts) {
+		p := &parts[i]
+		if refused && p.known {
 			continue
 		}
-		if e := s.giveBack(ctx, parts[:i]); e != nil {
-			// Whatever has stopped this part, those before may be charged.
-			err = &Error{Unknown, fmt.Errorf("what was taken before could not be given back: %w", cmp.Or(err, e))}
+		err := s.takePart(ctx, p, refused)
+		if err == nil && (refused || sluice.Admitted(p.charges, p.receipts)) {
+			continue
 		}
-		for j := i + 1; j < len(parts) && err == nil; j++ {
-			err = s.takePart(ctx, &parts[j], true)
+		if !refused {
+			if e := s.giveBack(ctx, parts[:i]); e != nil {
+				// Whatever has stopped this part, those before may be charged.
+				err = &Error{Unknown, fmt.Errorf("what was taken before could not be given back: %w", cmp.Or(err, e))}
+			}
 		}
 		if err != nil {
 			return err
 		}
-		break
+		refused = true
 	}
 	for _, p := range parts {
 		for i, place := range p.places {
@@ -49,8 +59,7 @@ func (s *Store) takeApart(ctx context.Context, charges []sluice.Charge, receipts
 	return nil
 }
 
-// parts groups charges by slot. Parts that give something back come last, because what
-// is given back may be gone before it can be taken again.
+// parts groups charges by slot, and puts those first that are the most likely to refuse.
 func (s *Store) parts(charges []sluice.Charge) []part {
 	var parts []part
 	var name []byte
@@ -60,28 +69,53 @@ func (s *Store) parts(charges []sluice.Charge) []part {
 		p := slices.IndexFunc(parts, func(p part) bool { return p.slot == at })
 		if p < 0 {
 			p = len(parts)
-			parts = append(parts, part{slot: at})
+			parts = append(parts, part{slot: at, order: math.Inf(1)})
 		}
 		parts[p].charges = append(parts[p].charges, charges[i])
 		parts[p].receipts = append(parts[p].receipts, sluice.Receipt{})
 		parts[p].places = append(parts[p].places, i)
-		parts[p].refunds = parts[p].refunds || charges[i].Cost < 0
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(weight(a), weight(b)) })
+	for i := range parts {
+		p := &parts[i]
+		if s.refused.table.Load() != nil {
+			p.refuses, p.known = s.refused.recall(s.refused.at(time.Now()), p.charges, p.receipts)
+		}
+		for j := range p.charges {
+			p.order = min(p.order, s.order(&p.charges[j]))
+		}
+		if givesBack(p.charges) {
+			// What is given back may be gone before it can be taken again.
+			p.order = math.Inf(1)
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.order, b.order) })
 	return parts
 }
 
-func weight(p part) int {
-	if p.refunds {
-		return 1
+// order returns the rate at which the cost of c fits, in times a microsecond, or 0 if c has
+// been refused when its state was last heard of. Of the layers of a request, those with lower
+// rates are for fewer clients, and sooner used up by one of them.
+func (s *Store) order(c *sluice.Charge) float64 {
+	switch l := c.Plan.Limit; {
+	case c.Cost == 0 || c.Shadow:
+		return math.MaxFloat64
+	case s.refused.hasRefused(c):
+		return 0
+	default:
+		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)
 	}
-	return 0
 }
 
 func (s *Store) takePart(ctx context.Context, p *part, look bool) error {
 	r := s.request(p.charges, look)
 	r.slot = p.slot
-	return s.decide(ctx, s.nodes.lane(p.slot), r, p.charges, p.receipts)
+	err := s.decide(ctx, s.nodes.lane(p.slot), r, p.charges, p.receipts)
+	if e, ok := errors.AsType[*ForeignState](err); ok {
+		for i, place := range e.charges {
+			e.charges[i] = p.places[place]
+		}
+	}
+	return err
 }
 
 // giveBackFor is how long it may take to give back.
@@ -131,7 +165,7 @@ func (s *Store) giveBack(ctx context.Context, parts []part) error {
 // undo returns the part that gives back what p has taken. Its charges keep copies of
 // their keys, which the caller may reuse when its context has ended.
 func (p *part) undo() part {
-	u := part{slot: p.slot, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
+	u := part{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {
 		c := &u.charges[i]
 		c.Key = strings.Clone(c.Key)

@@ -3,10 +3,10 @@ package redisstore
 import (
 	_ "embed"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -40,13 +40,16 @@ type request struct {
 	state atomic.Uint32 // queued, and then sent or cancelled
 	done  chan struct{}
 	now   float64
-	place int       // in the call
-	group int       // in the call, of those that ask for the same
-	turn  int       // in the group, counted from 0
-	many  int       // in the group
-	reply string    // of the group: packed numbers
-	left  time.Time // the moment before it was sent
-	err   error
+	place int    // in the call
+	group int    // in the call, of those that ask for the same
+	turn  int    // in the group, counted from 0
+	many  int    // in the group
+	reply string // of the group: packed numbers
+	// oldest has, per charge of a log that refuses, when its oldest unit expires, if the
+	// script has said it; else 0.
+	oldest []int64
+	left   time.Time // the moment before it was sent
+	err    error
 }
 
 type charge struct {
@@ -120,10 +123,13 @@ func (r *request) numbers() int {
 
 // numbers returns how many numbers the reply to a charge of one request has.
 func (c *charge) numbers() int {
-	if c.plan.Kernel == sluice.Meter {
+	switch c.plan.Kernel {
+	case sluice.Meter:
 		return 1
+	case sluice.Window:
+		return 3
 	}
-	return 3
+	return 4
 }
 
 // call is one run of the script, for any number of requests.
@@ -297,15 +303,20 @@ func number(reply string, i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8*i : 8*i+8])))
 }
 
-// badState is what the script says of a state that it cannot read.
-const badState = -1 << 53
+// What the script says of a state that is not ours: it was a text and has been deleted, or
+// is of another type and stays.
+const (
+	badText = -1 << 53
+	badType = -1 << 54
+)
 
 // receipts reads the reply.
 func (r *request) receipts(dst []sluice.Receipt) error {
-	if number(r.reply, 0) == badState {
-		return &Error{BadReply, errors.New("a key holds a state that is not Sluice's: choose a prefix of its own, or delete the key")}
+	if err := r.foreign(); err != nil {
+		return err
 	}
 	at, admitted := 0, r.admitted()
+	r.oldest = r.oldest[:0]
 	var values [4]int64
 	for i := range dst {
 		c := &r.charges[i]
@@ -316,7 +327,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 		clear(values[:])
 		for j := range n {
 			v := number(r.reply, at+j)
-			if values[j] = int64(v); float64(values[j]) != v || math.Abs(v) >= -badState {
+			if values[j] = int64(v); float64(values[j]) != v || math.Abs(v) >= -badText {
 				return &Error{BadReply, fmt.Errorf("the script's reply has the number %v", v)}
 			}
 		}
@@ -325,8 +336,33 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 			values[0] = c.first(values[0], values[n-1], int64(r.turn), admitted)
 		}
 		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
+		r.oldest = append(r.oldest, values[3])
 	}
 	return nil
+}
+
+// foreign returns an error that names the charges whose states are not ours, or nil.
+func (r *request) foreign() error {
+	var e *ForeignState
+	at := 0
+	for i := range r.charges {
+		c := &r.charges[i]
+		if v := number(r.reply, at); v == badText || v == badType {
+			if e == nil {
+				e = new(ForeignState)
+			}
+			e.charges = append(e.charges, i)
+			e.Keys = append(e.Keys, strings.Clone(r.name(c)))
+			e.Deleted = append(e.Deleted, v == badText)
+		}
+		if at += c.numbers(); r.many > 1 {
+			at++
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	return &Error{Foreign, e}
 }
 
 func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {

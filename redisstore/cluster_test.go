@@ -28,6 +28,7 @@ func TestCluster(t *testing.T) {
 		})
 	})
 	t.Run("slots", func(t *testing.T) { flushAll(c); testSlots(t, c) })
+	t.Run("foreign", func(t *testing.T) { flushAll(c); testClusterForeign(t, c) })
 	t.Run("script flush", func(t *testing.T) { flushAll(c); testClusterScriptFlush(t, c) })
 	t.Run("resharding", func(t *testing.T) { flushAll(c); testResharding(t, c) })
 	t.Run("torn slot", func(t *testing.T) { flushAll(c); testTornSlot(t, c) })
@@ -94,6 +95,35 @@ func testSlots(t *testing.T, c *redistest.Cluster) {
 	for i, charge := range charges {
 		if n := used(t, store, charge.Key, wide); n != 3*7 {
 			t.Errorf("layer %d has %d used, want 21", i, n)
+		}
+	}
+}
+
+// Where a slot has something foreign, the error names the place of its charge in the Take, and
+// nothing is charged in other slots.
+func testClusterForeign(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	p := plan(t, sluice.FixedWindow, "100/10d")
+	for place := range 6 {
+		var charges []sluice.Charge
+		for i := range 6 {
+			charges = append(charges, sluice.Charge{Key: fmt.Sprint("layer", i), Plan: p, Cost: 1})
+		}
+		charges[place].Key = fmt.Sprint("list", place)
+		name := redisstore.Name(store, charges[place].Key, p)
+		for _, s := range c.Masters {
+			s.Try("RPUSH", name, "x") // but for one they say that it has moved
+		}
+		for range 3 {
+			f := foreign(t, store.Take(t.Context(), charges, make([]sluice.Receipt, 6)), place)
+			if !slices.Equal(f.Unreadable(), []int{place}) || !slices.Equal(f.Keys, []string{name}) {
+				t.Errorf("list at %d: %+v", place, f)
+			}
+		}
+	}
+	for i := range 6 {
+		if n := used(t, store, fmt.Sprint("layer", i), p); n != 0 {
+			t.Errorf("layer %d has %d used, want none", i, n)
 		}
 	}
 }

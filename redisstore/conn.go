@@ -48,6 +48,21 @@ func (cs *conns) cut() {
 	}
 }
 
+// cutSilent closes the connections on which an answer has been missing for longer than d.
+func (cs *conns) cutSilent(d time.Duration) {
+	var silent []*conn
+	cs.mu.Lock()
+	for c := range cs.open {
+		if !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d {
+			silent = append(silent, c)
+		}
+	}
+	cs.mu.Unlock()
+	for _, c := range silent {
+		_ = c.Close()
+	}
+}
+
 // dialError is an error of a connection that has not come about.
 type dialError struct{ error }
 
@@ -67,6 +82,7 @@ func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *t
 		return nil, &dialError{err}
 	}
 	c := &conn{Conn: plain, conns: cs, generation: generation}
+	c.wrote.Store(time.Now().UnixNano())
 	if s, ok := plain.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
 	}
@@ -102,6 +118,7 @@ type conn struct {
 	generation int64
 	raw        syscall.RawConn // nil if it cannot be looked at
 	idle       atomic.Bool     // all that was written has been answered, as far as is known
+	wrote      atomic.Int64    // when something was written last, in ns since the epoch
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -111,6 +128,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
+	c.wrote.Store(time.Now().UnixNano()) // first, so that a connection in use never looks silent
 	if c.idle.Swap(false) && (c.generation != c.conns.generation.Load() || c.raw != nil && hungUp(c.raw)) {
 		c.idle.Store(true)
 		return 0, errStale

@@ -22,7 +22,8 @@
 // What the server has said of a request that it refused is remembered for at most a second.
 // As admissions only add to what is used, it refuses the next one exactly, at any cost,
 // and without a call: one who keeps asking costs the server a call a second in each
-// process. What this process gives back counts at once, and what another gives back, or
+// process. A log is asked again when a unit has expired, and for a cost that waits for
+// another unit than the last did. What this process gives back counts at once, and what another gives back, or
 // a server that has lost its counts, after that second. A leaky bucket is always asked: its
 // places are given back whenever a client hangs up. In such a receipt, what others have
 // meanwhile taken may be missing, most of all from layers that do not refuse.
@@ -36,7 +37,8 @@
 // # Errors
 //
 // Take returns an [*Error] where it could not decide. What to do then is for package
-// failover to say. A request that may have been executed is never sent again; one of
+// failover to say. Where a key holds what is no state of ours, only the Takes of that key get
+// one: see [ForeignState]. A request that may have been executed is never sent again; one of
 // which the server says that it has not run it is, after a moved slot or a lost script
 // for example.
 //
@@ -44,7 +46,9 @@
 //
 // Charges of one Take are atomic if their keys begin with the same hash tag: see
 // [Store.Take]. Others take a round trip for each hash slot, one after the other, all
-// within the context of the Take. Slots may move at any time.
+// within the context of the Take: first those that are the most likely to refuse, which is
+// what has refused before, and then lower rates before higher ones. Slots may move at any
+// time.
 //
 // # The client library
 //

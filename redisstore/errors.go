@@ -36,17 +36,20 @@ const (
 	// Denied: the server does not accept the user, the password or the commands.
 	// Nothing was charged.
 	Denied
-	// BadReply: the server answered what this package does not understand, or has a
-	// state under one of our keys that is not ours. It may have been charged.
+	// BadReply: the server answered what this package does not understand. It may have
+	// been charged.
 	BadReply
 	// Misconfigured: the settings are wrong; only [Open] returns it.
 	Misconfigured
+	// Foreign: the server is well, and has under a key of a charge what is no state of
+	// ours: see [ForeignState], which the error unwraps to. Nothing was charged.
+	Foreign
 )
 
 var kindNames = [...]string{
 	Unavailable: "unavailable", NotSent: "not sent", Unknown: "outcome unknown", Loading: "loading", Busy: "busy",
 	ReadOnly: "read-only", OutOfMemory: "out of memory", ClusterDown: "cluster down", Denied: "denied",
-	BadReply: "bad reply", Misconfigured: "misconfigured",
+	BadReply: "bad reply", Misconfigured: "misconfigured", Foreign: "foreign state",
 }
 
 func (k Kind) String() string {
@@ -69,6 +72,37 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // NotCharged reports whether it is certain that nothing was charged.
 func (e *Error) NotCharged() bool { return e.Kind != Unknown && e.Kind != BadReply }
+
+// ForeignState is what an [Error] of kind Foreign unwraps to. Nothing was charged.
+//
+// A text that is no state has been deleted, so that the count under its key begins anew
+// with the next Take: without that it would be in the way for ever, as nothing makes it
+// expire. Its name has the prefix and the fingerprint of a limit, so it is nobody else's. A
+// list, a hash or another type stays, since somebody has put it there on purpose: all Takes
+// of its key fail until it is deleted.
+type ForeignState struct {
+	Keys    []string // in Redis: hashed where [Config].HashKey says so
+	Deleted []bool   // of each key
+	charges []int
+}
+
+// Unreadable returns the places of the charges that it concerns, in ascending order.
+func (e *ForeignState) Unreadable() []int { return e.charges }
+
+func (e *ForeignState) Error() string {
+	var b strings.Builder
+	for i, key := range e.Keys {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if e.Deleted[i] {
+			fmt.Fprintf(&b, "the key %q held what is not Sluice's: it was deleted, and its count begins anew", key)
+		} else {
+			fmt.Fprintf(&b, "the key %q holds another type than Sluice's: delete it with DEL, or choose a prefix of its own", key)
+		}
+	}
+	return b.String()
+}
 
 // errClosed is what a closed store answers with.
 var errClosed = &Error{NotSent, errors.New("the store is closed")}

@@ -68,10 +68,24 @@ func (s *TimedStore) TakeAll(ctx context.Context, charges [][]sluice.Charge, rec
 }
 
 func (s *TimedStore) takeAll(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt, timeArg ...string) error {
+	for _, err := range s.takeEach(ctx, now, charges, receipts, timeArg...) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TakeEachAt is TakeAllAt with the error of each.
+func (s *TimedStore) TakeEachAt(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt) []error {
+	return s.takeEach(ctx, now, charges, receipts, fmt.Sprint(now))
+}
+
+func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt, timeArg ...string) []error {
 	c := &call{known: make(map[string]uint16)}
 	for i := range charges {
 		if err := sluice.CheckCharges(charges[i], receipts[i]); err != nil {
-			return err
+			return []error{err}
 		}
 		c.requests = append(c.requests, s.request(charges[i], false))
 	}
@@ -79,25 +93,25 @@ func (s *TimedStore) takeAll(ctx context.Context, now int64, charges [][]sluice.
 	reply, err := s.client.Do(ctx, s.client.B().Arbitrary("EVAL", script, fmt.Sprint(len(c.keys))).
 		Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	if err := c.deal(reply); err != nil {
-		return err
+		return []error{err}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	errs := make([]error, len(charges))
 	for i, r := range c.requests {
-		if err := r.receipts(receipts[i]); err != nil {
-			return err
+		if errs[i] = r.receipts(receipts[i]); errs[i] == nil {
+			s.refused.note(known{place: s.calls, sent: now, back: now}, false, charges[i], receipts[i], r.oldest)
 		}
 		s.calls++
 		if r.turn > 0 {
 			s.Joined++
 		}
-		s.refused.note(known{place: s.calls, sent: now, back: now}, false, charges[i], receipts[i])
 		s.requests.Put(r)
 	}
-	return nil
+	return errs
 }
 
 // Away reports whether requests are under way.
@@ -105,4 +119,16 @@ func (s *Store) Away() bool {
 	s.single.mu.Lock()
 	defer s.single.mu.Unlock()
 	return len(s.single.away) > 0
+}
+
+// Name returns the name of a state in Redis.
+func Name(s *Store, key string, p *sluice.Plan) string {
+	return string(s.names.append(nil, &sluice.Charge{Key: key, Plan: p}))
+}
+
+// Flights returns how many flights are counted on, and how many are lost.
+func (s *Store) Flights() (expected, lost int) {
+	s.single.mu.Lock()
+	defer s.single.mu.Unlock()
+	return s.single.flights, s.single.lost
 }

@@ -116,45 +116,6 @@ func TestFrozen(t *testing.T) {
 	recovers(t, store, p)
 }
 
-// What is not ours is an error, of the request that it concerns alone.
-func TestForeignState(t *testing.T) {
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	for _, a := range sluice.Algorithms() {
-		for _, limit := range []string{"10/day", "7/day", "5000/day"} {
-			p := plan(t, a, limit)
-			take(t, store, "k", p)
-			name := server.Do("KEYS", "*")
-			for _, text := range []string{"x", "nan", "1.5", "1:2:3:4", "-", ":", strings.Repeat("\x00", 14), strings.Repeat("\x00", 153)} {
-				server.Do("SET", name, text)
-				receipts := make([]sluice.Receipt, 3)
-				err := store.Take(t.Context(), []sluice.Charge{
-					{Key: "other", Plan: p, Cost: 1}, {Key: "k", Plan: p, Cost: 1, Shadow: true}, {Key: "third", Plan: p, Cost: 1},
-				}, receipts)
-				if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.BadReply {
-					t.Errorf("%v with the state %q: %+v, error %v", p.Limit, text, receipts[1], err)
-				}
-				if n := server.Do("DBSIZE"); n != "1" {
-					t.Errorf("%v with the state %q: there are %s keys", p.Limit, text, n)
-				}
-				if e, ok := errors.AsType[*redisstore.Error](try(t, store, "k", p)); !ok || e.Kind != redisstore.BadReply {
-					t.Errorf("%v with the state %q, alone: error %v", p.Limit, text, e)
-				}
-				if got := server.Do("GET", name); got != text {
-					t.Errorf("%v with the state %q: it was overwritten with %q", p.Limit, text, got)
-				}
-			}
-			// So is a list. (Among others it would be overwritten.)
-			server.Do("DEL", name)
-			server.Do("RPUSH", name, "x")
-			if e, ok := errors.AsType[*redisstore.Error](try(t, store, "k", p)); !ok || e.Kind != redisstore.BadReply {
-				t.Errorf("%v over a list: error %v", p.Limit, e)
-			}
-			server.Do("FLUSHALL")
-		}
-	}
-}
-
 // A server that answers nonsense gets an error, and nobody in.
 func TestWrongReplies(t *testing.T) {
 	t.Parallel()

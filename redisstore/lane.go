@@ -21,7 +21,8 @@ const (
 	maxFlights  = 24
 	lateAfter   = 2 * time.Millisecond
 	// A flight that is away for lostAfter is written off, up to maxLost of them, so that
-	// others can leave: its connection may lead nowhere.
+	// others can leave: its connection may lead nowhere. So is one that another has overtaken,
+	// which has left later and come back within a part of the time.
 	lostAfter = 400 * time.Millisecond
 	maxLost   = 24
 	// laneQueue is when a queue is first searched for requests that were cancelled.
@@ -42,6 +43,7 @@ type lane struct {
 	lost    int
 	closed  bool
 	left    time.Time   // when the last flight has left
+	cutAt   time.Time   // when connections were last cut
 	late    *time.Timer // runs while watched is true
 	watched bool
 	loading chan struct{} // closed when a flight has brought the script; nil if none does
@@ -133,7 +135,7 @@ func (l *lane) writeOff() {
 }
 
 // landed takes back a flight that is away, and reports whether it was expected. l.mu is held.
-func (l *lane) landed(f *flight) bool {
+func (l *lane) landed(f *flight, now time.Time) bool {
 	if f.lost {
 		f.lost = false
 		l.lost--
@@ -141,8 +143,42 @@ func (l *lane) landed(f *flight) bool {
 	}
 	if i := slices.Index(l.away, f); i >= 0 {
 		l.away = slices.Delete(l.away, i, i+1)
+		l.overtake(f, now)
 	}
 	return true
+}
+
+// overtake does not count on flights any more that should have been back before f: the
+// server answers, so their answers are lost, and whoever waits for them must not hold up
+// others. If there are too many, connections are closed that have been silent for long.
+// l.mu is held.
+func (l *lane) overtake(f *flight, now time.Time) {
+	patience := 2*now.Sub(f.left) + lateAfter
+	l.away = slices.DeleteFunc(l.away, func(g *flight) bool {
+		switch {
+		case now.Sub(g.left) <= patience:
+			return false
+		case l.lost == maxLost:
+			l.cut(now)
+			return false
+		}
+		g.lost = true
+		l.lost++
+		l.flights--
+		return true
+	})
+}
+
+// cut closes connections that have been silent for long, now and then. l.mu is held.
+func (l *lane) cut(now time.Time) {
+	if now.Sub(l.cutAt) < lostAfter/4 || !l.store.begin() {
+		return
+	}
+	l.cutAt = now
+	go func() {
+		defer l.store.flights.Done()
+		l.store.conns.cutSilent(lostAfter)
+	}()
 }
 
 // load reports whether the caller is the one to bring the script to a server that did not
@@ -213,7 +249,7 @@ func (l *lane) flyOnce() {
 func (l *lane) more(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.landed(f) {
+	if !l.landed(f, time.Now()) {
 		return false
 	}
 	if len(l.queue) == 0 {
@@ -228,10 +264,10 @@ func (l *lane) board(f *flight) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.requests = f.requests[:0]
-	if !l.landed(f) {
+	now := time.Now()
+	if !l.landed(f, now) {
 		return false
 	}
-	now := time.Now()
 	if l.flights > laneFlights && now.Sub(f.left) < lateAfter {
 		l.flights--
 		if len(l.queue) > 0 {
@@ -258,13 +294,13 @@ func (l *lane) board(f *flight) bool {
 	l.queue = l.queue[:rest]
 	if len(f.requests) == 0 {
 		l.flights--
-	} else if rest > 0 {
+		return false
+	}
+	l.away = append(l.away, f)
+	if rest > 0 {
 		l.watch(lateAfter)
 	}
-	if len(f.requests) > 0 {
-		l.away = append(l.away, f)
-	}
-	return len(f.requests) > 0
+	return true
 }
 
 // close refuses what comes, and what is queued.

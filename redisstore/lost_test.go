@@ -95,3 +95,45 @@ func counted(t *testing.T, servers []*redistest.Server, key string) (n int64) {
 	}
 	return n
 }
+
+// However many answers are lost on a server that answers others, those who come after them
+// wait for none of them.
+func TestLostAnswersHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	px := redistest.StartProxy(t, server.Addr)
+	store := open(t, "redis://"+px.Addr)
+	p := plan(t, sluice.TokenBucket, "1000000/day")
+	take(t, store, "k", p)
+	const losses = 40 // more than may be written off at a time
+	var lose atomic.Bool
+	px.Spoil(func() (time.Duration, bool) {
+		if lose.Load() {
+			return 4 * time.Second, false
+		}
+		return 0, false
+	})
+	for n := 0; n < losses; {
+		lose.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+		err := store.Take(ctx, []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
+		cancel()
+		lose.Store(false)
+		if e, ok := errors.AsType[*redisstore.Error](err); !ok {
+			t.Fatalf("premise: the answer is lost: %v", err)
+		} else if !e.NotCharged() { // it was sent in time
+			n++
+		}
+		for range 2 {
+			take(t, store, "k", p)
+		}
+	}
+	for range 200 {
+		if flights, _ := store.Flights(); flights <= 1 {
+			return
+		}
+		take(t, store, "k", p)
+	}
+	flights, lost := store.Flights()
+	t.Errorf("%d flights are still waited for, and %d are lost", flights, lost)
+}

@@ -24,7 +24,7 @@ const (
 )
 
 // refused remembers what the server has said lately of the states in requests that it
-// refused. It is a table of 1.2 MB, made with the first refusal, in which each of 16,384
+// refused. It is a table of 1.5 MB, made with the first refusal, in which each of 16,384
 // states has a choice of a few places; of those that want them the ones that the server was
 // asked for last have them.
 type refused struct {
@@ -46,10 +46,11 @@ type refusedSet struct {
 type known struct {
 	tag uint64
 	// state is as the kernels have it; of a log the tick of its newest unit, their number,
-	// and the tick at which the oldest one expires, or 0 if that is not known.
-	state sluice.State
-	now   int64 // the server's time, or never
-	place int   // among the requests that were decided at that time
+	// and the tick at which the oldest one expires, or 0 if that is not known or there is none.
+	state        sluice.State
+	expire, wait int64 // of a log: that many units will have expired at that tick
+	now          int64 // the server's time, or never
+	place        int   // among the requests that were decided at that time
 	// The server has said so between these times, in microseconds by the clock of refused.
 	sent, back int64
 }
@@ -71,26 +72,43 @@ func (f *refused) answer(charges []sluice.Charge, receipts []sluice.Receipt) boo
 }
 
 func (f *refused) answerAt(at int64, charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	refuses := false
+	refuses, _ := f.recall(at, charges, receipts)
+	return refuses
+}
+
+// recall writes the receipts of charges in a request that is refused, if all are known, and
+// reports whether one of them is certain to refuse it.
+func (f *refused) recall(at int64, charges []sluice.Charge, receipts []sluice.Receipt) (refuses, all bool) {
 	var k known
 	for i := range charges {
 		c := &charges[i]
 		if c.Cost < 0 || !f.find(c, &k) || at-k.sent > remember {
-			return false
+			return false, false
 		}
-		// The server's time is between these, also where k was learnt after at was read: what is
-		// refused at to must not fit at from. Each state has its own: on a cluster so do
+		at = max(at, k.back) // it may have been learnt after the clock was read
+		// The server's time is between these. Each state has its own: on a cluster so do
 		// the nodes.
-		from := k.now + max(0, at-k.back)
-		to := k.now + max(0, at-k.sent) + max(0, at-k.sent)/1000 // clocks do not run alike
+		from := k.now + at - k.back
+		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
 		r, ok := k.receipt(c, to)
 		if !ok {
-			return false
+			return false, false
 		}
 		refuses = refuses || !r.Fits && decides(c)
 		receipts[i], _ = k.receipt(c, from)
 	}
-	return refuses
+	return refuses, true
+}
+
+// hasRefused reports whether the state of c, when it was last heard of, would have refused
+// it, however long ago that was.
+func (f *refused) hasRefused(c *sluice.Charge) bool {
+	var k known
+	if c.Shadow || f.table.Load() == nil || !f.find(c, &k) {
+		return false
+	}
+	r, ok := k.receipt(c, k.now)
+	return ok && !r.Fits
 }
 
 // decides reports whether a refusal of c is answered from memory. A leaky bucket is asked
@@ -124,14 +142,21 @@ func (k *known) logReceipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bo
 	if r.Fits = need == 0 || need <= p.Capacity-r.Used; r.Fits {
 		need = 1
 	}
-	switch {
-	case oldest > 0 && now >= oldest*p.Tick:
+	if oldest > 0 && now >= oldest*p.Tick {
 		return r, false
-	case need > p.Capacity || r.Used+need <= p.Capacity:
-		return r, r.Fits || oldest > 0
 	}
-	r.Wait = oldest
-	return r, oldest > 0 && r.Used+need == p.Capacity+1
+	exact := oldest > 0 || r.Used == 0
+	switch expire := r.Used + need - p.Capacity; {
+	case need > p.Capacity || expire <= 0:
+		return r, r.Fits || exact
+	case expire == 1 || expire <= k.expire && k.wait == oldest:
+		r.Wait = oldest
+	case expire == k.expire:
+		r.Wait = k.wait
+	default:
+		return r, false
+	}
+	return r, exact
 }
 
 // learn remembers the answer to a request.
@@ -141,17 +166,18 @@ func (f *refused) learn(r *request, charges []sluice.Charge, receipts []sluice.R
 		return
 	}
 	if f.table.Load() != nil || r.look || telling(charges, receipts) {
-		f.note(known{place: r.place, sent: f.at(r.left), back: f.at(time.Now())}, r.look, charges, receipts)
+		f.note(known{place: r.place, sent: f.at(r.left), back: f.at(time.Now())}, r.look, charges, receipts, r.oldest)
 	}
 }
 
 // note remembers all states if they are worth it or were only looked at, which is to tell
-// of a request that was refused, and otherwise those that are remembered already.
-func (f *refused) note(k known, looked bool, charges []sluice.Charge, receipts []sluice.Receipt) {
+// of a request that was refused, and otherwise those that are remembered already. Oldest is
+// as in a request.
+func (f *refused) note(k known, looked bool, charges []sluice.Charge, receipts []sluice.Receipt, oldest []int64) {
 	f.begin()
 	all, back := looked || telling(charges, receipts), givesBack(charges)
 	for i := range charges {
-		k.state, k.now = stateOf(&charges[i], receipts[i]), receipts[i].Now
+		k.tell(&charges[i], receipts[i], oldest[i])
 		f.put(&charges[i], k, all, back)
 	}
 }
@@ -190,23 +216,28 @@ func givesBack(charges []sluice.Charge) bool {
 	return false
 }
 
-// stateOf returns the state that a receipt tells of.
-func stateOf(c *sluice.Charge, r sluice.Receipt) sluice.State {
-	switch p := c.Plan; p.Kernel {
+// tell sets the state that a receipt tells of. Oldest is when the oldest unit of a log
+// expires that refuses, or 0.
+func (k *known) tell(c *sluice.Charge, r sluice.Receipt, oldest int64) {
+	p := c.Plan
+	k.now, k.expire, k.wait = r.Now, 0, 0
+	switch p.Kernel {
 	case sluice.Meter:
-		return sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
+		k.state = sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
 	case sluice.Window:
-		return sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
+		k.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
 	default:
-		s := sluice.State{Tick: r.Tick, Used: r.Used}
 		need := int64(1)
 		if !r.Fits {
 			need = c.Cost
 		}
-		if r.Used+need-p.Capacity == 1 { // it waits for the oldest unit alone
-			s.Prev = r.Wait
+		if r.Wait > 0 {
+			k.expire, k.wait = r.Used+need-p.Capacity, r.Wait
 		}
-		return s
+		if k.expire == 1 {
+			oldest = r.Wait
+		}
+		k.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: oldest}
 	}
 }
 

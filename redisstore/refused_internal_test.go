@@ -25,7 +25,7 @@ func (f *refused) noteBucket(p *sluice.Plan, key string, full bool, k known) {
 		c.Cost, r.Used, r.Fits = sluice.All, 0, true
 	}
 	charges := []sluice.Charge{c}
-	f.note(k, false, charges, []sluice.Receipt{r})
+	f.note(k, false, charges, []sluice.Receipt{r}, []int64{0})
 }
 
 func (f *refused) refuses(p *sluice.Plan, key string, at int64) (sluice.Receipt, bool) {
@@ -81,7 +81,7 @@ func TestRefusedBounds(t *testing.T) {
 	// Within 100 µs, which count as 101 as clocks differ, the bucket is empty.
 	full := sluice.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
-	f.note(known{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full})
+	f.note(known{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full}, []int64{0})
 	r, refuses := f.refuses(p, "k", 1100)
 	if want := p.Decide(1, r); !refuses || r.Now != 10*hour+80 || want.RetryAfter != 21*time.Microsecond {
 		t.Errorf("%v, %+v, %+v", refuses, r, want)
@@ -132,7 +132,7 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 	}
 	for name, giveBack := range map[string]func(f *refused){
 		"given back": func(f *refused) {
-			f.note(known{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}})
+			f.note(known{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}}, []int64{0})
 		},
 		"unknown": func(f *refused) { f.forget(charge("k", -5)) },
 	} {
@@ -144,18 +144,38 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 			for i, n := 0, 0; n < others; i++ { // other keys of the set
 				o := charge(fmt.Sprint("other ", i), 1)
 				if _, set := f.set(&o[0]); set == want {
-					f.note(known{sent: 200_000, back: 200_100}, false, o, full(now+200_000))
+					f.note(known{sent: 200_000, back: 200_100}, false, o, full(now+200_000), []int64{0})
 					n++
 				}
 			}
-			f.note(known{sent: 1, back: 300_000}, false, charge("k", 1), full(now))
+			f.note(known{sent: 1, back: 300_000}, false, charge("k", 1), full(now), []int64{0})
 			if f.answerAt(300_001, charge("k", 1), make([]sluice.Receipt, 1)) {
 				t.Errorf("%s, then %d others: refused by what was said before", name, others)
 			}
-			f.note(known{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000))
+			f.note(known{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000), []int64{0})
 			if !f.answerAt(2_000_101, charge("k", 1), make([]sluice.Receipt, 1)) {
 				t.Errorf("%s, then %d others: what was said after it is not remembered", name, others)
 			}
+		}
+	}
+}
+
+// A state that was learnt after the clock was read is judged no earlier than it was told: a
+// unit that fits at the time in the receipt is the server's to give.
+func TestRefusedLearntMeanwhile(t *testing.T) {
+	const now = 1_700_000_000_000_000
+	p, err := sluice.NewPlan(sluice.Limit{Count: 20, Period: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
+	f := newRefused()
+	f.note(known{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}})
+	f.note(known{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}})
+	for at := int64(200); at <= 400; at++ {
+		r := make([]sluice.Receipt, 1)
+		if f.answerAt(at, charges, r) {
+			t.Fatalf("at %d: refused, with the receipt %+v", at, r[0])
 		}
 	}
 }

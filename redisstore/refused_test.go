@@ -160,3 +160,41 @@ func TestRefusedCallsASecond(t *testing.T) {
 		t.Errorf("%d units are used of the layer that does not refuse, want 5", n)
 	}
 }
+
+// Of logs, too, whatever the cost: one unit, several, and more than ever fit.
+func TestRefusedLogsByCost(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	for _, a := range []sluice.Algorithm{sluice.SlidingWindowLog, sluice.SlidingWindowLogExact} {
+		for _, limit := range []string{"10/10d", "2000/10d"} {
+			for _, cost := range []int64{1, 2, 5, 10, 5000} {
+				p := plan(t, a, limit)
+				key := fmt.Sprint(a, limit, cost)
+				for range 3 {
+					take(t, store, key, p)
+				}
+				var full, r [1]sluice.Receipt
+				if err := store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: p, Cost: p.Capacity - 3}}, full[:]); err != nil {
+					t.Fatal(err)
+				}
+				calls, start := commandCalls(t, server, "evalsha"), time.Now()
+				const asked = 500
+				var first sluice.Receipt
+				for i := range asked {
+					if err := store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, r[:]); err != nil {
+						t.Fatal(err)
+					}
+					if i == 0 {
+						first = r[0]
+					}
+					if r[0].Now = first.Now; r[0] != first || r[0].Fits || r[0].Used != p.Capacity {
+						t.Fatalf("%s, take %d: %+v, the first was %+v", key, i, r[0], first)
+					}
+				}
+				if n, most := commandCalls(t, server, "evalsha")-calls, 1+int64(time.Since(start)/time.Second); n > most {
+					t.Errorf("%s: %d calls for %d refusals, want at most %d", key, n, asked, most)
+				}
+			}
+		}
+	}
+}

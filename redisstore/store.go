@@ -101,7 +101,8 @@ func (s *Store) begin() bool {
 // On a cluster, charges are committed together if their keys begin with the same hash
 // tag, "{alice}". Others are taken one hash slot after the other, and given back if
 // a later one refuses: another caller may be refused in between who would not have
-// been. What is given back after the edge of a window is taken off the new one.
+// been. What is given back after the edge of a window is taken off the new one. Where a
+// slot is known to refuse, the others are only looked at, so both are rare.
 //
 // Charges that are certain to be refused by what the server has said within the last
 // second are refused without asking it again: see the package's documentation.

@@ -20,11 +20,16 @@
 -- The reply is packed f64: the time, and per charge
 --                        meter   level
 --                        window  count, number, previous count
---                        log     count, newest tick, wait
--- A charge that does not fit has -1-n for its first number n, and -2^53 stands for a
--- state that is not ours, which its request was not decided because of. Where several
--- make one request, the first number is that before the first of them, and one more number
+--                        log     count, newest tick, wait, and if it does not fit the tick
+--                                at which the oldest unit expires, else 0
+-- A charge that does not fit has -1-n for its first number n. Where several make one
+-- request, the first number is that before the first of them, and one more number
 -- follows: how often the cost fits, at most as often as it is asked for.
+--
+-- A key may hold what is not ours. Its request is not decided then, and the first number
+-- is -2^53 where it was a text, which was deleted, and -2^54 where it is of another type,
+-- which is left alone: somebody may miss it. No text must stop the script, since requests
+-- before it have been taken by then.
 --
 -- States:
 --   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
@@ -44,7 +49,8 @@
 --
 -- Most calls are of one charge. It does without the tables that hold what several have.
 
-local call, unpacks, packs, format, sub = redis.call, struct.unpack, struct.pack, string.format, string.sub
+local call, pcall = redis.call, redis.pcall
+local unpacks, packs, format, sub = struct.unpack, struct.pack, string.format, string.sub
 local KEYS, arg, now = KEYS, ARGV[1], ARGV[2]
 local expires = not now
 if expires then
@@ -60,14 +66,22 @@ local last = #arg
 pos = 5 + 41 * np
 local alone = last - pos < 20 -- there is only one charge
 
--- The short states: false, a text, or the t of a meter without rem.
+-- The short states: false, a text, or the t of a meter without rem. '!', which is no state
+-- of anything, stands for another type.
 local state, states
 if ns == 0 then
   states = {}
 elseif alone then
-  state = call('GET', KEYS[1])
+  state = pcall('GET', KEYS[1])
+  if state and state.err then state = sub(state.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[1]) end
 else
   states = call('MGET', unpack(KEYS, 1, ns))
+  for k = 1, ns do
+    if not states[k] then -- missing, or of another type: MGET does not say
+      local s = pcall('GET', KEYS[k])
+      states[k] = s and s.err and (sub(s.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[k])) or s
+    end
+  end
 end
 -- Of a key whose last state is still to be written: when that expires, and when the one
 -- that is there does.
@@ -199,7 +213,7 @@ while pos <= last do
         if s then
           number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
           number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
-          bad = not number
+          bad = not number or number + count + prev >= 9007199254740992
           if bad then number, count, prev = n, 0, 0 end
         end
         if s and not bad then
@@ -254,6 +268,9 @@ while pos <= last do
         if n > 0 and not bad then
           base, low, age = unpacks('<ddI2', s)
           age, newest = (age - low) % 65536, base + low + (unpacks('<I2', s, #s - 1) - low) % 65536
+          bad = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
+        end
+        if n > 0 and not bad then
           e0 = (newest + x) * ptick
           e0 = e0 + -e0 % grid
           if newest - tick > x then
@@ -282,6 +299,7 @@ while pos <= last do
         end
         fits = cost <= 0 or cost <= cap and used + cost <= cap
         local took = take and not bad and fits and cost or 0
+        if not fits and used > 0 then r4 = base + low + age + x end
         if fits or cost <= cap then
           -- That many of the oldest have to expire.
           local expire = used + (took ~= 0 and took + 1 or fits and 1 or cost) - cap
@@ -318,7 +336,7 @@ while pos <= last do
           e1 = e1 + -e1 % grid
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3 = fits and used or -1 - used, newest, wait
+        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
 
       elseif kernel == 3 then
         -- first is the first tick of 33, counted from 0, that counts.
@@ -327,6 +345,9 @@ while pos <= last do
         bad = s and #s ~= 148
         if s and not bad then
           newest, used = unpacks('<dd', s)
+          bad = newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496 or used % 1 ~= 0 or used > 4503599627370496
+        end
+        if s and not bad then
           e0 = (newest + x) * ptick
           e0 = e0 + -e0 % grid
           if newest - tick > x then
@@ -338,7 +359,9 @@ while pos <= last do
           first = still - newest + 33 - x
           if first > 33 then first = 33 end
           for i = 0, first - 1 do used = used - unpacks('<I4', s, 17 + 4 * i) end
+          bad = used < 0 or first == 33 and used > 0
         end
+        if bad then first, used = 33, 0 end
         fits = cost <= 0 or cost <= cap and used + cost <= cap
         local took = take and not bad and fits and cost or 0
         if took > 0 then
@@ -366,10 +389,15 @@ while pos <= last do
           end
         end
         local expire = used + (fits and 1 or cost) - cap
+        if not fits and used > 0 then
+          local i = first
+          while i < 32 and unpacks('<I4', s, 17 + 4 * i) == 0 do i = i + 1 end
+          r4 = newest - 32 + i + x
+        end
         if (fits or cost <= cap) and expire > 0 then
           local i = changed and 33 - x or first
           local n = unpacks('<I4', s, 17 + 4 * i)
-          while n < expire do
+          while n < expire and i < 32 do
             i, expire = i + 1, expire - n
             n = unpacks('<I4', s, 17 + 4 * i)
           end
@@ -380,7 +408,7 @@ while pos <= last do
           e1 = e1 + -e1 % grid
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3 = fits and used or -1 - used, newest, wait
+        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
 
       else
         local n, used, newest, wait = 0, 0, 0, 0
@@ -389,8 +417,9 @@ while pos <= last do
         spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
         local header
         if s == nil then
-          s = call('GETRANGE', key, '0', '4095')
-          header = s
+          s = pcall('GETRANGE', key, '0', '4095')
+          if s.err then s = sub(s.err, 1, 9) == 'WRONGTYPE' and '!' or call('GETRANGE', key, '0', '4095') end
+          states[k], header = s, s
           if #s == 4096 then
             n = call('STRLEN', key)
             if n > 4096 then s = (n - 16) / y end
@@ -410,6 +439,9 @@ while pos <= last do
         if n > 0 and not bad then
           base, low = unpacks('<dd', header)
           newest = at(n - 1)
+          bad = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
+        end
+        if n > 0 and not bad then
           e0 = (newest + x) * ptick
           e0 = e0 + -e0 % grid
           if newest - tick > x then
@@ -471,6 +503,7 @@ while pos <= last do
             n, used, text = 0, 0, ''
           end
         end
+        if not fits and used > 0 then r4 = at(first) + x end
         if fits or cost <= cap then
           local expire = used + (fits and 1 or cost) - cap
           if expire > 0 then wait = at(first + expire - 1) + x end
@@ -487,9 +520,17 @@ while pos <= last do
           end
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3 = fits and used or -1 - used, newest, wait
+        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
       end
-      if bad then fits, admitted = false, false end
+      if bad then
+        fits, admitted, e1 = false, false, nil
+        if (state or states[k]) == '!' then
+          r1, s = -18014398509481984, '!'
+        else
+          call('DEL', KEYS[k])
+          r1, s = -9007199254740992, false
+        end
+      end
 
       -- What several requests change is written by the last that has the key.
       if not alone then
@@ -508,9 +549,8 @@ while pos <= last do
       if e1 then
         if not s or s == '' then
           call('DEL', KEYS[k])
-        elseif e1 == e0 and by then
-          call('INCRBY', KEYS[k], format('%d', by))
-        else
+        elseif not (e1 == e0 and by) or type(pcall('INCRBY', KEYS[k], format('%d', by))) == 'table' then
+          -- (What INCRBY does not take for a number, such as ' 7', is one here.)
           if type(s) == 'number' then s = format('%d', s) end
           if e1 == e0 then
             call('SET', KEYS[k], s, 'KEEPTTL')
@@ -523,7 +563,6 @@ while pos <= last do
       end
 
       if alone then
-        if bad then r1 = -9007199254740992 end
         if not r2 then return packs('<dd', now, r1) end
         return packs(sub('<ddddd', 1, r4 and 6 or r3 and 5 or 4), now, r1, r2, r3, r4)
       end
@@ -541,7 +580,6 @@ while pos <= last do
           end
         end
       end
-      if bad then out[before + 1] = -9007199254740992 end
       if look or not fits and flags % 2 == 0 then admitted = false end
       if times < least and flags % 2 == 0 then least = times end
     until flags >= 2

@@ -82,5 +82,6 @@ func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(storeFailures, s.TimedOut, "timeout")
 	counter(storeFailures, s.Failed, "error")
 	counter(storeFailures, s.Overflow, "overflow")
+	counter(storeFailures, s.Unreadable, "unreadable")
 	counter(storeWritten, s.WrittenBack)
 }

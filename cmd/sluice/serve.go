@@ -164,8 +164,10 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer stopWatching()
 	background.Go(func() {
 		file.Watch(watching, reload, func(p *policy.Policy) {
+			old := engine.Policy()
 			engine.Swap(p)
 			logWarnings(log, p)
+			logAnew(log, p.Anew(old))
 			store.logApart(log, p)
 		})
 	})
@@ -204,6 +206,19 @@ func (b builtIn) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*pol
 func logWarnings(log *slog.Logger, p *policy.Policy) {
 	for _, w := range p.Warnings() {
 		log.Warn("policy looks wrong", "problem", w.String())
+	}
+}
+
+// maxAnew bounds the lines about limits that begin anew.
+const maxAnew = 20
+
+// logAnew says which limits have forgotten what was counted, since a reload has changed them.
+func logAnew(log *slog.Logger, all []policy.Anew) {
+	for _, a := range all[:min(len(all), maxAnew)] {
+		log.Warn("limit begins anew: what was counted under the old one does not count", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)
+	}
+	if more := len(all) - maxAnew; more > 0 {
+		log.Warn("limits begin anew: what was counted under the old ones does not count", "more", more)
 	}
 }
 

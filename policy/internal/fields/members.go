@@ -315,7 +315,8 @@ func (m *Members) addBroken(value string) {
 }
 
 // Header returns the value of a header from its lines. Lines that differ are garbled, and
-// so is a value that begins or ends with what is a space in Latin-1: Python's servers drop it.
+// so is a value that begins or ends with what is a space in Latin-1, which Python's servers
+// drop, and one with encoded words of mail ("=?utf-8?q?x?="), which some of them decode.
 func Header(lines []string) (string, Presence) {
 	if len(lines) == 0 {
 		return "", Absent
@@ -326,7 +327,7 @@ func Header(lines []string) (string, Presence) {
 			return "", Garbled
 		}
 	}
-	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1])) {
+	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1]) || strings.Contains(value, "=?")) {
 		return "", Garbled
 	}
 	return Value(value)

@@ -1,0 +1,66 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Anew is a limit whose counts begin anew because it has changed in kind: what was counted
+// under the old one means nothing under the new one. A changed burst, or the count of a window
+// or a log, is no such change.
+type Anew struct {
+	Rule string
+	From string // "rule", "tier:pro" or "override", as in a [Result]
+	// Was and Is are the limits, such as "100/minute burst 20 (token_bucket)". They are the
+	// same where it is the rule's key that has changed.
+	Was, Is string
+}
+
+// Anew returns what begins anew when p takes the place of old, in the order of the rules
+// of p: limits of rules that both have, by their names. What only one of them has is left out.
+func (p *Policy) Anew(old *Policy) (all []Anew) {
+	for i := range p.rules {
+		r := &p.rules[i]
+		j, known := old.byName[r.name]
+		if !known || r.exempt || old.rules[j].exempt {
+			continue
+		}
+		all = append(all, p.anew(r, old, &old.rules[j])...)
+	}
+	return all
+}
+
+func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
+	moved := !sameKey(r, old)
+	compare := func(from string, was, is *sluice.Plan) {
+		if moved || was.Fingerprint != is.Fingerprint {
+			all = append(all, Anew{r.name, from, limitText(was), limitText(is)})
+		}
+	}
+	compare(r.own.from, old.own.plan, r.own.plan)
+	for _, name := range sortedKeys(r.tiers) {
+		if was := old.tiers[name]; was != nil {
+			compare(was.from, was.plan, r.tiers[name].plan)
+		}
+	}
+	for _, set := range p.overrides.of(r) {
+		was := before.overrides.set(old, set.exact)
+		for _, subject := range sortedKeys(set.bySubject) {
+			if o, both := was[subject]; both {
+				compare(overridden, o.plan, set.bySubject[subject].plan)
+			}
+		}
+	}
+	return all
+}
+
+// sameKey reports whether a request has the same key under both rules.
+func sameKey(a, b *rule) bool {
+	return slices.Equal(a.together, b.together) &&
+		slices.EqualFunc(a.key, b.key, func(p, q part) bool { return p.String() == q.String() })
+}
+
+func limitText(p *sluice.Plan) string {
+	return p.Limit.String() + " (" + p.Limit.Algorithm.String() + ")"
+}

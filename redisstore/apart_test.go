@@ -1,0 +1,113 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// Slots of several clients, one of which asks far above its own limit, share one limit. What
+// that client asks for in vain is not held from the others, passes no window's edge, and
+// hardly costs calls.
+func TestClusterGreedy(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	const most, window = 50, 200 * time.Millisecond
+	all := plan(t, sluice.FixedWindow, fmt.Sprintf("%d/%v", most, window))
+	for _, tt := range []struct {
+		name string
+		a    sluice.Algorithm
+		own  string // the limit of a client
+		keys int
+	}{
+		{"bucket", sluice.TokenBucket, "5/10d burst 5", 1},
+		{"window", sluice.FixedWindow, "5/10d", 1},
+		{"log", sluice.SlidingWindowLog, "5/10d", 1},
+		{"many", sluice.SlidingWindowLog, "1/10d", 50},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flushAll(c)
+			store := open(t, c.URL())
+			greedy, modest := plan(t, tt.a, tt.own), plan(t, tt.a, "1000000/10d")
+			var mu sync.Mutex
+			admitted, refused := map[int64]int{}, map[int64]int{} // of each window of all; refused by all alone
+			var greedyAdmitted, greedyRefused int
+			var modestAsked atomic.Int64
+			ask := func(key string, own *sluice.Plan) {
+				charges := []sluice.Charge{{Key: "all", Plan: all, Cost: 1}, {Key: key, Plan: own, Cost: 1}}
+				receipts := make([]sluice.Receipt, 2)
+				if err := store.Take(t.Context(), charges, receipts); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				fits := sluice.Admitted(charges, receipts)
+				n := receipts[0].Now / window.Microseconds()
+				switch {
+				case fits:
+					admitted[n]++
+				case receipts[1].Fits:
+					refused[n]++
+				}
+				if own == greedy && fits {
+					greedyAdmitted++
+				} else if own == greedy && !receipts[1].Fits {
+					greedyRefused++
+				}
+			}
+			const greedyOnes, modestOnes = 8, 8
+			var wg sync.WaitGroup
+			begin := time.Now()
+			end := begin.Add(2 * time.Second)
+			for i := range greedyOnes {
+				wg.Go(func() {
+					for n := i; time.Now().Before(end); n++ {
+						ask(fmt.Sprint("greedy", n%tt.keys), greedy)
+						time.Sleep(100 * time.Microsecond)
+					}
+				})
+			}
+			for i := range modestOnes {
+				wg.Go(func() { // together they ask for 48 units in a window
+					for time.Now().Before(end) {
+						ask(fmt.Sprint("modest", i), modest)
+						modestAsked.Add(1)
+						time.Sleep(33 * time.Millisecond)
+					}
+				})
+			}
+			calls := clusterCalls(t, c)
+			wg.Wait()
+			calls = clusterCalls(t, c) - calls
+			for n, k := range admitted {
+				if k > most {
+					t.Errorf("window %d: %d admitted of %d", n, k, most)
+				}
+				if refused[n] > 0 && k < most {
+					t.Errorf("window %d: %d were refused though %d of %d were admitted", n, refused[n], k, most)
+				}
+			}
+			// All of the greedy ones may ask at once before any has heard of the refusal. Where
+			// many are new at once the window is full, and what of theirs is given back is
+			// not remembered for a second, in which a refusal costs a call.
+			seconds := int64(time.Since(begin)/time.Second) + 2
+			limit := 3*modestAsked.Load() + greedyOnes*3*seconds
+			if tt.keys > 1 {
+				limit += int64(greedyAdmitted + greedyRefused)
+			}
+			if calls > limit {
+				t.Errorf("%d calls, want at most %d", calls, limit)
+			}
+			if greedyAdmitted < tt.keys || greedyRefused < 100 {
+				t.Errorf("premise: of what the greedy ask for, %d are admitted and %d refused", greedyAdmitted, greedyRefused)
+			}
+			t.Logf("%d windows; greedy: %d admitted, %d refused; %d calls in all", len(admitted), greedyAdmitted, greedyRefused, calls)
+		})
+	}
+}

@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test chaos collations lint bench bench-quick
+.PHONY: run test chaos collations deluge lint bench bench-quick
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -27,6 +27,11 @@ collations:
 	go generate ./policy/internal/fold
 	git diff --exit-code policy/internal/fold/fold.txt
 	go test -run Name ./policy/internal/fold
+
+# Floods of ten and of a hundred million keys against the memory store, in full. It takes an hour
+# on a busy machine. "make test" has a short form.
+deluge:
+	SLUICE_DELUGE=1 go test -count 1 -run Deluge -timeout 3h -v ./memory
 
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.

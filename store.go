@@ -82,6 +82,9 @@ type Store interface {
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
 	// the error is not nil, receipts say nothing, and whether the charges were
 	// committed is for the store to document.
+	//
+	// A state that has drained may be forgotten. It stays empty then, also where the
+	// clock steps back to a time at which it was not.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }
 

@@ -16,8 +16,9 @@ import (
 )
 
 // Faults of the shared store, under an open loop of requests to two instances. What is
-// counted is asserted always. How long things take is asserted in the long form ("make
-// chaos"), on a machine that has nothing else to do; both forms print it.
+// counted is asserted always. How long things take, how many requests were sent in a time, and
+// how often the state has changed is asserted in the long form ("make chaos"), on a machine that
+// has nothing else to do; both forms print it.
 //
 // What is promised, and where it is shown besides:
 //
@@ -89,7 +90,7 @@ func TestChaosKilled(t *testing.T) {
 		// Each restart forgets a burst, and each outage is worth one at most.
 		n, right := l.admitted(shared, key), perSecond*elapsed+burst
 		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts per outage", key, n, elapsed, right, (float64(n)-right)/burst/float64(cycles))
-		if most := right + 2*burst*float64(cycles); float64(n) > most || float64(n) < 0.7*perSecond*elapsed {
+		if most := right + 2*burst*float64(cycles); float64(n) > most || long && float64(n) < 0.7*perSecond*elapsed {
 			t.Errorf("%s: %d admitted, at most %.0f are right", key, n, most)
 		}
 	}
@@ -124,7 +125,7 @@ func TestChaosFrozen(t *testing.T) {
 	for _, key := range []string{"k0", "k1"} {
 		n, right := l.admitted(shared, key), 20*elapsed+60
 		t.Logf("%s: %d admitted in %.1f s, the limit is %.0f: %+.2f bursts", key, n, elapsed, right, (float64(n)-right)/60)
-		if float64(n) > right+60 || float64(n) < 0.7*20*elapsed {
+		if float64(n) > right+60 || long && float64(n) < 0.7*20*elapsed {
 			t.Errorf("%s: %d admitted, right are %.0f and a burst", key, n, right)
 		}
 	}
@@ -146,7 +147,14 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 	})
 	limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
 	known.Store(true)
-	time.Sleep(sized(500*time.Millisecond, 2*time.Second))
+	redistest.Eventually(t, "each instance has answered often enough", func() bool {
+		for _, g := range both {
+			if l.count(func(a answer) bool { return a.gateway == g && a.key == "k" }) < sized(50, 1000) {
+				return false
+			}
+		}
+		return true
+	})
 	l.done()
 	found := answers(l.where(sentWithin(begin, time.Now())))
 	t.Logf("in the outage: %v", found)
@@ -173,7 +181,7 @@ func TestChaosAllow(t *testing.T) {
 	server := redistest.Start(t)
 	both := pair(t, byRule("10/day"), server.URL())
 	found := outage(t, both, server, open)
-	if n := found.count(http.StatusOK); n != len(found) || n < 30 {
+	if n := found.count(http.StatusOK); n != len(found) {
 		t.Errorf("%d of %d have passed", n, len(found))
 	}
 }
@@ -183,14 +191,12 @@ func TestChaosDeny(t *testing.T) {
 	server := redistest.Start(t)
 	both := pair(t, byRule("100000/second"), server.URL())
 	found := outage(t, both, server, closed)
-	if n := found.count(http.StatusServiceUnavailable); n != len(found) || n < 30 {
+	if n := found.count(http.StatusServiceUnavailable); n != len(found) {
 		t.Errorf("%d of %d were refused because the store is away", n, len(found))
 	}
 	server.Restart()
 	awaitBoth(both, "the circuit closes", back)
-	if a := (shot{both[0], closed, "k"}).fire(newClient(t)); a.status != http.StatusOK || a.degraded {
-		t.Errorf("afterwards: %+v", a)
-	}
+	decides(t, shot{both[0], closed, "k"}, http.StatusOK)
 }
 
 // Each of two instances has half of the limit. What they use is written back.
@@ -216,18 +222,16 @@ func TestChaosLocal(t *testing.T) {
 	awaitBoth(both, "the circuit closes", back)
 	settled(t, both)
 	for _, g := range both {
-		if a := (shot{g, shared, "k"}).fire(newClient(t)); a.status != http.StatusTooManyRequests || a.degraded {
-			t.Errorf("after the shares were written back: %+v", a)
-		}
+		decides(t, shot{g, shared, "k"}, http.StatusTooManyRequests)
 	}
 }
 
-// A slow network is not a dead server. The short form has a deadline that is a hundred times
+// A slow network is not a dead server. The short form has a deadline that is four hundred times
 // longer, since a busy machine takes its time as well.
 func TestChaosLatency(t *testing.T) {
 	timed(t)
-	deadline := sized(5*time.Second, 50*time.Millisecond)
-	for _, percent := range sized([]int64{4}, []int64{10, 40, 80}) {
+	deadline := sized(20*time.Second, 50*time.Millisecond)
+	for _, percent := range sized([]int64{1}, []int64{10, 40, 80}) {
 		delay := deadline * time.Duration(percent) / 100
 		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
@@ -266,18 +270,20 @@ func TestChaosReconnects(t *testing.T) {
 	}
 	server.Kill()
 	awaitBoth(both, "the circuit opens", away)
+	restarted := time.Now()
 	server.Restart()
 	time.Sleep(time.Second)
 	received, err := strconv.Atoi(server.Info("total_connections_received"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	took := time.Since(restarted)
 	awaitBoth(both, "the circuit closes", back)
 	l.done()
 	pool, made := clients-1, received-2 // this test has asked once before, and twice after
-	t.Logf("%d connections before, %d new ones in the first second", pool, made)
-	if pool < 2 || made > 2*pool {
-		t.Errorf("%d new connections for a pool of %d", made, pool)
+	t.Logf("%d connections before, %d new ones in %v", pool, made, took)
+	if pool < 2 || made > pool*(1+int(took.Seconds())) {
+		t.Errorf("%d new connections in %v for a pool of %d", made, took, pool)
 	}
 }
 
@@ -288,16 +294,17 @@ func TestChaosClientsLeave(t *testing.T) {
 	px := redistest.StartProxy(t, server.Addr)
 	// A busy machine may keep somebody longer than the usual deadline, which would be a failure.
 	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr, "--store-timeout", "20s")
-	px.Delay(20 * time.Millisecond)
+	// In the short form, clients leave later and answers come much later, for busy machines.
+	px.Delay(sized(2*time.Second, 20*time.Millisecond))
 	forget(both)
 	client := newClient(t)
-	each := sized(25, 500)
+	each := sized(5, 500)
 	var stayed atomic.Int64 // those whose clock was late
 	var callers sync.WaitGroup
 	for i := range 20 {
 		callers.Go(func() {
 			for range each {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), sized(200*time.Millisecond, 5*time.Millisecond))
 				r, _ := http.NewRequestWithContext(ctx, "GET", both[i%2].url+shared, nil)
 				if resp, err := client.Do(r); err == nil {
 					resp.Body.Close()
@@ -318,7 +325,7 @@ func TestChaosClientsLeave(t *testing.T) {
 	}
 	asked := calls(server, "evalsha")
 	t.Logf("%d clients, %d did not leave, the store was asked %d times", 20*each, stayed.Load(), asked)
-	if asked < 20 || stayed.Load() > int64(20*each/10) {
+	if asked < sized(1, 20) || stayed.Load() > int64(20*each/10) {
 		t.Error("that has tried nothing: the clients have left too early or too late")
 	}
 	px.Heal()

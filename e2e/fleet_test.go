@@ -159,10 +159,10 @@ func testFleetCount(t *testing.T, fleet []*gateway, upstream *arrivals, redis *r
 	l := &fleetLoad{fleetAsker: newAsker(t), until: time.Now().Add(took)}
 	admitted := make([]atomic.Int64, fleetKeys)
 	var workers sync.WaitGroup
-	for _, g := range fleet {
+	for i, g := range fleet {
 		// Every gateway asks for every key at least once, so that each key is asked for
 		// more often than its limit, however slow the machine is.
-		order, next := rand.Perm(fleetKeys), new(atomic.Int64)
+		order, next := rand.New(rand.NewPCG(1, uint64(i))).Perm(fleetKeys), new(atomic.Int64)
 		for range 3 {
 			workers.Go(func() {
 				for {
@@ -227,7 +227,7 @@ func checkHot(t *testing.T, key int, y tally, through int) {
 // The gateways hold requests of one queue until it is their turn, whichever holds them.
 func testFleetQueue(t *testing.T, fleet []*gateway, upstream *arrivals) {
 	a := newAsker(t)
-	const requests = 2 * queueSize
+	const requests = 4 * queueSize // the last come before the queue has been emptied three times
 	var admitted, refused atomic.Int64
 	var all sync.WaitGroup
 	start := time.Now()

@@ -434,7 +434,7 @@ func dial(t *testing.T, g *gateway, send string) net.Conn {
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	large := bytes.Repeat([]byte("x"), 64<<10)
-	start := func(t *testing.T) (g *gateway, ended chan error) {
+	start := func(t *testing.T, stall string) (g *gateway, ended chan error) {
 		t.Helper()
 		ended = make(chan error, 1)
 		return before(t, func(w http.ResponseWriter, r *http.Request) {
@@ -443,17 +443,17 @@ func TestSlowClients(t *testing.T) {
 				_, err = w.Write(large)
 			}
 			ended <- err
-		}, "--header-timeout", "300ms", "--stall-timeout", "300ms"), ended
+		}, "--header-timeout", stall, "--stall-timeout", stall), ended
 	}
 	t.Run("head", func(t *testing.T) {
-		g, _ := start(t)
+		g, _ := start(t, "300ms")
 		c := dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
 		if got := readAll(t, c); got != "" && !strings.Contains(got, " 408 ") {
 			t.Errorf("%q", got)
 		}
 	})
 	t.Run("body", func(t *testing.T) {
-		g, ended := start(t)
+		g, ended := start(t, "1s")
 		c := dial(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
 		if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
 			t.Errorf("%q", got)
@@ -463,10 +463,11 @@ func TestSlowClients(t *testing.T) {
 		}
 	})
 	t.Run("slow but steady", func(t *testing.T) {
-		g, ended := start(t)
+		t.Parallel()
+		g, ended := start(t, "4s")
 		c := dial(t, g, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 8\r\n\r\n")
 		for range 8 { // longer in all than the timeout, and each step shorter
-			time.Sleep(60 * time.Millisecond)
+			time.Sleep(600 * time.Millisecond)
 			if _, err := io.WriteString(c, "x"); err != nil {
 				t.Fatal(err)
 			}
@@ -479,7 +480,7 @@ func TestSlowClients(t *testing.T) {
 		}
 	})
 	t.Run("reading", func(t *testing.T) {
-		g, ended := start(t)
+		g, ended := start(t, "1s")
 		dial(t, g, "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
 		select {
 		case err := <-ended:
@@ -497,9 +498,9 @@ func TestStreamsAreNotCut(t *testing.T) {
 	t.Parallel()
 	g := before(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		time.Sleep(700 * time.Millisecond)
+		time.Sleep(3 * time.Second)
 		_, _ = w.Write(body)
-	}, "--stall-timeout", "200ms")
+	}, "--stall-timeout", "2s")
 	if resp, body := do(t, request(t, "POST", g.url, "still here")); resp.StatusCode != 200 || body != "still here" {
 		t.Errorf("%s %q", resp.Status, body)
 	}

@@ -164,6 +164,18 @@ func (l *load) done() {
 	l.t.Logf("%d requests in %v, answers by status: %v", l.sent, time.Since(l.begin).Round(time.Millisecond), codes)
 }
 
+// count returns how many answers fit by now.
+func (l *load) count(fits func(answer) bool) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.all {
+		if fits(a) {
+			n++
+		}
+	}
+	return n
+}
+
 // where returns the answers that fit.
 func (l *load) where(fits func(answer) bool) (found answers) {
 	for _, a := range l.all {

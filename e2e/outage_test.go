@@ -48,7 +48,8 @@ rules:
   - {name: local, match: GET /api/users, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: local}
   - {name: deny, match: GET /api/search, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: deny}
 `
-	both := pair(t, text, server.URL())
+	// A busy machine may keep somebody longer than the usual deadline.
+	both := pair(t, text, server.URL(), "--store-timeout", "5s")
 	client := newClient(t)
 	waiting := make([]answer, 8)
 	var callers sync.WaitGroup
@@ -99,9 +100,7 @@ func TestChaosStart(t *testing.T) {
 		}
 		server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 		limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
-		if a := (shot{g, closed, "k"}).fire(client); a.status != http.StatusOK || a.degraded {
-			t.Errorf("with the store: %+v", a)
-		}
+		decides(t, shot{g, closed, "k"}, http.StatusOK)
 		g.await("a danger is named", func(r record) bool { return strings.Contains(r.Msg, "set up dangerously") })
 		g.mu.Lock()
 		defer g.mu.Unlock()

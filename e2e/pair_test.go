@@ -107,6 +107,20 @@ func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Durat
 	return time.Since(begin)
 }
 
+// decides asks until the store decides, and holds that it answers with a status. A busy machine
+// may miss the deadline now and then.
+func decides(t *testing.T, s shot, status int) {
+	t.Helper()
+	client, a := newClient(t), answer{}
+	redistest.Eventually(t, "the store decides", func() bool {
+		a = s.fire(client)
+		return !a.degraded
+	})
+	if a.status != status || a.wrong != "" {
+		t.Errorf("with the store: %+v, want %d", a, status)
+	}
+}
+
 // forget makes changesOf count from now on. awaitBoth would not know the state any more.
 func forget(both [2]*gateway) {
 	for _, g := range both {

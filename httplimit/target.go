@@ -19,6 +19,8 @@ func misaimed(r *http.Request) string {
 		return `The target "*" is for OPTIONS only.`
 	case !plainHost(r.Host):
 		return "The Host must be a name or an address, and perhaps a port."
+	case strings.IndexByte(r.RequestURI, '#') >= 0:
+		return "The request target must not have a fragment." // at which some servers end it
 	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:
 		return ""
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":

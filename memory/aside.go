@@ -1,10 +1,9 @@
 package memory
 
 import (
-	"math"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 )
@@ -14,209 +13,146 @@ type aside struct {
 	plan  *sluice.Plan
 	state sluice.State
 	log   sluice.Log
-	kept  *kept // in a verified store, else nil
-}
-
-// kept is the key of an aside, and the next aside of the same hash.
-type kept struct {
-	key  string
-	next *aside
-}
-
-// stripeAsides are the asides of a stripe, under its lock.
-type stripeAsides struct {
-	byHash map[uint64]*aside
-	sweep  int // the length at which those that have drained are looked for
+	key   string // in a verified store
 }
 
 // asides bounds what all stripes have aside.
 type asides struct {
-	max   int64
-	bytes atomic.Int64
+	max      int64
+	bytes    atomic.Int64
+	hand     atomic.Uint64 // which outline is looked at first
+	outlines []outline     // of each stripe
+
+	crowdedUntil atomic.Int64 // see crowded
 }
 
-// What is counted beside the bytes of a log: for an aside, itself, its share of a map
-// that is half full, and what the allocator rounds up; for a stripe, a map with nothing in it.
+// What is counted beside the bytes of a log and a key: for an aside itself, for what the
+// allocator rounds up of a key and a log, and for a stripe that has any.
 const (
-	asideBytes       = 64 + 58
-	keptBytes        = 24 + 15 // beside the key, which the allocator rounds up
-	stripeAsideBytes = 200
+	asideBytes       = int64(unsafe.Sizeof(aside{}))
+	keyRounded       = 15
+	logRounded       = 8
+	entryBytes       = int64(unsafe.Sizeof(entry{}))
+	stripeAsideBytes = 48
 )
-
-// leastSweep is how many asides a stripe has before it is worth looking at them.
-const leastSweep = 8
 
 func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
 func (a *aside) bytes() int64 {
-	bytes := asideBytes + int64(a.log.Bytes())
-	if a.kept != nil {
-		bytes += keptBytes + int64(len(a.kept.key))
+	bytes := asideBytes
+	if a.plan.Kernel == sluice.Units {
+		bytes += int64(a.log.Bytes()) + logRounded
+	}
+	if a.key != "" {
+		bytes += keyRounded + int64(len(a.key))
 	}
 	return bytes
 }
 
-func (a *aside) next() *aside {
-	if a.kept == nil {
-		return nil
-	}
-	return a.kept.next
-}
-
-// chain yields the asides of one hash, the first of which is a.
-func (a *aside) chain(yield func(*aside) bool) {
-	for a != nil {
-		next := a.next() // a may be removed meanwhile
-		if !yield(a) {
-			return
-		}
-		a = next
-	}
-}
-
-func (a *aside) rank(now int64) rank {
+func (a *aside) rank(now int64) (_ rank, until int64) {
 	if a.plan.Kernel != sluice.Units {
-		return rankOf(a.plan, a.state, now)
+		return rankState(a.plan, a.state, now)
 	}
-	until := a.log.EmptyAt(a.plan)
-	if until <= now {
-		return drained
-	}
-	return rank{used(a.plan, a.log.Look(a.plan, now, 0)), until}
+	r := a.log.Look(a.plan, now, 0)
+	return rankOf(a.plan, &r, 0)
 }
 
 // findAside returns what is aside for an op, or nil. Without a key the hash is enough.
-func (o *op) findAside(p *sluice.Plan) *aside {
-	for a := o.asidesByHash()[o.hash]; a != nil; a = a.next() {
-		if a.kept == nil || a.kept.key == o.key && a.plan.Fingerprint == p.Fingerprint {
+func (s *Store) findAside(o *op, p *sluice.Plan) *aside {
+	sa := o.asides
+	for i := sa.home(o.hash); sa.entries[i].aside != nil; i = sa.next(i) {
+		a := sa.entries[i].aside
+		if sa.entries[i].hash == o.hash && (!s.verified || a.key == o.key && a.plan.Fingerprint == p.Fingerprint) {
 			return a
 		}
 	}
 	return nil
 }
 
-// asidesByHash returns a nil map where there are none.
-func (st *stripe) asidesByHash() map[uint64]*aside {
-	if st.asides == nil {
-		return nil
+// setLog keeps the log of an op, which has been stepped and answered with r.
+func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
+	if same := o.aside.plan == p; same && (cost == 0 || !r.Fits) {
+		return
 	}
-	return st.asides.byHash
-}
-
-// setLog keeps the log of an op, which has been stepped.
-func (s *Store) setLog(o *op, p *sluice.Plan) {
 	empty := o.aside.log.EmptyAt(p) == 0
 	o.aside.plan = p
 	switch {
 	case o.held == 0 && !empty:
-		s.addAside(o)
+		s.addAside(o, p, r)
 	case o.held > 0 && empty:
-		s.removeAside(o.stripe, o.hash, o.aside, o.held)
+		s.removeAside(o)
 	case o.held > 0:
 		s.asides.bytes.Add(o.aside.bytes() - o.held)
+		s.rerank(o, p, r)
 	}
 }
 
 // setState keeps the state of an op, which fits no slot.
-func (s *Store) setState(o *op, p *sluice.Plan) {
-	if o.aside == nil {
-		o.aside = &aside{}
-		defer s.addAside(o)
+func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	if o.held > 0 {
+		o.aside.plan, o.aside.state = p, o.new
+		s.rerank(o, p, r)
+		return
 	}
-	o.aside.plan, o.aside.state = p, o.new
+	o.aside = &aside{plan: p, state: o.new}
+	s.addAside(o, p, r)
 }
 
-func (s *Store) addAside(o *op) {
+func (s *Store) rerank(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	e := &o.asides.entries[o.asides.find(o.hash, o.aside)]
+	e.rank, e.until = rankOf(p, r, r.Now)
+	s.outline(o.hash).add(o.asides.n, e.rank, e.until)
+}
+
+func (s *Store) addAside(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	bytes := int64(0)
 	if o.asides == nil {
-		o.asides = &stripeAsides{byHash: map[uint64]*aside{}, sweep: leastSweep}
-		s.asides.bytes.Add(stripeAsideBytes)
+		o.asides = newStripeAsides()
+		bytes = stripeAsideBytes + o.asides.bytes()
 	}
 	if s.verified {
-		o.aside.kept = &kept{strings.Clone(o.key), o.asides.byHash[o.hash]}
+		o.aside.key = strings.Clone(o.key)
 	}
-	o.asides.byHash[o.hash] = o.aside
-	s.asides.bytes.Add(o.aside.bytes())
+	before := o.asides.bytes()
+	rank, until := rankOf(p, r, r.Now)
+	o.asides.add(entry{o.hash, rank, until, o.aside})
+	s.asides.bytes.Add(bytes + o.asides.bytes() - before + o.aside.bytes())
+	s.outline(o.hash).add(o.asides.n, rank, until)
 }
 
-func (s *Store) removeAside(st *stripe, hash uint64, a *aside, bytes int64) {
-	s.asides.bytes.Add(-bytes)
-	switch first := st.asides.byHash[hash]; {
-	case first != a:
-		for first.kept.next != a {
-			first = first.kept.next
-		}
-		first.kept.next = a.kept.next
-	case a.next() != nil:
-		st.asides.byHash[hash] = a.kept.next
-	default:
-		delete(st.asides.byHash, hash)
-	}
+func (s *Store) removeAside(o *op) {
+	s.removeAt(o.asides, o.asides.find(o.hash, o.aside), o.held)
+}
+
+// removeAt removes what is at a place, and has so many bytes.
+func (s *Store) removeAt(sa *stripeAsides, at int, bytes int64) {
+	before := sa.bytes()
+	sa.remove(at)
+	s.asides.bytes.Add(sa.bytes() - before - bytes)
 }
 
 // sweep forgets what has drained. It comes once each time that the number of asides has
-// doubled, so that it costs each of them little, and moves to a new map, because a map does not
-// shrink. No op may be under way in the stripe, which could hold what is forgotten.
+// doubled, so that it costs each of them little. No op may be under way in the stripe, which
+// could hold what is forgotten.
 func (s *Store) sweep(st *stripe, now int64) {
 	sa := st.asides
-	if sa == nil || len(sa.byHash) < sa.sweep {
+	if sa == nil || sa.n < sa.sweep {
 		return
 	}
-	kept := make(map[uint64]*aside, len(sa.byHash))
-	for hash, first := range sa.byHash {
-		for a := range first.chain {
-			if a.rank(now) == drained {
-				s.asides.bytes.Add(-a.bytes())
-				continue
-			}
-			if a.kept != nil {
-				a.kept.next = kept[hash]
-			}
-			kept[hash] = a
+	bytes := -sa.bytes()
+	old := sa.entries
+	sa.entries, sa.n = nil, 0
+	for i := range old {
+		switch e := &old[i]; {
+		case e.aside == nil:
+		case e.at(now) == drained:
+			bytes -= e.aside.bytes()
+		default:
+			old[sa.n] = *e
+			sa.n++
 		}
 	}
-	sa.byHash, sa.sweep = kept, max(leastSweep, 2*len(kept))
-}
-
-// shed evicts asides until they are within their bound. The caller has no stripe locked.
-func (s *Store) shed(now int64) {
-	for s.asides.full() {
-		st, hash, lowest := s.leastAside(now)
-		if st == nil {
-			return
-		}
-		st.mu.Lock()
-		if a := st.asidesByHash()[hash]; a != nil {
-			s.removeAside(st, hash, a, a.bytes())
-			if lowest != drained {
-				s.evicted.Add(1)
-			}
-		}
-		st.mu.Unlock()
-	}
-}
-
-// samples is among how many asides at least the one to evict is chosen. A stripe has
-// about as many when the store is full of them.
-const samples = 64
-
-// leastAside returns the stripe and the hash of what matters least in some stripes that
-// follow each other. The stripe is nil if there are none.
-func (s *Store) leastAside(now int64) (of *stripe, hash uint64, lowest rank) {
-	lowest.used = math.MaxInt64
-	seen, first := 0, rand.IntN(len(s.stripes))
-	for i := 0; i < len(s.stripes) && seen < samples; i++ {
-		st := &s.stripes[(first+i)%len(s.stripes)]
-		st.mu.Lock()
-		for h, a := range st.asidesByHash() {
-			seen++
-			r := a.rank(now)
-			// Of equals any may go. If it was the first, small stripes would lose as much
-			// as large ones, and in the end what should stay.
-			if r.less(lowest) || r == lowest && rand.IntN(seen) == 0 {
-				of, hash, lowest = st, h, r
-			}
-		}
-		st.mu.Unlock()
-	}
-	return of, hash, lowest
+	sa.rebuild(old[:sa.n], sa.n)
+	sa.sweep = max(leastSweep, 2*sa.n)
+	s.asides.bytes.Add(bytes + sa.bytes())
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/storetest"
@@ -22,7 +23,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	}
 	for _, p := range []*sluice.Plan{meter, log} {
 		for others := range 40 {
-			s, now := NewSize(0), int64(1e15)
+			s, now := NewSeededSize(t, 0), int64(1e15)
 			take := func(keys ...string) bool {
 				charges, receipts := make([]sluice.Charge, len(keys)), make([]sluice.Receipt, len(keys))
 				for i, k := range keys {
@@ -81,7 +82,7 @@ func TestAsidesDifferential(t *testing.T) {
 		}
 		plans = append(plans, p)
 	}
-	s, model, rng := NewSize(0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
+	s, model, rng := NewSeededSize(t, 0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
 	now, most := int64(1_700_000_000_000_000), 0
 	for n := range 10_000 {
 		charges := make([]sluice.Charge, 1+rng.IntN(5))
@@ -107,7 +108,9 @@ func TestAsidesDifferential(t *testing.T) {
 		if got, want := s.asides.bytes.Load(), s.countAsides(); got != want {
 			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
 		}
-		most = max(most, len(s.stripes[0].asidesByHash()))
+		if sa := s.stripes[0].asides; sa != nil {
+			most = max(most, sa.n)
+		}
 		if rng.IntN(4) == 0 {
 			now += rng.Int64N(3000)
 		}
@@ -123,13 +126,12 @@ func TestAsidesDifferential(t *testing.T) {
 // countAsides counts what asides.bytes should be.
 func (s *Store) countAsides() (bytes int64) {
 	for i := range s.stripes {
-		if sa := s.stripes[i].asides; sa != nil {
-			bytes += stripeAsideBytes
-			for _, first := range sa.byHash {
-				for a := range first.chain {
-					bytes += a.bytes()
-				}
-			}
+		st := &s.stripes[i]
+		if st.asides != nil {
+			bytes += stripeAsideBytes + int64(cap(st.asides.entries))*int64(unsafe.Sizeof(entry{}))
+		}
+		for a := range st.eachAside() {
+			bytes += a.bytes()
 		}
 	}
 	return bytes

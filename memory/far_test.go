@@ -10,21 +10,26 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
+// taking is a store, seeded or not.
+type taking interface {
+	take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+}
+
 // fill has a store with so many keys that takeFar is asked first: at now, which may be own.
-func fill(t *testing.T, s *Store, now int64) *Store {
+func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 1000 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	receipts := make([]sluice.Receipt, 1)
-	for i := range 128 * len(s.stripes) {
+	for i := range 128 * len(stripes) {
 		if err := s.take(now, []sluice.Charge{{Key: fmt.Sprint("filling ", i), Plan: p, Cost: 1}}, receipts); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i := range s.stripes {
-		if n := s.stripes[i].n.Load(); n < farLines {
+	for i := range stripes {
+		if n := stripes[i].n.Load(); n < farLines {
 			t.Fatalf("premise: a stripe of %d lines", n)
 		}
 	}
@@ -32,14 +37,18 @@ func fill(t *testing.T, s *Store, now int64) *Store {
 }
 
 // NewFilled is fill for the tests outside of the package.
-func NewFilled(t *testing.T) *Store { return fill(t, NewSize(256<<10), own) }
+func NewFilled(t *testing.T) *Store {
+	s := NewSize(256 << 10)
+	return fill(t, s, s.stripes, own)
+}
 
 func TestConformanceFar(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) sluice.Store { return NewFilled(t) })
 }
 
 func TestDifferentialFar(t *testing.T) {
-	storetest.Differential(t, fill(t, NewSize(1<<20), 20_000*86_400_000_000), new(storetest.Model), 50_000, 2)
+	s := NewSeededSize(t, 1<<20)
+	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), 50_000, 2)
 }
 
 // TestFarTimes has somebody take at a time that was read before others took at a later one. What
@@ -50,7 +59,8 @@ func TestFarTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := fill(t, NewSize(256<<10), later)
+	s := NewSize(256 << 10)
+	fill(t, s, s.stripes, later)
 	l, outcomes := s.plans.layout(p), map[bool]int{}
 	for level := int64(1); level <= size; level++ {
 		for behind := range int64(size + 3) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 const aDay = 86_400_000_000
@@ -18,7 +19,7 @@ const aDay = 86_400_000_000
 const midday = 20_000*aDay + aDay/2
 
 // takeAt takes cost units of one key and reports whether they fit.
-func takeAt(tb testing.TB, s *memory.Store, now int64, key string, p *sluice.Plan, cost int64) bool {
+func takeAt(tb testing.TB, s storetest.TimedStore, now int64, key string, p *sluice.Plan, cost int64) bool {
 	tb.Helper()
 	var receipts [1]sluice.Receipt
 	if err := s.TakeAt(context.Background(), now, []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, receipts[:]); err != nil {
@@ -28,7 +29,7 @@ func takeAt(tb testing.TB, s *memory.Store, now int64, key string, p *sluice.Pla
 }
 
 // randomKeys takes one unit of n keys that nobody has used before.
-func randomKeys(tb testing.TB, s *memory.Store, now int64, p *sluice.Plan, n int) {
+func randomKeys(tb testing.TB, s storetest.TimedStore, now int64, p *sluice.Plan, n int) {
 	tb.Helper()
 	charges := []sluice.Charge{{Plan: p, Cost: 1}}
 	receipts := make([]sluice.Receipt, 1)
@@ -48,7 +49,7 @@ var limits = []struct {
 	algorithm   sluice.Algorithm
 }{
 	{"bucket", "10/day", sluice.TokenBucket},
-	{"odd bucket", "999983/day burst 10", sluice.TokenBucket},
+	{"odd bucket", "9973/23935h13m burst 10", sluice.TokenBucket},
 	{"queue", "10/day burst 10", sluice.LeakyBucket},
 	{"window", "10/day", sluice.FixedWindow},
 	{"counter", "10/day", sluice.SlidingWindowCounter},
@@ -56,57 +57,10 @@ var limits = []struct {
 	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
-// TestFlood holds that no flood of keys frees those who are limited, nor takes more
-// memory than was allowed.
-func TestFlood(t *testing.T) {
-	for _, tt := range limits {
-		t.Run(tt.name, func(t *testing.T) { testFlood(t, memory.NewSize, plan(t, tt.limit, tt.algorithm)) })
-	}
-	t.Run("verified", func(t *testing.T) { testFlood(t, memory.NewVerified, plan(t, "10/day", sluice.TokenBucket)) })
-}
-
-func testFlood(t *testing.T, newSize func(int64) *memory.Store, p *sluice.Plan) {
-	const limited, flood, size = 1000, 60_000, 1 << 20
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	s := newSize(size)
-	for i := range limited {
-		for range 10 {
-			if !takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-				t.Fatal("refused below the limit")
-			}
-		}
-	}
-	randomKeys(t, s, midday, p, flood)
-	freed := 0
-	for i := range limited {
-		if takeAt(t, s, midday, fmt.Sprint("limited ", i), p, 1) {
-			freed++
-		}
-	}
-	if freed > 0 {
-		t.Errorf("%d of %d were freed", freed, limited)
-	}
-	stats := s.StatsAt(midday)
-	if stats.Evicted+int64(stats.Keys) != limited+flood {
-		t.Errorf("%+v: kept and evicted are not %d together", stats, limited+flood)
-	}
-	if stats.Evicted == 0 || stats.Bytes > size {
-		t.Errorf("%+v, want evictions and at most %d bytes", stats, size)
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size {
-		t.Errorf("%d bytes are in use, want at most %d", heap, size)
-	}
-	runtime.KeepAlive(s)
-}
-
 // TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
 func TestBothHalvesFull(t *testing.T) {
 	const size = 512 << 10
-	s := memory.NewSize(size)
+	s := memory.NewSeededSize(t, size)
 	for _, tt := range limits {
 		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 20_000)
 	}
@@ -118,7 +72,7 @@ func TestBothHalvesFull(t *testing.T) {
 // TestGrowingLogs holds to the bound where few logs remember more and more moments.
 func TestGrowingLogs(t *testing.T) {
 	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
-	s, p := memory.NewSize(size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
+	s, p := memory.NewSeededSize(t, size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
 	for i := range int64(moments) {
 		for key := range logs {
 			takeAt(t, s, midday+i, fmt.Sprint(key), p, 1)
@@ -154,7 +108,7 @@ func TestLogBytes(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s, p := memory.NewSize(3<<20), plan(t, tt.limit, tt.algorithm)
+		s, p := memory.NewSeededSize(t, 3<<20), plan(t, tt.limit, tt.algorithm)
 		empty, now := s.StatsAt(midday).Bytes, int64(midday)
 		names := make([]string, keys)
 		for i := range names {
@@ -186,7 +140,7 @@ func TestLogBytes(t *testing.T) {
 func TestDrainedMakesRoom(t *testing.T) {
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
-			s, p := memory.NewSize(8<<20), plan(t, tt.limit, tt.algorithm)
+			s, p := memory.NewSeededSize(t, 8<<20), plan(t, tt.limit, tt.algorithm)
 			const daily = 5000
 			var first memory.Stats
 			for day := range int64(8) {
@@ -210,7 +164,7 @@ func TestDrainedMakesRoom(t *testing.T) {
 func TestGivenBack(t *testing.T) {
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
-			s, p := memory.NewSize(1<<20), plan(t, tt.limit, tt.algorithm)
+			s, p := memory.NewSeededSize(t, 1<<20), plan(t, tt.limit, tt.algorithm)
 			takeAt(t, s, midday, "first", p, 1)
 			takeAt(t, s, midday, "first", p, -1)
 			empty := s.StatsAt(midday)
@@ -230,7 +184,7 @@ func TestGivenBack(t *testing.T) {
 func TestComingAndGoing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 21))
 	for range 20 {
-		s, p := memory.NewSize(256<<10), plan(t, "100/day", sluice.FixedWindow)
+		s, p := memory.NewSeededSize(t, 256<<10), plan(t, "100/day", sluice.FixedWindow)
 		var used [3000]int64
 		known := 10
 		for range 12_000 {
@@ -254,7 +208,7 @@ func TestComingAndGoing(t *testing.T) {
 // TestOccupancy holds that a table is nearly full before anything is evicted.
 func TestOccupancy(t *testing.T) {
 	const size = 1 << 20
-	s, p := memory.NewSize(size), plan(t, "10/day", sluice.TokenBucket)
+	s, p := memory.NewSeededSize(t, size), plan(t, "10/day", sluice.TokenBucket)
 	n := 0
 	for ; s.StatsAt(midday).Evicted == 0; n += 500 {
 		for i := range 500 {

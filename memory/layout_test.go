@@ -72,3 +72,18 @@ func TestCommonLimitsPack(t *testing.T) {
 		}
 	}
 }
+
+// TestOddBucketIsAside holds that the odd bucket of the tests does not fit a slot.
+func TestOddBucketIsAside(t *testing.T) {
+	l, err := sluice.ParseLimit("9973/23935h13m burst 10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newLayout(p, 0).fits {
+		t.Errorf("%v fits", l)
+	}
+}

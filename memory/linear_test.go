@@ -37,8 +37,8 @@ func testLinearizable(t *testing.T, many bool, newSize func(int64) *memory.Store
 		store := newSize(256 << 10)
 		least := -int64(2 * (round % 2))
 		history := record(t, store, subjects, 8, 120, least, uint64(round))
-		if got := porcupine.CheckOperationsTimeout(model(least == 0, many), history, 20*time.Second); got != porcupine.Ok {
-			t.Errorf("round %d: %v", round, got)
+		if !porcupine.CheckOperations(model(least == 0, many), history) {
+			t.Errorf("round %d: no order of the takes explains the receipts", round)
 		}
 		if store.Stats().Evicted != 0 {
 			t.Error("premise: something was evicted")

@@ -5,6 +5,7 @@ import "github.com/sluicehq/sluice"
 // takeLocked takes whatever there is, new keys and states that are kept aside too, with the
 // locks of all stripes.
 func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
+	crowded := s.refuse && s.crowded(s.at(now), charges)
 	lock(ops, order)
 	for n, i := range order {
 		var before *op
@@ -14,6 +15,11 @@ func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice
 		s.read(&ops[i], before, &charges[i])
 	}
 	now = s.at(now)
+	if s.refuse {
+		for i := range ops {
+			s.refuseNew(&ops[i], &charges[i], crowded, now)
+		}
+	}
 	s.stepAll(now, charges, receipts, ops)
 	for i := range ops {
 		if ops[i].slot != nil {
@@ -23,7 +29,7 @@ func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice
 	// An insertion moves slots, so that from here on ops[i].slot says nothing.
 	for i := range ops {
 		if ops[i].slot == nil && !ops[i].twin {
-			s.insert(&ops[i], now, charges[i].Plan)
+			s.insert(&ops[i], now, &charges[i], &receipts[i])
 		}
 	}
 	for n, i := range order {
@@ -33,7 +39,7 @@ func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice
 		}
 	}
 	if s.asides.full() {
-		s.shed(now)
+		s.shed(s.asides.max, most, now)
 	}
 }
 
@@ -71,7 +77,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 	if o.asides == nil {
 		return
 	}
-	if o.aside = o.findAside(p); o.aside != nil {
+	if o.aside = s.findAside(o, p); o.aside != nil {
 		o.old, o.held = o.aside.state, o.aside.bytes()
 	}
 }
@@ -146,9 +152,10 @@ func (o *op) replace() {
 }
 
 // insert keeps the state of an op that has no slot, in one or aside.
-func (s *Store) insert(o *op, now int64, p *sluice.Plan) {
+func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
+	p := c.Plan
 	if p.Kernel == sluice.Units {
-		s.setLog(o, p)
+		s.setLog(o, p, c.Cost, r)
 		return
 	}
 	if o.new == o.old {
@@ -157,13 +164,19 @@ func (s *Store) insert(o *op, now int64, p *sluice.Plan) {
 	tag := o.layout.tag(o.hash)
 	word, ok := o.layout.word(o.new, tag)
 	if !ok {
-		s.setState(o, p)
+		s.setState(o, p, r)
 		return
 	}
 	if o.aside != nil {
-		s.removeAside(o.stripe, o.hash, o.aside, o.held)
+		s.removeAside(o)
 	}
-	if word != free {
-		s.room(o.stripe, tag, now).put(word, tag)
+	if word == free {
+		return
+	}
+	if sl := s.room(o.stripe, tag, now); sl != nil {
+		sl.put(word, tag)
+	} else {
+		rank, _ := rankOf(p, r, 0)
+		s.forgot(rank)
 	}
 }

@@ -6,9 +6,34 @@ type Stats struct {
 	Keys int
 	// Bytes is what tables and logs take, at most what the store was made for.
 	Bytes int64
-	// Evicted is how many states that were not empty have been forgotten to make room,
-	// since the store was made. If it grows, the store is too small for its keys.
+	Losses
+}
+
+// Losses count what did not fit since a store was made.
+type Losses struct {
+	// Evicted is how many states that were not empty have been forgotten to make room. If it
+	// grows, the store is too small for its keys.
 	Evicted int64
+	// Freed is how many of these had used more than half of their limit. If it grows, more is
+	// limited than the store has room for, and a client can buy a fresh limit with new keys.
+	Freed int64
+	// Refused is how many charges of new keys were refused instead: see [Config.RefuseNew].
+	Refused int64
+}
+
+// Losses returns what [Stats] says of them, at once.
+func (s *Store) Losses() Losses {
+	return Losses{Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load()}
+}
+
+// forgot counts a state that was forgotten to make room.
+func (s *Store) forgot(r rank) {
+	if r > drained {
+		s.evicted.Add(1)
+	}
+	if r >= spent {
+		s.freed.Add(1)
+	}
 }
 
 // Stats counts what the store holds, on its own clock. It looks at every state, one stripe
@@ -17,7 +42,7 @@ func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
 // StatsAt is Stats for a store that is used with TakeAt.
 func (s *Store) StatsAt(now int64) Stats {
-	st := Stats{Evicted: s.evicted.Load(), Bytes: s.asides.bytes.Load() + s.headBytes()}
+	st := Stats{Bytes: s.asides.bytes.Load() + s.headBytes(), Losses: s.Losses()}
 	for i := range s.stripes {
 		s.stripes[i].count(s, now, &st)
 	}
@@ -31,16 +56,14 @@ func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	sum.Bytes += int64(len(lines)) * lineBytes
 	for i := range lines {
 		for j := range lines[i] {
-			if s.rank(lines[i][j].word.Load(), lines[i][j].tag.Load(), now).used > 0 {
+			if s.rank(lines[i][j].word.Load(), lines[i][j].tag.Load(), now) > drained {
 				sum.Keys++
 			}
 		}
 	}
-	for _, first := range st.asidesByHash() {
-		for a := range first.chain {
-			if a.rank(now) != drained {
-				sum.Keys++
-			}
+	for a := range st.eachAside() {
+		if r, _ := a.rank(now); r != drained {
+			sum.Keys++
 		}
 	}
 }

@@ -3,9 +3,17 @@
 // A [Store] keeps what meters and windows need in 16 bytes a key, in tables without
 // pointers, and starts small: it grows with the keys that are in use, up to its bound. A
 // state that has drained is room for the next key, so there is no sweeper, and nothing to
-// close. When the bound is reached, a new key takes the place of one that is nearly
-// empty. Who is being limited stays limited, whatever a flood of new keys does, as long
-// as the states that are nearly full are not themselves more than fit.
+// close.
+//
+// When the bound is reached, a new key takes the place of another: of one that has used little
+// of its limit, in steps of a factor of two, and of these, where that is known, of the one that
+// has not been asked for longest. What has used more than half of its limit goes last, the one
+// first that is empty first. So who is being limited stays limited, whatever a flood of new keys
+// does and whatever limits it meets, as long as such states do not fill three quarters of the
+// room. Where they do, [Stats] counts who is freed, and [Config] can have new keys refused
+// instead. A store does not help where a client brings as many new keys as it has room for
+// between each two requests of one key: that is forgotten while it has hardly used anything.
+// Limit by address beside limits whose keys a client can make up.
 //
 // Of a key only a hash is kept, 60 bits of it in a store of the default size, with a seed
 // of its own. Of a million keys some two share a state with a probability of one in two
@@ -47,24 +55,59 @@ type Store struct {
 	mask     uint64 // of a hash, for what a slot and its stripe know of it
 	maxLines int    // of a stripe
 	asides   asides
-	evicted  atomic.Int64
 	verified bool // all is aside, with its key
+	refuse   bool // new keys, rather than to forget what is spent
+
+	evicted, freed, refused atomic.Int64
 }
 
 var _ sluice.Store = (*Store)(nil)
 
-// New returns a store that holds at most 64 MiB: some 1.8 million keys at a time, beside
-// 32 MiB of logs.
-func New() *Store { return NewSize(defaultBytes) }
+// Config is how a [Store] is made. The zero value is that of [New].
+type Config struct {
+	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
+	//
+	// Half of it is for meters and windows, 16 bytes each. The other half is for logs, of
+	// about 150 bytes and 2 to 4 for each unit, or 250 in all above [sluice.FineLogCount], or
+	// 16 to 32 for each moment that an exact one remembers, and for the few meters and windows
+	// whose numbers are too large for 16 bytes. A log that is too large for its half is
+	// forgotten, so that its limit does not hold: allow for 32 bytes times the Count of an
+	// exact one.
+	MaxBytes int64
+	// Verified stores keep keys, so that no two can ever share a state. All of MaxBytes is for
+	// them, but that is room for fewer: a key takes some 140 bytes and its own length. A
+	// decision takes two to five times as long. A key allocates when it is new, or asked for by
+	// a [sluice.Limiter], and the garbage collector has to look at each.
+	Verified bool
+	// RefuseNew refuses a new key, as if it had used up its limit, where there is no room for
+	// it but that of states which have used more than half of theirs. Else the least of these
+	// goes. It keeps who is being limited from being freed by more of their kind than fit, at
+	// the price that those keep others out: give it to limits whose keys guess passwords, say,
+	// and not to those that keep a site reachable. What keys that are known add may still
+	// free one, where logs grow into the last sixteenth of their room.
+	RefuseNew bool
+}
 
-// NewSize returns a store that holds at most maxBytes, or 64 KiB if that is more. Half of
-// it is for meters and windows, 16 bytes each. The other half is for logs, of about 150
-// bytes and 2 to 4 for each unit, or 250 in all above [sluice.FineLogCount], or 16 to 32 for
-// each moment that an exact one remembers, and for the few meters and windows
-// whose numbers are too large for 16 bytes. A log that is too large for its half is
-// forgotten, so that its limit does not hold: allow for 32 bytes times the Count of an exact one.
-func NewSize(maxBytes int64) *Store {
-	half := max(minBytes, maxBytes) / 2
+// New returns a store that holds at most 64 MiB: some 2 million keys at a time, beside
+// 32 MiB of logs.
+func New() *Store { return Config{}.New() }
+
+// NewSize returns a store that holds at most maxBytes, or 64 KiB if that is more.
+func NewSize(maxBytes int64) *Store { return Config{MaxBytes: max(minBytes, maxBytes)}.New() }
+
+// NewVerified returns a store that keeps keys and holds at most maxBytes, or 64 KiB if that is
+// more.
+func NewVerified(maxBytes int64) *Store {
+	return Config{MaxBytes: max(minBytes, maxBytes), Verified: true}.New()
+}
+
+// New returns a store of that configuration.
+func (c Config) New() *Store {
+	size := int64(defaultBytes)
+	if c.MaxBytes != 0 {
+		size = max(minBytes, c.MaxBytes)
+	}
+	half := size / 2
 	n := min(maxStripes, 1<<(bits.Len64(uint64(half/stripeBytes))-1))
 	shift := 64 - bits.Len(uint(n-1))
 	now := time.Now()
@@ -75,29 +118,27 @@ func NewSize(maxBytes int64) *Store {
 		stripes:  make([]stripe, n),
 		shift:    shift,
 		mask:     ^uint64(0)<<shift | 1<<48 - 1,
-		maxLines: int(min(1<<16, (half/int64(n)-int64(unsafe.Sizeof(stripe{})))/lineBytes)),
+		maxLines: int(min(1<<16, (half/int64(n)-headBytes)/lineBytes)),
+		verified: c.Verified,
+		refuse:   c.RefuseNew,
 	}
 	lines := make([]line, n*firstLines)
+	s.asides.outlines = make([]outline, n)
 	for i := range s.stripes {
 		s.stripes[i].setLines(lines[i*firstLines:][:firstLines:firstLines])
+		s.asides.outlines[i].set(0, most, latest)
 	}
 	s.asides.max = half
+	if c.Verified {
+		s.asides.max = size - s.headBytes() - int64(n)*firstLines*lineBytes
+	}
 	return s
 }
 
-// NewVerified returns a store that keeps keys, of which no two can ever share a state. It holds
-// at most maxBytes, like NewSize, but that is room for fewer: a key takes some 160 bytes and its
-// own length. A decision takes two to five times as long, a new key up to fifteen times, when
-// another has to go for it. A key allocates when it is new, or asked for by a [sluice.Limiter],
-// and the garbage collector has to look at each.
-func NewVerified(maxBytes int64) *Store {
-	s := NewSize(maxBytes)
-	s.verified = true
-	s.asides.max = max(minBytes, maxBytes) - s.headBytes() - int64(len(s.stripes))*firstLines*lineBytes
-	return s
-}
+// headBytes is what a stripe takes beside its table.
+const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(outline{}))
 
-func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * int64(unsafe.Sizeof(stripe{})) }
+func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * headBytes }
 
 // Take implements [sluice.Store] on the store's own clock: the wall time at which the
 // store was made and the time since then, so that steps of the wall clock change nothing. It
@@ -111,7 +152,8 @@ func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Micr
 
 // TakeAt is Take at a time of the caller's, in microseconds since the Unix epoch: for
 // replays, simulations and tests. The time may be anywhere from 1970 to 2112 and may go
-// back. It does not go with Take on one store.
+// back: a state that had drained by then may have been forgotten, and is empty, or is as it was.
+// It does not go with Take on one store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime
@@ -169,13 +211,13 @@ func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.R
 	case n <= 4:
 		var ops [4]op
 		var order [4]int32
-		s.takeAll(now, charges, receipts, ops[:n], order[:n])
+		s.takeAll(now, charges, receipts, s.hashed(charges, ops[:n]), order[:n])
 	case n <= 8:
 		var ops [8]op
 		var order [8]int32
-		s.takeAll(now, charges, receipts, ops[:n], order[:n])
+		s.takeAll(now, charges, receipts, s.hashed(charges, ops[:n]), order[:n])
 	default:
-		s.takeAll(now, charges, receipts, make([]op, n), make([]int32, n))
+		s.takeAll(now, charges, receipts, s.hashed(charges, make([]op, n)), make([]int32, n))
 	}
 	return nil
 }
@@ -186,11 +228,17 @@ func (s *Store) takeOne(now int64, hash uint64, c *sluice.Charge, r *sluice.Rece
 	s.takeLocked(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
 }
 
-func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
+// hashed returns ops with the hashes of charges.
+func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 	for i := range charges {
 		ops[i].hash = s.hash(&charges[i])
 		ops[i].stripe = s.stripe(ops[i].hash)
 	}
+	return ops
+}
+
+// takeAll takes charges whose hashes are in ops.
+func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
 			ops[i].touch()

@@ -25,7 +25,7 @@ func TestConformanceTimed(t *testing.T) {
 }
 
 func TestDifferential(t *testing.T) {
-	storetest.Differential(t, memory.New(), new(storetest.Model), 100_000, 1)
+	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), 100_000, 1)
 }
 
 // TestConformanceSmall runs the conformance suite in the least memory that there is.

@@ -1,14 +1,11 @@
 package memory
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/sluicehq/sluice"
 )
 
 const (
@@ -89,51 +86,9 @@ func (st *stripe) findHash(hash uint64) *slot {
 	return nil
 }
 
-var drained = rank{}
-
-// rank orders states by how little is lost with them: what is used of the capacity in
-// 1024ths, then the time at which they are empty. Free is -1, drained 0, all else above.
-type rank struct{ used, until int64 }
-
-func (r rank) less(o rank) bool {
-	return r.used < o.used || r.used == o.used && r.until < o.until
-}
-
-// most is the rank of nothing.
-const most = math.MaxInt64
-
-// rank ranks a word of a slot. One that is busy is in use, and ranks highest of all.
-func (s *Store) rank(word, tag uint64, now int64) rank {
-	switch word {
-	case free:
-		return rank{used: -1}
-	case busy:
-		return rank{used: most}
-	}
-	l := s.layoutOf(tag, never)
-	return rankOf(l.plan, l.unpack(mixed(word, tag), now), now)
-}
-
-func rankOf(p *sluice.Plan, s sluice.State, now int64) rank {
-	until := p.EmptyAt(s)
-	if until <= now {
-		return drained
-	}
-	var r sluice.Receipt
-	p.Step(s, now, 0, &r)
-	return rank{used(p, r), until}
-}
-
-// used returns what is used of a plan in 1024ths of its capacity, and at least 1.
-func used(p *sluice.Plan, r sluice.Receipt) int64 {
-	if p.Kernel == sluice.Meter {
-		return max(1, r.Used<<10/p.Size)
-	}
-	return max(1, (p.Capacity-p.Decide(0, r).Remaining)<<10/p.Capacity)
-}
-
 // room returns the slot in which a new tag may be put: a free one, else one that has drained,
-// else one of a larger table, else that of the state that matters least.
+// else one of a larger table, else that of the state that matters least. It returns nil where
+// that one is spent, and the store is not to forget such states for new ones.
 func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
 	for {
 		if sl := st.free(tag); sl != nil {
@@ -144,23 +99,34 @@ func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
 		}
 		at, r := s.least(st, tag, now)
 		switch {
-		case r.used > 0 && st.grow(s.maxLines):
+		case r > drained && st.grow(s.maxLines):
 		case at.slot == nil: // all are busy, which does not last
 			runtime.Gosched()
+		case r >= spent && s.refuse:
+			return nil
 		case at.evict():
-			if r.used > 0 {
-				s.evicted.Add(1)
-			}
+			s.forgot(r)
 			return at.clear()
 		}
 	}
 }
 
-// place is a slot that a new tag may have, and its word when it was chosen. If moved is not
-// nil, that is the tag's own, and what is there goes to slot.
+// full reports whether room would have to forget a state that is spent.
+func (s *Store) full(st *stripe, tag uint64, now int64) bool {
+	if int(st.n.Load()) < s.maxLines || st.free(tag) != nil || st.shift(tag) != nil {
+		return false
+	}
+	_, r := s.least(st, tag, now)
+	return r >= spent && r != most
+}
+
+// place is a slot that a new tag may have, and its word when it was chosen. What is in via,
+// if that is not nil, moves on to make it so: what is in via[0] to via[1], or if that is nil
+// to slot, and what is in via[1] to slot.
 type place struct {
-	slot, moved *slot
-	word        uint64
+	slot *slot
+	word uint64
+	via  [2]*slot
 }
 
 // evict makes slot free, unless its state has changed.
@@ -168,53 +134,73 @@ func (p place) evict() bool { return p.slot.word.CompareAndSwap(p.word, free) }
 
 // clear returns the slot that is free then.
 func (p place) clear() *slot {
-	if p.moved == nil {
-		return p.slot
+	for _, from := range [...]*slot{p.via[1], p.via[0]} {
+		if from != nil {
+			from.move(p.slot)
+			p.slot = from
+		}
 	}
-	p.moved.move(p.slot)
-	return p.moved
+	return p.slot
 }
 
-// trifling is a debt, in 1024ths, of a state that may be evicted before all that could
-// take its place have been looked at.
-const trifling = 128
-
 // least returns the place of the lowest rank for a tag: in its own two lines, or, if
-// these have nothing drained, in the lines that their slots could move to.
-func (s *Store) least(st *stripe, tag uint64, now int64) (at place, lowest rank) {
-	lowest.used = most
-	enough := int64(0)
+// these have nothing drained, in the lines that their slots could move to. If all that are
+// spent it goes on to where the slots of those lines could move to, which makes some 170 slots
+// in all. So a spent state is not forgotten where three quarters of a store are spent, and
+// seldom where nine tenths are.
+func (s *Store) least(st *stripe, tag uint64, now int64) (place, rank) {
+	first, second := st.both(tag)
+	l := lowest{rank: most, from: int(tag >> 16), now: now}
+	enough := drained
 	if int(st.n.Load()) == s.maxLines {
 		enough = trifling
 	}
-	first, second := st.both(tag)
-	for _, ln := range [...]*line{first, second} {
-		s.lower(&at, &lowest, ln, nil, now)
+	own := [...]*line{first, second}
+	for _, ln := range own {
+		s.lower(&l, ln, [2]*slot{})
 	}
-	for _, ln := range [...]*line{first, second} {
+	for _, ln := range own {
 		for i := range ln {
-			if lowest.used <= enough {
-				return at, lowest
+			if l.rank <= enough {
+				return l.place, l.rank
 			}
-			s.lower(&at, &lowest, st.other(ln[i].tag.Load(), ln), &ln[i], now)
+			s.lower(&l, st.other(&ln[i], ln), [2]*slot{&ln[i]})
 		}
 	}
-	return at, lowest
+	for _, ln := range own {
+		for i := 0; i < len(ln) && l.rank >= spent; i++ {
+			other := st.other(&ln[i], ln)
+			for j := range other {
+				s.lower(&l, st.other(&other[j], other), [2]*slot{&ln[i], &other[j]})
+			}
+		}
+	}
+	return l.place, l.rank
 }
 
-// lower moves at to a slot of a line that has a lower rank, if there is one.
-func (s *Store) lower(at *place, lowest *rank, ln *line, moved *slot, now int64) {
+// lowest is the least that was found by now. In each line the search begins somewhere else, so
+// that of equals any may go.
+type lowest struct {
+	place
+	rank rank
+	from int
+	now  int64
+}
+
+// lower looks for a lower rank in a line.
+func (s *Store) lower(l *lowest, ln *line, via [2]*slot) {
 	for i := range ln {
-		word := ln[i].word.Load() // the one that evict compares with: it must not be busy
-		if r := s.rank(word, ln[i].tag.Load(), now); r.less(*lowest) {
-			*at, *lowest = place{&ln[i], moved, word}, r
+		sl := &ln[(l.from+i)&(len(ln)-1)]
+		word := sl.word.Load() // the one that evict compares with: it must not be busy
+		if r := s.rank(word, sl.tag.Load(), l.now); r < l.rank {
+			l.place, l.rank = place{sl, word, via}, r
 		}
 	}
 }
 
-// other returns the line where what is in a line could be too.
-func (st *stripe) other(tag uint64, in *line) *line {
-	a, b := st.both(tag)
+// other returns the line where what is in a slot of a line could be too.
+func (st *stripe) other(sl *slot, in *line) *line {
+	a, b := st.both(sl.tag.Load())
 	if in == a {
 		return b
 	}
@@ -337,7 +323,7 @@ func (st *stripe) vacate(ln *line, moves int) *slot {
 		return sl
 	}
 	for i := range ln {
-		if to := st.vacate(st.other(ln[i].tag.Load(), ln), moves-1); to != nil {
+		if to := st.vacate(st.other(&ln[i], ln), moves-1); to != nil {
 			ln[i].move(to)
 			return &ln[i]
 		}

@@ -33,14 +33,14 @@ func TestTable(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := uint64(1); s.evicted.Load() == 0; n++ {
 		hash := rng.Uint64()
-		word := now + n // what is written is found again, and nothing else
 		tag := hash<<16 | layout.index
-		s.room(st, tag, now).put(word, tag)
+		s.room(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
 		hashes = append(hashes, hash)
 		sizes[len(st.lines())] = true
 		lost := 0
 		for i, h := range hashes {
-			if sl, w := st.find(h<<16 | layout.index); sl == nil || w != now+uint64(i)+1 {
+			tag := h<<16 | layout.index
+			if sl, w := st.find(tag); sl == nil || w != mixed(now+uint64(i)+1, tag) {
 				lost++
 			}
 		}
@@ -58,7 +58,7 @@ func TestTable(t *testing.T) {
 
 // TestLeastGoes holds that what is evicted has the least debt of all that could be.
 func TestLeastGoes(t *testing.T) {
-	s := NewSize(minBytes)
+	s := NewSeededSize(t, minBytes)
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +101,8 @@ func TestLeastGoes(t *testing.T) {
 	}
 }
 
-// TestOfEqualsTheSoonestGoes holds that of states with the same debt, the one goes that would
-// be empty first: it is worth least.
+// TestOfEqualsTheSoonestGoes holds that of states that have used more than half, the one goes
+// that would be empty first: it is worth least.
 func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
@@ -119,15 +119,15 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			}
 			var r sluice.Receipt
 			layout := s.plans.layout(p)
-			word, ok := layout.pack(p.Step(sluice.State{}, now, 5, &r))
-			if !ok || r.Used*2 != p.Size {
-				t.Fatalf("premise: %v: half of it is to be used, and to fit a slot: %+v, %v", l, r, ok)
+			word, ok := layout.pack(p.Step(sluice.State{}, now, 6, &r))
+			if !ok || r.Used*10 != p.Size*6 {
+				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a slot: %+v, %v", l, r, ok)
 			}
 			st.lines()[i/4][i%4].put(mixed(word, layout.index), layout.index)
 		}
 		want := &st.lines()[soonest/4][soonest%4]
-		if at, lowest := s.least(st, 0, now); at.slot != want || lowest.used != 512 || lowest.until != now+30*60e6 {
-			t.Errorf("slot %d is empty first, and what goes has %+v", soonest, lowest)
+		if at, lowest := s.least(st, 0, now); at.slot != want {
+			t.Errorf("slot %d is empty first, and what goes has rank %d", soonest, lowest)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestTakesWhileSlotsMove(t *testing.T) {
 // TestAsidesGoEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
 func TestAsidesGoEvenly(t *testing.T) {
-	s := NewSize(256 << 10)
+	s := NewSeededSize(t, 256<<10)
 	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestAsidesGoEvenly(t *testing.T) {
 	}
 	average := s.StatsAt(1).Keys / len(s.stripes)
 	for i := range s.stripes {
-		if n := len(s.stripes[i].asidesByHash()); n < average/3 || n > average*3 {
+		if n := s.stripes[i].asides.n; n < average/3 || n > average*3 {
 			t.Errorf("stripe %d has %d, and the average is %d", i, n, average)
 		}
 	}

@@ -10,15 +10,19 @@ import (
 )
 
 // sameHash returns a verified store in which all keys and plans have one hash.
-func sameHash(*testing.T) *Store {
-	s := NewVerified(8 << 20)
+func sameHash(t *testing.T) *Seeded {
+	s := verified(t)
 	s.mask = 0
 	return s
 }
 
+func verified(t *testing.T) *Seeded {
+	return NewSeeded(t, Config{MaxBytes: 8 << 20, Verified: true})
+}
+
 func TestVerified(t *testing.T) {
-	for name, newStore := range map[string]func(*testing.T) *Store{
-		"apart":    func(*testing.T) *Store { return NewVerified(8 << 20) },
+	for name, newStore := range map[string]func(*testing.T) *Seeded{
+		"apart":    verified,
 		"one hash": sameHash,
 	} {
 		t.Run(name, func(t *testing.T) {

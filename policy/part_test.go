@@ -230,6 +230,7 @@ func TestQuery(t *testing.T) {
 		{"q", "q", ""},
 		{"q", "q=", ""},
 		{"q", "&&=&q=1&", "1"},
+		{"q", "q=1#", broken},
 		{"q", "q=1&q=1", "1"},
 		{"q", "q=1&q=2", broken},
 		{"q", "q=1&Q=2", broken},
@@ -478,6 +479,10 @@ func TestMultipart(t *testing.T) {
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\nalice\r\n--x--\r\n", "alice"},
 		{plain, "--x\r\n" + other + "--x--\r\n", ""},
 		{plain, "--x--\r\n", ""},
+		{plain, "--x\r\n" + strings.Replace(file, "\xff", "\xff&\xfe=%%&&user\xff=", 1) + "--x\r\n" + field + "--x--\r\n", "alice"},
+
+		{plain, "--x\r\n" + field + "--x\r\n" + strings.Replace(other, "\r\nb", "\r\n&username=bob&", 1) + "--x--\r\n", broken},
+		{plain, "--x\r\n" + field + "--x\r\n" + strings.Replace(other, "\r\nb", "\r\n&user\xffname=bob&", 1) + "--x--\r\n", broken},
 
 		{plain, "--x\r\n" + field + "--x\r\n" + strings.Replace(field, "alice", "bob", 1) + "--x--\r\n", broken},
 		{plain, "--x\r\nContent-Disposition: form-data; name=\"username\"\r\nContent-Type: text/plain; charset=utf-7\r\n\r\nalice\r\n--x--\r\n", broken},

@@ -170,8 +170,8 @@ func TestRefusedLearntMeanwhile(t *testing.T) {
 	}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
 	f := newRefused()
-	f.note(known{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}})
-	f.note(known{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}})
+	f.note(known{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}}, []int64{0})
+	f.note(known{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}}, []int64{0})
 	for at := int64(200); at <= 400; at++ {
 		r := make([]sluice.Receipt, 1)
 		if f.answerAt(at, charges, r) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/memory"
 )
 
 // metrics answers /metrics with what the process and its store are doing.
@@ -21,6 +22,7 @@ func metrics(c *counting, connections *proxy.Connections) http.Handler {
 			func() float64 { return float64(connections.Open()) }),
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
+		memoryCollector{c.memory.Stats},
 	)
 	if c.failover != nil {
 		registry.MustRegister(storeCollector{c.failover.Status})
@@ -84,4 +86,33 @@ func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(storeFailures, s.Overflow, "overflow")
 	counter(storeFailures, s.Unreadable, "unreadable")
 	counter(storeWritten, s.WrittenBack)
+}
+
+// memoryCollector reads what the memory holds when it is asked.
+type memoryCollector struct{ stats func() memory.Stats }
+
+var (
+	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory of which something is used.", nil, nil)
+	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "What they take.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys that were forgotten before nothing of theirs was used.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Those of the evicted that had used more than half of their limit.", nil, nil)
+	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys for which there was no room: see --refuse-new-keys.", nil, nil)
+)
+
+func (c memoryCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{memoryKeys, memoryBytes, memoryEvicted, memoryFreed, memoryRefused} {
+		ch <- d
+	}
+}
+
+func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.stats()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64) {
+		ch <- prometheus.MustNewConstMetric(d, kind, float64(v))
+	}
+	send(memoryKeys, prometheus.GaugeValue, int64(s.Keys))
+	send(memoryBytes, prometheus.GaugeValue, s.Bytes)
+	send(memoryEvicted, prometheus.CounterValue, s.Evicted)
+	send(memoryFreed, prometheus.CounterValue, s.Freed)
+	send(memoryRefused, prometheus.CounterValue, s.Refused)
 }

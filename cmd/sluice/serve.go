@@ -171,6 +171,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 			store.logApart(log, p)
 		})
 	})
+	background.Go(func() { store.watch(watching, log) })
 	return servers.run(ctx, stop, time.Duration(s.drainTimeout))
 }
 

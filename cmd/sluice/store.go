@@ -19,16 +19,20 @@ import (
 // inMemory is the word for counts that this process keeps for itself.
 const inMemory = "memory"
 
+const leastMemory = 64 << 10
+
 // storeSettings say where is counted.
 type storeSettings struct {
 	url       string
 	timeout   period
 	instances int
 	required  bool
+	memory    size
+	refuseNew bool
 }
 
 func newStoreSettings() storeSettings {
-	return storeSettings{url: inMemory, timeout: period(failover.DefaultDeadline)}
+	return storeSettings{url: inMemory, timeout: period(failover.DefaultDeadline), memory: 64 << 20}
 }
 
 func (s *storeSettings) flags(f *pflag.FlagSet) {
@@ -36,12 +40,16 @@ func (s *storeSettings) flags(f *pflag.FlagSet) {
 	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
 	f.IntVar(&s.instances, "instances", 0, "by how many a limit is divided while the store is away; 0 is as many as were alive")
 	f.BoolVar(&s.required, "require-store", false, "end if the store cannot be reached at the start")
+	f.Var(&s.memory, "memory-size", "most memory for counts: of --store memory, or of the stand-in for another")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when that memory is full of keys that have used more than half of their limit, refuse new keys rather than forget one of those")
 }
 
 func (s *storeSettings) check() error {
 	switch {
 	case s.timeout == 0:
 		return errors.New("--store-timeout must not be 0: a store that hangs would hold every request")
+	case s.memory < leastMemory:
+		return errors.New("--memory-size must be at least 64KiB")
 	case s.instances < 0:
 		return errors.New("--instances must not be negative: 0 is as many as were alive")
 	}
@@ -53,6 +61,7 @@ type counting struct {
 	sluice.Store
 	where    string          // without secrets
 	failover *failover.Store // nil if it is not shared
+	memory   *memory.Store   // what counts here, or stands in
 	cluster  bool
 	close    func()
 }
@@ -61,7 +70,8 @@ type counting struct {
 // it is required; one that could never be reached with these settings is.
 func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, error) {
 	if s.url == inMemory {
-		return &counting{Store: memory.New(), where: inMemory, close: func() {}}, nil
+		local := s.local()
+		return &counting{Store: local, where: inMemory, memory: local, close: func() {}}, nil
 	}
 	config, err := redisstore.ParseURL(s.url)
 	if err != nil {
@@ -105,9 +115,14 @@ func kind(err error) redisstore.Kind {
 	return 0
 }
 
+func (s *storeSettings) local() *memory.Store {
+	return memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew}.New()
+}
+
 func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
-	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Logger: log})
-	return &counting{Store: f, where: config.String(), failover: f, cluster: config.Cluster, close: func() {
+	local := s.local()
+	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Local: local, Logger: log})
+	return &counting{Store: f, where: config.String(), failover: f, memory: local, cluster: config.Cluster, close: func() {
 		f.Close()
 		closeShared()
 	}}
@@ -138,5 +153,33 @@ func (c *counting) logApart(log *slog.Logger, p *policy.Policy) {
 	}
 	if _, apart := p.Cluster(); len(apart) > 0 {
 		log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+	}
+}
+
+// Losses of the memory are looked for every second and told once a minute at most.
+const (
+	lossesLooked = time.Second
+	lossesTold   = time.Minute
+)
+
+// watch says in the log when more keys are limited than the memory has room for, until ctx ends.
+func (c *counting) watch(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(lossesLooked)
+	defer ticker.Stop()
+	var told memory.Losses
+	var next time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			l := c.memory.Losses()
+			if l.Freed == told.Freed && l.Refused == told.Refused || now.Before(next) {
+				continue
+			}
+			log.Warn("more keys are limited than the memory has room for: find out who sends so many, or raise --memory-size",
+				"freed", l.Freed-told.Freed, "refused", l.Refused-told.Refused)
+			told, next = l, now.Add(lossesTold)
+		}
 	}
 }

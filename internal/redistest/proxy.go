@@ -67,9 +67,14 @@ func (p *Proxy) Delay(d time.Duration) {
 }
 
 // Reset resets the connection instead of letting a piece of an answer through, for that
-// part of them.
+// part of them: the same ones each time.
 func (p *Proxy) Reset(part float64) {
-	p.Spoil(func() (time.Duration, bool) { return 0, rand.Float64() < part })
+	rng, mu := rand.New(rand.NewPCG(1, 1)), sync.Mutex{}
+	p.Spoil(func() (time.Duration, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return 0, rng.Float64() < part
+	})
 }
 
 // Heal lets everything through again.

@@ -30,16 +30,13 @@ const (
 // pairs as a form has them as well. A body that nobody can be sure of is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
-	if kind == multipartBody {
-		m.addMultipart(data, boundary)
-		return
-	}
-	if kind == doubtfulBody || !utf8.Valid(data) {
-		m.garbled = true
-		return
-	}
 	text := unsafe.String(unsafe.SliceData(data), len(data))
 	switch start := jsonStart(data); {
+	case kind == multipartBody:
+		m.addMultipart(text, boundary)
+		m.addForm(text, false)
+	case kind == doubtfulBody || !utf8.Valid(data):
+		m.garbled = true
 	case len(start) > 0 && start[0] == '{':
 		m.garbled = !m.addJSON(start, true) || m.garbled
 		m.addForm(text, false)
@@ -127,9 +124,9 @@ func isAlnum(c byte) bool {
 // addMultipart adds the fields of a multipart/form-data body (RFC 7578), if it is one as
 // browsers and client libraries write it. Of all that the format allows besides, and of
 // what its readers forgive, no two of them think alike.
-func (m *Members) addMultipart(data []byte, boundary string) {
+func (m *Members) addMultipart(text, boundary string) {
 	delimiter := "--" + boundary
-	rest, ok := strings.CutPrefix(unsafe.String(unsafe.SliceData(data), len(data)), delimiter)
+	rest, ok := strings.CutPrefix(text, delimiter)
 	for ok && !m.garbled {
 		var part string
 		if part, rest, ok = strings.Cut(rest, delimiter); ok {

@@ -157,8 +157,11 @@ func (e Member) read() Member {
 	return e
 }
 
-// AddQuery adds the pairs of a query.
-func (m *Members) AddQuery(s string) { m.addForm(s, true) }
+// AddQuery adds the pairs of a query. It has no fragment: some servers end it there.
+func (m *Members) AddQuery(s string) {
+	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
+	m.addForm(s, true)
+}
 
 // addForm adds the pairs of a query or a form. Where there is a ";", which some servers
 // take for a "&", both readings are added. Unless it is certain that s is a form, names
@@ -198,6 +201,10 @@ func (m *Members) addPair(pair string, certain bool) {
 	ok := len(name) <= maxFieldName
 	if ok {
 		name, ok = m.unescapedName(name)
+	}
+	if !certain {
+		// It may be the inside of a file: what is no text in it is not for forms.
+		name = strings.ReplaceAll(strings.ToValidUTF8(name, ""), "\uFFFD", "")
 	}
 	switch {
 	case ok:

@@ -1,0 +1,254 @@
+package frameworks
+
+import (
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Corpus has requests that have been a way past a limit, quoted as in Go, one a line.
+//
+//go:embed testdata/corpus.txt
+var corpus string
+
+// The short form sends as many odd requests to each upstream, from a seed that stays and
+// from one that does not. SLUICE_DIFFERENTIAL, a duration, is the long form, and
+// SLUICE_SEED another first seed.
+const (
+	fixedSeed = 1
+	short     = 150
+)
+
+func TestFrameworks(t *testing.T) {
+	p := plan{seeds: []uint64{fixedSeed, rand.Uint64() >> 16}, each: short}
+	if s := os.Getenv("SLUICE_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.seeds = []uint64{seed}
+	}
+	if s := os.Getenv("SLUICE_DIFFERENTIAL"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.until = time.Now().Add(d)
+		p.seeds = p.seeds[len(p.seeds)-1:]
+	}
+	t.Logf("the seeds are %d", p.seeds)
+	var left []string
+	n := 0
+	only := os.Getenv("SLUICE_UPSTREAM")
+	for _, program := range programs {
+		if !program.there() {
+			left = append(left, program.names...)
+			continue
+		}
+		if only != "" && !slices.Contains(program.names, only) {
+			continue
+		}
+		n += len(program.names)
+		t.Run(program.names[0], func(t *testing.T) {
+			t.Parallel()
+			for _, u := range program.start(t) {
+				if only == "" || only == u.name || program.together {
+					t.Run(u.name, func(t *testing.T) {
+						t.Parallel()
+						run(t, u, p)
+					})
+				}
+			}
+		})
+	}
+	if len(left) > 0 {
+		t.Logf("left out, since they are not installed: %s", strings.Join(left, ", "))
+	}
+	if n == 0 {
+		t.Error("there is no upstream at all: scripts/test-tools installs some")
+	}
+}
+
+// A plan says how many odd requests an upstream gets.
+type plan struct {
+	seeds []uint64
+	each  int
+	until time.Time // instead of each
+}
+
+// more reports whether more requests are to be sent than n.
+func (p plan) more(n int) bool {
+	if p.until.IsZero() {
+		return n < p.each
+	}
+	return time.Now().Before(p.until)
+}
+
+// A hunt looks for ways past the limits before one upstream.
+type hunt struct {
+	*testing.T
+	upstream *upstream
+	gateways []string // one for each of modes
+	sent     int
+	found    map[string]int // how often, by the idioms
+	statuses map[int]int
+}
+
+func run(t *testing.T, u *upstream, p plan) {
+	h := &hunt{T: t, upstream: u, found: map[string]int{}, statuses: map[int]int{}}
+	for _, mode := range modes {
+		h.gateways = append(h.gateways, gateway(t, u.addr, fmt.Sprintf(policyText, u.ignoreCase, mode)))
+	}
+	h.turn(func() {
+		h.premise()
+		for i := range h.gateways {
+			for _, raw := range spends() {
+				h.send(i, sized(raw))
+			}
+		}
+		for _, raw := range known(t) {
+			h.try(raw)
+		}
+	})
+	for _, seed := range p.seeds {
+		h.random(newGrammar(seed), p)
+	}
+	t.Logf("%d requests, by status %v", h.sent, h.statuses)
+}
+
+// turns bounds how many upstreams are asked at once.
+var turns = make(chan struct{}, 4)
+
+func (h *hunt) turn(f func()) {
+	turns <- struct{}{}
+	defer func() { <-turns }()
+	f()
+}
+
+// known returns the requests of the corpus.
+func known(t *testing.T) (all []string) {
+	for line := range strings.Lines(corpus) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		raw, err := strconv.Unquote(line)
+		if err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		all = append(all, raw)
+	}
+	return all
+}
+
+// random sends odd requests, some in each turn.
+func (h *hunt) random(g grammar, p plan) {
+	for n := 0; p.more(n); n += batch {
+		h.turn(func() {
+			for range batch {
+				h.try(g.request())
+			}
+		})
+	}
+}
+
+const batch = 50
+
+// try sends a request, and reports it if it is a way past a limit.
+func (h *hunt) try(raw string) {
+	for i, mode := range modes {
+		h.tryAt(i, mode, raw)
+	}
+}
+
+func (h *hunt) tryAt(i int, mode, raw string) {
+	ways := h.send(i, raw)
+	for _, b := range ways {
+		if h.found[b.idioms()] >= enough {
+			continue
+		}
+		small := shrink(raw, func(raw string) bool { return slices.Contains(h.send(i, raw), b) })
+		h.Errorf("%s (ambiguous: %s): nothing is left, and it is reached: %s\n%s", h.upstream.name, mode, b, strconv.Quote(small))
+		for _, b := range ways {
+			h.found[b.idioms()]++
+		}
+		return
+	}
+}
+
+// enough is how often the same idioms are reported.
+const enough = 3
+
+// send sends a request and returns the ways past a limit that the upstream shows.
+func (h *hunt) send(i int, raw string) (all []bypass) {
+	h.Helper()
+	h.sent++
+	status := send(h.gateways[i], fresh(raw, h.sent))
+	h.statuses[status]++
+	for _, l := range h.lines() {
+		all = append(all, bypasses(l, h.upstream.ignoreCase)...)
+	}
+	return all
+}
+
+func (h *hunt) lines() []line {
+	h.Helper()
+	lines, err := h.upstream.lines()
+	if err != nil {
+		h.Fatal(err)
+	}
+	return lines
+}
+
+// premise checks that each idiom reads what well-formed requests say, and that the limits
+// hold for those.
+func (h *hunt) premise() {
+	h.Helper()
+	for idiom, works := range h.idioms() {
+		if !works {
+			h.Errorf("%s: %q reads nothing of a plain login", h.upstream.name, idiom)
+		}
+	}
+	for i := range h.gateways {
+		for kind, part := range reads {
+			h.twice(i, kind, part, "form")
+			if part == "body" {
+				h.twice(i, kind, part, "json")
+				h.twice(i, kind, part, "query")
+			}
+		}
+	}
+	h.lines()
+}
+
+// twice checks that the first of two plain logins passes, and the second is refused.
+func (h *hunt) twice(i int, kind, part, form string) {
+	h.Helper()
+	raw := fresh(plain(kind, part, form, decoyA), 0)
+	first, second := send(h.gateways[i], raw), send(h.gateways[i], raw)
+	if first == 0 || first == http.StatusTooManyRequests || second != http.StatusTooManyRequests {
+		h.Errorf("%s: two plain logins (%s, %s) are answered %d and %d", h.upstream.name, kind, form, first, second)
+	}
+}
+
+// idioms asks the upstream itself, and returns which idioms read what a plain login says.
+func (h *hunt) idioms() map[string]bool {
+	works := map[string]bool{}
+	for kind, part := range reads {
+		for _, form := range []string{"form", "json", "multipart", "query"} {
+			send(h.upstream.addr, plain(kind, part, form, decoyA))
+			for _, l := range h.lines() {
+				for idiom, value := range l.Took {
+					works[idiom] = works[idiom] || value != nil && slices.Contains([]string{decoyA, "login.test", "/" + kind + "/login"}, *value)
+				}
+			}
+		}
+	}
+	return works
+}

@@ -1,0 +1,63 @@
+package memory
+
+import "github.com/sluicehq/sluice"
+
+// A store that is made to refuse new keys asks, before it decides about one, whether there is
+// room for it without forgetting a state that is spent.
+
+const (
+	// spare is the part of the bytes for asides that is for those that grow. New ones have to
+	// leave it.
+	spare = 16
+	// crowdedFor is for how long, in microseconds, it is believed that there is no room aside.
+	crowdedFor = 10_000
+)
+
+// crowded reports whether there is no room aside for a new key, should a charge need it, and
+// makes room where it can. The caller has no stripe locked.
+func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
+	most := s.asides.max - s.asides.max/spare
+	if s.asides.bytes.Load() <= most || !s.anyAside(charges) {
+		return false
+	}
+	if left := s.asides.crowdedUntil.Load() - now; 0 < left && left <= crowdedFor {
+		return true
+	}
+	if s.shed(most, spent, now) {
+		return false
+	}
+	s.asides.crowdedUntil.Store(now + crowdedFor)
+	return true
+}
+
+func (s *Store) anyAside(charges []sluice.Charge) bool {
+	for i := range charges {
+		if p := charges[i].Plan; s.verified || p.Kernel == sluice.Units || !s.plans.layout(p).fits {
+			return true
+		}
+	}
+	return false
+}
+
+// refuseNew gives an op whose key is new a state that is used up, if there is no room for one of
+// its own. It is not kept.
+func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
+	if o.slot != nil || o.aside != nil || o.twin || c.Cost <= 0 {
+		return
+	}
+	p := c.Plan
+	beside := p.Kernel == sluice.Units || !o.layout.fits
+	if beside && !crowded || !beside && !s.full(o.stripe, o.layout.tag(o.hash), now) {
+		return
+	}
+	s.refused.Add(1)
+	switch p.Kernel {
+	case sluice.Meter:
+		o.old = sluice.State{Tick: now / p.Tick, Used: p.Size}
+	case sluice.Window:
+		o.old = sluice.State{Tick: now / p.Tick / p.Span, Used: p.Capacity}
+	case sluice.Units:
+		o.aside = &aside{plan: p}
+		o.aside.log.Step(p, now, p.Capacity)
+	}
+}

@@ -1,0 +1,73 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+// forgotten knows which states have drained since they were last asked for. A store may have
+// forgotten them, so that they are empty where the clock steps back, too, or may not.
+type forgotten struct {
+	a, b   TimedStore
+	latest int64
+	keys   map[stateID]*drain
+}
+
+type stateID struct {
+	key         string
+	fingerprint uint64
+}
+
+// drain is when a state is empty, and whether it has been since it was last asked for.
+type drain struct {
+	at      int64
+	drained bool
+}
+
+// agree has both stores forget what one of them has forgotten and may have, of what a step asks
+// for. It fails where they differ and neither has.
+func (f *forgotten) agree(t testing.TB, s step) {
+	t.Helper()
+	if s.now >= f.latest {
+		return
+	}
+	for _, c := range s.charges {
+		if d := f.keys[stateID{c.Key, c.Plan.Fingerprint}]; d == nil || !d.drained {
+			continue
+		}
+		c.Cost = 0
+		a, b := f.one(t, f.a, s.now, c), f.one(t, f.b, s.now, c)
+		if a == b {
+			continue
+		}
+		if empty := f.one(t, new(Model), s.now, c); a != empty && b != empty {
+			t.Fatalf("%v of %q has drained, and the clock has stepped back to %d: neither is it what it was nor empty\n first %+v\nsecond %+v",
+				c.Plan.Limit, c.Key, s.now, a, b)
+		}
+		c.Cost = sluice.All
+		f.one(t, f.a, s.now, c)
+		f.one(t, f.b, s.now, c)
+	}
+}
+
+func (f *forgotten) one(t testing.TB, s TimedStore, now int64, c sluice.Charge) sluice.Receipt {
+	t.Helper()
+	var r [1]sluice.Receipt
+	if err := s.TakeAt(t.Context(), now, []sluice.Charge{c}, r[:]); err != nil {
+		t.Fatal(err)
+	}
+	return r[0]
+}
+
+// learn notes what a step has come to.
+func (f *forgotten) learn(s step) {
+	f.latest = max(f.latest, s.now)
+	for i, c := range s.charges {
+		d := c.Plan.Decide(c.Cost, s.receipts[i])
+		f.keys[stateID{c.Key, c.Plan.Fingerprint}] = &drain{at: s.now + d.ResetAfter.Microseconds()}
+	}
+	for _, d := range f.keys {
+		d.drained = d.drained || d.at <= s.now
+	}
+}

@@ -75,7 +75,7 @@ func matching(c contender) (sample, error) {
 		return nil, err
 	}
 	e, ctx := policy.NewEngine(memory.New(), p), context.Background()
-	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Client: netip.MustParseAddr("203.0.113.9")}
+	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Peer: netip.MustParseAddr("203.0.113.9")}
 	if d := e.Decide(ctx, r); len(d.Results) != 1 {
 		return nil, fmt.Errorf("%d rules apply, and one should", len(d.Results))
 	}

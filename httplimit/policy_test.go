@@ -95,6 +95,32 @@ func TestPolicyClient(t *testing.T) {
 	}
 }
 
+// Attributes are of one request, and those of the one before do not show.
+func TestPolicyAttributes(t *testing.T) {
+	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, key: [attr:user], limit: 1/hour, missing: skip}]\n")
+	type user struct{}
+	h := Config{Attributes: func(r *http.Request, attributes map[string]string) {
+		if len(attributes) > 0 {
+			t.Errorf("there are attributes already: %v", attributes)
+		}
+		if name, ok := r.Context().Value(user{}).(string); ok {
+			attributes["user"] = name
+		}
+	}}.Policy(engine)(things)
+	for i, tt := range []struct {
+		user string
+		want int
+	}{{"alice", 200}, {"alice", 429}, {"", 200}, {"bob", 200}, {"", 200}, {"bob", 429}} {
+		r := httptest.NewRequest("GET", "/", nil)
+		if tt.user != "" {
+			r = r.WithContext(context.WithValue(r.Context(), user{}, tt.user))
+		}
+		if got := recorded(h, r).Code; got != tt.want {
+			t.Errorf("request %d, of %q: %d, want %d", i, tt.user, got, tt.want)
+		}
+	}
+}
+
 // A rule that looks into the body leaves it to the handler.
 func TestPolicyBody(t *testing.T) {
 	s := httptest.NewServer(Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(

@@ -1,11 +1,11 @@
 package policy
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
@@ -26,6 +26,7 @@ type scratch struct {
 	hits  []hit
 
 	keys     keyText
+	seen     Observation
 	pending  []pending
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
@@ -54,7 +55,7 @@ func (e *Engine) begin(req *Request) *scratch {
 
 func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
-	s.x.reset(req, s.policy.ipv6Prefix)
+	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
 	s.keys.reset()
 	s.pending, s.charges = s.pending[:0], s.charges[:0]
@@ -149,7 +150,7 @@ func (s *scratch) override(set *overrideSet) override {
 		return o
 	}
 	if s.now == 0 {
-		s.now = time.Now().UnixMicro()
+		s.now = s.request.now()
 	}
 	if s.now >= o.until {
 		return override{}
@@ -178,7 +179,7 @@ func (s *scratch) finish() {
 		s.charges = append(s.charges, sluice.Charge{
 			Key:     all[p.start:p.end],
 			Plan:    p.source.plan,
-			Cost:    p.rule.cost.of(s.request.Header),
+			Cost:    s.cost(p.rule),
 			Shadow:  p.rule.shadow,
 			OnError: p.rule.onError,
 		})
@@ -213,9 +214,21 @@ func (c *cost) parse(s string) int64 {
 	return min(max(n, 1), c.max)
 }
 
+// cost returns what the request takes from a rule.
+func (s *scratch) cost(r *rule) int64 {
+	one := r.cost.of(s.request.Header)
+	if s.request.Cost <= 1 {
+		return one
+	}
+	if one > math.MaxInt64/s.request.Cost {
+		return math.MaxInt64 // which never fits
+	}
+	return one * s.request.Cost
+}
+
 // results returns a result for each charge, without what it has said.
-func (s *scratch) results() []Result {
-	n, all := len(s.charges), s.request.Room
+func (s *scratch) results(d *Decision) []Result {
+	n, all := len(s.charges), d.Results
 	if cap(all) < n {
 		all = make([]Result, n)
 	}
@@ -233,7 +246,7 @@ func (s *scratch) results() []Result {
 // leaves, it may belong to a window that is over, or have had its turn in a shorter
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
-	var back []sluice.Charge
+	back := d.taken[:0]
 	for i, c := range s.charges {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false

@@ -8,7 +8,7 @@
 //		{Name: "per-address", Key: []string{"client_ip"}, Limit: "100/minute burst 20"},
 //	}})
 //	engine := policy.NewEngine(memory.New(), p)
-//	decision := engine.Decide(ctx, &policy.Request{Method: "GET", Path: "/api/users", Client: addr})
+//	decision := engine.Decide(ctx, &policy.Request{Method: "GET", Path: "/api/users", Peer: addr})
 //
 // What a document can say is told by its fields. Package policyfile reads it from a file,
 // package httplimit puts an engine before an [net/http.Handler].

@@ -21,7 +21,7 @@ func Example() {
 	engine := policy.NewEngine(memory.New(), p)
 	for range 3 {
 		d := engine.Decide(context.Background(), &policy.Request{
-			Method: "GET", Path: "/search", Client: netip.MustParseAddr("192.0.2.1"),
+			Method: "GET", Path: "/search", Peer: netip.MustParseAddr("192.0.2.1"),
 		})
 		fmt.Println("allowed:", d.Allowed)
 		for _, r := range d.Results {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -14,6 +15,8 @@ type Trace struct {
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
 	// least that it would be where a cost above 1 does not fit a sliding window log.
 	Decision Decision
+	// Client is whom the request comes from, behind proxies that are trusted.
+	Client netip.Addr
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
 }
@@ -36,7 +39,7 @@ type RuleTrace struct {
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
-	var t Trace
+	t := Trace{Client: req.client(s.policy.trusted)}
 	if s.policy.cors.exempts(req) {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")

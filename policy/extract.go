@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/sluicehq/sluice/internal/clientip"
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
@@ -16,7 +17,8 @@ const maxBody = 64 << 10
 // next request.
 type extractor struct {
 	r          *Request
-	ipv6Prefix int // the bits of an IPv6 address that tell clients apart
+	trusted    []netip.Prefix // proxies
+	ipv6Prefix int            // the bits of an IPv6 address that tell clients apart
 	// route is the text of the pattern that matched, of the rule that is being looked
 	// at; empty if it has no patterns.
 	route string
@@ -50,11 +52,11 @@ func (m *lazyMembers) reset() {
 	m.read = false
 }
 
-func (x *extractor) reset(r *Request, ipv6Prefix int) {
+func (x *extractor) reset(r *Request, p *Policy) {
 	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = extractor{}
 	}
-	x.r, x.ipv6Prefix = r, ipv6Prefix
+	x.r, x.trusted, x.ipv6Prefix = r, p.trusted, p.ipv6Prefix
 	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
 	x.buf = x.buf[:0]
 	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
@@ -64,12 +66,20 @@ func (x *extractor) reset(r *Request, ipv6Prefix int) {
 
 // clientIP returns the address, or the first address of its network.
 func (x *extractor) clientIP() string {
-	if x.client == "" && x.r.Client.IsValid() {
+	if x.client == "" && x.r.Peer.IsValid() {
 		start := len(x.buf)
-		x.buf = maskClient(x.r.Client, x.ipv6Prefix).AppendTo(x.buf)
+		x.buf = maskClient(x.r.client(x.trusted), x.ipv6Prefix).AppendTo(x.buf)
 		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
 	}
 	return x.client
+}
+
+// client returns the address of the client.
+func (r *Request) client(trusted []netip.Prefix) netip.Addr {
+	if len(trusted) == 0 {
+		return r.Peer
+	}
+	return clientip.Resolve(r.Peer.Unmap().WithZone(""), r.Header, trusted, r.ForwardedHeader)
 }
 
 // maskClient returns what counts of an address: IPv4 as it is, also where it is written

@@ -33,6 +33,7 @@ const (
 	hostPart
 	methodPart
 	constPart
+	attrPart
 )
 
 // partKinds has the names of the parts, and what follows the colon, if anything does.
@@ -49,6 +50,7 @@ const (
 //   - route is the text of the pattern of the rule that matched
 //   - host and method
 //   - const:TEXT is the text
+//   - attr:NAME is an attribute that the door has brought
 //
 // Values of a query and a body are names that people type, so they are compared as
 // databases compare names: see [fold.AppendName].
@@ -64,6 +66,7 @@ var partKinds = [...]struct{ name, arg string }{
 	hostPart:   {"host", ""},
 	methodPart: {"method", ""},
 	constPart:  {"const", "TEXT"},
+	attrPart:   {"attr", "NAME"},
 }
 
 // String returns what parsePart has read.
@@ -201,6 +204,8 @@ func (p *part) find(x *extractor) (string, fields.Presence) {
 		return m.Text, state
 	case bodyPart:
 		return x.name(x.bodyMembers().Field(p.name))
+	case attrPart:
+		return fields.Value(x.r.Attributes[p.name])
 	case routePart:
 		return fields.Value(x.route)
 	case hostPart:

@@ -47,6 +47,8 @@ func TestParsePartErrors(t *testing.T) {
 	}
 }
 
+var prefix64 = &Policy{ipv6Prefix: 64}
+
 const broken = "(garbled)" // stands for a garbled part in the tables
 
 // valueOf returns a part of a request, "" if it is absent and broken if it is garbled.
@@ -57,7 +59,7 @@ func valueOf(t testing.TB, text string, r *Request) string {
 		t.Fatal(err)
 	}
 	var x extractor
-	x.reset(r, 64)
+	x.reset(r, prefix64)
 	x.route = "GET /r"
 	v, ok := p.value(&x)
 	switch {
@@ -102,7 +104,7 @@ func TestClientIP(t *testing.T) {
 			a = netip.MustParseAddr(tt.addr)
 		}
 		p, _ := parsePart("client_ip")
-		x.reset(&Request{Client: a}, tt.prefix)
+		x.reset(&Request{Peer: a}, &Policy{ipv6Prefix: tt.prefix})
 		if v, ok := p.value(&x); v != tt.want || ok != (tt.want != "") || x.garbled {
 			t.Errorf("%s/%d is %q, %v", tt.addr, tt.prefix, v, ok)
 		}
@@ -565,14 +567,14 @@ func TestBodyIsReadOnce(t *testing.T) {
 	n := 0
 	r := &Request{Body: func(int64) ([]byte, error) { n++; return []byte(`{"a":"1","b":"2"}`), nil }}
 	var x extractor
-	x.reset(r, 64)
+	x.reset(r, prefix64)
 	for _, s := range []string{"body:a", "body:b", "body:c", "body:a"} {
 		p, _ := parsePart(s)
 		if v, _ := p.value(&x); v != map[string]string{"body:a": "1", "body:b": "2"}[s] {
 			t.Errorf("%s is %q", s, v)
 		}
 	}
-	x.reset(&Request{}, 64)
+	x.reset(&Request{}, prefix64)
 	if v, ok := (&part{kind: bodyPart, name: "a"}).value(&x); ok {
 		t.Errorf("the next request has %q of the last one", v)
 	}
@@ -647,12 +649,12 @@ func TestHotPartsDoNotAllocate(t *testing.T) {
 		parts = append(parts, p)
 	}
 	r := &Request{
-		Host: "example.com:80", Client: netip.MustParseAddr("2001:db8::1"), RawQuery: "a=b&q=1",
+		Host: "example.com:80", Peer: netip.MustParseAddr("2001:db8::1"), RawQuery: "a=b&q=1",
 		Header: http.Header{"X-Api-Key": {"abc"}, "Cookie": {"a=b; sid=1"}},
 	}
 	var x extractor
 	n := testing.AllocsPerRun(100, func() {
-		x.reset(r, 64)
+		x.reset(r, prefix64)
 		x.route = "/"
 		for i := range parts {
 			if v, ok := parts[i].value(&x); !ok && parts[i].kind != queryPart {
@@ -681,12 +683,12 @@ func FuzzParts(f *testing.F) {
 	used := new(extractor)
 	f.Fuzz(func(t *testing.T, kind, data, query, header string) {
 		r := &Request{
-			Method: kind, Host: header, RawQuery: query, Body: body(data), Client: netip.AddrFrom4([4]byte{1, 2, 3, 4}),
+			Method: kind, Host: header, RawQuery: query, Body: body(data), Peer: netip.AddrFrom4([4]byte{1, 2, 3, 4}),
 			Header: http.Header{"Content-Type": {kind}, "Cookie": {header, query}, "X": {data}, "Authorization": {"Bearer " + header + "." + base64.RawURLEncoding.EncodeToString([]byte(data)) + "."}},
 		}
 		var fresh extractor
-		fresh.reset(r, 64)
-		used.reset(r, 64)
+		fresh.reset(r, prefix64)
+		used.reset(r, prefix64)
 		for i := range parts {
 			p := &parts[i]
 			v, ok := p.value(used)

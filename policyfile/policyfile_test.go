@@ -238,7 +238,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		e, req := policy.NewEngine(memory.NewSize(1<<20), p), &policy.Request{
-			Method: "GET", Host: "api.example.com", Path: "/api/users/42", Client: netip.MustParseAddr("203.0.113.9"),
+			Method: "GET", Host: "api.example.com", Path: "/api/users/42", Peer: netip.MustParseAddr("203.0.113.9"),
 			Header: http.Header{"X-Api-Key": {"k-0123456789abcdef"}, "X-Plan": {"pro"}, "Accept": {"*/*"}},
 		}
 		would := e.Explain(t.Context(), req).Decision

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -202,4 +204,21 @@ func TestPolicyQueueClientLeaves(t *testing.T) {
 			t.Errorf("the place is lost: %d", w.Code)
 		}
 	})
+}
+
+// Who is blocked is told when to come again, and nothing of limits of which nothing is known.
+func TestPolicyBlock(t *testing.T) {
+	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, key: [client_ip], limit: 10/hour}]\n")
+	s, err := engine.Subject("a", map[string]string{"client_ip": "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Block(time.Now().AddDate(1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	w := recorded(Policy(engine)(things), httptest.NewRequest("GET", "/", nil)) // from 192.0.2.1
+	retry, _ := strconv.Atoi(w.Header().Get("Retry-After"))
+	if w.Code != 429 || retry/86400 < 364 || w.Header().Get("RateLimit") != "" || !strings.Contains(w.Body.String(), `"violated-policies":["a"]`) {
+		t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+	}
 }

@@ -27,11 +27,13 @@ type scratch struct {
 
 	keys     keyText
 	seen     Observation
+	blocks   map[string]int64 // see Engine.blocksNow
 	pending  []pending
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown bool
+	isBlocked            bool // a subject of the request
 	ambiguous            bool // the path
 	hostName, tier       string
 	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
@@ -41,6 +43,7 @@ type scratch struct {
 type pending struct {
 	rule       *rule
 	source     source
+	blocked    int64 // until when the subject is, or 0
 	start, end int
 }
 
@@ -50,6 +53,7 @@ const maxScratch = 1 << 16
 func (e *Engine) begin(req *Request) *scratch {
 	s := e.pool.Get().(*scratch)
 	s.reset(e.policy.Load(), req)
+	s.blocks = e.blocksNow()
 	return s
 }
 
@@ -59,14 +63,14 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
 	s.keys.reset()
 	s.pending, s.charges = s.pending[:0], s.charges[:0]
-	s.hostKnown, s.tierKnown, s.ambiguous, s.now = false, false, false, 0
+	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
 }
 
 func (e *Engine) end(s *scratch) {
 	if cap(s.keys.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r = nil, nil
+	s.request, s.x.r, s.blocks = nil, nil, nil
 	e.pool.Put(s)
 }
 
@@ -97,9 +101,9 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 			return &r.key[i], out
 		}
 	}
-	source := s.resolve(r)
+	source, until := s.resolve(r), s.blockedUntil(r)
 	start, end := s.keys.finish(r.together)
-	s.pending = append(s.pending, pending{r, source, start, end})
+	s.pending = append(s.pending, pending{r, source, until, start, end})
 	return nil, charged
 }
 
@@ -129,11 +133,8 @@ const overridden = "override"
 // resolve returns the limit for the subject of the key that is being built: that of an
 // override, else of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) source {
-	sets := s.policy.overrides.of(r)
-	for i := range sets {
-		if o := s.override(&sets[i]); o.plan != nil {
-			return source{o.plan, overridden}
-		}
+	if o, found := s.overrideOf(r); found {
+		return o
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
@@ -143,19 +144,35 @@ func (s *scratch) resolve(r *rule) source {
 	return r.own
 }
 
+// overrideOf returns the limit of the override that is in force for the subject.
+func (s *scratch) overrideOf(r *rule) (source, bool) {
+	sets := s.policy.overrides.of(r)
+	for i := range sets {
+		if o := s.override(&sets[i]); o.plan != nil {
+			return source{o.plan, overridden}, true
+		}
+	}
+	return source{}, false
+}
+
 // override returns the one of the set that is in force for the subject, if there is one.
 func (s *scratch) override(set *overrideSet) override {
 	o, found := set.bySubject[string(s.keys.general(set.exact))]
 	if !found || o.until == 0 {
 		return o
 	}
-	if s.now == 0 {
-		s.now = s.request.now()
-	}
-	if s.now >= o.until {
+	if s.clock() >= o.until {
 		return override{}
 	}
 	return o
+}
+
+// clock returns the time of the request, which is read once.
+func (s *scratch) clock() int64 {
+	if s.now == 0 {
+		s.now = s.request.now()
+	}
+	return s.now
 }
 
 func (s *scratch) tierName() string {

@@ -85,7 +85,7 @@ func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.take
 type Result struct {
 	Rule   string // its name
 	Plan   *sluice.Plan
-	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"
+	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision

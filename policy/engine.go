@@ -21,6 +21,9 @@ type Engine struct {
 	store  sluice.Store
 	policy atomic.Pointer[Policy]
 	pool   sync.Pool // of *scratch
+
+	blocking sync.Mutex // whoever changes blocks
+	blocks   atomic.Pointer[map[string]int64]
 }
 
 // retryUnavailable is when to ask again while the store is away.
@@ -45,6 +48,18 @@ func (e *Engine) Swap(p *Policy) {
 		p = new(Policy)
 	}
 	e.policy.Store(p)
+}
+
+// SwapOverrides puts overrides in place of all that the policy in force has, and lets the rest
+// of it be: see [Policy.WithOverrides]. The next Swap brings those of its policy.
+func (e *Engine) SwapOverrides(list []Override) error {
+	for {
+		p := e.policy.Load()
+		next, err := p.WithOverrides(list)
+		if err != nil || e.policy.CompareAndSwap(p, next) {
+			return err
+		}
+	}
 }
 
 // Policy returns the policy in force.
@@ -94,6 +109,9 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	}
 	if len(s.pending) == 0 {
 		d.Allowed = true
+		return
+	}
+	if s.refuseBlocked(d) {
 		return
 	}
 	s.finish()

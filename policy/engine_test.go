@@ -1092,7 +1092,7 @@ rules:
 		cost int64
 		want string
 	}{
-		{0, "one:99 two:98 said:97"}, {1, "one:99 two:98 said:97"}, {-5, "one:99 two:98 said:97"}, {7, "one:93 two:86 said:79"},
+		{0, "one:99 two:98 said:97"}, {1, "one:99 two:98 said:97"}, {-5, "one:99 two:98 said:97"}, {2, "one:98 two:96 said:94"}, {7, "one:93 two:86 said:79"},
 		{60, "one:100 two:refused said:refused"}, {math.MaxInt64, "one:refused two:refused said:refused"},
 	} {
 		r := get("/", "X-Cost: 3")

@@ -154,6 +154,9 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		d.Allowed = true
 		return
 	}
+	if s.refuseBlocked(d) {
+		return
+	}
 	s.finish()
 	costs := make([]int64, len(s.charges))
 	for i := range s.charges {

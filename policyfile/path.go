@@ -97,14 +97,10 @@ func lineOf(root *yaml.Node, path string) int {
 			n, line = value(n, name, line)
 		default:
 			i, _ := strconv.Atoi(step[1 : len(step)-1])
-			if n.Kind != yaml.SequenceNode {
-				continue // a list of one, without brackets
+			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // and not a list of one, without brackets
+				n = n.Content[i]
+				line = n.Line
 			}
-			if i >= len(n.Content) {
-				return line
-			}
-			n = n.Content[i]
-			line = n.Line
 		}
 	}
 	return line

@@ -55,32 +55,21 @@ func Decode(name string, data []byte) (policy.Document, error) {
 }
 
 // merge returns what the decoder has found, and what the compiler has found of what the
-// decoder could read: a field that could not be read is as if it were not there, and a rule of
-// which something could not be read is not said to lack anything.
+// decoder could read: a rule of which something could not be read is not said to lack anything.
 func merge(unread, found policy.Errors) policy.Errors {
-	exact, above := make(map[string]bool), make(map[string]bool)
+	doubtful := make(map[string]bool)
 	for _, p := range unread {
-		exact[p.Path] = p.Path != "" // what is wrong with the document leaves its fields alone
+		doubtful[p.Path] = true
 		for path := range ancestors(p.Path) {
-			above[path] = true
+			doubtful[path] = true
 		}
 	}
 	all := slices.Clone(unread)
 	for _, p := range found {
-		if !above[p.Path] && !exact[p.Path] && !within(p.Path, exact) {
+		if !doubtful[p.Path] {
 			all = append(all, p)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b policy.Problem) int { return a.Line - b.Line })
 	return all
-}
-
-// within reports whether the path is of something in one of paths.
-func within(path string, paths map[string]bool) bool {
-	for above := range ancestors(path) {
-		if paths[above] {
-			return true
-		}
-	}
-	return false
 }

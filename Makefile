@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test chaos collations deluge lint bench bench-quick
+.PHONY: run test chaos collations deluge differential lint bench bench-quick
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -27,6 +27,13 @@ collations:
 	go generate ./policy/internal/fold
 	git diff --exit-code policy/internal/fold/fold.txt
 	go test -run Name ./policy/internal/fold
+
+# Odd requests through the gateway to real frameworks, for as long as FOR says. "make test"
+# has a short form.
+FOR = 30m
+differential:
+	scripts/test-tools
+	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
 
 # Floods of ten and of a hundred million keys against the memory store, in full. It takes an hour
 # on a busy machine. "make test" has a short form.

@@ -570,13 +570,13 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// CGI and its heirs take X_API_Key for X-API-Key, which a rule may have looked at.
+// CGI and its heirs take X_API_Key and X.API.Key for X-API-Key, which a rule may have looked at.
 func TestUnderscores(t *testing.T) {
 	t.Parallel()
 	g := before(t, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%q%q", r.Header["X-Api-Key"], r.Header["X_api_key"])
+		fmt.Fprintf(w, "%q%q", r.Header["X-Api-Key"], append(r.Header["X_api_key"], r.Header["X.api.key"]...))
 	})
-	r := request(t, "GET", g.url, "", "X-API-Key", "mine", "X_API_Key", "forged")
+	r := request(t, "GET", g.url, "", "X-API-Key", "mine", "X_API_Key", "forged", "X.API.Key", "forged")
 	if _, body := do(t, r); body != `["mine"][]` {
 		t.Errorf("the upstream sees %s", body)
 	}

@@ -41,9 +41,7 @@ func TestStoreIdle(t *testing.T) {
 	}
 	server.Thaw()
 	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
-	if !strings.Contains(g.log(), `"away":"`) {
-		t.Errorf("how long the store was away is not a text:\n%s", g.log())
-	}
+	redistest.Eventually(t, "the log says how long the store was away, as a text", func() bool { return strings.Contains(g.log(), `"away":"`) })
 	server.Kill()
 	absent := begin(t, "--upstream", "sample", "--strict-ready", "--store", server.URL())
 	if status, _ := get(t, absent.admin+"/readyz"); status != http.StatusServiceUnavailable {

@@ -365,6 +365,21 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
+// BenchmarkFloodLogs takes of a log that is new each time from a store of the default size that
+// is full of them.
+func BenchmarkFloodLogs(b *testing.B) {
+	takes := newTaker(memory.New(), plan(b, "10/day", sluice.SlidingWindowLog))
+	i := 0
+	for ; takes.store.Losses().Evicted == 0; i++ {
+		takes.one(strconv.Itoa(i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		takes.one(strconv.Itoa(i))
+		i++
+	}
+}
+
 // taker takes one unit at a time without allocating.
 type taker struct {
 	store    *memory.Store

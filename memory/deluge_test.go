@@ -182,13 +182,8 @@ func TestNearlyAllLimited(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, p := memory.NewSeededSize(t, 1<<20), plan(t, tt.limit, tt.algorithm)
 			fits := 0
-			for empty := s.StatsAt(midday); s.StatsAt(midday).Evicted == 0; fits += 50 {
-				for i := range 50 {
-					takeAt(t, s, midday, fmt.Sprint("filling ", fits+i), p, p.Capacity)
-				}
-				if fits > 1<<16 {
-					t.Fatalf("premise: it is never full: %+v, and empty %+v", s.StatsAt(midday), empty)
-				}
+			for ; s.Losses().Evicted == 0; fits++ {
+				takeAt(t, s, midday, fmt.Sprint("filling ", fits), p, p.Capacity)
 			}
 			s = memory.NewSeededSize(t, 1<<20)
 			clients := fits * 92 / 100
@@ -199,14 +194,14 @@ func TestNearlyAllLimited(t *testing.T) {
 				takeAt(t, s, midday, fmt.Sprint("client ", i), p, 1)
 				takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity-1)
 			}
-			randomKeys(t, s, midday+1, p, 100_000)
+			randomKeys(t, s, midday+1, p, 50_000)
 			freed := 0
 			for i := range clients {
 				if takeAt(t, s, midday+1, fmt.Sprint("client ", i), p, 1) {
 					freed++
 				}
 			}
-			if stats := s.StatsAt(midday + 1); freed > 0 || stats.Freed > 0 || stats.Evicted < 50_000 {
+			if stats := s.StatsAt(midday + 1); freed > 0 || stats.Freed > 0 || stats.Evicted < 40_000 {
 				t.Errorf("%d of %d were freed: %+v", freed, clients, stats)
 			}
 		})
@@ -223,7 +218,7 @@ func TestMoreThanFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan(t, tt.limit, tt.algorithm)
 			for _, refuse := range []bool{false, true} {
-				const size, keys, clients = 128 << 10, 20_000, 100
+				const size, keys, clients = 128 << 10, 6000, 100
 				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse, Verified: tt.name == "verified"})
 				for i := range clients {
 					takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity)

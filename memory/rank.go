@@ -39,14 +39,18 @@ func rankOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ rank, until int64
 	if d.ResetAfter == 0 {
 		return drained, 0
 	}
-	used := p.Capacity - d.Remaining
-	share := min(max(1, used<<10/p.Capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
-	step := bits.Len64(uint64(share))                    // from 0 to 10
 	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
+	return newRank(p.Capacity-d.Remaining, p.Capacity, asked, until), until
+}
+
+// newRank ranks what has so many units used of a capacity.
+func newRank(used, capacity, asked, until int64) rank {
+	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
+	step := bits.Len64(uint64(share))                  // from 0 to 10
 	if rank(step)<<stepShift >= spent {
-		asked = until
+		asked = min(until, latest)
 	}
-	return max(1, rank(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1))), until
+	return max(1, rank(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
 }
 
 // rank ranks a word of a slot. One that is busy is in use, and ranks highest of all.
@@ -58,7 +62,11 @@ func (s *Store) rank(word, tag uint64, now int64) rank {
 		return most
 	}
 	l := s.layoutOf(tag, never)
-	r, _ := rankState(l.plan, l.unpack(mixed(word, tag), now), now)
+	p, state := l.plan, l.unpack(mixed(word, tag), now)
+	if p.Kernel == sluice.Meter && state.Used > 0 { // its level is that of now
+		return newRank((min(state.Used, p.Size)+p.Unit-1)/p.Unit, p.Capacity, 0, p.EmptyAt(state))
+	}
+	r, _ := rankState(p, state, now)
 	return r
 }
 

@@ -22,7 +22,7 @@ const formType, jsonType = "application/x-www-form-urlencoded", "application/jso
 // oddBody gives the name in a body, or where some look instead of it.
 func (r *draft) oddBody() {
 	g := r.grammar
-	boundary := pick(g, "b", "b", "--b", "b b", "b\"", "")
+	boundary := g.usually("b", "--b", "b b", "b\"", "")
 	kind := ""
 	switch g.IntN(8) {
 	case 0, 1, 2:
@@ -67,7 +67,7 @@ func (r *draft) padded() {
 // typed says of what type the body is, mostly rightly.
 func (r *draft) typed(kind string) {
 	g := r.grammar
-	if g.one(2) {
+	if g.one(2) || !g.one(g.calm) {
 		if kind != "" {
 			r.add("Content-Type: " + kind)
 		}
@@ -128,7 +128,7 @@ func (r *draft) charset(kind string) {
 		r.add("Content-Type: " + kind)
 		return
 	}
-	r.add("Content-Type: " + kind + pick(g, "; charset=", "; charset=", "; charset=", "; Charset=", ";charset= ", "; charset*=utf-8''", "; charset=utf-8; charset=", "; a=b; charset=", ", charset=", "; charset =", ";\tcharset=", "; encoding=", "; _charset_=") + name)
+	r.add("Content-Type: " + kind + g.usually("; charset=", "; Charset=", ";charset= ", "; charset*=utf-8''", "; charset=utf-8; charset=", "; a=b; charset=", ", charset=", "; charset =", ";\tcharset=", "; encoding=", "; _charset_=") + name)
 }
 
 func rot13(c rune) rune {
@@ -160,32 +160,35 @@ func (r *draft) packed() {
 		r.body = b.String()
 	}
 	if !g.one(6) {
-		r.add(pick(g, "Content-Encoding: ", "Content-Encoding: ", "Content_Encoding: ", "Transfer-Encoding: ", "content-encoding:") + said)
+		r.add(g.usually("Content-Encoding: ", "Content_Encoding: ", "Transfer-Encoding: ", "content-encoding:") + said)
 	}
 }
 
 // multipart returns a form in parts.
 func (g grammar) multipart(boundary, name string) string {
 	parts := []string{g.part(g.fieldName(), g.dressed(name))}
+	if g.one(3) {
+		parts = []string{g.part("a", pick(g, g.glued(name), g.polyglot(name), g.json(name), "&"+g.pairs(name)+"&", "\r\n"+g.pairs(name)+"\r\n"))}
+	}
 	for range 1 + g.IntN(2) {
 		parts = append(parts, g.part(pick(g, "user_name", g.fieldName()), pick(g, decoyA, decoyB)))
 	}
-	eol := pick(g, "\r\n", "\r\n", "\r\n", "\n")
-	dashes := pick(g, "--", "--", "--", "--", "-", "")
+	eol := g.usually("\r\n", "\n")
+	dashes := g.usually("--", "-", "")
 	var b strings.Builder
-	b.WriteString(pick(g, "", "", "", "user_name="+decoyA+"&", "{\"user_name\":\""+decoyA+"\",\"a\":\"", "preamble\r\n"))
+	b.WriteString(g.usually("", "user_name="+decoyA+"&", "{\"user_name\":\""+decoyA+"\",\"a\":\"", "preamble\r\n"))
 	for _, part := range shuffled(g, parts) {
 		b.WriteString(dashes + strings.Trim(boundary, `"`) + eol + strings.ReplaceAll(part, "\r\n", eol) + eol)
 	}
-	b.WriteString("--" + boundary + pick(g, "--", "--", "--\r\n", "", "-") + pick(g, "", "", "&user_name="+decoyA, "\"}", "\r\nepilogue"))
+	b.WriteString("--" + boundary + g.usually("--", "--\r\n", "", "-") + g.usually("", "&user_name="+decoyA, "\"}", "\r\nepilogue"))
 	return b.String()
 }
 
 func (g grammar) part(field, value string) string {
-	disposition := pick(g, "Content-Disposition: form-data; name=%q", "Content-Disposition: form-data; name=%q", "content-disposition: form-data; name=%q", "Content-Disposition: form-data; name=%s", "Content-Disposition: form-data; name*=utf-8''%s",
+	disposition := g.usually("Content-Disposition: form-data; name=%q", "content-disposition: form-data; name=%q", "Content-Disposition: form-data; name=%s", "Content-Disposition: form-data; name*=utf-8''%s",
 		"Content-Disposition: form-data; name=\"x\"; name=%q", "Content-Disposition: form-data; name=%q; filename=\"\"", "Content-Disposition: form-data; name=%q; filename=\"a\"", "Content-Disposition: attachment; name=%q", "Content-Disposition: form-data;name=%q", "Content-Disposition:form-data;\r\n name=%q",
 		"Content-Disposition: form-data; filename=\"; name=x\"; name=%q", "Content-Disposition: form-data; name='%s'", "Content-Disposition: form-data; NAME=%q", "Content-Disposition: form-data; x=\"\\\"; name=%q", "Content-Type: text/plain; name=%q")
-	return fmt.Sprintf(disposition, field) + pick(g, "", "", "", "\r\nContent-Type: text/plain; charset=utf-16", "\r\nContent-Transfer-Encoding: base64", "\r\nContent-Type: application/json", "\r\nContent-Length: 1") + "\r\n\r\n" + value
+	return fmt.Sprintf(disposition, field) + g.usually("", "\r\nContent-Type: text/plain; charset=utf-16", "\r\nContent-Transfer-Encoding: base64", "\r\nContent-Type: application/json", "\r\nContent-Length: 1") + "\r\n\r\n" + value
 }
 
 // http2Request returns the beginning of a connection of HTTP/2 with a login in it.

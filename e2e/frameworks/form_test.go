@@ -21,8 +21,8 @@ func (g grammar) pairs(name string) string {
 			func() string { return g.glued(name) },
 		)())
 	}
-	text := strings.Join(shuffled(g, list), pick(g, "&", "&", "&", "&", ";", "&&", "; ", "& ", "&amp;", "%26", "\r\n", "\n", ",", "&\x00", "|"))
-	return pick(g, "", "", "", "", "", "&", "?", "\ufeff", "\r\n", " ", "\x00", "%ef%bb%bf", "=", ";") + text + pick(g, "", "", "", "", "", "&", "\r\n", "\x00", "#", "=", "\x1a", " ")
+	text := strings.Join(shuffled(g, list), g.usually("&", ";", "&&", "; ", "& ", "&amp;", "%26", "\r\n", "\n", ",", "&\x00", "|"))
+	return g.usually("", "&", "?", "\ufeff", "\r\n", " ", "\x00", "%ef%bb%bf", "=", ";") + text + g.usually("", "&", "\r\n", "\x00", "#", "=", "\x1a", " ")
 }
 
 // glued hides one pair in another.
@@ -32,7 +32,7 @@ func (g grammar) glued(name string) string {
 }
 
 func (g grammar) pair(name, value string) string {
-	return name + pick(g, "=", "=", "=", "=", "=", "=", "=", "=", "%3d", "==", " = ", "=\t", "\x00=", "%3D=", ":") + value
+	return name + g.usually("=", "%3d", "==", " = ", "=\t", "\x00=", "%3D=", ":") + value
 }
 
 // fieldNames are names that some reader takes for user_name.
@@ -50,7 +50,7 @@ var fieldNames = []string{
 
 // fieldName returns a name that somebody takes for user_name, mostly the name itself.
 func (g grammar) fieldName() string {
-	if g.one(2) {
+	if !g.one(g.calm) && g.one(2) {
 		return "user_name"
 	}
 	if g.one(5) {
@@ -62,8 +62,8 @@ func (g grammar) fieldName() string {
 
 // spelled writes a name as a value: as it is, or so that some readers take it for the name.
 func (g grammar) spelled(name string) string {
-	if g.one(2) {
-		return pick(g, url.QueryEscape(name), url.PathEscape(name), name)
+	if !g.one(g.calm) {
+		return pick(g, url.QueryEscape(name), url.QueryEscape(name), url.PathEscape(name), name)
 	}
 	name = g.dressed(name)
 	switch g.IntN(6) {
@@ -151,9 +151,9 @@ func (g grammar) alike(name string) string {
 
 // cookies returns Cookie fields.
 func (g grammar) cookies(name string) []string {
-	field := pick(g, "user_name", "user_name", "user_name", "User_Name", " user_name", "user_name ", "\"user_name\"", "user%5fname", "$user_name", "user_name\t", "user.name", "user name", "user[name", "user_name[]", "[user_name]", "user_name[0]", "\x00user_name", ",user_name", "user_name\x00", "=user_name")
+	field := g.usually("user_name", "User_Name", " user_name", "user_name ", "\"user_name\"", "user%5fname", "$user_name", "user_name\t", "user.name", "user name", "user[name", "user_name[]", "[user_name]", "user_name[0]", "\x00user_name", ",user_name", "user_name\x00", "=user_name")
 	value := pick(g, name, name, `"`+name+`"`, url.QueryEscape(name), g.escapeAll(name), "j:"+fmt.Sprintf("%q", name), " "+name, name+" ", `"`+name, `"\141`+name[1:]+`"`, `"`+strings.ReplaceAll(name, "", "\\")+`"`, name+",x", name+"\x00", "s:"+name+".x", name+"%00", "\t"+name, "="+name)
-	odd := field + pick(g, "=", "=", "=", " = ", "=\"\"=", "==", "= ", "=\t") + value
+	odd := field + g.usually("=", " = ", "=\"\"=", "==", "= ", "=\t") + value
 	decoy := pick(g, "user_name="+decoyA, "a=b", "user_name=", "$Version=1", "$Path=/", "User_Name="+decoyA, "a=\"x; user_name="+decoyA+"\"", "a=\"x", "=", "user_name", "a=b,user_name="+name, "a=\"", "a=\\\"", "Path=/", "expires=Thu, 01-Jan-2100", "a={\"b\":1; user_name="+name)
 	list := shuffled(g, []string{odd, decoy})
 	if g.one(4) {

@@ -19,14 +19,45 @@ import (
 var corpus string
 
 // The short form sends as many odd requests to each upstream, from a seed that stays and
-// from one that does not. SLUICE_DIFFERENTIAL, a duration, is the long form, and
-// SLUICE_SEED another first seed.
+// from one that does not: whatever that finds is printed, and is to be kept in the corpus.
+// SLUICE_DIFFERENTIAL, a duration, is the long form, with one seed. SLUICE_SEED is a seed to
+// be had again.
 const (
 	fixedSeed = 1
 	short     = 150
 )
 
 func TestFrameworks(t *testing.T) {
+	p := planned(t)
+	t.Logf("the seeds are %d", p.seeds)
+	n := 0
+	var left []string
+	for _, program := range programs {
+		if !program.there() {
+			left = append(left, program.names...)
+			continue
+		}
+		n++
+		t.Run(program.names[0], func(t *testing.T) {
+			t.Parallel()
+			for _, u := range program.start(t) {
+				t.Run(u.name, func(t *testing.T) {
+					t.Parallel()
+					run(t, u, p)
+				})
+			}
+		})
+	}
+	if len(left) > 0 {
+		t.Logf("left out, since they are not installed: %s", strings.Join(left, ", "))
+	}
+	if n == 0 {
+		t.Error("there is no upstream at all: scripts/test-tools installs some")
+	}
+}
+
+// planned returns what the environment asks for.
+func planned(t *testing.T) plan {
 	p := plan{seeds: []uint64{fixedSeed, rand.Uint64() >> 16}, each: short}
 	if s := os.Getenv("SLUICE_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -40,40 +71,9 @@ func TestFrameworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.until = time.Now().Add(d)
-		p.seeds = p.seeds[len(p.seeds)-1:]
+		p.until, p.seeds = time.Now().Add(d), p.seeds[len(p.seeds)-1:]
 	}
-	t.Logf("the seeds are %d", p.seeds)
-	var left []string
-	n := 0
-	only := os.Getenv("SLUICE_UPSTREAM")
-	for _, program := range programs {
-		if !program.there() {
-			left = append(left, program.names...)
-			continue
-		}
-		if only != "" && !slices.Contains(program.names, only) {
-			continue
-		}
-		n += len(program.names)
-		t.Run(program.names[0], func(t *testing.T) {
-			t.Parallel()
-			for _, u := range program.start(t) {
-				if only == "" || only == u.name || program.together {
-					t.Run(u.name, func(t *testing.T) {
-						t.Parallel()
-						run(t, u, p)
-					})
-				}
-			}
-		})
-	}
-	if len(left) > 0 {
-		t.Logf("left out, since they are not installed: %s", strings.Join(left, ", "))
-	}
-	if n == 0 {
-		t.Error("there is no upstream at all: scripts/test-tools installs some")
-	}
+	return p
 }
 
 // A plan says how many odd requests an upstream gets.
@@ -108,13 +108,9 @@ func run(t *testing.T, u *upstream, p plan) {
 	}
 	h.turn(func() {
 		h.premise()
-		for i := range h.gateways {
-			for _, raw := range spends() {
-				h.send(i, sized(raw))
-			}
-		}
+		h.spend()
 		for _, raw := range known(t) {
-			h.try(raw)
+			h.try(sized(raw))
 		}
 	})
 	for _, seed := range p.seeds {
@@ -189,7 +185,7 @@ const enough = 3
 func (h *hunt) send(i int, raw string) (all []bypass) {
 	h.Helper()
 	h.sent++
-	status := send(h.gateways[i], fresh(raw, h.sent))
+	status := send(h.gateways[i], fresh(raw, h.sent), hurry)
 	h.statuses[status]++
 	for _, l := range h.lines() {
 		all = append(all, bypasses(l, h.upstream.ignoreCase)...)
@@ -231,10 +227,29 @@ func (h *hunt) premise() {
 func (h *hunt) twice(i int, kind, part, form string) {
 	h.Helper()
 	raw := fresh(plain(kind, part, form, decoyA), 0)
-	first, second := send(h.gateways[i], raw), send(h.gateways[i], raw)
+	first, second := send(h.gateways[i], raw, patience), send(h.gateways[i], raw, patience)
 	if first == 0 || first == http.StatusTooManyRequests || second != http.StatusTooManyRequests {
 		h.Errorf("%s: two plain logins (%s, %s) are answered %d and %d", h.upstream.name, kind, form, first, second)
 	}
+}
+
+// spend uses up all limits.
+func (h *hunt) spend() {
+	h.Helper()
+	for i := range h.gateways {
+		for kind, part := range reads {
+			for _, name := range accounts {
+				raw := plain(kind, part, "form", name)
+				send(h.gateways[i], raw, patience)
+				if status := send(h.gateways[i], raw, patience); status != http.StatusTooManyRequests {
+					h.Fatalf("%s: a second login of %s (%s) is answered %d", h.upstream.name, name, kind, status)
+				}
+			}
+			send(h.gateways[i], plain(kind, part, "form", ""), patience)
+			send(h.gateways[i], unclear(kind), patience)
+		}
+	}
+	h.lines()
 }
 
 // idioms asks the upstream itself, and returns which idioms read what a plain login says.
@@ -242,7 +257,7 @@ func (h *hunt) idioms() map[string]bool {
 	works := map[string]bool{}
 	for kind, part := range reads {
 		for _, form := range []string{"form", "json", "multipart", "query"} {
-			send(h.upstream.addr, plain(kind, part, form, decoyA))
+			send(h.upstream.addr, plain(kind, part, form, decoyA), patience)
 			for _, l := range h.lines() {
 				for idiom, value := range l.Took {
 					works[idiom] = works[idiom] || value != nil && slices.Contains([]string{decoyA, "login.test", "/" + kind + "/login"}, *value)

@@ -7,9 +7,22 @@ import (
 )
 
 // A grammar makes odd requests. What it makes depends on nothing but its seed.
-type grammar struct{ *rand.Rand }
+type grammar struct {
+	*rand.Rand
+	// calm is how many of the usual things there are for one odd: what is odd in one place
+	// only is less likely to be refused for another.
+	calm int
+}
 
-func newGrammar(seed uint64) grammar { return grammar{rand.New(rand.NewPCG(seed, 8))} }
+func newGrammar(seed uint64) grammar { return grammar{rand.New(rand.NewPCG(seed, 8)), 1} }
+
+// usually returns something odd instead of what is usual, now and then.
+func (g grammar) usually(usual string, odd ...string) string {
+	if g.one(g.calm) {
+		return pick(g, odd...)
+	}
+	return usual
+}
 
 func pick[T any](g grammar, of ...T) T { return of[g.IntN(len(of))] }
 
@@ -24,11 +37,12 @@ func shuffled[T any](g grammar, items []T) []T {
 
 var kindsByWeight = []string{
 	"ip", "ip", "ip", "ip", "body", "body", "body", "body", "body", "skip", "skip", "skip", "skip",
-	"query", "query", "cookie", "header", "host",
+	"query", "query", "cookie", "cookie", "header", "host",
 }
 
 // request returns an odd request for a used up account.
 func (g grammar) request() string {
+	g.calm = pick(g, 2, 6, 20, 60)
 	kind, name := pick(g, kindsByWeight...), pick(g, accounts...)
 	r := &draft{
 		grammar: g, kind: kind, name: name,
@@ -100,7 +114,7 @@ func (r *draft) frame() {
 	case 1:
 		r.add(fmt.Sprintf("Content-Length: %d, %d", len(r.body), len(r.body)))
 	case 2:
-		r.add(pick(r.grammar, "Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding:\tchunked ", "transfer-encoding:chunked"))
+		r.add(r.usually("Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding:\tchunked ", "transfer-encoding:chunked"))
 		r.body = chunks
 	case 3:
 		r.add(length, "Transfer-Encoding: chunked")
@@ -130,7 +144,13 @@ func (r *draft) chunked() string {
 		fmt.Fprintf(&b, "%s%x%s\r\n%s\r\n", pick(r.grammar, "", "", "0"), n, pick(r.grammar, "", "", ";a=b", `;a="x"`), rest[:n])
 		rest = rest[n:]
 	}
-	trailer := pick(r.grammar, "", "", "X-User-Name: "+r.name+"\r\n", "Content-Type: application/json\r\n", "Cookie: user_name="+r.name+"\r\n")
+	trailer := ""
+	if field := pick(r.grammar, "", "", "X-User-Name: "+r.name, "Content-Type: "+formType, "Content-Type: "+jsonType, "Cookie: user_name="+r.name, "Host: login.test", "Content-Encoding: identity"); field != "" {
+		trailer = field + "\r\n"
+		if name, _, _ := strings.Cut(field, ":"); r.one(2) {
+			r.add("Trailer: " + name)
+		}
+	}
 	return b.String() + "0\r\n" + trailer + "\r\n"
 }
 

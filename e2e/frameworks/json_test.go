@@ -20,14 +20,14 @@ func (g grammar) json(name string) string {
 "`, `"a":-`, `"a":-NaN`, `"a":123456789012345678901234567890`, `"json_class":"X"`, `"a":"`+"\x00"+`"`, `"a":null`)
 			})())
 	}
-	text := strings.Join(shuffled(g, members), pick(g, ",", ",", ",", ",", ",", ",", ", ", ",,", ";", "\n", ",/**/", ",//\n", ",#\n", ",\x00", ",\u00a0", ",\x0b", ",\x0c"))
-	text = pick(g, "{", "{", "{", "{", "{", "{", "{", "{,", "{ ", "[{", "{/**/", "{//x\n", "{\x0b", "{\u00a0", "{\ufeff") + text + pick(g, "}", "}", "}", "}", "}", "}", ",}", "}]", "", "}}", "} ", "\x00}")
-	text = pick(g, "", "", "", "", "", "", "", "", "\ufeff", " ", "\x00", "/**/", "//\n", "\x0b", "\x0c", "\u00a0", "\u2028", ")]}',\n", "while(1);", "[]", "null", "\x1e", "1", "{}", "\ufeff\ufeff", "\u3000", "\x85", "a=", "#\n", "\xff\xfe", "\r\n") + text
-	return text + pick(g, "", "", "", "", "", "", "", "", "\x00", " ", "\n", "x", "{}", "/**/", "//", ",", "]", "&user_name="+url.QueryEscape(name), "{\"user_name\":\""+decoyB+"\"}", ";", "\ufeff", "\u00a0", "\x1a", "\x0b", "=", "=x")
+	text := strings.Join(shuffled(g, members), g.usually(",", ", ", ",,", ";", "\n", ",/**/", ",//\n", ",#\n", ",\x00", ",\u00a0", ",\x0b", ",\x0c"))
+	text = g.usually("{", "{,", "{ ", "[{", "{/**/", "{//x\n", "{\x0b", "{\u00a0", "{\ufeff") + text + g.usually("}", ",}", "}]", "", "}}", "} ", "\x00}")
+	text = g.usually("", "\ufeff", " ", "\x00", "/**/", "//\n", "\x0b", "\x0c", "\u00a0", "\u2028", ")]}',\n", "while(1);", "[]", "null", "\x1e", "1", "{}", "\ufeff\ufeff", "\u3000", "\x85", "a=", "#\n", "\xff\xfe", "\r\n") + text
+	return text + g.usually("", "\x00", " ", "\n", "x", "{}", "/**/", "//", ",", "]", "&user_name="+url.QueryEscape(name), "{\"user_name\":\""+decoyB+"\"}", ";", "\ufeff", "\u00a0", "\x1a", "\x0b", "=", "=x")
 }
 
 func (g grammar) member(name, value string) string {
-	return name + pick(g, ":", ":", ":", ":", ":", ":", " : ", ":\n", "=", "=>", ":/**/", ":\x0b") + value
+	return name + g.usually(":", " : ", ":\n", "=", "=>", ":/**/", ":\x0b") + value
 }
 
 // jsonName returns a quoted name that some take for user_name.

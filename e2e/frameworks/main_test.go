@@ -9,6 +9,7 @@ package frameworks
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,11 @@ var binary string
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "100"); err != nil { // turns bounds what is done at once
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "sluice-frameworks-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

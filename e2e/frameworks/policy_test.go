@@ -36,18 +36,11 @@ var reads = map[string]string{
 // accounts are the names that are used up.
 var accounts = []string{"alice", "4711", "jürgen", "straße", "σωκράτης", "o'neill@example.org"}
 
-// spends returns the requests after which nothing is left of any limit: for every account,
-// for those who lack a name, and for those whose name cannot be read.
-func spends() (all []string) {
-	for kind, part := range reads {
-		for _, name := range accounts {
-			all = append(all, plain(kind, part, "form", name))
-		}
-		all = append(all, plain(kind, part, "form", ""),
-			compose("POST /"+kind+"/login?user_name=1&user_name=2", "Cookie: user_name=1; user_name=2", "X-User-Name: 1", "X-User-Name: 2",
-				"Content-Type: application/x-www-form-urlencoded")+"user_name=1&user_name=2")
-	}
-	return all
+// unclear returns a request whose key, wherever it is, cannot be told. What is shared by all
+// such requests is used up by it.
+func unclear(kind string) string {
+	return sized(compose("POST /"+kind+"/login?user_name=1&user_name=2", "Cookie: user_name=1; user_name=2", "X-User-Name: 1", "X-User-Name: 2",
+		"Content-Type: "+formType) + "user_name=1&user_name=2")
 }
 
 // The idiom that has taken a used up name in a login handler: a way past the limit.

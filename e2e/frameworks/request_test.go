@@ -37,8 +37,7 @@ func compose(line string, fields ...string) string {
 // sized returns the request with the length of its body, where there is none.
 func sized(raw string) string {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
-	head = strings.Replace(head, "Content-Length: \r\n", "Content-Length: "+strconv.Itoa(len(body))+"\r\n", 1)
-	return head + "\r\n\r\n" + body
+	return strings.Replace(head+"\r\n", "Content-Length: \r\n", "Content-Length: "+strconv.Itoa(len(body))+"\r\n", 1) + "\r\n" + body
 }
 
 // plain returns a well-formed login.
@@ -66,15 +65,15 @@ func plain(kind, part, form, name string) string {
 }
 
 // send sends a request as it is, and returns the status of the answer, or 0 where there is
-// none. What follows in the connection is read for as long as there is something.
-func send(addr, raw string) int {
+// none in time. What follows in the connection is read for as long as there is something.
+func send(addr, raw string, wait time.Duration) int {
 	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return 0
 	}
 	defer c.Close()
 	head, after, _ := strings.Cut(raw, tunnel)
-	_ = c.SetDeadline(time.Now().Add(hurry))
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if _, err := io.WriteString(c, head); err != nil {
 		return 0
 	}
@@ -102,8 +101,7 @@ func send(addr, raw string) int {
 	}
 }
 
-// hurry is how long an answer is waited for. What comes later is seen later: upstreams say
-// which request they mean.
+// hurry is how long the answer to an odd request is waited for. Some have none.
 const hurry = 400 * time.Millisecond
 
 // tunnel stands between a request that upgrades its connection and what is sent after that.

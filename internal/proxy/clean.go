@@ -13,19 +13,21 @@ import (
 // it: whatever is decided by is what the upstream reads.
 //
 //   - Fields that change the path, the method or the host are dropped, but for u.Keep and,
-//     of trusted proxies, X-Forwarded-Prefix and its kind. So are names with an underscore,
-//     which CGI and its heirs take for a hyphen.
+//     of trusted proxies, X-Forwarded-Prefix and its kind. So are names with
+//     anything but letters, digits and hyphens, which CGI and its heirs take for a hyphen,
+//     but for those of u.Keep, too.
 //   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests
 //     that nobody counts.
 //   - A request without a host is one for the name of an http upstream, which gets it so.
 //
 // What Connection names is dropped by package httplimit. The requests come from [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
-	c := &cleaner{Upstream: u, dropped: make(map[string]bool)}
+	c := &cleaner{Upstream: u, dropped: make(map[string]bool), kept: make(map[string]bool)}
 	for _, name := range slices.Concat(hopFields, pathFields) {
 		c.dropped[http.CanonicalHeaderKey(name)] = true
 	}
 	for _, name := range u.Keep {
+		c.kept[http.CanonicalHeaderKey(name)] = true
 		delete(c.dropped, http.CanonicalHeaderKey(name))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +63,7 @@ var keyFields = []string{
 
 type cleaner struct {
 	Upstream
-	dropped map[string]bool // canonical names
+	dropped, kept map[string]bool // canonical names
 }
 
 func (c *cleaner) clean(r *http.Request) {
@@ -84,8 +86,18 @@ func (c *cleaner) clean(r *http.Request) {
 }
 
 func (c *cleaner) drops(name string, r *http.Request) bool {
-	return c.dropped[name] || strings.Contains(name, "_") ||
+	return c.dropped[name] || !plainName(name) && !c.kept[name] ||
 		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !c.trusts(r)
+}
+
+// plainName reports whether no server takes the name of a field for another.
+func plainName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c != '-' && ('0' > c || c > '9') && ('a' > c|0x20 || c|0x20 > 'z') {
+			return false
+		}
+	}
+	return true
 }
 
 // trusts reports whether r comes from one of our proxies.
@@ -98,7 +110,7 @@ func (u *Upstream) trusts(r *http.Request) bool {
 // were decided by: some servers mix the two.
 func (c *cleaner) cleanTrailer(r *http.Request) {
 	for name := range r.Trailer {
-		if c.dropped[name] || strings.Contains(name, "_") || strings.HasPrefix(name, "X-Forwarded-") ||
+		if c.dropped[name] || !plainName(name) || strings.HasPrefix(name, "X-Forwarded-") ||
 			slices.Contains(keyFields, name) || c.Reads != nil && c.Reads(name) {
 			delete(r.Trailer, name)
 		}

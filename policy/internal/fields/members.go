@@ -281,7 +281,7 @@ func escaped(s []byte) bool {
 
 // AddCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
 // since some servers do: what is the same to any of them shall be the same here. To some
-// servers a comma ends a cookie, so that those on both sides of it are broken.
+// servers a comma or white space ends a cookie, so that those on both sides are broken.
 func (m *Members) AddCookies(header string) {
 	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
@@ -292,16 +292,22 @@ func (m *Members) AddCookies(header string) {
 			continue
 		}
 		e := Member{name: strings.TrimRight(name, " \t")}
-		if strings.IndexByte(value, ',') >= 0 {
+		value = trimBlanks(value)
+		if strings.ContainsAny(value, ", \t") {
 			e.kind = brokenMember
 			m.addBroken(value)
 		}
-		value = trimBlanks(value)
+		if strings.ContainsAny(e.name, "%, \t") {
+			m.addBroken("," + string(percent.AppendDecoded(nil, e.name)))
+		}
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
 			if strings.IndexByte(value, '\\') >= 0 {
 				e.kind = brokenMember // Python reads escapes there
 			}
+		}
+		if strings.IndexByte(value, '"') >= 0 {
+			e.kind = brokenMember
 		}
 		if strings.IndexByte(value, '%') >= 0 {
 			value = string(percent.AppendDecoded(nil, value))
@@ -311,13 +317,20 @@ func (m *Members) AddCookies(header string) {
 	}
 }
 
-// addBroken adds the names of what may be cookies behind the commas of a value.
+// addBroken adds the names of what may be cookies behind the commas and the white space of a
+// value.
 func (m *Members) addBroken(value string) {
-	for _, rest, more := strings.Cut(value, ","); more && !m.garbled; {
-		var piece string
-		piece, rest, more = strings.Cut(rest, ",")
-		name, _, _ := strings.Cut(piece, "=")
-		m.add(Member{name: strings.Trim(name, " \t"), kind: brokenMember})
+	for !m.garbled {
+		i := strings.IndexAny(value, ", \t")
+		if i < 0 {
+			return
+		}
+		value = value[i+1:]
+		name := value
+		if end := strings.IndexAny(value, "=, \t"); end >= 0 {
+			name = value[:end]
+		}
+		m.add(Member{name: name, kind: brokenMember})
 	}
 }
 

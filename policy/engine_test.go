@@ -1114,7 +1114,8 @@ rules:
   - {name: open, match: /open, exempt: true}
   - {name: each, key: [client_ip, "header:X-User"], limit: 1/day, missing: refuse}`)
 	var all []string
-	ctx := context.WithValue(t.Context(), struct{}{}, "mine")
+	type mine struct{}
+	ctx := context.WithValue(t.Context(), mine{}, true)
 	e.Observe = func(c context.Context, o *Observation) {
 		if c != ctx {
 			t.Error("it is another context")

@@ -15,7 +15,7 @@ const exposedAlways = ", Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, 
 // sayCORS lets a page of an allowed origin read what is told. In an answer of our own that
 // is all of it; in that of a handler the fields of ours, if the handler lets the page read
 // it at all.
-func (c *call) sayCORS(f *fields, cors *policy.CORS, dialect Dialect) {
+func (c *call) sayCORS(f *fields, cors *policy.CrossOrigin, dialect Dialect) {
 	if cors == nil {
 		return
 	}

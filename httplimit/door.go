@@ -15,8 +15,8 @@ import (
 type door struct {
 	Config
 	source   source
-	cors     func() *policy.CORS // nil: there is none
-	calls    sync.Pool           // of *call
+	cors     func() *policy.CrossOrigin // nil: there is none
+	calls    sync.Pool                  // of *call
 	legends  legends
 	degraded atomic.Bool // what was logged last
 }
@@ -55,8 +55,13 @@ func newCall() *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r = nil, nil
-	c.key, c.retry, c.fault, c.decision = "", "", "", policy.Decision{}
-	c.request = policy.Request{Body: c.request.Body, Room: c.request.Room}
+	c.key, c.retry, c.fault = "", "", ""
+	clear(c.request.Attributes)
+	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
+	if cap(c.decision.Results) > maxResults {
+		c.decision.Results = nil
+	}
+	c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	d.calls.Put(c)
 }
 

@@ -2,17 +2,28 @@ package httplimit
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxRoom is the most results that there is room for from one request to the next.
-const maxRoom = 64
+// maxResults is the most results that memory is kept for from one request to the next.
+const maxResults = 64
 
 // whole decides by a whole policy.
 type whole struct {
 	engine *policy.Engine
 	header string // see ClientIP.Header
+	// attributes is Config.Attributes
+	attributes func(*http.Request, map[string]string)
+}
+
+// attributes returns the map for those of the request, which is empty.
+func (c *call) attributes() map[string]string {
+	if c.request.Attributes == nil {
+		c.request.Attributes = make(map[string]string)
+	}
+	return c.request.Attributes
 }
 
 func (p *whole) decide(c *call) {
@@ -20,11 +31,11 @@ func (p *whole) decide(c *call) {
 	c.request.Method, c.request.Host = r.Method, r.Host
 	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
 	c.request.Header = r.Header
-	c.request.Client = clientAddr(r, p.engine.TrustedProxies(), p.header)
-	c.decision = p.engine.Decide(r.Context(), &c.request)
-	if n := cap(c.decision.Results); n > cap(c.request.Room) && n <= maxRoom {
-		c.request.Room = c.decision.Results
+	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
+	if p.attributes != nil {
+		p.attributes(r, c.attributes())
 	}
+	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
 func (p *whole) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }

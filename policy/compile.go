@@ -147,6 +147,9 @@ func (c *compiler) compile(doc *document) *Policy {
 	c.rule = ""
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
+		if p.cors != nil {
+			p.cors.typed = newTyped(p.rules, p.ignoreCase)
+		}
 	}
 	return p
 }

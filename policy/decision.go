@@ -22,8 +22,8 @@ type Request struct {
 	Header http.Header
 	// Body returns the whole body if it has at most limit bytes, else nil; and an error
 	// if it broke off, so that nobody gets to see the whole of it. The door restores it
-	// for whoever comes next. It is called at most once, and only if a rule that matches
-	// needs it. May be nil.
+	// for whoever comes next. It is called at most once: if a rule that matches needs it,
+	// or with a limit of 0 to learn whether a preflight has one. May be nil.
 	Body func(limit int64) ([]byte, error)
 	// Room is memory for the Results of the decision, so that a door that is done with
 	// one can use it for the next. May be nil.

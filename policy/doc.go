@@ -42,7 +42,10 @@
 //   - cors: {origins: [https://app.example.com, "https://*.example.com"], credentials: true}
 //     lets pages of these origins, or with "*" of all, read refusals, and in all answers the
 //     fields that tell of limits. With "preflights: exempt" nothing counts the OPTIONS that
-//     browsers send before the request of such a page.
+//     browsers send before the request of such a page. It has no body and no credentials,
+//     and is counted on paths where a rule counts by a query or a body, whatever the method
+//     of that rule. Anybody can send one, as often as they like, to all other paths: use it
+//     where what stands behind does no more for OPTIONS than to answer it.
 //   - ignore_case: true if what stands behind takes /LOGIN for /login.
 //   - ambiguous: what the rules do that do not say it themselves: see below.
 //   - tiers: from is the key part that names the tier of a request, default the tier of

@@ -61,7 +61,7 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 }
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
-	if s.policy.cors.exempts(s.request) || s.match() != nil {
+	if s.exemptPreflight() || s.match() != nil {
 		d.Allowed, d.Exempt = true, true
 		return
 	}

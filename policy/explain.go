@@ -35,7 +35,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
 	var t Trace
-	if s.policy.cors.exempts(req) {
+	if s.exemptPreflight() {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")
 		return t

@@ -11,7 +11,7 @@ const defaultBodyTimeout = 10 * time.Second
 
 // peek is peekBody that does not take longer than the door's patience.
 func (c *call) peek(limit int64) ([]byte, error) {
-	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit {
+	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit || limit == 0 {
 		return peekBody(c.r, limit)
 	}
 	defer c.bound()()
@@ -52,7 +52,7 @@ func peekBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return []byte{}, nil
 	}
-	if r.ContentLength > limit {
+	if r.ContentLength > limit || r.ContentLength < 0 && limit == 0 {
 		return nil, nil
 	}
 	read, err := io.ReadAll(io.LimitReader(r.Body, limit+1))

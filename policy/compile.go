@@ -198,6 +198,9 @@ func (c *compiler) compile(doc *Document) *Policy {
 	p.overrides = c.overrides(p, doc.Overrides)
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
+		if p.cors != nil {
+			p.cors.typed = newTyped(p.rules, p.ignoreCase)
+		}
 		p.reads = p.fieldsRead()
 	}
 	return p

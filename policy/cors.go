@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 // CrossOrigin says which pages of other origins may read what a door answers itself. A nil one
@@ -16,6 +18,7 @@ type CrossOrigin struct {
 	any         bool // every origin
 	credentials bool
 	preflights  bool // are exempt
+	typed       typed
 }
 
 // origin is https://app.example.com, or with a star all below: https://*.example.com.
@@ -66,13 +69,81 @@ func (c *CrossOrigin) exempts(r *Request) bool {
 	if c == nil || !c.preflights || r.Method != http.MethodOptions || len(r.Header["Access-Control-Request-Method"]) != 1 {
 		return false
 	}
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+	for _, name := range unasked {
 		if r.Header[name] != nil {
-			return false // no browser sends it here
+			return false
 		}
 	}
 	from := r.Header["Origin"]
 	return len(from) == 1 && c.Allows(from[0])
+}
+
+// unasked are fields that no browser sends with a preflight: what a handler of OPTIONS could
+// take for a method or for somebody's word on who it is.
+var unasked = []string{
+	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
+}
+
+// exemptPreflight reports whether the request is a preflight that nothing counts. Anybody can
+// write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
+// where something is counted by what people type in, it is a request like any other.
+func (s *scratch) exemptPreflight() bool {
+	c := s.policy.cors
+	return c.exempts(s.request) && !c.typed.covers(s) && s.bodiless()
+}
+
+func (s *scratch) bodiless() bool {
+	if s.request.Body == nil {
+		return true
+	}
+	body, err := s.request.Body(0)
+	return err == nil && body != nil
+}
+
+// typed finds where rules count by a query or a body, whatever their method: a preflight is
+// for another one than its own.
+type typed struct {
+	tree  tree
+	paths bool    // there is something in tree
+	rest  []*rule // those without patterns
+}
+
+func newTyped(rules []rule, ignoreCase bool) typed {
+	x := typed{tree: tree{ignoreCase: ignoreCase}}
+	for i := range rules {
+		r := &rules[i]
+		if !r.readsBody && !slices.ContainsFunc(r.key, func(p part) bool { return p.kind == queryPart }) {
+			continue
+		}
+		for _, p := range r.match {
+			any := *p
+			any.method = ""
+			x.tree.add(&any, i, false)
+			x.paths = true
+		}
+		if len(r.match) == 0 {
+			x.rest = append(x.rest, r)
+		}
+	}
+	return x
+}
+
+// covers reports whether such a rule has the path of the request, in one way to read it.
+func (x *typed) covers(s *scratch) bool {
+	for _, r := range x.rest {
+		if len(r.hosts) == 0 || hostMatches(r.hosts, s.host()) {
+			return true
+		}
+	}
+	if !x.paths {
+		return false
+	}
+	for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
+		if len(x.tree.lookup(s.ids[:0], "", s.request.Host, &v)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 var originSyntax = regexp.MustCompile(`^(https?)://(\*\.)?([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/memory"
@@ -39,6 +41,23 @@ func TestPreflights(t *testing.T) {
 cors: {origins: [https://app.example.com], preflights: exempt}
 rules: [{name: a, limit: 1000/second}]
 `
+	const byPath = `
+cors: {origins: [https://app.example.com], preflights: exempt}
+rules:
+  - {name: all, limit: 1000/second}
+  - {name: login, match: POST /login.php, key: ["body:username"], limit: 1000/second}
+  - {name: find, match: "GET /find", key: ["query:user"], limit: 1000/second}
+  - {name: id, hosts: [id.example.com], key: ["body:username"], limit: 1000/second}
+  - {name: key, match: /key, key: ["header:X-Plan"], limit: 1000/second}
+`
+	body := func(s string) func(int64) ([]byte, error) {
+		return func(limit int64) ([]byte, error) {
+			if int64(len(s)) > limit {
+				return nil, nil
+			}
+			return []byte(s), nil
+		}
+	}
 	preflight := http.Header{"Origin": {"https://app.example.com"}, "Access-Control-Request-Method": {"POST"}}
 	with := func(name string, values ...string) http.Header {
 		h := preflight.Clone()
@@ -57,6 +76,19 @@ rules: [{name: a, limit: 1000/second}]
 		"two origins":      {document, Request{Method: "OPTIONS", Path: "/x", Header: with("Origin", "https://app.example.com", "https://app.example.com")}, false},
 		"no origin":        {document, Request{Method: "OPTIONS", Path: "/x", Header: with("Origin")}, false},
 		"no method asked":  {document, Request{Method: "OPTIONS", Path: "/x", Header: http.Header{"Origin": {"https://app.example.com"}}}, false},
+		"with a password":  {document, Request{Method: "OPTIONS", Path: "/x", Header: with("Authorization", "Basic YTpi")}, false},
+		"with a cookie":    {document, Request{Method: "OPTIONS", Path: "/x", Header: with("Cookie", "a=b")}, false},
+		"with an API key":  {document, Request{Method: "OPTIONS", Path: "/x", Header: with("X-Api-Key", "k")}, false},
+		"empty body":       {document, Request{Method: "OPTIONS", Path: "/x", Header: preflight, Body: body("")}, true},
+		"body":             {document, Request{Method: "OPTIONS", Path: "/x", Header: preflight, Body: body("username=alice&password=p")}, false},
+		"body that breaks": {document, Request{Method: "OPTIONS", Path: "/x", Header: preflight, Body: func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF }}, false},
+		"other path":       {byPath, Request{Method: "OPTIONS", Path: "/x", Header: preflight}, true},
+		"path of a body":   {byPath, Request{Method: "OPTIONS", Path: "/login.php", Header: preflight}, false},
+		"path of a query":  {byPath, Request{Method: "OPTIONS", Path: "/find", RawQuery: "user=alice", Header: preflight}, false},
+		"path in disguise": {byPath, Request{Method: "OPTIONS", Path: "/a/..;x/%6cogin.php", Header: preflight}, false},
+		"path of a header": {byPath, Request{Method: "OPTIONS", Path: "/key", Header: preflight}, true},
+		"host of a body":   {byPath, Request{Method: "OPTIONS", Host: "id.example.com", Path: "/x", Header: preflight}, false},
+		"every path":       {strings.Replace(document, "name: a", "name: a, key: [query:user]", 1), Request{Method: "OPTIONS", Path: "/x", Header: preflight}, false},
 		"method override":  {document, Request{Method: "OPTIONS", Path: "/x", Header: with("X-Http-Method-Override", "POST")}, false},
 		"not asked for":    {"cors: {origins: [https://app.example.com]}\nrules: [{name: a, limit: 1000/second}]\n", Request{Method: "OPTIONS", Path: "/x", Header: preflight}, false},
 		"said to be count": {"cors: {origins: [https://app.example.com], preflights: count}\nrules: [{name: a, limit: 1000/second}]\n", Request{Method: "OPTIONS", Path: "/x", Header: preflight}, false},

@@ -24,8 +24,8 @@ type Request struct {
 	ForwardedHeader string
 	// Body returns the whole body if it has at most limit bytes, else nil; and an error
 	// if it broke off, so that nobody gets to see the whole of it. The door restores it
-	// for whoever comes next. It is called at most once, and only if a rule that matches
-	// needs it. May be nil.
+	// for whoever comes next. It is called at most once: if a rule that matches needs it,
+	// or with a limit of 0 to learn whether a preflight has one. May be nil.
 	Body func(limit int64) ([]byte, error)
 	// Attributes are what only the program knows, or another protocol brings, such as the user
 	// from a context: rules count by them with "attr:NAME". What is empty is not there.

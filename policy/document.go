@@ -34,7 +34,9 @@ type CORS struct {
 	Credentials bool `json:"credentials,omitempty"`
 	// Preflights says what becomes of the OPTIONS that browsers send before the request of
 	// such a page: with "exempt" nothing counts it, with "count", the default, it is a request
-	// like any other.
+	// like any other. One that is exempt has no body and no credentials, and no rule counts by
+	// a query or a body on its path. Anybody can send one, as often as they like, to all other
+	// paths: exempt them where what stands behind does no more for OPTIONS than to answer it.
 	Preflights string `json:"preflights,omitempty"`
 }
 

@@ -96,7 +96,7 @@ func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
 }
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
-	if s.policy.cors.exempts(s.request) || s.match() != nil {
+	if s.exemptPreflight() || s.match() != nil {
 		d.Allowed, d.Exempt = true, true
 		return
 	}

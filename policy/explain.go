@@ -40,7 +40,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
 	t := Trace{Client: req.client(s.policy.trusted)}
-	if s.policy.cors.exempts(req) {
+	if s.exemptPreflight() {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")
 		return t

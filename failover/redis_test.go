@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -22,14 +23,18 @@ import (
 // asserted in the long form, on a machine that has nothing else to do.
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
+// patient is how long decisions wait for the store: in the short form so long that a busy
+// machine is not taken for a fault.
+var patient = scaled(20*failover.DefaultDeadline, failover.DefaultDeadline)
+
 // overRedis returns a failover store over the server at a URL.
-func overRedis(t *testing.T, url string, deadline time.Duration) *failover.Store {
+func overRedis(t *testing.T, url string, logger *slog.Logger) *failover.Store {
 	t.Helper()
 	shared, err := redisstore.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := failover.New(shared, failover.Config{Instances: 1, Deadline: deadline, Logger: quiet()})
+	s := failover.New(shared, failover.Config{Instances: 1, Deadline: patient, Logger: logger})
 	t.Cleanup(func() {
 		s.Close()
 		shared.Close()
@@ -133,6 +138,30 @@ func scaled(short, full time.Duration) time.Duration {
 	return short
 }
 
+// stalls watches how late timers are, and returns what returns the latest of them.
+func stalls() (longest func() time.Duration) {
+	var most atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		const every = 5 * time.Millisecond
+		for {
+			begin := time.Now()
+			select {
+			case <-stop:
+				return
+			case <-time.After(every):
+				most.Store(max(most.Load(), int64(time.Since(begin)-every)))
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		<-stopped
+		return time.Duration(most.Load())
+	}
+}
+
 // timed says that a test measures times, and has the machine to itself in the long form.
 func timed(t *testing.T) {
 	if !long {
@@ -143,15 +172,13 @@ func timed(t *testing.T) {
 func TestRedisFrozen(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
-	s := overRedis(t, server.URL(), 0)
+	s := overRedis(t, server.URL(), quiet())
 	p := plan(t, "200/second", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
-	time.Sleep(time.Second)
-	if st := s.Status(); st.Degraded() || st.Shared < 1000 {
-		t.Errorf("before the fault: %+v", st)
-	}
+	eventually(t, "the server decides", func() bool { st := s.Status(); return !st.Degraded() && st.Shared >= 1000 })
 	server.Freeze()
 	limit(t, "opens", eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() }), time.Second)
+	time.Sleep(patient) // what was answered before is read
 	shared := s.Status().Shared
 	time.Sleep(scaled(time.Second, 4*time.Second))
 	if n := s.Status().Shared - shared; n != 0 {
@@ -171,7 +198,8 @@ func TestRedisFrozen(t *testing.T) {
 func TestRedisKilled(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
-	s := overRedis(t, server.URL(), 0)
+	var log lines
+	s := overRedis(t, server.URL(), logTo(&log))
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	begin := time.Now()
@@ -189,9 +217,11 @@ func TestRedisKilled(t *testing.T) {
 	l.done(t)
 	elapsed := time.Since(begin)
 	for key, n := range l.admitted {
-		// A burst to begin with, and at most one more for what a cycle has forgotten.
-		most := p.Capacity*int64(1+cycles) + int64(elapsed.Seconds()*200) + 1
-		if n > most || n < int64(elapsed.Seconds()*150) {
+		// A burst to begin with, and at most one more for what a cycle has forgotten. A busy
+		// machine may add cycles of its own, and ask less.
+		outages := max(cycles, (log.count()+1)/2)
+		most := p.Capacity*int64(1+outages) + int64(elapsed.Seconds()*200) + 1
+		if n > most || long && n < int64(elapsed.Seconds()*150) {
 			t.Errorf("%s was admitted %d times, at most %d are right", key, n, most)
 		}
 	}
@@ -203,7 +233,7 @@ func TestRedisReconnects(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.Addr, 0)
+	s := overRedis(t, "redis://"+px.Addr, quiet())
 	p := plan(t, "200/second burst 100", sluice.TokenBucket)
 	l := start(s, 2000, p, "a", "b", "c", "d")
 	time.Sleep(300 * time.Millisecond)
@@ -214,7 +244,7 @@ func TestRedisReconnects(t *testing.T) {
 	server.Restart()
 	px.Opened.Store(0)
 	time.Sleep(time.Second)
-	if n := px.Opened.Load(); n > 2*pool {
+	if n := px.Opened.Load(); n > max(2*pool, 16) {
 		t.Errorf("%d new connections in the first second, the pool has %d", n, pool)
 	}
 	eventually(t, "the circuit closes", func() bool { return !s.Status().Degraded() })
@@ -226,7 +256,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
 	px := redistest.StartProxy(t, server.Addr)
-	s := overRedis(t, "redis://"+px.Addr, 0)
+	s := overRedis(t, "redis://"+px.Addr, quiet())
 	decisions := 1000
 	if long {
 		decisions = 10000
@@ -259,32 +289,35 @@ func TestRedisLosesAnswers(t *testing.T) {
 	}
 }
 
-// A slow network is not a dead server. The short form does it all ten times slower, since
+// A slow network is not a dead server. The short form does it all twenty times slower, since
 // a busy machine takes its time as well.
 func TestRedisLatency(t *testing.T) {
 	timed(t)
-	deadline := scaled(10*failover.DefaultDeadline, failover.DefaultDeadline)
-	percents := []time.Duration{40}
+	percents := []time.Duration{15}
 	if long {
 		percents = []time.Duration{10, 40, 80}
 	}
 	for _, percent := range percents {
-		delay := deadline * percent / 100
+		delay := patient * percent / 100
 		t.Run(delay.String(), func(t *testing.T) {
 			server := redistest.Start(t)
 			px := redistest.StartProxy(t, server.Addr)
 			px.Delay(delay)
-			s := overRedis(t, "redis://"+px.Addr, deadline)
+			var log lines
+			s := overRedis(t, "redis://"+px.Addr, logTo(&log))
 			p := plan(t, "100000/second", sluice.TokenBucket)
+			stalled := stalls()
 			l := start(s, 500, p, "a", "b", "c", "d")
-			for range scaled(20, 100) {
-				time.Sleep(100 * time.Millisecond)
-				if s.Status().Degraded() {
-					t.Errorf("the circuit is open: %+v", s.Status())
-					break
-				}
-			}
+			time.Sleep(scaled(2*time.Second, 10*time.Second))
 			l.done(t)
+			// A machine that stalls for so long takes the time that the network has left.
+			if pause := stalled(); !long && pause > patient/8 {
+				t.Logf("the machine has stalled for %v: nothing can be said of the network", pause)
+				return
+			}
+			if n := log.count(); n > 0 {
+				t.Errorf("the circuit was open: %s", log.all)
+			}
 			if st := s.Status(); st.Local*100 > st.Shared {
 				t.Errorf("%d of %d decisions were local, at most 1 %% is right", st.Local, st.Local+st.Shared)
 			}
@@ -326,7 +359,7 @@ func TestRedisNetwork(t *testing.T) {
 			}
 			defer shared.Close()
 			var log lines
-			s := failover.New(shared, failover.Config{Instances: 1, Logger: logTo(&log)})
+			s := failover.New(shared, failover.Config{Instances: 1, Deadline: patient, Logger: logTo(&log)})
 			defer s.Close()
 			p := plan(t, "100000/second", sluice.TokenBucket)
 			l := start(s, 1000, p, "a", "b", "c", "d")
@@ -367,7 +400,7 @@ func TestRedisRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			s := overRedis(t, server.URL(), 0)
+			s := overRedis(t, server.URL(), quiet())
 			p := plan(t, "200/second burst 100", sluice.TokenBucket)
 			l := start(s, 1000, p, "a", "b", "c", "d")
 			time.Sleep(200 * time.Millisecond)
@@ -423,7 +456,7 @@ func TestRedisClusterMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shared.Close()
-	s := failover.New(shared, failover.Config{Instances: 1, Logger: quiet()})
+	s := failover.New(shared, failover.Config{Instances: 1, Deadline: patient, Logger: quiet()})
 	defer s.Close()
 	// A key of each master, by the server's own answer.
 	var keys [3]string
@@ -436,11 +469,8 @@ func TestRedisClusterMaster(t *testing.T) {
 	for i, key := range keys {
 		loads[i] = start(s, 300, p, key)
 	}
-	time.Sleep(500 * time.Millisecond)
 	away := func(i int) bool { return s.Status().Shards[i].Away }
-	if st := s.Status(); st.Degraded() {
-		t.Fatalf("before the fault: %+v", st)
-	}
+	eventually(t, "all masters decide", func() bool { st := s.Status(); return !st.Degraded() && st.Shared >= 300 })
 	c.Masters[0].Kill()
 	var dead int
 	limit(t, "opens", eventually(t, "a circuit opens", func() bool {

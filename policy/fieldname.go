@@ -25,12 +25,16 @@ func claimLikeness(s, name string) likeness {
 }
 
 // cookieLikeness compares the names of cookies. PHP drops spaces before a name, ends it at
-// NUL, takes dots and spaces for underscores, and makes a list of "name[]".
+// NUL, takes dots and spaces for underscores, and "[" where no "]" follows, and makes a list
+// of "name[]".
 func cookieLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same || strings.EqualFold(phpName(s), phpName(name)) {
 		return same
 	}
 	if strings.IndexByte(name, '[') < 0 {
+		if folded := strings.ReplaceAll(s, "[", "_"); len(folded) == len(name) && strings.EqualFold(phpName(folded), phpName(name)) {
+			return similar
+		}
 		s, _, _ = strings.Cut(s, "[")
 	}
 	s = strings.TrimFunc(s, dropped)

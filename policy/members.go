@@ -261,6 +261,9 @@ func (m *members) addCookies(header string) {
 			e.kind = brokenMember
 			m.addBroken(value)
 		}
+		if strings.ContainsAny(e.name, "%, \t") {
+			m.addBroken("," + string(appendUnescaped(nil, e.name)))
+		}
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
 			if strings.IndexByte(value, '\\') >= 0 {

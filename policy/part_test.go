@@ -184,6 +184,13 @@ func TestHeaderParts(t *testing.T) {
 		{"cookie:sid", http.Header{"Cookie": {"$Version=1\tsid=\tabc"}}, broken},
 		{"cookie:sid", http.Header{"Cookie": {`a="b sid=abc"`}}, broken},
 		{"cookie:sid", http.Header{"Cookie": {`sid="abc`}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"s%69d=abc"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid=a; s%69d=abc"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"sid sid=abc"}}, broken},
+		{"cookie:user_sid", http.Header{"Cookie": {"user[sid=abc"}}, broken},
+		{"cookie:user_sid", http.Header{"Cookie": {"user[sid]=abc; user=x"}}, ""},
+		{"cookie:sid", http.Header{"Cookie": {"a=b;,sid=abc"}}, broken},
+		{"cookie:sid", http.Header{"Cookie": {"a%=b; sid=abc; c%20d=e"}}, "abc"},
 		{"cookie:sid", http.Header{"Cookie": {"\tsid = abc ;a= b "}}, "abc"},
 		{"cookie:sid", nil, ""},
 	} {

@@ -37,7 +37,7 @@ func shuffled[T any](g grammar, items []T) []T {
 
 var kindsByWeight = []string{
 	"ip", "ip", "ip", "ip", "body", "body", "body", "body", "body", "skip", "skip", "skip", "skip",
-	"query", "query", "cookie", "header", "host",
+	"query", "query", "cookie", "cookie", "header", "host",
 }
 
 // request returns an odd request for a used up account.

@@ -23,10 +23,10 @@ chaos:
 # COLLATIONS=write it writes what they say.
 COLLATIONS = check
 collations:
-	SLUICE_COLLATIONS=$(COLLATIONS) go test -count 1 -run 'Servers' -v ./policy
-	go generate ./policy
-	git diff --exit-code policy/fold.txt
-	go test -run Name ./policy
+	SLUICE_COLLATIONS=$(COLLATIONS) go test -count 1 -run 'Servers' -v ./policy/internal/fold
+	go generate ./policy/internal/fold
+	git diff --exit-code policy/internal/fold/fold.txt
+	go test -run Name ./policy/internal/fold
 
 # Odd requests through the gateway to real frameworks, for as long as FOR says. "make test"
 # has a short form.

@@ -62,12 +62,15 @@ func wires(path string) bool {
 func TestLayout(t *testing.T) {
 	all := list(t)
 	const yaml = "go.yaml.in/yaml/v3"
+	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/paths", "/policy/internal/percent"}
 	only := map[string][]string{
-		"":           {},
-		"/memory":    {""},
-		"/storetest": {""},
-		"/policy":    {"", yaml},
-		"/httplimit": {"", yaml, "/policy"},
+		"":            {},
+		"/memory":     {""},
+		"/storetest":  {""},
+		"/policy":     inside,
+		"/policyfile": append([]string{yaml, "/policy"}, inside...),
+		"/answer":     append([]string{"/policy"}, inside...),
+		"/httplimit":  append([]string{"/policy", "/answer"}, inside...),
 	}
 	for p, allowed := range only {
 		if all[module+p].ImportPath == "" {

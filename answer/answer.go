@@ -59,7 +59,7 @@ type Client struct {
 	// Origin is looked up in CORS. May be nil.
 	Header http.Header
 	// CORS says which pages of other origins may read the answer. Nil is none.
-	CORS *policy.CORS
+	CORS *policy.CrossOrigin
 }
 
 // Answer is what a door says. The zero value is ready to be encoded into, again and again;

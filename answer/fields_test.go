@@ -16,6 +16,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // randomDecision makes a decision of random rules about a store with a random past.
@@ -294,7 +295,7 @@ func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy
 // decided returns the answer of a policy to its first request.
 func decided(t *testing.T, document string, r *policy.Request) (status int, h http.Header, body string) {
 	t.Helper()
-	p, err := policy.Parse("test.yaml", []byte(document))
+	p, err := policyfile.Parse("test.yaml", []byte(document))
 	if err != nil {
 		t.Fatal(err)
 	}

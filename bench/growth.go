@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // grown is a contender of one size in a growing series.
@@ -69,12 +70,12 @@ func matching(c contender) (sample, error) {
 	for i := range g.size - 1 {
 		fmt.Fprintf(&b, "  - {name: other-%d, match: [%s], key: [client_ip], limit: 5/minute}\n", i, g.start.(rulesOf)(i))
 	}
-	p, err := policy.Parse("bench.yaml", []byte(b.String()))
+	p, err := policyfile.Parse("bench.yaml", []byte(b.String()))
 	if err != nil {
 		return nil, err
 	}
 	e, ctx := policy.NewEngine(memory.New(), p), context.Background()
-	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Client: netip.MustParseAddr("203.0.113.9")}
+	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Peer: netip.MustParseAddr("203.0.113.9")}
 	if d := e.Decide(ctx, r); len(d.Results) != 1 {
 		return nil, fmt.Errorf("%d rules apply, and one should", len(d.Results))
 	}

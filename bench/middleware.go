@@ -25,6 +25,7 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // inFront makes a handler that limits by the address of the connection.
@@ -55,7 +56,7 @@ func sluiceThree(count int, period time.Duration, next http.Handler) http.Handle
 }
 
 func sluicePolicy(count int, period time.Duration, next http.Handler) http.Handler {
-	p, err := policy.Parse("bench.yaml", fmt.Appendf(nil, "version: 1\nrules:\n  - name: per-address\n    key: [client_ip]\n    limit: %v\n", limitOf(count, period)))
+	p, err := policyfile.Parse("bench.yaml", fmt.Appendf(nil, "version: 1\nrules:\n  - name: per-address\n    key: [client_ip]\n    limit: %v\n", limitOf(count, period)))
 	must(err)
 	return httplimit.Policy(policy.NewEngine(memory.New(), p))(next)
 }

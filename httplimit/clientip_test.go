@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/clientip"
 )
 
 func prefixes(s ...string) (all []netip.Prefix) {
@@ -153,7 +155,7 @@ func FuzzPlain4(f *testing.F) {
 				want = addr.String()
 			}
 		}
-		addr, host := plain4(s)
+		addr, host := clientip.Plain4(s)
 		if host != want || host != "" && netip.AddrFrom4(addr).String() != want {
 			t.Fatalf("%q is %q, %v, want %q", s, host, addr, want)
 		}

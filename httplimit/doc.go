@@ -5,7 +5,7 @@
 //	limiter, err := sluice.NewLimiter(memory.New(), "api", limit)
 //	handler = httplimit.Limit(limiter, httplimit.ClientIP{}.Key)(handler)
 //
-//	rules, err := policy.Load("api.yaml")
+//	rules, err := policyfile.Load("api.yaml")
 //	handler = httplimit.Policy(policy.NewEngine(memory.New(), rules))(handler)
 //
 // Settings are in [Config]; its zero value is what these functions use.

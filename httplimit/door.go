@@ -15,8 +15,8 @@ type door struct {
 	decider decider
 	encoder answer.Encoder
 	outage  answer.Outage
-	cors    func() *policy.CORS // nil: there is none
-	calls   sync.Pool           // of *call
+	cors    func() *policy.CrossOrigin // nil: there is none
+	calls   sync.Pool                  // of *call
 
 	bodyTimeout     time.Duration
 	forwardedHeader string
@@ -52,7 +52,8 @@ func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key = nil, nil, ""
 	c.answer.Reset()
-	c.request = policy.Request{Body: c.request.Body}
+	clear(c.request.Attributes)
+	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
 	if cap(c.decision.Results) > maxResults {
 		c.decision.Results = nil
 	}

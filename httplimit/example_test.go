@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 var api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
@@ -42,9 +43,9 @@ func ExampleLimit() {
 	// 429 "api";q=2;w=3600 retry: true
 }
 
-// All the limits of a policy. In a program it comes from policy.Load("api.yaml").
+// All the limits of a policy. In a program it comes from policyfile.Load("api.yaml").
 func ExamplePolicy() {
-	rules, err := policy.Parse("api.yaml", []byte(`
+	rules, err := policyfile.Parse("api.yaml", []byte(`
 version: 1
 rules:
   - {name: per-address, key: [client_ip], limit: 1/hour}

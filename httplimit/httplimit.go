@@ -26,6 +26,10 @@ type Config struct {
 	// ForwardedHeader is the [ClientIP] Header for [Config.Policy], which takes the
 	// trusted proxies from the policy.
 	ForwardedHeader string
+	// Attributes sets what only the program knows of a request, such as the user from its
+	// context, for rules of [Config.Policy] with "key: [attr:user]". The map is empty, and only
+	// to be used until Attributes returns.
+	Attributes func(r *http.Request, attributes map[string]string)
 	// BodyTimeout bounds the time for reading a body that rules count by, or whose request
 	// waits in a queue: 10 s if zero. What takes longer counts as garbled, and breaks off
 	// for the handler, too. Where the server has a ReadTimeout, only that holds.
@@ -65,10 +69,10 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&policyDecider{engine: engine, header: c.ForwardedHeader}, func() *policy.CORS { return engine.Policy().CORS() })
+	return c.middleware(&policyDecider{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}, func() *policy.CrossOrigin { return engine.Policy().CORS() })
 }
 
-func (c Config) middleware(by decider, cors func() *policy.CORS) func(http.Handler) http.Handler {
+func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
 	d := &door{
 		decider:         by,
 		encoder:         answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},

@@ -24,3 +24,14 @@ func (d *door) dropNominated(h http.Header) {
 		}
 	}
 }
+
+// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+func trimBlanks(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}

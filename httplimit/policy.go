@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -11,8 +12,17 @@ const maxResults = 64
 
 // policyDecider decides by a policy.
 type policyDecider struct {
-	engine *policy.Engine
-	header string // see ClientIP.Header
+	engine     *policy.Engine
+	header     string                                 // see ClientIP.Header
+	attributes func(*http.Request, map[string]string) // see Config
+}
+
+// attributes returns the map for those of the request, which is empty.
+func (c *call) attributes() map[string]string {
+	if c.request.Attributes == nil {
+		c.request.Attributes = make(map[string]string)
+	}
+	return c.request.Attributes
 }
 
 func (p *policyDecider) decide(c *call) {
@@ -20,12 +30,11 @@ func (p *policyDecider) decide(c *call) {
 	c.request.Method, c.request.Host = r.Method, r.Host
 	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
 	c.request.Header = r.Header
-	c.request.Client = clientAddr(r, p.engine.TrustedProxies(), p.header)
-	c.request.Room = c.decision.Results
-	c.decision = p.engine.Decide(r.Context(), &c.request)
-	if c.decision.Results == nil {
-		c.decision.Results = c.request.Room[:0]
+	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
+	if p.attributes != nil {
+		p.attributes(r, c.attributes())
 	}
+	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
 func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }

@@ -7,18 +7,21 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 func mustEngine(tb testing.TB, store sluice.Store, document string) *policy.Engine {
 	tb.Helper()
-	p, err := policy.Parse("test.yaml", []byte(document))
+	p, err := policyfile.Parse("test.yaml", []byte(document))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func TestPolicyClient(t *testing.T) {
 	if a, b := status(h, "X-Forwarded-For", "1.1.1.1"), status(h, "X-Forwarded-For", "1.1.1.2"); a != 200 || b != 429 {
 		t.Errorf("nobody is trusted, but: %d, %d", a, b)
 	}
-	trusting, err := policy.Parse("trusting.yaml", []byte(perAddress+"trusted_proxies: [192.0.2.1]\n"))
+	trusting, err := policyfile.Parse("trusting.yaml", []byte(perAddress+"trusted_proxies: [192.0.2.1]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +94,32 @@ func TestPolicyClient(t *testing.T) {
 	}
 	if a, b := status(forwarded, "X-Forwarded-For", "1.1.1.4"), status(forwarded, "Forwarded", "for=1.1.1.5"); a != 429 || b != 200 {
 		t.Errorf("with Forwarded: %d, %d", a, b)
+	}
+}
+
+// Attributes are of one request, and those of the one before do not show.
+func TestPolicyAttributes(t *testing.T) {
+	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, key: [attr:user], limit: 1/hour, missing: skip}]\n")
+	type user struct{}
+	h := Config{Attributes: func(r *http.Request, attributes map[string]string) {
+		if len(attributes) > 0 {
+			t.Errorf("there are attributes already: %v", attributes)
+		}
+		if name, ok := r.Context().Value(user{}).(string); ok {
+			attributes["user"] = name
+		}
+	}}.Policy(engine)(things)
+	for i, tt := range []struct {
+		user string
+		want int
+	}{{"alice", 200}, {"alice", 429}, {"", 200}, {"bob", 200}, {"", 200}, {"bob", 429}} {
+		r := httptest.NewRequest("GET", "/", nil)
+		if tt.user != "" {
+			r = r.WithContext(context.WithValue(r.Context(), user{}, tt.user))
+		}
+		if got := recorded(h, r).Code; got != tt.want {
+			t.Errorf("request %d, of %q: %d, want %d", i, tt.user, got, tt.want)
+		}
 	}
 }
 
@@ -175,4 +204,21 @@ func TestPolicyQueueClientLeaves(t *testing.T) {
 			t.Errorf("the place is lost: %d", w.Code)
 		}
 	})
+}
+
+// Who is blocked is told when to come again, and nothing of limits of which nothing is known.
+func TestPolicyBlock(t *testing.T) {
+	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, key: [client_ip], limit: 10/hour}]\n")
+	s, err := engine.Subject("a", map[string]string{"client_ip": "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Block(time.Now().AddDate(1, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	w := recorded(Policy(engine)(things), httptest.NewRequest("GET", "/", nil)) // from 192.0.2.1
+	retry, _ := strconv.Atoi(w.Header().Get("Retry-After"))
+	if w.Code != 429 || retry/86400 < 364 || w.Header().Get("RateLimit") != "" || !strings.Contains(w.Body.String(), `"violated-policies":["a"]`) {
+		t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+	}
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/sluicehq/sluice"
@@ -23,36 +22,33 @@ type Anew struct {
 func (p *Policy) Anew(old *Policy) (all []Anew) {
 	for i := range p.rules {
 		r := &p.rules[i]
-		j := slices.IndexFunc(old.rules, func(o rule) bool { return o.name == r.name })
-		if j < 0 || r.exempt || old.rules[j].exempt {
+		j, known := old.byName[r.name]
+		if !known || r.exempt || old.rules[j].exempt {
 			continue
 		}
-		all = append(all, r.anew(&old.rules[j])...)
+		all = append(all, p.anew(r, old, &old.rules[j])...)
 	}
 	return all
 }
 
-func (r *rule) anew(old *rule) (all []Anew) {
+func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
 	moved := !sameKey(r, old)
-	compare := func(was, is *source) {
-		if was.plan != nil && is.plan != nil && (moved || was.plan.Fingerprint != is.plan.Fingerprint) {
-			all = append(all, Anew{r.name, is.from, limitText(was.plan), limitText(is.plan)})
+	compare := func(from string, was, is *sluice.Plan) {
+		if moved || was.Fingerprint != is.Fingerprint {
+			all = append(all, Anew{r.name, from, limitText(was), limitText(is)})
 		}
 	}
-	compare(&old.own, &r.own)
-	for _, name := range slices.Sorted(maps.Keys(r.tiers)) {
+	compare(r.own.from, old.own.plan, r.own.plan)
+	for _, name := range sortedKeys(r.tiers) {
 		if was := old.tiers[name]; was != nil {
-			compare(was, r.tiers[name])
+			compare(was.from, was.plan, r.tiers[name].plan)
 		}
 	}
-	for _, o := range r.overrides {
-		k := slices.IndexFunc(old.overrides, func(was overrides) bool { return was.exact == o.exact })
-		for _, subject := range slices.Sorted(maps.Keys(o.bySubject)) {
-			if k < 0 {
-				break
-			}
-			if was := old.overrides[k].bySubject[subject]; was != nil {
-				compare(&was.source, &o.bySubject[subject].source)
+	for _, set := range p.overrides.of(r) {
+		was := before.overrides.set(old, set.exact)
+		for _, subject := range sortedKeys(set.bySubject) {
+			if o, both := was[subject]; both {
+				compare(overridden, o.plan, set.bySubject[subject].plan)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ rules:
 
 func benchRequest() *Request {
 	return &Request{
-		Method: "GET", Host: "api.example.com", Path: "/api/users/42", Client: netip.MustParseAddr("203.0.113.9"),
+		Method: "GET", Host: "api.example.com", Path: "/api/users/42", Peer: netip.MustParseAddr("203.0.113.9"),
 		Header: http.Header{"X-Api-Key": {"k-0123456789abcdef"}, "X-Plan": {"pro"}, "Accept": {"*/*"}},
 	}
 }

@@ -1,14 +1,15 @@
 package policy
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 // scratch is the memory of one decision. Everything in it is used again, so that
@@ -17,29 +18,32 @@ type scratch struct {
 	policy  *Policy
 	request *Request
 	x       extractor
-	views   viewBuf
+	views   paths.Buffer
 
 	ids   []int32 // of the patterns that match, view by view, then of pathless rules
 	ends  []int   // where each view ends in ids
 	order []int32
 	hits  []hit
 
-	text     []byte   // the keys, one behind the other
-	values   []string // of the parts of the key that is being built
+	keys     keyText
+	seen     Observation
+	blocks   map[string]int64 // see Engine.blocksNow
 	pending  []pending
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown bool
+	isBlocked            bool // a subject of the request
 	ambiguous            bool // the path
 	hostName, tier       string
-	now                  time.Time // when the first override was asked for
+	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
 }
 
-// pending is a charge of which the key is not yet a string, since text may still move.
+// pending is a charge of which the key is not yet a string, since its text may still move.
 type pending struct {
 	rule       *rule
-	source     *source
+	source     source
+	blocked    int64 // until when the subject is, or 0
 	start, end int
 }
 
@@ -49,22 +53,24 @@ const maxScratch = 1 << 16
 func (e *Engine) begin(req *Request) *scratch {
 	s := e.pool.Get().(*scratch)
 	s.reset(e.policy.Load(), req)
+	s.blocks = e.blocksNow()
 	return s
 }
 
 func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
-	s.x.reset(req, s.policy.ipv6Prefix)
+	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
-	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
-	s.hostKnown, s.tierKnown, s.ambiguous, s.now = false, false, false, time.Time{}
+	s.keys.reset()
+	s.pending, s.charges = s.pending[:0], s.charges[:0]
+	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
 }
 
 func (e *Engine) end(s *scratch) {
-	if cap(s.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
+	if cap(s.keys.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r = nil, nil
+	s.request, s.x.r, s.blocks = nil, nil, nil
 	e.pool.Put(s)
 }
 
@@ -77,9 +83,6 @@ const (
 	refused         // it lacks one, and is refused for it
 )
 
-// sharedValue stands for a missing part. No value can be it: it would be written "%21".
-const sharedValue = "!"
-
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
 func (s *scratch) charge(h hit) (*part, outcome) {
 	r := h.rule
@@ -87,28 +90,20 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 	if h.pattern != nil {
 		s.x.route = h.pattern.text
 	}
-	start := len(s.text)
-	s.text = append(s.text, r.name...)
-	s.values = s.values[:0]
-	subject := len(s.text)
+	s.keys.begin(r.name)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
-		s.text = append(s.text, '/')
-		from := len(s.text)
 		if found {
-			s.text = sluice.AppendKeyPart(s.text, value)
+			s.keys.add(value)
 		} else if out := s.missing(r); out == charged {
-			s.text = append(s.text, sharedValue...)
+			s.keys.addShared()
 		} else {
 			return &r.key[i], out
 		}
-		s.values = append(s.values, s.since(from))
 	}
-	source := s.resolve(r, s.text[subject:])
-	if len(r.together) > 0 {
-		start = s.appendTagged(r, start)
-	}
-	s.pending = append(s.pending, pending{r, source, start, len(s.text)})
+	source, until := s.resolve(r), s.blockedUntil(r)
+	start, end := s.keys.finish(r.together)
+	s.pending = append(s.pending, pending{r, source, until, start, end})
 	return nil, charged
 }
 
@@ -132,68 +127,52 @@ func (s *scratch) lacking(p *part) string {
 	return p.String()
 }
 
-// since returns the text from start on. It may be an older copy of it, which does not
-// matter: what has been written is not changed before the decision is over.
-func (s *scratch) since(start int) string {
-	return unsafe.String(unsafe.SliceData(s.text[start:]), len(s.text)-start)
-}
+// overridden is where a limit comes from that an override gives.
+const overridden = "override"
 
-// appendTagged appends the key that begins at start once more, behind the hash tag of
-// the rule, and returns where that begins.
-func (s *scratch) appendTagged(r *rule, start int) int {
-	end := len(s.text)
-	s.text = append(s.text, '{')
-	for i, part := range r.together {
-		if i > 0 {
-			s.text = append(s.text, '/')
-		}
-		s.text = append(s.text, s.values[part]...)
-	}
-	s.text = append(s.text, '}')
-	s.text = append(s.text, s.text[start:end]...)
-	return end
-}
-
-// resolve returns the limit for a subject: an override, else that of its tier, else the
-// rule's own. The subject is what the key has behind the name of the rule.
-func (s *scratch) resolve(r *rule, subject []byte) *source {
-	for i := range r.overrides {
-		if o := s.override(&r.overrides[i], subject, len(r.key)); o != nil {
-			return &o.source
-		}
+// resolve returns the limit for the subject of the key that is being built: that of an
+// override, else of its tier, else the rule's own.
+func (s *scratch) resolve(r *rule) source {
+	if o, found := s.overrideOf(r); found {
+		return o
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
-			return t
+			return *t
 		}
 	}
-	return &r.own
+	return r.own
 }
 
-func (s *scratch) override(set *overrides, subject []byte, parts int) *override {
-	text := subject
-	if set.exact != 1<<parts-1 {
-		start := len(s.text)
-		for i, v := range s.values {
-			if set.exact&(1<<i) == 0 {
-				v = "*"
-			}
-			s.text = append(append(s.text, '/'), v...)
+// overrideOf returns the limit of the override that is in force for the subject.
+func (s *scratch) overrideOf(r *rule) (source, bool) {
+	sets := s.policy.overrides.of(r)
+	for i := range sets {
+		if o := s.override(&sets[i]); o.plan != nil {
+			return source{o.plan, overridden}, true
 		}
-		text = s.text[start:]
-		s.text = s.text[:start]
 	}
-	o := set.bySubject[string(text)]
-	if o == nil || o.until.IsZero() {
+	return source{}, false
+}
+
+// override returns the one of the set that is in force for the subject, if there is one.
+func (s *scratch) override(set *overrideSet) override {
+	o, found := set.bySubject[string(s.keys.general(set.exact))]
+	if !found || o.until == 0 {
 		return o
 	}
-	if s.now.IsZero() {
-		s.now = time.Now()
-	}
-	if !s.now.Before(o.until) {
-		return nil
+	if s.clock() >= o.until {
+		return override{}
 	}
 	return o
+}
+
+// clock returns the time of the request, which is read once.
+func (s *scratch) clock() int64 {
+	if s.now == 0 {
+		s.now = s.request.now()
+	}
+	return s.now
 }
 
 func (s *scratch) tierName() string {
@@ -211,13 +190,13 @@ func (s *scratch) tierName() string {
 
 // finish makes charges of what is pending.
 func (s *scratch) finish() {
-	all := unsafe.String(unsafe.SliceData(s.text), len(s.text))
+	all := unsafe.String(unsafe.SliceData(s.keys.text), len(s.keys.text))
 	for i := range s.pending {
 		p := &s.pending[i]
 		s.charges = append(s.charges, sluice.Charge{
 			Key:     all[p.start:p.end],
 			Plan:    p.source.plan,
-			Cost:    p.rule.cost.of(s.request.Header),
+			Cost:    s.cost(p.rule),
 			Shadow:  p.rule.shadow,
 			OnError: p.rule.onError,
 		})
@@ -252,9 +231,21 @@ func (c *cost) parse(s string) int64 {
 	return min(max(n, 1), c.max)
 }
 
+// cost returns what the request takes from a rule.
+func (s *scratch) cost(r *rule) int64 {
+	one := r.cost.of(s.request.Header)
+	if s.request.Cost <= 1 {
+		return one
+	}
+	if one > math.MaxInt64/s.request.Cost {
+		return math.MaxInt64 // which never fits
+	}
+	return one * s.request.Cost
+}
+
 // results returns a result for each charge, without what it has said.
-func (s *scratch) results() []Result {
-	n, all := len(s.charges), s.request.Room
+func (s *scratch) results(d *Decision) []Result {
+	n, all := len(s.charges), d.Results
 	if cap(all) < n {
 		all = make([]Result, n)
 	}
@@ -272,7 +263,7 @@ func (s *scratch) results() []Result {
 // leaves, it may belong to a window that is over, or have had its turn in a shorter
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
-	var back []sluice.Charge
+	back := d.taken[:0]
 	for i, c := range s.charges {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false

@@ -128,7 +128,7 @@ func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(partNames(shared), ", "))
 	}
 	return Problem{
-		File: p.file, Line: r.line, Rule: r.name, Hint: hint,
+		File: r.file, Line: r.line, Path: fmt.Sprintf("rules[%d]", r.index), Rule: r.name, Hint: hint,
 		Message: "on a cluster it is not charged in one step with " + strings.Join(names, ", "),
 	}
 }

@@ -3,51 +3,51 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"math/bits"
 	"net/netip"
-	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Policy is a compiled policy document. It is never changed and may be shared.
+// Policy is a compiled [Document]. It is never changed and may be shared.
 type Policy struct {
-	file       string
 	trusted    []netip.Prefix
-	trustLine  int
 	ipv6Prefix int
 	ignoreCase bool
 	tierFrom   *part  // nil: there are no tiers
 	tier       string // where tierFrom says none
-	tierLine   int
 	rules      []rule
+	byName     map[string]int // the index of each rule
 	index      index
+	overrides  overrides
 	reads      map[string]bool // see Reads
-	cors       *CORS
+	cors       *CrossOrigin
 	warnings   []Problem
 }
 
 // rule is a rule as the engine needs it.
 type rule struct {
+	index     int // of Document.Rules
 	name      string
 	match     []*pattern
-	hosts     []string
-	headers   []headerDoc
+	hosts     []string // lower case, "*.example.com" for all below it
+	headers   []headerCondition
 	key       []part
 	together  []int // which parts of key are the hash tag
 	missing   missing
 	strict    bool // refuse what is ambiguous
 	readsBody bool
+	algorithm sluice.Algorithm
 	own       source
 	tiers     map[string]*source
-	overrides []overrides
 	cost      cost
 	onError   sluice.OnError
 	shadow    bool
 	exempt    bool
+	file      string // where it is written
 	line      int
 }
 
@@ -57,153 +57,247 @@ type source struct {
 	from string
 }
 
-// overrides are those of a rule that name the same parts of its key.
-type overrides struct {
-	exact     uint32 // bit i: part i of the key is named, and not "*"
-	bySubject map[string]*override
-}
+// headerCondition is a header that a request must have, with a value, or with any if the
+// value is empty.
+type headerCondition struct{ name, value string }
 
-type override struct {
-	source
-	until time.Time // zero: for ever
-	line  int
+// missing says what happens to a request that lacks a part of a rule's key.
+type missing uint8
+
+const (
+	share  missing = iota // it shares a bucket with all who lack it
+	skip                  // the rule does not apply
+	refuse                // it is refused as malformed
+)
+
+// ambiguous says what happens to a request that servers may read in several ways, in what a
+// rule goes by: its path, or a part of the key.
+type ambiguous uint8
+
+const (
+	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
+	refuseAmbiguous                  // it is refused as malformed
+	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
+)
+
+// cost is what a request takes from a rule: fixed, or from a header if that is set.
+type cost struct {
+	header string // canonical
+	fixed  int64  // the default where there is a header
+	max    int64
 }
 
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Parse compiles a document; file is its name in messages. The error is an [Errors]
-// that lists what is wrong.
-func Parse(file string, data []byte) (*Policy, error) {
-	c := &compiler{decoder: decoder{file: file}, plans: make(map[sluice.Limit]*sluice.Plan), names: make(map[string]int)}
-	var p *Policy
-	if root := c.root(data); root != nil {
-		doc := c.document(root)
-		p = c.compile(doc)
-	}
+// Compile checks a document and makes a policy of it. The error is an [Errors] that lists
+// what is wrong.
+func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
+
+// CompileAt is Compile for a document that is written somewhere: where says in which file and
+// line a field stands, by its path (see [Problem]), and the problems, the warnings too, then
+// say it. It may be nil.
+func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
+	c := newCompiler(where)
+	p := c.compile(&doc)
 	if len(c.problems) > 0 {
 		sortProblems(c.problems)
-		return nil, c.problems.first(maxErrors)
+		return nil, c.problems
 	}
-	p.warnings = p.suspicions(file)
+	p.warnings = p.suspicions(where)
 	return p, nil
 }
 
-// Load reads and compiles the document in a file.
-func Load(path string) (*Policy, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	return Parse(path, data)
+// Warnings returns what is legal in the document and probably not meant.
+func (p *Policy) Warnings() []Problem {
+	all := append(slices.Clone(p.warnings), p.overrides.warnings...)
+	sortProblems(all)
+	return all
 }
-
-// Warnings returns what is legal in the document and probably not meant, in the order
-// of its lines.
-func (p *Policy) Warnings() []Problem { return slices.Clone(p.warnings) }
 
 // TrustedProxies returns the document's trusted_proxies: whose forwarded headers may be
 // believed. None are by default.
 func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
 
-// compiler checks how the parts of a document fit together.
+// compiler checks a document, and gathers every problem on the way. Its methods return a
+// zero value, or false, for what they have complained about.
 type compiler struct {
-	decoder
-	plans map[sluice.Limit]*sluice.Plan
-	names map[string]int // the index of each rule
+	where    func(path string) (file string, line int)
+	list     string // what item is in: "rules" or "overrides"; empty for the document itself
+	item     int    // the rule or override that is being looked at
+	rule     string // its name
+	problems Errors
+	limits   map[string]sluice.Limit
+	plans    map[sluice.Limit]*sluice.Plan
+	names    map[string]int // the index of each rule
+	key      keyText        // of the override that is being read
+	now      int64          // in microseconds since the Unix epoch
 }
 
-func (c *compiler) compile(doc *document) *Policy {
-	p := &Policy{
-		file:       c.file,
-		trusted:    doc.trusted.value,
-		trustLine:  doc.trusted.line,
-		ipv6Prefix: doc.ipv6Prefix,
-		ignoreCase: doc.ignoreCase,
-		tierFrom:   doc.tiers.from,
-		tier:       doc.tiers.canonical(doc.tiers.fallback),
-		tierLine:   doc.tiers.line,
-		rules:      make([]rule, len(doc.rules)),
-		reads:      fieldsOf(doc),
-		cors:       doc.cors,
+func newCompiler(where func(path string) (file string, line int)) *compiler {
+	return &compiler{
+		where:  where,
+		limits: make(map[string]sluice.Limit),
+		plans:  make(map[sluice.Limit]*sluice.Plan),
+		names:  make(map[string]int),
+		now:    time.Now().UnixMicro(),
 	}
-	if p.tierFrom != nil && p.tierFrom.String() == "route" {
-		c.fail(doc.tiers.line, "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")
+}
+
+// fail reports a problem with a field of the rule or override that is being looked at, or
+// with all of it if field is empty.
+func (c *compiler) fail(field, hint, format string, args ...any) {
+	p := Problem{Path: c.path(field), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}
+	c.problems = append(c.problems, p.at(c.where))
+}
+
+func (c *compiler) path(field string) string {
+	switch {
+	case c.list == "":
+		return field
+	case field == "":
+		return fmt.Sprintf("%s[%d]", c.list, c.item)
 	}
-	for i := range doc.rules {
-		c.rule = doc.rules[i].name
-		c.checkUnique(&doc.rules[i], doc, i)
-		p.rules[i] = c.compileRule(doc, &doc.rules[i])
-	}
-	c.rule = ""
-	for i := range doc.overrides {
-		c.override(p, doc, &doc.overrides[i])
-	}
-	c.rule = ""
-	if len(c.problems) == 0 {
-		p.index = newIndex(p.rules, p.ignoreCase)
+	return fmt.Sprintf("%s[%d].%s", c.list, c.item, field)
+}
+
+// at returns the problem with the place where it is written.
+func (p Problem) at(where func(string) (string, int)) Problem {
+	if where != nil {
+		p.File, p.Line = where(p.Path)
 	}
 	return p
 }
 
-func (c *compiler) checkUnique(r *ruleDoc, doc *document, i int) {
-	if r.name == "" {
-		if _, written := r.written["name"]; !written && !r.unreadable {
-			c.fail(r.line, "write \"name: …\": keys and answers carry it", "the rule has no name")
-		}
-		return
+// first says where the first of two things is that may be there once.
+func (c *compiler) first(item int) string {
+	path := fmt.Sprintf("%s[%d]", c.list, item)
+	if c.where == nil {
+		return "the first is " + path
 	}
-	if first, twice := c.names[r.name]; twice {
-		c.fail(r.line, "give it another name", "there are two rules of this name, the first in line %d", doc.rules[first].line)
-		return
-	}
-	c.names[r.name] = i
+	_, line := c.where(path)
+	return fmt.Sprintf("the first in line %d", line)
 }
 
-func (c *compiler) compileRule(doc *document, r *ruleDoc) rule {
-	out := rule{
-		name: r.name, match: r.match, hosts: r.hosts, headers: r.headers, key: r.key,
-		missing: r.missing, cost: r.cost, onError: r.onError, shadow: r.shadow, exempt: r.exempt, line: r.line,
+func (c *compiler) compile(doc *Document) *Policy {
+	p := &Policy{
+		trusted:    c.prefixes(doc.TrustedProxies),
+		ipv6Prefix: c.ipv6Prefix(doc.IPv6Prefix),
+		ignoreCase: doc.IgnoreCase,
+		cors:       c.cors(&doc.CORS),
+		rules:      make([]rule, len(doc.Rules)),
+		byName:     c.names,
 	}
-	if r.exempt {
+	byDefault := c.ambiguous(doc.Ambiguous)
+	c.tierSource(p, &doc.Tiers)
+	c.list = "rules"
+	for i := range doc.Rules {
+		c.item, c.rule = i, ""
+		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
+	}
+	p.overrides = c.overrides(p, doc.Overrides)
+	if len(c.problems) == 0 {
+		p.index = newIndex(p.rules, p.ignoreCase)
+		p.reads = p.fieldsRead()
+	}
+	return p
+}
+
+func (c *compiler) tierSource(p *Policy, t *Tiers) {
+	switch {
+	case t.From == "" && t.Default != "":
+		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no from")
+	case t.From == "route":
+		c.fail("tiers.from", "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")
+	case t.From != "":
+		p.tierFrom = c.part("tiers.from", t.From)
+	}
+	if t.Default != "" && c.checkName("tiers.default", "tiers.default", t.Default) {
+		p.tier = p.canonicalTier(t.Default)
+	}
+}
+
+// canonicalTier returns the name of a tier as requests have it.
+func (p *Policy) canonicalTier(name string) string {
+	if p.tierFrom == nil {
+		return name
+	}
+	return p.tierFrom.canonical(name)
+}
+
+func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
+	c.name(r)
+	out := rule{
+		index: c.item, name: r.Name, shadow: r.Shadow, exempt: r.Exempt,
+		match: c.patterns(r.Match), hosts: c.hosts(r.Hosts), headers: c.headers(r.Headers),
+	}
+	if c.where != nil {
+		out.file, out.line = c.where(c.path(""))
+	}
+	if r.Exempt {
 		c.checkExempt(r)
 		return out
 	}
-	if _, written := r.written["on_error"]; !written {
-		out.onError = defaultOnError(r.hosts, r.match, r.shadow)
+	out.key = c.parts(r.Key)
+	out.together = c.together(r, out.key)
+	out.missing = missing(c.choice("missing", r.Missing, missingNames))
+	out.algorithm = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames))
+	out.onError = sluice.OnError(c.choice("on_error", r.OnError, onErrorNames))
+	if r.OnError == "" {
+		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
-	out.strict = !r.shadow && cmp.Or(r.ambiguous, doc.ambiguous, defaultAmbiguous(r.key)) == refuseAmbiguous
-	if _, written := r.written["limit"]; !written && !r.unreadable {
-		c.fail(r.line, "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
+	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
+	out.cost = c.cost(&r.Cost)
+	c.limitsOf(p, r, &out)
+	if hasPart(out.key, "route") && len(r.Match) == 0 {
+		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
-	out.own = source{c.plan(r.limit.line, r.limit.value, r), "rule"}
-	if len(r.tiers) > 0 {
-		out.tiers = make(map[string]*source, len(r.tiers))
-	}
-	for _, t := range r.tiers {
-		name := doc.tiers.canonical(t.name)
-		if same := out.tiers[name]; same != nil {
-			c.fail(t.line, "keep one of them", "no request can tell the tier %s from another of the rule", quote(t.name))
-		}
-		out.tiers[name] = &source{c.plan(t.line, t.limit, r), "tier:" + t.name}
-	}
-	if len(r.tiers) > 0 && doc.tiers.line == 0 {
-		c.fail(r.written["tiers"], "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
-	}
-	if len(r.key) > maxKeyParts {
-		c.fail(r.written["key"], "", "key has %d parts, and %d are the most", len(r.key), maxKeyParts)
-	}
-	if hasPart(r.key, "route") && len(r.match) == 0 {
-		c.fail(r.written["key"], "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
-	}
-	out.together = c.together(r)
-	out.readsBody = slices.ContainsFunc(r.key, isBody) || len(r.tiers) > 0 && doc.tiers.from != nil && isBody(*doc.tiers.from)
+	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers) > 0 && p.tierFrom != nil && isBody(*p.tierFrom)
 	return out
+}
+
+// name checks the name of a rule.
+func (c *compiler) name(r *Rule) {
+	if r.Name == "" {
+		c.fail("", "write \"name: …\": keys and answers carry it", "the rule has no name")
+		return
+	}
+	if !c.checkName("name", "name", r.Name) {
+		return
+	}
+	c.rule = r.Name
+	if first, twice := c.names[r.Name]; twice {
+		c.fail("name", "give it another name", "there are two rules of this name, %s", c.first(first))
+		return
+	}
+	c.names[r.Name] = c.item
+}
+
+// limitsOf compiles the limits of a rule: its own, and those of its tiers.
+func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
+	if r.Limit == "" {
+		c.fail("", "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
+	} else {
+		out.own = source{c.plan("limit", c.limit("limit", r.Limit), out), "rule"}
+	}
+	if len(r.Tiers) == 0 {
+		return
+	}
+	if p.tierFrom == nil {
+		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
+	}
+	out.tiers = make(map[string]*source, len(r.Tiers))
+	for _, name := range sortedKeys(r.Tiers) {
+		field := fmt.Sprintf("tiers[%q]", name)
+		if !c.checkName(field, "tier", name) {
+			continue
+		}
+		tier := p.canonicalTier(name)
+		if out.tiers[tier] != nil {
+			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
+		}
+		out.tiers[tier] = &source{c.plan(field, c.limit(field, r.Tiers[name]), out), "tier:" + name}
+	}
 }
 
 func isBody(p part) bool { return p.kind == bodyPart }
@@ -217,11 +311,18 @@ func defaultAmbiguous(key []part) ambiguous {
 	return chargeAmbiguous
 }
 
-// checkExempt complains about keys that have no meaning in an exempt rule.
-func (c *compiler) checkExempt(r *ruleDoc) {
-	for _, key := range []string{"limit", "key", "together", "missing", "ambiguous", "algorithm", "tiers", "cost", "on_error", "shadow"} {
-		if line, written := r.written[key]; written {
-			c.fail(line, "remove it, or \"exempt\"", "an exempt rule counts nothing and has no %s", key)
+// checkExempt complains about what has no meaning in an exempt rule.
+func (c *compiler) checkExempt(r *Rule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"limit", r.Limit != ""}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
+		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
+	} {
+		if f.set {
+			c.fail(f.name, "remove it, or \"exempt\"", "an exempt rule counts nothing and has no %s", f.name)
 		}
 	}
 }
@@ -229,36 +330,40 @@ func (c *compiler) checkExempt(r *ruleDoc) {
 func hasPart(key []part, name string) bool { return partIndex(key, name) >= 0 }
 
 func partIndex(key []part, name string) int {
-	return slices.IndexFunc(key, func(p part) bool { return p.String() == name })
+	return slices.IndexFunc(key, func(p part) bool { return p.text == name })
 }
 
 func partNames(key []part) []string {
 	names := make([]string, len(key))
 	for i := range key {
-		names[i] = key[i].String()
+		names[i] = key[i].text
 	}
 	return names
 }
 
-func (c *compiler) together(r *ruleDoc) (parts []int) {
-	for _, t := range r.together {
-		i := partIndex(r.key, t.value)
-		switch {
-		case i < 0 && len(r.key) == 0:
-			c.fail(t.line, "remove it: all of the rule's requests share one key", "together needs a key")
-		case i < 0:
-			c.fail(t.line, suggest(t.value, partNames(r.key)), "%s in together is not a part of the key", quote(t.value))
-		case slices.Contains(parts, i):
-			c.fail(t.line, "remove one of them", "together has the part %s twice", quote(t.value))
-		default:
+// together returns which parts of the key are the hash tag.
+func (c *compiler) together(r *Rule, key []part) (parts []int) {
+	for n, name := range r.Together {
+		i := partIndex(key, name)
+		if i >= 0 && !slices.Contains(parts, i) {
 			parts = append(parts, i)
+			continue
+		}
+		field := fmt.Sprintf("together[%d]", n)
+		switch {
+		case i >= 0:
+			c.fail(field, "remove one of them", "together has the part %s twice", spelling.Quote(name))
+		case len(r.Key) == 0:
+			c.fail(field, "remove it: all of the rule's requests share one key", "together needs a key")
+		case !slices.Contains(r.Key, name): // else the key has been complained about
+			c.fail(field, spelling.Suggest(name, partNames(key)), "%s in together is not a part of the key", spelling.Quote(name))
 		}
 	}
 	return parts
 }
 
 // plan compiles a limit of rule r. It returns nil for one that is not worth it.
-func (c *compiler) plan(line int, l sluice.Limit, r *ruleDoc) *sluice.Plan {
+func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.Count == 0 {
 		return nil // this has been reported
 	}
@@ -267,102 +372,22 @@ func (c *compiler) plan(line int, l sluice.Limit, r *ruleDoc) *sluice.Plan {
 	if !known {
 		var err error
 		if plan, err = sluice.NewPlan(l); err != nil {
-			c.fail(line, "", "%v", err)
+			c.fail(field, "", "%v", err)
 			return nil
 		}
 		c.plans[l] = plan
 	}
 	if r.cost.fixed > plan.Capacity {
-		c.fail(line, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
+		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
 	}
 	return plan
 }
 
-func (c *compiler) override(p *Policy, doc *document, o *overrideDoc) {
-	if o.unreadable {
-		return
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
 	}
-	i, known := c.names[o.rule]
-	if !known {
-		c.rule = ""
-		c.fail(o.line, suggest(o.rule, c.ruleNames(doc)), "the override is for a rule %s that there is not", quote(o.rule))
-		return
-	}
-	c.rule = o.rule
-	r := &p.rules[i]
-	if len(r.key) == 0 {
-		c.fail(o.line, "change the rule instead", "the rule has no key, so that it has no subjects to override")
-		return
-	}
-	exact, subject, ok := c.subject(p, r, o)
-	plan := c.plan(o.limit.line, o.limit.value, &doc.rules[i])
-	if ok && plan != nil {
-		c.addOverride(r, exact, subject, &override{source: source{plan, "override"}, until: o.until, line: o.line})
-	}
-}
-
-func (c *compiler) ruleNames(doc *document) []string {
-	names := make([]string, 0, min(len(doc.rules), 100))
-	for _, r := range doc.rules[:cap(names)] {
-		names = append(names, r.name)
-	}
-	return names
-}
-
-func (c *compiler) addOverride(r *rule, exact uint32, subject string, o *override) {
-	i := slices.IndexFunc(r.overrides, func(s overrides) bool { return s.exact == exact })
-	if i < 0 {
-		i = len(r.overrides)
-		r.overrides = append(r.overrides, overrides{exact, make(map[string]*override)})
-	}
-	if first, twice := r.overrides[i].bySubject[subject]; twice {
-		c.fail(o.line, "remove one of them", "there are two overrides for this subject, the first in line %d", first.line)
-		return
-	}
-	r.overrides[i].bySubject[subject] = o
-	// Those that name more parts are asked first, then those that name earlier ones.
-	slices.SortFunc(r.overrides, func(a, b overrides) int {
-		return cmp.Or(bits.OnesCount32(b.exact)-bits.OnesCount32(a.exact), cmp.Compare(a.exact, b.exact))
-	})
-}
-
-// subject returns the text of an override's subject: what the key of such a request
-// has behind the rule's name, with "*" for every part that the override leaves open.
-func (c *compiler) subject(p *Policy, r *rule, o *overrideDoc) (exact uint32, text string, ok bool) {
-	values := make([]string, len(r.key))
-	ok = true
-	for _, s := range o.key {
-		i := partIndex(r.key, s.part)
-		if i < 0 {
-			c.fail(s.line, suggest(s.part, partNames(r.key)), "%s is not a part of the rule's key", quote(s.part))
-			ok = false
-			continue
-		}
-		if s.value == "*" {
-			continue
-		}
-		v, err := r.key[i].normal(s.value, p.ipv6Prefix)
-		if err != nil {
-			c.fail(s.line, "", "%s: %v", s.part, err)
-			ok = false
-			continue
-		}
-		exact |= 1 << i
-		values[i] = v
-	}
-	return exact, string(appendSubject(nil, values, exact)), ok
-}
-
-// appendSubject appends "/value" for each value that exact has a bit for, else "/*".
-// No value can be "*": it would be written "%2A".
-func appendSubject(dst []byte, values []string, exact uint32) []byte {
-	for i, v := range values {
-		dst = append(dst, '/')
-		if exact&(1<<i) == 0 {
-			dst = append(dst, '*')
-			continue
-		}
-		dst = sluice.AppendKeyPart(dst, v)
-	}
-	return dst
+	slices.SortFunc(keys, strings.Compare)
+	return keys
 }

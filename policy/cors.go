@@ -1,16 +1,17 @@
 package policy
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// CORS says which pages of other origins may read what a door answers itself. A nil CORS
+// CrossOrigin says which pages of other origins may read what a door answers itself. A nil one
 // allows none.
-type CORS struct {
+type CrossOrigin struct {
 	origins     []origin
 	any         bool // every origin
 	credentials bool
@@ -22,11 +23,11 @@ type origin struct {
 	before, after string // the star; after is empty if there is none
 }
 
-// CORS returns the document's cors, or nil.
-func (p *Policy) CORS() *CORS { return p.cors }
+// CORS returns what the document's cors says, or nil.
+func (p *Policy) CORS() *CrossOrigin { return p.cors }
 
 // Allows reports whether pages of the origin may read answers.
-func (c *CORS) Allows(o string) bool {
+func (c *CrossOrigin) Allows(o string) bool {
 	if c == nil || o == "" {
 		return false
 	}
@@ -42,10 +43,10 @@ func (c *CORS) Allows(o string) bool {
 }
 
 // Any reports whether those of every origin may.
-func (c *CORS) Any() bool { return c != nil && c.any }
+func (c *CrossOrigin) Any() bool { return c != nil && c.any }
 
 // Credentials reports whether they may send cookies.
-func (c *CORS) Credentials() bool { return c != nil && c.credentials }
+func (c *CrossOrigin) Credentials() bool { return c != nil && c.credentials }
 
 func (o *origin) matches(s string) bool {
 	if o.after == "" {
@@ -61,7 +62,7 @@ func (o *origin) matches(s string) bool {
 
 // exempts reports whether r is a preflight, which browsers send and not pages, and those
 // are exempt.
-func (c *CORS) exempts(r *Request) bool {
+func (c *CrossOrigin) exempts(r *Request) bool {
 	if c == nil || !c.preflights || r.Method != http.MethodOptions || len(r.Header["Access-Control-Request-Method"]) != 1 {
 		return false
 	}
@@ -76,40 +77,38 @@ func (c *CORS) exempts(r *Request) bool {
 
 var originSyntax = regexp.MustCompile(`^(https?)://(\*\.)?([a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)
 
-func (d *decoder) cors(n *yaml.Node) *CORS {
-	c := &CORS{}
-	d.fields(n, "cors", []field{
-		{"origins", func(n *yaml.Node) {
-			d.texts(n, "cors.origins", func(line int, s string) { d.origin(c, line, s) })
-		}},
-		{"credentials", func(n *yaml.Node) { c.credentials = d.boolean(n, "cors.credentials") }},
-		{"preflights", func(n *yaml.Node) {
-			c.preflights = d.choice(n, "cors.preflights", []string{"count", "exempt"}) == 1
-		}},
-	})
-	switch {
-	case n.Kind == yaml.MappingNode && !hasKey(n, "origins"):
-		d.fail(n.Line, "write for example \"origins: [https://app.example.com]\"", "cors has no origins")
-	case c.any && c.credentials:
-		d.fail(n.Line, "name the origins", "cors would let every page read answers to requests with cookies")
+func (c *compiler) cors(doc *CORS) *CrossOrigin {
+	if len(doc.Origins) == 0 {
+		if doc.Credentials || doc.Preflights != "" {
+			c.fail("cors", "write for example \"origins: [https://app.example.com]\"", "cors has no origins")
+		}
+		return nil
 	}
-	return c
+	out := &CrossOrigin{credentials: doc.Credentials}
+	for i, s := range doc.Origins {
+		c.origin(out, fmt.Sprintf("cors.origins[%d]", i), s)
+	}
+	out.preflights = c.choice("cors.preflights", doc.Preflights, []string{"count", "exempt"}) == 1
+	if out.any && out.credentials {
+		c.fail("cors.credentials", "name the origins", "cors would let every page read answers to requests with cookies")
+	}
+	return out
 }
 
-func (d *decoder) origin(c *CORS, line int, s string) {
+func (c *compiler) origin(out *CrossOrigin, field, s string) {
 	if s == "*" {
-		c.any = true
+		out.any = true
 		return
 	}
 	m := originSyntax.FindStringSubmatch(s)
 	switch {
 	case m == nil:
-		d.fail(line, "write it as in https://app.example.com, \"https://*.example.com\" or \"*\": in lower case, without a path", "%s is not an origin", quote(s))
+		c.fail(field, "write it as in https://app.example.com, \"https://*.example.com\" or \"*\": in lower case, without a path", "%s is not an origin", spelling.Quote(s))
 	case m[1] == "http" && m[4] == ":80", m[1] == "https" && m[4] == ":443":
-		d.fail(line, "leave the port out, as browsers do", "%s has the port that its scheme has anyway", quote(s))
+		c.fail(field, "leave the port out, as browsers do", "%s has the port that its scheme has anyway", spelling.Quote(s))
 	case m[2] != "":
-		c.origins = append(c.origins, origin{m[1] + "://", "." + m[3] + m[4]})
+		out.origins = append(out.origins, origin{m[1] + "://", "." + m[3] + m[4]})
 	default:
-		c.origins = append(c.origins, origin{before: s})
+		out.origins = append(out.origins, origin{before: s})
 	}
 }

@@ -36,7 +36,7 @@ type dear struct{ path, query, kind, body, cookie, token, host string }
 func (d dear) request() *Request {
 	data := []byte(d.body)
 	return &Request{
-		Method: "POST", Host: d.host, Path: d.path, RawQuery: d.query, Client: netip.AddrFrom4([4]byte{192, 0, 2, 1}),
+		Method: "POST", Host: d.host, Path: d.path, RawQuery: d.query, Peer: netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 		Header: http.Header{"Content-Type": {d.kind}, "Cookie": {d.cookie}, "Authorization": {"Bearer " + d.token}},
 		Body:   func(int64) ([]byte, error) { return data, nil },
 	}

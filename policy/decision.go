@@ -16,21 +16,37 @@ type Request struct {
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string
 	RawQuery string
-	// Client is the address of the client, after the door has resolved forwarded
-	// headers with the help of [Engine.TrustedProxies].
-	Client netip.Addr
+	// Peer is the other end of the connection. Who the client is follows from it, and from
+	// what the policy's trusted proxies say in a header.
+	Peer   netip.Addr
 	Header http.Header
+	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
+	ForwardedHeader string
 	// Body returns the whole body if it has at most limit bytes, else nil; and an error
 	// if it broke off, so that nobody gets to see the whole of it. The door restores it
 	// for whoever comes next. It is called at most once, and only if a rule that matches
 	// needs it. May be nil.
 	Body func(limit int64) ([]byte, error)
-	// Room is memory for the Results of the decision, so that a door that is done with
-	// one can use it for the next. May be nil.
-	Room []Result
+	// Attributes are what only the program knows, or another protocol brings, such as the user
+	// from a context: rules count by them with "attr:NAME". What is empty is not there.
+	Attributes map[string]string
+	// Cost is how many such requests this one counts for: each rule takes as many times its
+	// cost. Below 1 it is 1.
+	Cost int64
+	// Time is when the request is made, for what depends on it in the policy: overrides that
+	// end. Now, if it is zero. The store counts by its own clock.
+	Time time.Time
 }
 
-// Decision is the answer of an [Engine] to a request.
+// now returns the time of the request in microseconds since the Unix epoch.
+func (r *Request) now() int64 {
+	if r.Time.IsZero() {
+		return time.Now().UnixMicro()
+	}
+	return r.Time.UnixMicro()
+}
+
+// Decision is the answer of an [Engine] to a request. [Engine.DecideInto] uses it again.
 type Decision struct {
 	// Allowed says that the request may pass, after Delay.
 	Allowed bool
@@ -62,12 +78,29 @@ type Decision struct {
 	taken []sluice.Charge // what Refund gives back, if there is a Delay
 }
 
+// reset empties d, and keeps its memory.
+func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
+
 // Result is what one rule has said.
 type Result struct {
 	Rule   string // its name
 	Plan   *sluice.Plan
-	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"
+	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision
 }
+
+// Observation is a decision and what it is about. It is only valid until the observer returns,
+// and nothing that it points to is to be changed.
+type Observation struct {
+	Request  *Request
+	Decision Decision
+	scratch  *scratch
+}
+
+// Client returns the address of the client, as the policy that has decided resolves it.
+func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
+
+// Key returns the key under which the store counts for a result, by its index.
+func (o *Observation) Key(i int) string { return o.scratch.charges[i].Key }

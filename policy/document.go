@@ -1,473 +1,151 @@
 package policy
 
 import (
-	"fmt"
-	"math"
-	"net/http"
-	"net/netip"
-	"regexp"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/sluicehq/sluice"
-	"go.yaml.in/yaml/v3"
+	"encoding/json"
+	"errors"
 )
 
-// document is a policy as it is written: each value is right by itself, and nothing is
-// known yet of how they fit together. A line says where in the file a thing stands.
-type document struct {
-	trusted    lined[[]netip.Prefix]
-	ipv6Prefix int
-	ignoreCase bool
-	ambiguous  ambiguous
-	cors       *CORS // nil: there is none
-	tiers      tiersDoc
-	rules      []ruleDoc
-	overrides  []overrideDoc
+// Document is a policy as people write it: limits, patterns and parts of keys are text. The
+// zero value of a field leaves it out. [Compile] says what is wrong with one; package policyfile
+// reads and writes it as YAML and JSON, with the names of the tags here.
+type Document struct {
+	// TrustedProxies are addresses and networks whose forwarded headers are believed: none
+	// by default.
+	TrustedProxies []string `json:"trusted_proxies,omitempty"`
+	// IPv6Prefix is how many bits of an IPv6 address tell clients apart: 64 if zero.
+	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
+	// IgnoreCase is for a server behind that takes /LOGIN for /login.
+	IgnoreCase bool `json:"ignore_case,omitempty"`
+	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
+	Ambiguous string     `json:"ambiguous,omitempty"`
+	CORS      CORS       `json:"cors,omitzero"`
+	Tiers     Tiers      `json:"tiers,omitzero"`
+	Rules     []Rule     `json:"rules"`
+	Overrides []Override `json:"overrides,omitempty"`
 }
 
-type tiersDoc struct {
-	line     int // 0: there are none
-	from     *part
-	fallback string
+// CORS lets pages of other origins read refusals, and in all answers the fields that tell of
+// limits. Without origins nothing of it holds.
+type CORS struct {
+	// Origins are those of the pages: https://app.example.com, "https://*.example.com" for
+	// all below it, or "*" for all.
+	Origins []string `json:"origins,omitempty"`
+	// Credentials lets them send cookies. Not with "*".
+	Credentials bool `json:"credentials,omitempty"`
+	// Preflights says what becomes of the OPTIONS that browsers send before the request of
+	// such a page: with "exempt" nothing counts it, with "count", the default, it is a request
+	// like any other.
+	Preflights string `json:"preflights,omitempty"`
 }
 
-// canonical returns the name of a tier as requests have it.
-func (t *tiersDoc) canonical(name string) string {
-	if t.from == nil {
-		return name
-	}
-	return t.from.canonical(name)
+// Tiers says where the tier of a request is found. Whoever can write that chooses their own
+// tier: have something before Sluice set or verify it.
+type Tiers struct {
+	From    string `json:"from,omitempty"`    // a part of a key: see [Rule]
+	Default string `json:"default,omitempty"` // the tier of those that lack it
 }
 
-type ruleDoc struct {
-	line       int
-	name       string
-	match      []*pattern
-	hosts      []string // lower case, "*.example.com" for all below it
-	headers    []headerDoc
-	key        []part
-	together   []lined[string]
-	missing    missing
-	ambiguous  ambiguous
-	algorithm  sluice.Algorithm
-	limit      lined[sluice.Limit]
-	tiers      []tierDoc
-	cost       cost
-	costLine   int
-	onError    sluice.OnError
-	shadow     bool
-	exempt     bool
-	written    map[string]int // the line of each key of the rule
-	unreadable bool           // a problem has been reported that later checks would repeat
+// Rule is a limit, or an exemption, and what it applies to: where all of Match, Hosts and
+// Headers are met; without any, to every request.
+type Rule struct {
+	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". What has been counted belongs to it.
+	Name        string `json:"name,omitempty"`
+	Description string `json:"description,omitempty"` // for people
+	// Match are patterns in the syntax of [net/http.ServeMux], one of which has to match. A
+	// slash at the end of a path makes no difference, and a path that servers may read in
+	// several ways is matched in all of them.
+	Match []string `json:"match,omitempty"`
+	// Hosts are names such as example.com, or "*.example.com" for all below.
+	Hosts []string `json:"hosts,omitempty"`
+	// Headers have a value that a request must have, or "*" for any.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
+	// the path in every way to read it, and has neither key nor limit.
+	Exempt bool `json:"exempt,omitempty"`
+	// Key is what requests are told apart by, up to 8 of client_ip, header:NAME, api_key,
+	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, route, host, method and
+	// const:TEXT. Values of a query and a body are compared as names: see the documentation
+	// of the package. Without a key all requests share one count. Nobody verifies an API key
+	// or a token here: they are names, and have to be verified before or behind. Attributes
+	// are what the program says: see [Request].
+	Key []string `json:"key,omitempty"`
+	// Together are parts of the key that become the hash tag of a Redis Cluster. Rules with
+	// the same tag are charged in one step there.
+	Together []string `json:"together,omitempty"`
+	// Missing is what happens to a request that lacks a part of the key. By default, "share",
+	// all those that lack it share one count. With "skip" the rule does not apply to them,
+	// with "refuse" they are refused as malformed. A part that is there but unreadable, or
+	// twice with different values, is not missing but ambiguous.
+	Missing string `json:"missing,omitempty"`
+	// Ambiguous is what happens to a request whose path, or whose part of the key, servers may
+	// read in several ways: with "refuse" it is refused as malformed, with "charge" every
+	// reading of the path is charged, and all doubtful keys share one count. The default is
+	// "refuse" for a key with query:NAME or body:FIELD, and else "charge". A shadow refuses
+	// nothing.
+	Ambiguous string `json:"ambiguous,omitempty"`
+	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20".
+	Limit string `json:"limit,omitempty"`
+	// Algorithm is token_bucket by default, or another of [sluice.Algorithms].
+	Algorithm string `json:"algorithm,omitempty"`
+	// Tiers has other limits by the name of the tier. A tier that is not there has the
+	// rule's.
+	Tiers map[string]string `json:"tiers,omitempty"`
+	Cost  Cost              `json:"cost,omitzero"`
+	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
+	// a local share of the limit, where the store has a stand-in that keeps one. The default
+	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
+	// payment, as in "POST /auth/sign-in" or "/v1/payments": there, nobody should be able to
+	// guess or to pay without a limit.
+	OnError string `json:"on_error,omitempty"`
+	// Shadow counts and reports, and never refuses.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
-type lined[T any] struct {
-	line  int
-	value T
+// Cost is what a request takes from a rule: as JSON and YAML a number where there is no header,
+// and else an object.
+type Cost struct {
+	// Default is the cost where there is no header to say it: 1 if zero.
+	Default int64
+	// Header is the one that says it. Of several values the largest counts. Above Max it is
+	// Max, 0 is 1, and what is not a whole number is the default.
+	Header string
+	Max    int64 // needed with a header
 }
 
-type tierDoc struct {
-	line  int
-	name  string
-	limit sluice.Limit
+// costObject is Cost with a header, as JSON.
+type costObject struct {
+	Header  string `json:"header,omitempty"`
+	Max     int64  `json:"max,omitempty"`
+	Default int64  `json:"default,omitempty"`
 }
 
-// headerDoc is a header that a request must have, with a value, or with any if the
-// value is empty.
-type headerDoc struct{ name, value string }
-
-type overrideDoc struct {
-	line  int
-	rule  string
-	key   []subjectDoc
-	limit lined[sluice.Limit]
-	until time.Time // zero: for ever
-	// unreadable says that a problem has been reported that later checks would repeat.
-	unreadable bool
+func (c Cost) MarshalJSON() ([]byte, error) {
+	if c.Header == "" && c.Max == 0 {
+		return json.Marshal(c.Default)
+	}
+	return json.Marshal(costObject{c.Header, c.Max, c.Default})
 }
 
-type subjectDoc struct {
-	line        int
-	part, value string
+func (c *Cost) UnmarshalJSON(data []byte) error {
+	var o costObject
+	if json.Unmarshal(data, &o.Default) != nil && json.Unmarshal(data, &o) != nil {
+		return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
+	}
+	*c = Cost{o.Default, o.Header, o.Max}
+	return nil
 }
 
-// missing says what happens to a request that lacks a part of a rule's key.
-type missing uint8
-
-const (
-	share  missing = iota // it shares a bucket with all who lack it
-	skip                  // the rule does not apply
-	refuse                // it is refused as malformed
-)
-
-// ambiguous says what happens to a request that servers may read in several ways, in what a
-// rule goes by: its path, or a part of the key.
-type ambiguous uint8
-
-const (
-	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
-	refuseAmbiguous                  // it is refused as malformed
-	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
-)
-
-func (d *decoder) ambiguous(n *yaml.Node) ambiguous {
-	return refuseAmbiguous + ambiguous(d.choice(n, "ambiguous", []string{"refuse", "charge"}))
-}
-
-var missingNames = []string{share: "share", skip: "skip", refuse: "refuse"}
-
-var onErrorNames = []string{sluice.Allow.String(), sluice.Deny.String(), sluice.Local.String()}
-
-// cost is what a request takes from a rule: fixed, or from a header if that is set.
-type cost struct {
-	header string // canonical
-	fixed  int64  // the default where there is a header
-	max    int64
-}
-
-const defaultIPv6Prefix = 64
-
-func (d *decoder) document(n *yaml.Node) *document {
-	doc := &document{ipv6Prefix: defaultIPv6Prefix}
-	version, rules := false, false
-	d.fields(n, "the document", []field{
-		{"version", func(n *yaml.Node) {
-			version = true
-			if s, ok := d.text(n, "version"); ok && s != "1" {
-				d.fail(n.Line, "write \"version: 1\"", "version %s is not known", quote(s))
-			}
-		}},
-		{"trusted_proxies", func(n *yaml.Node) { doc.trusted = lined[[]netip.Prefix]{n.Line, d.prefixes(n)} }},
-		{"ipv6_prefix", func(n *yaml.Node) {
-			if v, ok := d.integer(n, "ipv6_prefix", 1, 128); ok {
-				doc.ipv6Prefix = int(v)
-			}
-		}},
-		{"ignore_case", func(n *yaml.Node) { doc.ignoreCase = d.boolean(n, "ignore_case") }},
-		{"ambiguous", func(n *yaml.Node) { doc.ambiguous = d.ambiguous(n) }},
-		{"cors", func(n *yaml.Node) { doc.cors = d.cors(n) }},
-		{"tiers", func(n *yaml.Node) { doc.tiers = d.tierSource(n) }},
-		{"rules", func(n *yaml.Node) { rules, doc.rules = true, d.rules(n) }},
-		{"overrides", func(n *yaml.Node) { doc.overrides = d.overrides(n) }},
-	})
-	if n.Kind == yaml.MappingNode && !version {
-		d.fail(n.Line, "begin it with \"version: 1\"", "the document has no version")
-	}
-	if n.Kind == yaml.MappingNode && !rules {
-		d.fail(n.Line, "write \"rules:\" and below it \"- name: …\"", "the document has no rules")
-	}
-	return doc
-}
-
-func (d *decoder) prefixes(n *yaml.Node) (all []netip.Prefix) {
-	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		return nil // nobody is trusted, said aloud
-	}
-	d.texts(n, "trusted_proxies", func(line int, s string) {
-		p, err := parsePrefix(s)
-		if err != nil {
-			d.fail(line, "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", quote(s))
-			return
-		}
-		all = append(all, p)
-	})
-	return all
-}
-
-// parsePrefix reads an address or a CIDR. What IPv6 says of IPv4 is folded to IPv4.
-func parsePrefix(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		a, err := netip.ParseAddr(s)
-		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("neither an address nor a CIDR")
-		}
-		p = netip.PrefixFrom(a, a.BitLen())
-	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), nil
-}
-
-func (d *decoder) tierSource(n *yaml.Node) tiersDoc {
-	t := tiersDoc{line: n.Line}
-	d.fields(n, "tiers", []field{
-		{"from", func(n *yaml.Node) {
-			if p, ok := d.part(n, "tiers.from"); ok {
-				t.from = &p
-			}
-		}},
-		{"default", func(n *yaml.Node) {
-			if s, ok := d.text(n, "tiers.default"); ok && d.checkName(n.Line, "tiers.default", s) {
-				t.fallback = s
-			}
-		}},
-	})
-	if n.Kind == yaml.MappingNode && !hasKey(n, "from") {
-		d.fail(n.Line, "write for example \"from: header:X-Plan\"", "tiers has no from")
-	}
-	return t
-}
-
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *decoder) part(n *yaml.Node, what string) (part, bool) {
-	s, ok := d.text(n, what)
-	if !ok {
-		return part{}, false
-	}
-	p, err := parsePart(s)
-	if err != nil {
-		d.fail(n.Line, "", "%v", err)
-	}
-	return p, err == nil
-}
-
-func (d *decoder) rules(n *yaml.Node) []ruleDoc {
-	if n.Kind != yaml.SequenceNode {
-		d.fail(n.Line, "write lines that begin with \"- name: …\"", "rules is %s, and must be a list", kindOf(n))
-		return nil
-	}
-	rules := make([]ruleDoc, len(n.Content))
-	for i, c := range n.Content {
-		rules[i] = d.readRule(c)
-	}
-	return rules
-}
-
-func (d *decoder) readRule(n *yaml.Node) ruleDoc {
-	r := ruleDoc{line: n.Line, cost: cost{fixed: 1}, written: make(map[string]int)}
-	before := len(d.problems)
-	d.rule = ruleName(n)
-	defer func() { d.rule = "" }()
-	d.fields(n, "a rule", []field{
-		{"name", func(n *yaml.Node) {
-			if s, ok := d.text(n, "name"); ok && d.checkName(n.Line, "name", s) {
-				r.name = s
-			}
-		}},
-		{"description", func(n *yaml.Node) { d.text(n, "description") }},
-		{"match", func(n *yaml.Node) { r.match = d.patterns(n) }},
-		{"hosts", func(n *yaml.Node) { r.hosts = d.hosts(n) }},
-		{"headers", func(n *yaml.Node) { r.headers = d.headers(n) }},
-		{"key", func(n *yaml.Node) { r.key = d.parts(n) }},
-		{"together", func(n *yaml.Node) {
-			d.texts(n, "together", func(line int, s string) { r.together = append(r.together, lined[string]{line, s}) })
-		}},
-		{"missing", func(n *yaml.Node) { r.missing = missing(d.choice(n, "missing", missingNames)) }},
-		{"ambiguous", func(n *yaml.Node) { r.ambiguous = d.ambiguous(n) }},
-		{"limit", func(n *yaml.Node) { r.limit = lined[sluice.Limit]{n.Line, d.limit(n, "limit")} }},
-		{"algorithm", func(n *yaml.Node) {
-			r.algorithm = sluice.Algorithm(d.choice(n, "algorithm", algorithmNames))
-		}},
-		{"tiers", func(n *yaml.Node) {
-			for _, p := range d.pairs(n, "tiers") {
-				if d.checkName(p.line, "tier", p.key) {
-					r.tiers = append(r.tiers, tierDoc{p.line, p.key, d.limit(p.value, "tier "+quote(p.key))})
-				}
-			}
-		}},
-		{"cost", func(n *yaml.Node) { r.cost, r.costLine = d.cost(n), n.Line }},
-		{"on_error", func(n *yaml.Node) { r.onError = sluice.OnError(d.choice(n, "on_error", onErrorNames)) }},
-		{"shadow", func(n *yaml.Node) { r.shadow = d.boolean(n, "shadow") }},
-		{"exempt", func(n *yaml.Node) { r.exempt = d.boolean(n, "exempt") }},
-	})
-	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		r.written[n.Content[i].Value] = n.Content[i].Line
-	}
-	r.unreadable = len(d.problems) > before
-	return r
-}
-
-// ruleName returns the name of the rule that n is, so that every problem in it can say so.
-func ruleName(n *yaml.Node) string {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == "name" && nameSyntax.MatchString(n.Content[i+1].Value) {
-			return n.Content[i+1].Value
-		}
-	}
-	return ""
-}
-
-var algorithmNames = func() (names []string) {
-	for _, a := range sluice.Algorithms() {
-		names = append(names, a.String())
-	}
-	return names
-}()
-
-func (d *decoder) limit(n *yaml.Node, what string) sluice.Limit {
-	s, ok := d.text(n, what)
-	if !ok {
-		return sluice.Limit{}
-	}
-	l, err := sluice.ParseLimit(s)
-	if err != nil {
-		d.fail(n.Line, "", "%v", err)
-	}
-	return l
-}
-
-func (d *decoder) patterns(n *yaml.Node) (all []*pattern) {
-	d.texts(n, "match", func(line int, s string) {
-		p, err := parsePattern(s)
-		if err != nil {
-			d.fail(line, "", "%v", err)
-			return
-		}
-		all = append(all, p)
-	})
-	return all
-}
-
-// hostSyntax takes names and IPv4 addresses, in lower case.
-var hostSyntax = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
-
-func (d *decoder) hosts(n *yaml.Node) (all []string) {
-	d.texts(n, "hosts", func(line int, s string) {
-		host := strings.TrimSuffix(strings.ToLower(s), ".")
-		name := strings.TrimPrefix(host, "*.")
-		if !hostSyntax.MatchString(name) {
-			d.fail(line, "write it as in example.com or \"*.example.com\", without scheme and port", "%s is not a host", quote(s))
-			return
-		}
-		all = append(all, host)
-	})
-	return all
-}
-
-func (d *decoder) headers(n *yaml.Node) (all []headerDoc) {
-	pairs := d.pairs(n, "headers")
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		d.fail(n.Line, "fill it, or leave the key out", "headers is an empty mapping")
-	}
-	for _, p := range pairs {
-		value, ok := d.text(p.value, "header "+quote(p.key))
-		if !ok || !d.headerName(p.line, p.key) {
-			continue
-		}
-		h := headerDoc{name: http.CanonicalHeaderKey(p.key), value: strings.TrimSpace(value)}
-		if value == "*" {
-			h.value = ""
-		}
-		if slices.ContainsFunc(all, func(o headerDoc) bool { return o.name == h.name }) {
-			d.fail(p.line, "remove one of them", "the header %s is written twice", h.name)
-		}
-		all = append(all, h)
-	}
-	return all
-}
-
-var headerSyntax = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-
-func (d *decoder) headerName(line int, s string) bool {
-	switch {
-	case !headerSyntax.MatchString(s):
-		d.fail(line, "write it as in X-Plan", "%s is not the name of a header", quote(s))
-	case strings.EqualFold(s, "Host"):
-		d.fail(line, "write \"hosts: [example.com]\"", "Host is not to be had as a header")
-	default:
-		return true
-	}
-	return false
-}
-
-func (d *decoder) parts(n *yaml.Node) (all []part) {
-	for _, item := range d.someItems(n, "key") {
-		p, ok := d.part(item, "a part of key")
-		if !ok {
-			continue
-		}
-		if slices.ContainsFunc(all, func(o part) bool { return o.kind == p.kind && o.name == p.name }) {
-			d.fail(item.Line, "remove one of them", "key has the part %s twice", quote(p.String()))
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-func (d *decoder) cost(n *yaml.Node) cost {
-	const what = "cost"
-	if n.Kind != yaml.MappingNode {
-		v, _ := d.integer(n, what, 1, math.MaxInt64)
-		return cost{fixed: v}
-	}
-	c := cost{fixed: 1}
-	d.fields(n, what, []field{
-		{"header", func(n *yaml.Node) {
-			if s, ok := d.text(n, "cost.header"); ok && d.headerName(n.Line, s) {
-				c.header = http.CanonicalHeaderKey(s)
-			}
-		}},
-		{"max", func(n *yaml.Node) { c.max, _ = d.integer(n, "cost.max", 1, math.MaxInt64) }},
-		{"default", func(n *yaml.Node) { c.fixed, _ = d.integer(n, "cost.default", 1, math.MaxInt64) }},
-	})
-	switch {
-	case !hasKey(n, "header"):
-		d.fail(n.Line, "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
-	case !hasKey(n, "max"):
-		d.fail(n.Line, "write for example \"max: 100\"", "a cost from a header needs a max")
-	case c.max > 0 && c.fixed > c.max:
-		d.fail(n.Line, "lower default or raise max", "cost.default is %d, and cost.max only %d", c.fixed, c.max)
-	}
-	return c
-}
-
-func (d *decoder) overrides(n *yaml.Node) (all []overrideDoc) {
-	for _, item := range d.items(n, "overrides") {
-		all = append(all, d.override(item))
-	}
-	return all
-}
-
-func (d *decoder) override(n *yaml.Node) (o overrideDoc) {
-	o.line = n.Line
-	before := len(d.problems)
-	defer func() { o.unreadable = len(d.problems) > before }()
-	d.fields(n, "an override", []field{
-		{"rule", func(n *yaml.Node) { o.rule, _ = d.text(n, "rule") }},
-		{"key", func(n *yaml.Node) {
-			for _, p := range d.pairs(n, "key") {
-				if v, ok := d.text(p.value, "the value of "+quote(p.key)); ok {
-					o.key = append(o.key, subjectDoc{p.line, p.key, v})
-				}
-			}
-		}},
-		{"limit", func(n *yaml.Node) { o.limit = lined[sluice.Limit]{n.Line, d.limit(n, "limit")} }},
-		{"until", func(n *yaml.Node) { o.until = d.instant(n) }},
-		{"reason", func(n *yaml.Node) { d.text(n, "reason") }},
-	})
-	if n.Kind != yaml.MappingNode {
-		return o
-	}
-	for _, need := range []string{"rule", "key", "limit"} {
-		if !hasKey(n, need) {
-			d.fail(n.Line, "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\"", "the override has no %s", need)
-		}
-	}
-	return o
-}
-
-func (d *decoder) instant(n *yaml.Node) time.Time {
-	s, ok := d.text(n, "until")
-	if !ok {
-		return time.Time{}
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t
-		}
-	}
-	d.fail(n.Line, "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of that day in UTC", "until is %s, which is not a time", quote(s))
-	return time.Time{}
+// Override gives a subject of a rule another limit. Where there is none, the tier does, and
+// then the rule's own limit: [Result] says which. Limits that count alike, buckets of one rate
+// and windows of one length, share what was counted; any other begins anew.
+type Override struct {
+	Rule string `json:"rule,omitempty"`
+	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
+	// every value; the override that names the most parts counts.
+	Key   map[string]string `json:"key,omitempty"`
+	Limit string            `json:"limit,omitempty"`
+	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of
+	// that day in UTC; never if empty.
+	Until  string `json:"until,omitempty"`
+	Reason string `json:"reason,omitempty"` // for people
 }

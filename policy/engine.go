@@ -14,9 +14,16 @@ import (
 // Engine decides about requests by a [Policy], counting in a store. It is safe for
 // concurrent use.
 type Engine struct {
+	// Observe is told of every decision, if it is set before the first one: after it is made,
+	// on the goroutine that has asked, which waits.
+	Observe func(context.Context, *Observation)
+
 	store  sluice.Store
 	policy atomic.Pointer[Policy]
 	pool   sync.Pool // of *scratch
+
+	blocking sync.Mutex // whoever changes blocks
+	blocks   atomic.Pointer[map[string]int64]
 }
 
 // retryUnavailable is when to ask again while the store is away.
@@ -43,21 +50,49 @@ func (e *Engine) Swap(p *Policy) {
 	e.policy.Store(p)
 }
 
+// SwapOverrides puts overrides in place of all that the policy in force has, and lets the rest
+// of it be: see [Policy.WithOverrides]. The next Swap brings those of its policy.
+func (e *Engine) SwapOverrides(list []Override) error {
+	for {
+		p := e.policy.Load()
+		next, err := p.WithOverrides(list)
+		if err != nil || e.policy.CompareAndSwap(p, next) {
+			return err
+		}
+	}
+}
+
 // Policy returns the policy in force.
 func (e *Engine) Policy() *Policy { return e.policy.Load() }
 
-// TrustedProxies returns the trusted proxies of the policy in force. It is not to be
-// changed.
+// TrustedProxies returns the trusted proxies of the policy in force, for what is not decided
+// about: a decision resolves its client itself. It is not to be changed.
 func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().trusted }
 
 // Decide asks all the rules that apply to the request, and takes from all of them or
 // from none. It has an answer whatever happens: while the store does not have one, each
 // rule's on_error speaks for it.
 func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
+	e.DecideInto(ctx, req, &d)
+	return d
+}
+
+// DecideInto is Decide with a decision that is used again, the memory of its results too.
+func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
+	d.reset()
 	s := e.begin(req)
 	defer e.end(s)
-	e.decide(ctx, s, &d)
-	return d
+	e.decide(ctx, s, d)
+	e.observe(ctx, s, d)
+}
+
+func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
+	if e.Observe == nil {
+		return
+	}
+	s.seen = Observation{Request: s.request, Decision: *d, scratch: s}
+	e.Observe(ctx, &s.seen)
+	s.seen = Observation{}
 }
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
@@ -74,6 +109,9 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	}
 	if len(s.pending) == 0 {
 		d.Allowed = true
+		return
+	}
+	if s.refuseBlocked(d) {
 		return
 	}
 	s.finish()
@@ -107,7 +145,7 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	if s.request.Body == nil || !slices.ContainsFunc(s.hits, func(h hit) bool { return h.rule.readsBody }) {
 		return false
 	}
-	light := func(r *rule) bool { return !r.readsBody && !r.shadow && r.cost.of(s.request.Header) == 1 }
+	light := func(r *rule) bool { return !r.readsBody && !r.shadow && s.cost(r) == 1 }
 	if s.chargeAll(d, light) {
 		return true
 	}
@@ -117,8 +155,9 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	if e.rehearse(ctx, s, d); !d.Allowed {
 		return true
 	}
-	*d = Decision{}
-	s.text, s.pending, s.charges = s.text[:0], s.pending[:0], s.charges[:0]
+	d.reset()
+	s.keys.reset()
+	s.pending, s.charges = s.pending[:0], s.charges[:0]
 	return false
 }
 
@@ -141,7 +180,7 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 func (s *scratch) decision(d *Decision, taken bool) {
 	d.Allowed = sluice.Admitted(s.charges, s.receipts)
 	d.Now = s.receipts[0].Now
-	d.Results = s.results()
+	d.Results = s.results(d)
 	for i := range d.Results {
 		r, cost := &d.Results[i], s.charges[i].Cost
 		if s.receipts[i].Fits && !taken {
@@ -170,7 +209,7 @@ func (s *scratch) closed(i int) bool {
 
 // withoutStore is the answer when the store has none.
 func (s *scratch) withoutStore(d *Decision, err error) {
-	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results()
+	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results(d)
 	for i := range d.Results {
 		if s.charges[i].OnError == sluice.Deny {
 			d.close(&d.Results[i])

@@ -1,13 +1,16 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +44,7 @@ func get(path string, headers ...string) *Request {
 }
 
 func request(method, path, client string, headers ...string) *Request {
-	r := &Request{Method: method, Host: "example.com", Path: path, Client: netip.MustParseAddr(client), Header: http.Header{}}
+	r := &Request{Method: method, Host: "example.com", Path: path, Peer: netip.MustParseAddr(client), Header: http.Header{}}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Add(name, value)
@@ -897,8 +900,19 @@ func TestExplainForetells(t *testing.T) {
 	}
 }
 
+// everything returns a document with every key that there is, without its beginning.
+func everything(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../policyfile/testdata/good/everything.yaml")
+	_, rest, found := strings.Cut(string(data), "version: 1\n")
+	if err != nil || !found {
+		t.Fatal(err)
+	}
+	return rest
+}
+
 func TestHostileRequests(t *testing.T) {
-	e := engine(t, string(read(t, "testdata/good/everything.yaml"))[len("# Every key that there is.\nversion: 1\n"):])
+	e := engine(t, everything(t))
 	bodies := []func(int64) ([]byte, error){
 		nil, func(int64) ([]byte, error) { return nil, nil }, func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
 		func(int64) ([]byte, error) { return []byte(`{"user.name":"\ud800"}`), nil },
@@ -922,8 +936,8 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// A decision allocates its results and nothing else, and not even those if there is room. The pool is left out, since the race
-// detector makes it forget.
+// A decision allocates its results and nothing else, and not even those if it is used again,
+// observed or not. The pool is left out, since the race detector makes it forget.
 func TestDecideAllocations(t *testing.T) {
 	p, err := Parse("bench", benchDocument(7))
 	if err != nil {
@@ -933,24 +947,31 @@ func TestDecideAllocations(t *testing.T) {
 	var d Decision
 	decide := func() {
 		s.reset(p, req)
-		d = Decision{}
 		if e.decide(ctx, s, &d); len(d.Results) != 3 || !d.Allowed {
 			t.Fatalf("not what is to be measured: %+v", d)
 		}
 	}
 	decide()
-	if n := testing.AllocsPerRun(1000, decide); n > 1 {
+	if n := testing.AllocsPerRun(1000, func() { d = Decision{}; decide() }); n > 1 {
 		t.Errorf("a decision allocates %v times, want once", n)
 	}
-	req.Room = d.Results
-	if n := testing.AllocsPerRun(1000, decide); n > 0 {
-		t.Errorf("a decision with room allocates %v times", n)
+	seen := 0
+	for name, observe := range map[string]func(context.Context, *Observation){
+		"unobserved": nil,
+		"observed":   func(_ context.Context, o *Observation) { seen += len(o.Key(0)) },
+	} {
+		e.Observe = observe
+		if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d) }); n > 0 {
+			t.Errorf("%s, a decision that is used again allocates %v times", name, n)
+		}
+	}
+	if seen == 0 {
+		t.Error("nothing was observed")
 	}
 }
 
-// Without room the results of a decision are its own. With room they are in it, and what
-// was there before does not show.
-func TestRoom(t *testing.T) {
+// The results of a decision are its own. What was in one that is used again does not show.
+func TestDecideInto(t *testing.T) {
 	p := parse(t, `rules:
   - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
   - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
@@ -959,20 +980,27 @@ func TestRoom(t *testing.T) {
 		kept := e.Decide(t.Context(), get("/"))
 		was := slices.Clone(kept.Results)
 		for range 4 {
-			req, other := get("/"), get("/")
-			req.Room = make([]Result, 5)
 			stale := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Local: true}
-			for i := range req.Room {
-				req.Room[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: stale}
+			got := Decision{
+				Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Missing: "stale", RetryAfter: 9, Delay: 9, Now: 9, Err: io.EOF,
+				Results: make([]Result, 5), taken: make([]sluice.Charge, 5),
 			}
-			got := e.Decide(t.Context(), req)
-			if len(got.Results) != 2 || &got.Results[0] != &req.Room[0] {
-				t.Fatalf("store %s: %d results, and the room is not used", name, len(got.Results))
+			for i := range got.Results {
+				got.Results[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: stale}
 			}
-			want := e.Explain(t.Context(), other).Decision
+			memory := &got.Results[0]
+			want := e.Explain(t.Context(), get("/")).Decision
+			e.DecideInto(t.Context(), get("/"), &got)
+			if len(got.Results) != 2 || &got.Results[0] != memory {
+				t.Fatalf("store %s: %d results, and their memory is not used", name, len(got.Results))
+			}
+			if got.Allowed != want.Allowed || got.Exempt || got.Degraded != want.Degraded || got.Unavailable != want.Unavailable || got.Missing != "" ||
+				got.Now == 9 || got.RetryAfter == 9 || got.Delay == 9 || got.Err == io.EOF || len(got.taken) == 5 {
+				t.Errorf("store %s: %+v, and Explain has %+v", name, got, want)
+			}
 			for i, r := range got.Results {
 				w := want.Results[i]
-				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Local || r.Remaining != w.Remaining || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
+				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Local || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
 					t.Errorf("store %s: %+v, and Explain has %+v", name, r, w)
 				}
 			}
@@ -980,6 +1008,141 @@ func TestRoom(t *testing.T) {
 		if !slices.Equal(kept.Results, was) {
 			t.Errorf("store %s: the results of a decision have changed", name)
 		}
+	}
+}
+
+// The policy that decides is the one that resolves the client, whatever is swapped meanwhile.
+func TestPeer(t *testing.T) {
+	const rules = `
+trusted_proxies: [10.0.0.0/8]
+rules: [{name: each, key: [client_ip], limit: 1/day}]`
+	for _, tt := range []struct {
+		name, peer, field, list, want string
+	}{
+		{"not a proxy", "192.0.2.1", "", "198.51.100.1", "192.0.2.1"},
+		{"a proxy", "10.0.0.1", "", "203.0.113.9, 198.51.100.1, 10.0.0.2", "198.51.100.1"},
+		{"a proxy, IPv4 as IPv6", "::ffff:10.0.0.1", "", "198.51.100.1", "198.51.100.1"},
+		{"a proxy that says nothing", "10.0.0.1", "", "", "10.0.0.1"},
+		{"a header of another name", "10.0.0.1", "x-real-ip", "198.51.100.1", "198.51.100.1"},
+	} {
+		e, stored := recorded(t, rules)
+		r := request("GET", "/", tt.peer)
+		r.ForwardedHeader = tt.field
+		if name := cmp.Or(tt.field, "X-Forwarded-For"); tt.list != "" {
+			r.Header.Set(name, tt.list)
+		}
+		e.Decide(t.Context(), r)
+		if got := stored.charges[0].Key; got != "each/"+tt.want {
+			t.Errorf("%s: counted as %s, want %s", tt.name, got, tt.want)
+		}
+		if got := e.Explain(t.Context(), r).Client.String(); got != tt.want {
+			t.Errorf("%s: explained as %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// recorded returns an engine, and what it charges.
+func recorded(t *testing.T, rules string) (*Engine, *recorder) {
+	t.Helper()
+	stored := &recorder{Store: memory.New()}
+	return NewEngine(stored, parse(t, rules)), stored
+}
+
+// Overrides end by the time of the request where it has one, so that what was may be played
+// again.
+func TestTime(t *testing.T) {
+	e := engine(t, `
+rules: [{name: each, key: [client_ip], limit: 1/day}]
+overrides: [{rule: each, key: {client_ip: 192.0.2.1}, limit: 5/day, until: 2001-02-03T04:05:06Z}]`)
+	end := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	for at, want := range map[time.Time]string{{}: "rule", end: "rule", end.Add(-time.Microsecond): "override", end.AddDate(1000, 0, 0): "rule"} {
+		r := get("/")
+		r.Time = at
+		if got := e.Decide(t.Context(), r).Results[0].From; got != want {
+			t.Errorf("at %v the limit is from the %s, want %s", at, got, want)
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	e, stored := recorded(t, `
+tiers: {from: attr:plan}
+rules:
+  - {name: user, key: [attr:user], limit: 1/day, missing: skip, tiers: {pro: 9/day}}
+  - {name: all, key: ["attr:Some Name"], limit: 5/day}`)
+	r := get("/")
+	r.Attributes = map[string]string{"user": "Álice/1", "plan": "pro", "Some Name": ""}
+	d := e.Decide(t.Context(), r)
+	if len(d.Results) != 2 || d.Results[0].From != "tier:pro" || stored.charges[0].Key != "user/%C3%81lice%2F1" || stored.charges[1].Key != "all/!" {
+		t.Errorf("charged %+v, and said %+v", stored.charges, d.Results)
+	}
+	if d := e.Decide(t.Context(), get("/")); len(d.Results) != 1 {
+		t.Errorf("without attributes %d rules apply", len(d.Results))
+	}
+}
+
+// A request that counts for several takes as many times the cost of each rule.
+func TestRequestCost(t *testing.T) {
+	rules := `
+rules:
+  - {name: one, limit: 100/day}
+  - {name: two, limit: 100/day, cost: 2}
+  - {name: said, limit: 100/day, cost: {header: X-Cost, max: 10}}`
+	for _, tt := range []struct {
+		cost int64
+		want string
+	}{
+		{0, "one:99 two:98 said:97"}, {1, "one:99 two:98 said:97"}, {-5, "one:99 two:98 said:97"}, {2, "one:98 two:96 said:94"}, {7, "one:93 two:86 said:79"},
+		{60, "one:100 two:refused said:refused"}, {math.MaxInt64, "one:refused two:refused said:refused"},
+	} {
+		r := get("/", "X-Cost: 3")
+		r.Cost = tt.cost
+		d := engine(t, rules).Decide(t.Context(), r)
+		if got := said(d); got != tt.want {
+			t.Errorf("%d such requests: %s, want %s", tt.cost, got, tt.want)
+		}
+		if !d.Allowed && d.RetryAfter != sluice.Never {
+			t.Errorf("%d such requests may be tried again in %v", tt.cost, d.RetryAfter)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	e := engine(t, `
+trusted_proxies: [192.0.2.1]
+rules:
+  - {name: open, match: /open, exempt: true}
+  - {name: each, key: [client_ip, "header:X-User"], limit: 1/day, missing: refuse}`)
+	var all []string
+	type mine struct{}
+	ctx := context.WithValue(t.Context(), mine{}, true)
+	e.Observe = func(c context.Context, o *Observation) {
+		if c != ctx {
+			t.Error("it is another context")
+		}
+		text := fmt.Sprint(o.Request.Path, " ", o.Client(), " allowed:", o.Decision.Allowed, " exempt:", o.Decision.Exempt, " missing:", o.Decision.Missing)
+		for i, r := range o.Decision.Results {
+			text += fmt.Sprint(" ", r.Rule, " ", o.Key(i), " ", r.Remaining)
+		}
+		all = append(all, text)
+	}
+	for _, r := range []*Request{get("/open"), get("/a"), get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7"), get("/c", "X-User: u", "X-Forwarded-For: 198.51.100.7")} {
+		said := e.Decide(ctx, r)
+		var d Decision
+		if e.DecideInto(ctx, r, &d); len(all) != 2 || d.Missing != said.Missing {
+			t.Errorf("%s: observed %q", r.Path, all)
+		}
+		e.Explain(ctx, r)
+		want := map[string][]string{
+			"/open": {"/open 192.0.2.1 allowed:true exempt:true missing:", "/open 192.0.2.1 allowed:true exempt:true missing:"},
+			"/a":    {"/a 192.0.2.1 allowed:false exempt:false missing:header:X-User", "/a 192.0.2.1 allowed:false exempt:false missing:header:X-User"},
+			"/b":    {"/b 198.51.100.7 allowed:true exempt:false missing: each each/198.51.100.7/u 0", "/b 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
+			"/c":    {"/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0", "/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
+		}[r.Path]
+		if !slices.Equal(all, want) {
+			t.Errorf("%s: observed %q, want %q", r.Path, all, want)
+		}
+		all = nil
 	}
 }
 

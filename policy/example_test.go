@@ -10,12 +10,10 @@ import (
 )
 
 func Example() {
-	p, err := policy.Parse("api.yaml", []byte(`
-version: 1
-rules:
-  - {name: per-address, key: [client_ip], limit: 100/hour}
-  - {name: search, match: GET /search, key: [client_ip], limit: 2/hour}
-`))
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{
+		{Name: "per-address", Key: []string{"client_ip"}, Limit: "100/hour"},
+		{Name: "search", Match: []string{"GET /search"}, Key: []string{"client_ip"}, Limit: "2/hour"},
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -23,7 +21,7 @@ rules:
 	engine := policy.NewEngine(memory.New(), p)
 	for range 3 {
 		d := engine.Decide(context.Background(), &policy.Request{
-			Method: "GET", Path: "/search", Client: netip.MustParseAddr("192.0.2.1"),
+			Method: "GET", Path: "/search", Peer: netip.MustParseAddr("192.0.2.1"),
 		})
 		fmt.Println("allowed:", d.Allowed)
 		for _, r := range d.Results {
@@ -42,16 +40,12 @@ rules:
 	//   search remaining: 0
 }
 
-func ExampleParse() {
-	_, err := policy.Parse("api.yaml", []byte(`
-version: 1
-rules:
-  - name: login
-    mach: POST /login
-    limit: 5/fortnight
-`))
+func ExampleCompile() {
+	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{
+		{Name: "login", Match: []string{"POST login"}, Limit: "5/fortnight"},
+	}})
 	fmt.Println(err)
 	// Output:
-	// api.yaml:5: rule "login": unknown key "mach" in a rule; did you mean "match"?
-	// api.yaml:6: rule "login": limit "5/fortnight": the period "fortnight" is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d; write it as in "100/minute burst 20"
+	// rules[0].match[0]: rule "login": pattern "POST login": there is no "/": write it as in "GET /path" or "example.com/path"
+	// rules[0].limit: rule "login": limit "5/fortnight": the period "fortnight" is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d; write it as in "100/minute burst 20"
 }

@@ -3,7 +3,10 @@ package policy
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
 // Trace tells why a decision is what it is.
@@ -12,6 +15,8 @@ type Trace struct {
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
 	// least that it would be where a cost above 1 does not fit a sliding window log.
 	Decision Decision
+	// Client is whom the request comes from, behind proxies that are trusted.
+	Client netip.Addr
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
 }
@@ -34,7 +39,7 @@ type RuleTrace struct {
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
-	var t Trace
+	t := Trace{Client: req.client(s.policy.trusted)}
 	if s.policy.cors.exempts(req) {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")
@@ -124,7 +129,7 @@ func (s *scratch) whyNot(r *rule) string {
 	condition := r.lacks(s)
 	switch {
 	case condition == "hosts":
-		return fmt.Sprintf("host %s is not one of its hosts", quote(s.host()))
+		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	case r.exempt && s.hasID(r):
@@ -147,6 +152,9 @@ func (s *scratch) hasID(r *rule) bool {
 func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 	if len(s.pending) == 0 {
 		d.Allowed = true
+		return
+	}
+	if s.refuseBlocked(d) {
 		return
 	}
 	s.finish()

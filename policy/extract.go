@@ -1,10 +1,13 @@
 package policy
 
 import (
-	"encoding/base64"
 	"net/netip"
 	"strings"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/internal/clientip"
+	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
 // maxBody is the size in bytes of the largest body that is looked into.
@@ -14,7 +17,8 @@ const maxBody = 64 << 10
 // next request.
 type extractor struct {
 	r          *Request
-	ipv6Prefix int // the bits of an IPv6 address that tell clients apart
+	trusted    []netip.Prefix // proxies
+	ipv6Prefix int            // the bits of an IPv6 address that tell clients apart
 	// route is the text of the pattern that matched, of the rule that is being looked
 	// at; empty if it has no patterns.
 	route string
@@ -25,15 +29,18 @@ type extractor struct {
 
 	client                       string
 	key                          string // see apiKey
-	keyState                     presence
+	keyState                     fields.Presence
 	keyKnown                     bool
 	query, cookies, body, claims lazyMembers
 	buf                          []byte
 }
 
+// maxKept is the most memory of an extractor that is kept from one request to the next.
+const maxKept = 1 << 17
+
 // lazyMembers are read when the first part asks for them.
 type lazyMembers struct {
-	members
+	fields.Members
 	read bool
 }
 
@@ -41,15 +48,15 @@ func (m *lazyMembers) reset() {
 	if !m.read {
 		return
 	}
-	m.members.reset()
+	m.Members.Reset()
 	m.read = false
 }
 
-func (x *extractor) reset(r *Request, ipv6Prefix int) {
-	if cap(x.buf)+cap(x.body.names)+cap(x.query.names) > maxViewBuf {
+func (x *extractor) reset(r *Request, p *Policy) {
+	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = extractor{}
 	}
-	x.r, x.ipv6Prefix = r, ipv6Prefix
+	x.r, x.trusted, x.ipv6Prefix = r, p.trusted, p.ipv6Prefix
 	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
 	x.buf = x.buf[:0]
 	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
@@ -59,12 +66,20 @@ func (x *extractor) reset(r *Request, ipv6Prefix int) {
 
 // clientIP returns the address, or the first address of its network.
 func (x *extractor) clientIP() string {
-	if x.client == "" && x.r.Client.IsValid() {
+	if x.client == "" && x.r.Peer.IsValid() {
 		start := len(x.buf)
-		x.buf = maskClient(x.r.Client, x.ipv6Prefix).AppendTo(x.buf)
+		x.buf = maskClient(x.r.client(x.trusted), x.ipv6Prefix).AppendTo(x.buf)
 		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
 	}
 	return x.client
+}
+
+// client returns the address of the client.
+func (r *Request) client(trusted []netip.Prefix) netip.Addr {
+	if len(trusted) == 0 {
+		return r.Peer
+	}
+	return clientip.Resolve(r.Peer.Unmap().WithZone(""), r.Header, trusted, r.ForwardedHeader)
 }
 
 // maskClient returns what counts of an address: IPv4 as it is, also where it is written
@@ -81,7 +96,7 @@ func maskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
 }
 
 // apiKey is asked for by several rules, and looked up once.
-func (x *extractor) apiKey() (string, presence) {
+func (x *extractor) apiKey() (string, fields.Presence) {
 	if !x.keyKnown {
 		x.keyKnown = true
 		x.key, x.keyState = x.findAPIKey()
@@ -89,55 +104,55 @@ func (x *extractor) apiKey() (string, presence) {
 	return x.key, x.keyState
 }
 
-func (x *extractor) findAPIKey() (string, presence) {
+func (x *extractor) findAPIKey() (string, fields.Presence) {
 	key, state := apiKeyHeader.header(x.r.Header)
 	token, tokenState := x.bearer()
 	switch {
-	case state == garbled || tokenState == garbled:
-		return "", garbled
-	case state == absent:
+	case state == fields.Garbled || tokenState == fields.Garbled:
+		return "", fields.Garbled
+	case state == fields.Absent:
 		return token, tokenState
-	case tokenState == present && token != key:
-		return "", garbled
+	case tokenState == fields.Present && token != key:
+		return "", fields.Garbled
 	}
-	return key, present
+	return key, fields.Present
 }
 
-func (x *extractor) bearer() (string, presence) {
-	value, state := headerValue(x.r.Header["Authorization"])
-	if state != present {
+func (x *extractor) bearer() (string, fields.Presence) {
+	value, state := fields.Header(x.r.Header["Authorization"])
+	if state != fields.Present {
 		return "", state
 	}
 	scheme, token, _ := strings.Cut(value, " ")
 	if !strings.EqualFold(scheme, "bearer") {
 		// Some servers split at any space, or take the second of two credentials.
 		if strings.Trim(scheme, tokenChars) != "" || strings.Contains(strings.ToLower(value), "bearer") {
-			return "", garbled
+			return "", fields.Garbled
 		}
-		return "", absent
+		return "", fields.Absent
 	}
 	token = strings.Trim(token, " \t")
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
-		return "", garbled // some servers end it there, or drop such a space
+		return "", fields.Garbled // some servers end it there, or drop such a space
 	}
-	return known(token)
+	return fields.Value(token)
 }
 
 // name makes a value that somebody has typed comparable.
-func (x *extractor) name(m member, state presence) (string, presence) {
-	if state != present {
+func (x *extractor) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
+	if state != fields.Present {
 		return "", state
 	}
-	if m.kind == numberMember && !plainInteger(m.text) {
-		return "", garbled // 12.0 may be 12 to a server
+	if m.IsNumber() && !plainInteger(m.Text) {
+		return "", fields.Garbled // 12.0 may be 12 to a server
 	}
 	start := len(x.buf)
-	buf, ok := appendName(x.buf, m.text)
+	buf, ok := fold.AppendName(x.buf, m.Text)
 	if !ok {
-		return "", garbled
+		return "", fields.Garbled
 	}
 	x.buf = buf
-	return known(string(buf[start:]))
+	return fields.Value(string(buf[start:]))
 }
 
 // plainInteger reports whether a number of JSON is the same to all servers: some have no more
@@ -147,66 +162,60 @@ func plainInteger(s string) bool {
 	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
 }
 
-func (x *extractor) queryMembers() *members {
+func (x *extractor) queryMembers() *fields.Members {
 	m := &x.query
 	if !m.read {
 		m.read = true
-		m.addQuery(x.r.RawQuery)
+		m.AddQuery(x.r.RawQuery)
 	}
-	return &m.members
+	return &m.Members
 }
 
-func (x *extractor) cookieMembers() *members {
+func (x *extractor) cookieMembers() *fields.Members {
 	m := &x.cookies
 	if !m.read {
 		m.read = true
 		for _, line := range x.r.Header["Cookie"] {
-			m.addCookies(line)
+			m.AddCookies(line)
 		}
 	}
-	return &m.members
+	return &m.Members
 }
 
 // bodyMembers returns the fields of the body, with those of the query.
-func (x *extractor) bodyMembers() *members {
+func (x *extractor) bodyMembers() *fields.Members {
 	m := &x.body
 	if m.read {
-		return &m.members
+		return &m.Members
 	}
 	m.read = true
 	if x.r.Body != nil {
 		switch data, err := x.r.Body(maxBody); {
 		case err != nil:
-			m.garbled, x.brokeOff = true, true
+			m.Garble()
+			x.brokeOff = true
 		case data == nil:
-			m.garbled = true // too large
+			m.Garble() // too large
 		case len(data) > 0:
-			m.addBody(data, x.r.Header)
+			m.AddBody(data, x.r.Header)
 		}
 	}
-	m.addQuery(x.r.RawQuery) // many servers look there as well, whatever the body is
-	return &m.members
+	m.AddQuery(x.r.RawQuery) // many servers look there as well, whatever the body is
+	return &m.Members
 }
 
 // claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
-func (x *extractor) claimMembers() *members {
+func (x *extractor) claimMembers() *fields.Members {
 	m := &x.claims
 	if m.read {
-		return &m.members
+		return &m.Members
 	}
 	m.read = true
-	token, state := x.bearer()
-	if state != present {
-		m.garbled = state == garbled
-		return &m.members
+	switch token, state := x.bearer(); state {
+	case fields.Present:
+		m.AddClaims(token)
+	case fields.Garbled:
+		m.Garble()
 	}
-	_, rest, ok := strings.Cut(token, ".")
-	body, signature, ok2 := strings.Cut(rest, ".")
-	if !ok || !ok2 || strings.IndexByte(signature, '.') >= 0 || len(body) > maxBody {
-		m.garbled = true
-		return &m.members
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(body, "="))
-	m.garbled = err != nil || !m.addJSON(payload, false) || m.garbled
-	return &m.members
+	return &m.Members
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 // index finds the rules that may apply to a request without looking at the others. It
@@ -67,7 +69,7 @@ func (x *index) addPathless(r *rule, id int32) {
 	x.always = append(x.always, id)
 }
 
-func (x *index) addHeader(h headerDoc, id int32) {
+func (x *index) addHeader(h headerCondition, id int32) {
 	i := slices.IndexFunc(x.headers, func(o headerIndex) bool { return o.name == h.name })
 	if i < 0 {
 		i = len(x.headers)
@@ -108,8 +110,8 @@ const ambiguousPath = "an unambiguous path"
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
 	if x.anyPath {
-		for _, v := range views(s.request.Path, s.policy.ignoreCase, &s.views) {
-			s.ambiguous = s.ambiguous || v.never
+		for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
+			s.ambiguous = s.ambiguous || v.Never
 			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &v)
 			s.ends = append(s.ends, len(s.ids))
 		}
@@ -198,7 +200,7 @@ func hostMatches(hosts []string, host string) bool {
 
 // matches reports whether the header has the value. Where it is there several times one
 // of them is enough for a limit, but not for an exemption.
-func (h *headerDoc) matches(header http.Header, all bool) bool {
+func (h *headerCondition) matches(header http.Header, all bool) bool {
 	values := header[h.name]
 	if h.value == "" {
 		return len(values) > 0

@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
 // part is a part of a key: what a rule tells requests apart by.
@@ -28,6 +33,7 @@ const (
 	hostPart
 	methodPart
 	constPart
+	attrPart
 )
 
 // partKinds has the names of the parts, and what follows the colon, if anything does.
@@ -44,9 +50,10 @@ const (
 //   - route is the text of the pattern of the rule that matched
 //   - host and method
 //   - const:TEXT is the text
+//   - attr:NAME is an attribute that the door has brought
 //
 // Values of a query and a body are names that people type, so they are compared as
-// databases compare names: see appendName.
+// databases compare names: see [fold.AppendName].
 var partKinds = [...]struct{ name, arg string }{
 	clientIP:   {"client_ip", ""},
 	headerPart: {"header", "NAME"},
@@ -59,6 +66,7 @@ var partKinds = [...]struct{ name, arg string }{
 	hostPart:   {"host", ""},
 	methodPart: {"method", ""},
 	constPart:  {"const", "TEXT"},
+	attrPart:   {"attr", "NAME"},
 }
 
 // String returns what parsePart has read.
@@ -107,7 +115,7 @@ func (p *part) checkName() error {
 		}
 	}
 	if p.kind == queryPart || p.kind == bodyPart {
-		nameWords() // is read now, so that no request waits for it
+		fold.Prepare()
 	}
 	if p.kind == headerPart {
 		if p.name = http.CanonicalHeaderKey(p.name); p.name == "Host" {
@@ -156,13 +164,13 @@ var apiKeyHeader = part{kind: headerPart, name: "X-Api-Key", aliases: headerAlia
 
 // header returns the value of the header. If it is there under an alias as well, or only,
 // servers differ in what they read.
-func (p *part) header(h http.Header) (string, presence) {
+func (p *part) header(h http.Header) (string, fields.Presence) {
 	for _, alias := range p.aliases {
 		if len(h[alias]) > 0 {
-			return "", garbled
+			return "", fields.Garbled
 		}
 	}
-	return headerValue(h[p.name])
+	return fields.Header(h[p.name])
 }
 
 // value returns the value of the part in the request of x, which lives until x is reset.
@@ -174,47 +182,41 @@ func (p *part) header(h http.Header) (string, presence) {
 // skipped, a garbled one must not.
 func (p *part) value(x *extractor) (string, bool) {
 	v, state := p.find(x)
-	x.garbled = state == garbled
-	return v, state == present
+	x.garbled = state == fields.Garbled
+	return v, state == fields.Present
 }
 
-func (p *part) find(x *extractor) (string, presence) {
+func (p *part) find(x *extractor) (string, fields.Presence) {
 	switch p.kind {
 	case clientIP:
-		return known(x.clientIP())
+		return fields.Value(x.clientIP())
 	case headerPart:
 		return p.header(x.r.Header)
 	case apiKey:
 		return x.apiKey()
 	case cookiePart:
-		m, state := x.cookieMembers().get(p.name, cookieLikeness)
-		return m.text, state
+		m, state := x.cookieMembers().Cookie(p.name)
+		return m.Text, state
 	case queryPart:
-		return x.name(x.queryMembers().get(p.name, fieldLikeness))
+		return x.name(x.queryMembers().Field(p.name))
 	case jwtPart:
-		m, state := x.claimMembers().get(p.name, claimLikeness)
-		return m.text, state
+		m, state := x.claimMembers().Claim(p.name)
+		return m.Text, state
 	case bodyPart:
-		return x.name(x.bodyMembers().get(p.name, fieldLikeness))
+		return x.name(x.bodyMembers().Field(p.name))
+	case attrPart:
+		return fields.Value(x.r.Attributes[p.name])
 	case routePart:
-		return known(x.route)
+		return fields.Value(x.route)
 	case hostPart:
-		return known(normalHost(x.r.Host))
+		return fields.Value(normalHost(x.r.Host))
 	case methodPart:
 		if m := normalMethod(x.r.Method); isMethod(m) {
-			return m, present
+			return m, fields.Present
 		}
-		return "", garbled // a name that anybody can make up
+		return "", fields.Garbled // a name that anybody can make up
 	}
-	return p.name, present
-}
-
-// known is the presence of a value that is either there or empty.
-func known(v string) (string, presence) {
-	if v == "" {
-		return "", absent
-	}
-	return v, present
+	return p.name, fields.Present
 }
 
 // canonical returns a value that a policy names as value returns it; not for addresses.
@@ -227,12 +229,16 @@ func (p *part) canonical(v string) string {
 	case methodPart:
 		return normalMethod(v)
 	case queryPart, bodyPart:
-		if name, ok := appendName(nil, v); ok {
+		if name, ok := fold.AppendName(nil, v); ok {
 			return string(name)
 		}
 	}
 	return v
 }
+
+// hidden reports whether a character cannot be told by looking at it, or has replaced
+// bytes that are not UTF-8.
+func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // tokenChars are what a name of a header or cookie is made of: a token of RFC 9110.
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -22,7 +22,7 @@ import (
 // end of a request's path says nothing: "/login" matches /login/, and "/a/", "/a/{$}"
 // and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login" matches
 // /login.json, unless the rule is exempt. And a path is matched in all the ways that a
-// server may read it: see [views].
+// server may read it: see [paths.Readings].
 type pattern struct {
 	text   string   // as written
 	method string   // "" is any

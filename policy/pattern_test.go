@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
 func TestParsePattern(t *testing.T) {
@@ -116,7 +118,7 @@ func matches(t testing.TB, patternText, method, host, path string, ignoreCase bo
 	tr.add(p, 7, false)
 	tr.add(p, 8, true)
 	all = true
-	for _, v := range views(path, ignoreCase, new(viewBuf)) {
+	for _, v := range paths.Readings(path, ignoreCase, new(paths.Buffer)) {
 		ids := tr.lookup(nil, method, host, &v)
 		some, all = some || slices.Contains(ids, 7), all && slices.Contains(ids, 8)
 	}
@@ -239,7 +241,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 					want = append(want, int32(i))
 				}
 			}
-			all := views(path, false, new(viewBuf))
+			all := paths.Readings(path, false, new(paths.Buffer))
 			got := tr.lookup(nil, method, host, &all[0])
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
@@ -305,12 +307,12 @@ func TestLookupOfEveryPattern(t *testing.T) {
 		}
 		tr.add(p, i, true)
 	}
-	got := tr.lookup(nil, "GET", "example.com", &pathView{every: true})
+	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
 	slices.Sort(got)
 	if !slices.Equal(got, []int32{0, 1, 2}) {
 		t.Errorf("every pattern for GET: %d", got)
 	}
-	if got := tr.lookup(nil, "GET", "example.com", &pathView{never: true}); got != nil {
+	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
 		t.Errorf("no pattern: %d", got)
 	}
 }
@@ -332,10 +334,10 @@ func bigTree(tb testing.TB, n int) *tree {
 }
 
 func TestLookupDoesNotAllocate(t *testing.T) {
-	tr, buf, ids := bigTree(t, 100), new(viewBuf), make([]int32, 0, 8)
+	tr, buf, ids := bigTree(t, 100), new(paths.Buffer), make([]int32, 0, 8)
 	for _, path := range []string{"/api/v2/users/alice/things9", "/api/v2/users/al%20ice/things9", "/api//x/%2e%2e/y"} {
 		if n := testing.AllocsPerRun(100, func() {
-			for _, v := range views(path, true, buf) {
+			for _, v := range paths.Readings(path, true, buf) {
 				ids = tr.lookup(ids[:0], "POST", "example.com:443", &v)
 			}
 		}); n != 0 {
@@ -347,10 +349,10 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{10, 1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr, buf, ids := bigTree(b, n), new(viewBuf), make([]int32, 0, 8)
+			tr, buf, ids := bigTree(b, n), new(paths.Buffer), make([]int32, 0, 8)
 			b.ReportAllocs()
 			for b.Loop() {
-				v := views("/api/v2/users/alice/things9", false, buf)
+				v := paths.Readings("/api/v2/users/alice/things9", false, buf)
 				ids = tr.lookup(ids[:0], "POST", "example.com", &v[0])
 			}
 			if !slices.Equal(ids, []int32{0, 9}) {

@@ -4,19 +4,19 @@ package policy
 // as a condition, a part of a key, a cost or a tier.
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
-// fieldsOf returns the names for [Policy.Reads].
-func fieldsOf(doc *document) map[string]bool {
+// fieldsRead returns the names for [Policy.Reads].
+func (p *Policy) fieldsRead() map[string]bool {
 	names := make(map[string]bool)
 	add := func(p *part) {
 		if p.kind == headerPart {
 			names[p.name] = true
 		}
 	}
-	if doc.tiers.from != nil {
-		add(doc.tiers.from)
+	if p.tierFrom != nil {
+		add(p.tierFrom)
 	}
-	for i := range doc.rules {
-		r := &doc.rules[i]
+	for i := range p.rules {
+		r := &p.rules[i]
 		for k := range r.key {
 			add(&r.key[k])
 		}

@@ -1,6 +1,11 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/paths"
+)
 
 // tree is an index over the patterns of all rules: a trie of segments for each host.
 // What a lookup costs depends on the patterns that match, or begin to, and not on how
@@ -62,7 +67,7 @@ func (n *node) child(seg string, ignoreCase bool) *node {
 		return n.wild
 	}
 	if ignoreCase {
-		seg = string(appendFold(nil, seg))
+		seg = string(fold.AppendCase(nil, seg))
 	}
 	if n.literal == nil {
 		n.literal = make(map[string]*node)
@@ -75,7 +80,7 @@ func (n *node) child(seg string, ignoreCase bool) *node {
 
 // lookup appends to dst the id of every pattern that matches, in no order; an id that
 // was added with several patterns may be there more than once. The host may have a port.
-func (t *tree) lookup(dst []int32, method, host string, v *pathView) []int32 {
+func (t *tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
 	method = normalMethod(method)
 	dst = t.any.lookup(dst, method, v)
 	if len(t.hosts) > 0 {
@@ -94,14 +99,14 @@ func normalMethod(m string) string {
 	return strings.ToUpper(m)
 }
 
-func (n *node) lookup(dst []int32, method string, v *pathView) []int32 {
+func (n *node) lookup(dst []int32, method string, v *paths.Reading) []int32 {
 	switch {
-	case v.never:
+	case v.Never:
 		return dst
-	case v.every:
+	case v.Every:
 		return n.all(dst, method)
 	}
-	return n.match(dst, method, v.segs)
+	return n.match(dst, method, v.Segs)
 }
 
 func (n *node) match(dst []int32, method string, segs []string) []int32 {

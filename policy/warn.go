@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
 // suspicions returns what is legal and probably not meant.
-func (p *Policy) suspicions(file string) []Problem {
-	w := &warner{file: file, policy: p}
+func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
+	w := &warner{where: where, policy: p}
 	if len(p.rules) == 0 {
-		w.add(nil, 1, "add one", "there are no rules, so that nothing is limited")
+		w.add(nil, "", "add one", "there are no rules, so that nothing is limited")
 	}
 	w.tiers()
 	w.trust()
@@ -28,7 +29,6 @@ func (p *Policy) suspicions(file string) []Problem {
 			w.sensitive(r, closed)
 			w.queue(r)
 			w.forgeable(r, floor)
-			w.overrides(r)
 			w.unreachable(r, everything)
 		}
 	}
@@ -37,20 +37,18 @@ func (p *Policy) suspicions(file string) []Problem {
 }
 
 type warner struct {
-	file   string
+	where  func(string) (string, int)
 	policy *Policy
 	found  []Problem
 }
 
-func (w *warner) add(r *rule, line int, hint, format string, args ...any) {
-	problem := Problem{File: w.file, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint}
+// add adds a warning about a rule, or about a field of the document if there is no rule.
+func (w *warner) add(r *rule, path, hint, format string, args ...any) {
+	p := Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint}
 	if r != nil {
-		problem.Rule = r.name
-		if line == 0 {
-			problem.Line = r.line
-		}
+		p.Path, p.Rule = fmt.Sprintf("rules[%d]", r.index), r.name
 	}
-	w.found = append(w.found, problem)
+	w.found = append(w.found, p.at(w.where))
 }
 
 // fromClient reports whether a client writes the part as it likes.
@@ -68,14 +66,14 @@ func (w *warner) tiers() {
 		if from.kind == jwtPart {
 			hint = "have something before Sluice verify the token"
 		}
-		w.add(nil, w.policy.tierLine, hint, "whoever can send %s chooses their own tier", from)
+		w.add(nil, "tiers.from", hint, "whoever can send %s chooses their own tier", from)
 	}
 }
 
 func (w *warner) trust() {
 	for _, p := range w.policy.trusted {
 		if p.Bits() == 0 {
-			w.add(nil, w.policy.trustLine, "list the proxies that stand before Sluice",
+			w.add(nil, "trusted_proxies", "list the proxies that stand before Sluice",
 				"trusted_proxies has %v: whoever writes X-Forwarded-For chooses their own address", p)
 		}
 	}
@@ -99,12 +97,12 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 func (w *warner) exempt(r *rule) {
 	switch {
 	case len(r.match)+len(r.hosts)+len(r.headers) == 0:
-		w.add(r, 0, "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
+		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
 	case len(r.headers) > 0:
-		w.add(r, 0, "have what stands before Sluice set it or remove it",
+		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s is exempt", r.headers[0].name)
 	case r.anyHost() != "":
-		w.add(r, 0, "have what stands before Sluice check the host",
+		w.add(r, "", "have what stands before Sluice check the host",
 			"whoever writes Host: %s into a request is exempt", r.anyHost())
 	}
 }
@@ -133,7 +131,7 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 		}
 	}
 	if by != nil {
-		w.add(r, 0, "remove one of the two", "the rule never counts: rule %q exempts all that it matches", by.name)
+		w.add(r, "", "remove one of the two", "the rule never counts: rule %q exempts all that it matches", by.name)
 	}
 }
 
@@ -149,7 +147,7 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 	if what == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
 		return
 	}
-	w.add(r, 0, "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", quote(what))
+	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", spelling.Quote(what))
 }
 
 // closed returns the rules that refuse while the store does not answer.
@@ -186,7 +184,7 @@ func (w *warner) queue(r *rule) {
 		}
 		wait := time.Duration(float64(l.Burst) / float64(l.Count) * float64(l.Period))
 		if wait > longQueue {
-			w.add(r, 0, "lower the burst", "a request may wait %v for its turn in the queue of %v", wait.Round(time.Second), l)
+			w.add(r, "", "lower the burst", "a request may wait %v for its turn in the queue of %v", wait.Round(time.Second), l)
 			return
 		}
 	}
@@ -210,22 +208,12 @@ func isFloor(r rule) bool {
 
 func (w *warner) forgeable(r *rule, floor bool) {
 	if r.cost.header != "" {
-		w.add(r, 0, "have what stands before Sluice set it or remove it",
+		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s chooses what their requests cost", r.cost.header)
 	}
 	if floor || len(r.key) == 0 || slices.ContainsFunc(r.key, func(p part) bool { return !fromClient(&p) }) {
 		return
 	}
-	w.add(r, 0, "add a rule without match whose key is [client_ip]",
+	w.add(r, "", "add a rule without match whose key is [client_ip]",
 		"a client that makes up a new %s for each request has no limit", &r.key[0])
-}
-
-func (w *warner) overrides(r *rule) {
-	for _, set := range r.overrides {
-		for _, o := range set.bySubject {
-			if !o.until.IsZero() && o.until.Before(time.Now()) {
-				w.add(r, o.line, "remove it", "the override has ended at %s", o.until.UTC().Format(time.RFC3339))
-			}
-		}
-	}
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/examples"
-	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // checked is a request as the flags of check describe it.
@@ -69,13 +69,13 @@ func (q *checked) run(c *cobra.Command, target string) error {
 		return err
 	}
 	engine := policy.NewEngine(memory.New(), p)
-	asked := q.decode(r, engine)
+	asked := q.decode(r)
 	for range q.times - 1 {
 		engine.Decide(context.Background(), asked)
 	}
 	trace := engine.Explain(context.Background(), asked)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s %s from %s\n\n", r.Method, r.URL, asked.Client)
+	fmt.Fprintf(&out, "%s %s from %s\n\n", r.Method, r.URL, trace.Client)
 	for _, rule := range trace.Rules {
 		printRule(&out, rule)
 	}
@@ -97,9 +97,9 @@ func loadPolicy(name string) (*policy.Policy, error) {
 	case "":
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case examplePolicy:
-		p, err = policy.Parse("examples/api.yaml", examples.API)
+		p, err = policyfile.Parse("examples/api.yaml", examples.API)
 	default:
-		p, err = policy.Load(name)
+		p, err = policyfile.Load(name)
 	}
 	if err != nil {
 		return nil, &failedError{err}
@@ -143,13 +143,13 @@ func (q *checked) request(target string) (*http.Request, error) {
 	return r, nil
 }
 
-func (q *checked) decode(r *http.Request, engine *policy.Engine) *policy.Request {
+func (q *checked) decode(r *http.Request) *policy.Request {
 	return &policy.Request{
 		Method:   r.Method,
 		Host:     r.Host,
 		Path:     r.URL.EscapedPath(),
 		RawQuery: r.URL.RawQuery,
-		Client:   httplimit.ClientIP{Trusted: engine.TrustedProxies()}.Addr(r),
+		Peer:     netip.MustParseAddr(q.from),
 		Header:   r.Header,
 		Body: func(limit int64) ([]byte, error) {
 			if int64(len(q.data)) > limit {

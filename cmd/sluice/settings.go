@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // configFlag names the flag whose file gives values to all the others.
@@ -55,7 +55,7 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
 		return nil // nothing but comments
 	} else if err != nil {
-		return errors.New(policy.YAMLProblem(path, data, err).String())
+		return errors.New(policyfile.YAMLProblem(path, data, err).String())
 	}
 	pairs := doc.Content[0]
 	if pairs.Kind != yaml.MappingNode {

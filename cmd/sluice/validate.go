@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 func validateCommand() *cobra.Command {
@@ -28,7 +29,7 @@ func validateCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, files []string) error {
 			failed := false
 			for _, file := range files {
-				p, err := policy.Load(file)
+				p, err := policyfile.Load(file)
 				if err != nil {
 					failed = true
 					c.PrintErrln(err)

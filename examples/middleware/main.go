@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 func main() {
@@ -16,7 +17,7 @@ func main() {
 	mux.HandleFunc("GET /api/users", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "alice, bob, carol")
 	})
-	rules, err := policy.Load("api.yaml")
+	rules, err := policyfile.Load("api.yaml")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Command foldgen writes the table by which package policy folds names, on its standard
+// Command foldgen writes the table by which package fold folds names, on its standard
 // output, from the rules of Unicode and from what databases were measured to take for the
-// same (policy/testdata/collations.txt, on its standard input).
+// same (testdata/collations.txt of policy/internal/fold, on its standard input).
 //
 // Each line has a word and the characters that become it, in hexadecimal: "61+65 C6 E6" for
 // æ. The word "-" is nothing, and "!" marks the characters that servers read differently. A

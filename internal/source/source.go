@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 const (
@@ -43,7 +44,7 @@ func (f *File) Load() (*policy.Policy, error) {
 		return nil, err
 	}
 	f.data = data
-	return policy.Parse(f.Path, data)
+	return policyfile.Parse(f.Path, data)
 }
 
 // read returns the content, or enough of it to be refused.
@@ -53,7 +54,7 @@ func (f *File) read() ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, policy.MaxDocument+1))
+	return io.ReadAll(io.LimitReader(file, policyfile.MaxDocument+1))
 }
 
 // Watch calls apply with each new policy until ctx ends: when the content of the file
@@ -132,7 +133,7 @@ func (f *File) reload(apply func(*policy.Policy), forced bool) {
 		return
 	}
 	f.data, f.missing = data, false
-	p, err := policy.Parse(f.Path, data)
+	p, err := policyfile.Parse(f.Path, data)
 	if err != nil {
 		f.refuse(err)
 		return

@@ -1,4 +1,4 @@
-package policy
+package fields
 
 import (
 	"mime"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
 // bodyKind is what the fields around a body say that it is.
@@ -18,7 +20,7 @@ const (
 	multipartBody
 )
 
-// addBody adds the fields of a body that is not empty: of a form, of a JSON object, or of
+// AddBody adds the fields of a body that is not empty: of a form, of a JSON object, or of
 // multipart/form-data.
 //
 // What a body is depends on the server. Those that read JSON seldom look at the
@@ -26,7 +28,7 @@ const (
 // take for a form whatever lacks one. So every body is read in all the ways that a server
 // may read it: whatever begins with a brace has to be an object to the letter, and what has
 // pairs as a form has them as well. A body that nobody can be sure of is garbled.
-func (m *members) addBody(data []byte, h http.Header) {
+func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
 	switch start := jsonStart(data); {
@@ -58,15 +60,15 @@ func plainForm(s string) bool {
 
 // kindOfBody says what a body is from its fields, and the boundary of a multipart body.
 func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
-	encoding, _ := headerValue(h["Content-Encoding"])
+	encoding, _ := Header(h["Content-Encoding"])
 	if encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1 {
 		return doubtfulBody, ""
 	}
-	value, state := headerValue(h["Content-Type"])
+	value, state := Header(h["Content-Type"])
 	switch {
-	case state == garbled:
+	case state == Garbled:
 		return doubtfulBody, ""
-	case state == absent || value == formType || value == jsonType:
+	case state == Absent || value == formType || value == jsonType:
 		return plainKind(value), ""
 	case len(value) > len(multipartType) && strings.EqualFold(value[:len(multipartType)], multipartType):
 		if boundary, ok := plainBoundary(value[len(multipartType):]); ok {
@@ -115,14 +117,14 @@ func plainBoundary(s string) (string, bool) {
 }
 
 func isAlnum(c byte) bool {
-	c = lower(c)
+	c = fold.Lower(c)
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
 }
 
 // addMultipart adds the fields of a multipart/form-data body (RFC 7578), if it is one as
 // browsers and client libraries write it. Of all that the format allows besides, and of
 // what its readers forgive, no two of them think alike.
-func (m *members) addMultipart(text, boundary string) {
+func (m *Members) addMultipart(text, boundary string) {
 	delimiter := "--" + boundary
 	rest, ok := strings.CutPrefix(text, delimiter)
 	for ok && !m.garbled {
@@ -139,7 +141,7 @@ func (m *members) addMultipart(text, boundary string) {
 }
 
 // addField adds what is between two delimiters, and reports whether that is a field.
-func (m *members) addField(part string) bool {
+func (m *Members) addField(part string) bool {
 	part, ok := strings.CutPrefix(part, "\r\n")
 	part, ok2 := strings.CutSuffix(part, "\r\n")
 	head, value, ok3 := strings.Cut(part, "\r\n\r\n")
@@ -148,7 +150,7 @@ func (m *members) addField(part string) bool {
 	if !ok || !ok2 || !ok3 || !ok4 || strings.ContainsAny(line+more, "\r\n\x00") {
 		return false
 	}
-	e := member{name: name, text: value}
+	e := Member{name: name, Text: value}
 	if file {
 		e.kind = brokenMember
 	}

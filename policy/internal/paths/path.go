@@ -1,26 +1,34 @@
-package policy
+// Package paths reads the path of a request in all the ways in which servers are known to.
+//
+// It promises that the first reading is that of a careful server, that nearly every path has no
+// other, and that no path costs much more to read than to send: one with more readings than can
+// be followed is every path and none.
+package paths
 
 import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// pathView is one reading of a path.
-type pathView struct {
-	segs  []string // without empty ones
-	every bool     // stands for a path that every pattern matches
-	never bool     // stands for a path that no pattern matches
+// Reading is one reading of a path.
+type Reading struct {
+	Segs  []string // unescaped, without empty ones
+	Every bool     // stands for a path that every pattern matches
+	Never bool     // stands for a path that no pattern matches
 }
 
-// viewBuf is the scratch of views. What views returns lives until it is used again.
-type viewBuf struct {
+// Buffer is the scratch of [Readings]. What Readings returns lives until it is used again.
+type Buffer struct {
 	ignoreCase bool
 	texts      []string // the path, and how servers in between may pass it on
 	dots       bool     // the parts contain "." or ".."
 	parts      []string
 	segs       []string
-	views      []pathView
+	views      []Reading
 	text       []byte
 }
 
@@ -34,11 +42,11 @@ const (
 	maxSegments = 128
 	maxPathWork = 12 << 10
 	segmentWork = 8
-	// maxViewBuf is the most scratch that is kept from one request to the next.
-	maxViewBuf = 1 << 17
+	// maxBuffer is the most scratch that is kept from one request to the next.
+	maxBuffer = 1 << 17
 )
 
-// views returns the readings of the escaped path of a request that servers behind us
+// Readings returns the readings of the escaped path of a request that servers behind us
 // may take, the first of them that of a careful server: split at "/", each segment
 // unescaped once, empty segments dropped, "." and ".." resolved, also where they are
 // written %2e. For nearly every path that is all.
@@ -60,8 +68,8 @@ const (
 // "/", and of an absolute URL its path counts. A path with control characters, with escapes
 // that are none in a URL ("%u0061", a "/" in too many bytes), or with so many readings that
 // they would be work, is every path and none: all rules that limit apply to it, and no
-// exempt one does. An [Engine] refuses it.
-func views(path string, ignoreCase bool, b *viewBuf) []pathView {
+// exempt one does. An engine refuses it.
+func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
 		return b.views
@@ -85,7 +93,7 @@ func views(path string, ignoreCase bool, b *viewBuf) []pathView {
 
 // simple adds the view of a path in which nothing needs to be read with care, and reports
 // whether it is one. Nearly all are.
-func (b *viewBuf) simple(path string) bool {
+func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
@@ -113,7 +121,7 @@ func (b *viewBuf) simple(path string) bool {
 		}
 		b.segs = append(b.segs, seg)
 	}
-	b.views = append(b.views, pathView{segs: b.segs})
+	b.views = append(b.views, Reading{Segs: b.segs})
 	return true
 }
 
@@ -128,13 +136,13 @@ var delicate = func() (t [256]bool) {
 	return t
 }()
 
-func (b *viewBuf) tooMany() []pathView {
-	return append(b.views[:0], pathView{every: true}, pathView{never: true})
+func (b *Buffer) tooMany() []Reading {
+	return append(b.views[:0], Reading{Every: true}, Reading{Never: true})
 }
 
-func (b *viewBuf) reset(ignoreCase bool) {
-	if cap(b.text)+16*cap(b.segs)+16*cap(b.parts) > maxViewBuf {
-		*b = viewBuf{}
+func (b *Buffer) reset(ignoreCase bool) {
+	if cap(b.text)+16*cap(b.segs)+16*cap(b.parts) > maxBuffer {
+		*b = Buffer{}
 	}
 	b.ignoreCase = ignoreCase
 	b.segs, b.views, b.text = b.segs[:0], b.views[:0], b.text[:0]
@@ -200,9 +208,9 @@ func (h *pathHints) endAt(i int) {
 
 // escape notes what the escape at i may hide.
 func (h *pathHints) escape(path string, i int) {
-	c, ok := unhex(path, i)
+	c, ok := percent.Byte(path, i)
 	if !ok {
-		h.wild = h.wild || len(path)-i > 1 && lower(path[i+1]) == 'u'
+		h.wild = h.wild || len(path)-i > 1 && fold.Lower(path[i+1]) == 'u'
 		return
 	}
 	switch c {
@@ -242,19 +250,19 @@ func unhexTwice(s string) (byte, bool) {
 		}
 		n := 1
 		digits[i] = s[0]
-		if c, ok := unhex(s, 0); ok {
+		if c, ok := percent.Byte(s, 0); ok {
 			digits[i], n = c, 3
 		}
 		s = s[n:]
 	}
-	return unhexPair(digits[0], digits[1])
+	return percent.Pair(digits[0], digits[1])
 }
 
 // overlong reports whether s begins with a character in more bytes of UTF-8 than it needs,
 // escaped: some servers read "%C0%AF" as a slash.
 func overlong(s string) bool {
-	first, _ := unhex(s, 0)
-	second, ok := unhex(s, 3)
+	first, _ := percent.Byte(s, 0)
+	second, ok := percent.Byte(s, 3)
 	if !ok || second&0xC0 != 0x80 {
 		return false
 	}
@@ -276,7 +284,7 @@ const (
 )
 
 // readings adds the reading of every combination of habits that matter.
-func (b *viewBuf) readings(path string, h pathHints) []pathView {
+func (b *Buffer) readings(path string, h pathHints) []Reading {
 	params, slashes := 1, 1
 	if h.params {
 		params = 3
@@ -304,7 +312,7 @@ func (b *viewBuf) readings(path string, h pathHints) []pathView {
 
 // addTexts sets b.texts to the path, the path ended early, and what both are after
 // a server in between has resolved their dots.
-func (b *viewBuf) addTexts(path string, h pathHints) {
+func (b *Buffer) addTexts(path string, h pathHints) {
 	b.texts = append(b.texts[:0], path)
 	if h.end > 0 {
 		b.texts = append(b.texts, path[:h.end])
@@ -337,7 +345,7 @@ func cleaned(path string, dots int) string {
 var escapedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
 // split sets b.parts to the segments of a path, which may be empty or dots.
-func (b *viewBuf) split(path string, decode, params int, backslashes bool) {
+func (b *Buffer) split(path string, decode, params int, backslashes bool) {
 	if params == cutParamsFirst {
 		path = b.withoutParams(path, backslashes)
 	}
@@ -370,7 +378,7 @@ func indexSlash(path string, backslashes bool) int {
 }
 
 // withoutParams returns the path without what is between a ";" and the next slash.
-func (b *viewBuf) withoutParams(path string, backslashes bool) string {
+func (b *Buffer) withoutParams(path string, backslashes bool) string {
 	start := len(b.text)
 	for {
 		before, after, found := strings.Cut(path, ";")
@@ -386,10 +394,10 @@ func (b *viewBuf) withoutParams(path string, backslashes bool) string {
 }
 
 // authority reports whether the parts begin with two slashes and what may be a host.
-func (b *viewBuf) authority() bool { return len(b.parts) > 2 && b.parts[0] == "" && b.parts[1] == "" }
+func (b *Buffer) authority() bool { return len(b.parts) > 2 && b.parts[0] == "" && b.parts[1] == "" }
 
 // dropAuthority drops the host that follows the slashes at the beginning of the parts.
-func (b *viewBuf) dropAuthority() {
+func (b *Buffer) dropAuthority() {
 	for len(b.parts) > 0 && b.parts[0] == "" {
 		b.parts = b.parts[1:]
 	}
@@ -399,7 +407,7 @@ func (b *viewBuf) dropAuthority() {
 }
 
 // addAll adds every reading of the parts, and returns how many it has looked at.
-func (b *viewBuf) addAll() int {
+func (b *Buffer) addAll() int {
 	if !b.authority() {
 		return b.addDots()
 	}
@@ -411,7 +419,7 @@ func (b *viewBuf) addAll() int {
 	return n
 }
 
-func (b *viewBuf) addDots() int {
+func (b *Buffer) addDots() int {
 	b.add(resolveDots)
 	if !b.dots {
 		return 1
@@ -422,7 +430,7 @@ func (b *viewBuf) addDots() int {
 }
 
 // add adds what the parts are with that habit, unless that is there already.
-func (b *viewBuf) add(dots int) {
+func (b *Buffer) add(dots int) {
 	start := len(b.segs)
 	b.segs = appendResolved(b.segs, b.parts, dots)
 	segs := b.segs[start:len(b.segs):len(b.segs)]
@@ -432,12 +440,12 @@ func (b *viewBuf) add(dots int) {
 		}
 	}
 	for _, v := range b.views {
-		if slices.Equal(v.segs, segs) {
+		if slices.Equal(v.Segs, segs) {
 			b.segs = b.segs[:start]
 			return
 		}
 	}
-	b.views = append(b.views, pathView{segs: segs})
+	b.views = append(b.views, Reading{Segs: segs})
 }
 
 // appendResolved appends the parts that remain.
@@ -460,25 +468,25 @@ func appendResolved(dst, parts []string, dots int) []string {
 }
 
 // unescape returns s with its escapes resolved, once.
-func (b *viewBuf) unescape(s string) string {
+func (b *Buffer) unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s
 	}
 	start := len(b.text)
-	b.text = appendUnescaped(slices.Grow(b.text, len(s)), s)
+	b.text = percent.AppendDecoded(slices.Grow(b.text, len(s)), s)
 	return b.since(start)
 }
 
-func (b *viewBuf) fold(s string) string {
-	if folded(s) {
+func (b *Buffer) fold(s string) string {
+	if fold.Folded(s) {
 		return s
 	}
 	start := len(b.text)
-	b.text = appendFold(b.text, s)
+	b.text = fold.AppendCase(b.text, s)
 	return b.since(start)
 }
 
 // since returns what was appended to the text from start on.
-func (b *viewBuf) since(start int) string {
+func (b *Buffer) since(start int) string {
 	return unsafe.String(unsafe.SliceData(b.text[start:]), len(b.text)-start)
 }

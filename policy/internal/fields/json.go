@@ -1,4 +1,4 @@
-package policy
+package fields
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
 // jsonReader goes through JSON text, and takes only what RFC 8259 says it is. A server that
@@ -21,7 +24,7 @@ const maxDepth = 100
 
 // addJSON adds the members of a JSON object, and with nested those of the objects in it, and
 // reports whether data is one and nothing else. They live as long as data does not change.
-func (m *members) addJSON(data []byte, nested bool) bool {
+func (m *Members) addJSON(data []byte, nested bool) bool {
 	if !utf8.Valid(data) {
 		return false
 	}
@@ -55,7 +58,7 @@ func (j *jsonReader) eat(c byte) bool {
 }
 
 // object reads an object. Its members are added to m, unless that is nil.
-func (j *jsonReader) object(m *members, depth int) bool {
+func (j *jsonReader) object(m *Members, depth int) bool {
 	if !j.eat('{') || depth > maxDepth {
 		return false
 	}
@@ -84,7 +87,7 @@ func (j *jsonReader) object(m *members, depth int) bool {
 
 // member reads the value of a member and adds it to m. Only the members of objects in the
 // outermost one are looked at: see member.nested.
-func (j *jsonReader) member(m *members, name string, depth int) bool {
+func (j *jsonReader) member(m *Members, name string, depth int) bool {
 	if m == nil {
 		return j.value(nil, depth+1)
 	}
@@ -93,7 +96,7 @@ func (j *jsonReader) member(m *members, name string, depth int) bool {
 		return true // nothing behind matters
 	}
 	start := j.i
-	var inner *members
+	var inner *Members
 	if j.nested && depth == 0 {
 		inner = m
 	}
@@ -101,13 +104,13 @@ func (j *jsonReader) member(m *members, name string, depth int) bool {
 		return false
 	}
 	if !m.garbled {
-		m.list[n].text, m.list[n].kind = jsonText(j.s[start:j.i])
+		m.list[n].Text, m.list[n].kind = jsonText(j.s[start:j.i])
 	}
 	return true
 }
 
 // value reads a value. The members of an object are added to m, unless that is nil.
-func (j *jsonReader) value(m *members, depth int) bool {
+func (j *jsonReader) value(m *Members, depth int) bool {
 	if j.i == len(j.s) {
 		return false
 	}
@@ -183,7 +186,7 @@ func (j *jsonReader) escape() bool {
 		if j.i == len(j.s) {
 			return false
 		}
-		if _, ok := hexDigit(j.s[j.i]); !ok {
+		if _, ok := percent.Digit(j.s[j.i]); !ok {
 			return false
 		}
 	}
@@ -204,7 +207,7 @@ func (j *jsonReader) number() bool {
 			return false
 		}
 	}
-	if j.i < len(j.s) && lower(j.s[j.i]) == 'e' {
+	if j.i < len(j.s) && fold.Lower(j.s[j.i]) == 'e' {
 		j.i++
 		if j.i < len(j.s) && (j.s[j.i] == '+' || j.s[j.i] == '-') {
 			j.i++
@@ -239,7 +242,7 @@ func jsonText(raw string) (string, memberKind) {
 }
 
 // addName adds a member without text by its name in quotes.
-func (m *members) addName(quoted string, nested bool) {
+func (m *Members) addName(quoted string, nested bool) {
 	name := quoted[1 : len(quoted)-1]
 	if strings.IndexByte(name, '\\') >= 0 {
 		start, ok := len(m.names), len(name) <= maxFieldName
@@ -249,7 +252,7 @@ func (m *members) addName(quoted string, nested bool) {
 		m.garbled = m.garbled || !ok
 		name = m.since(start)
 	}
-	m.add(member{name: name, nested: nested})
+	m.add(Member{name: name, nested: nested})
 }
 
 // jsonString returns the text of a string in quotes: see appendJSON.
@@ -296,7 +299,7 @@ var jsonEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'
 // hex4 returns what four hex digits stand for.
 func hex4(s string) (r rune) {
 	for i := range 4 {
-		digit, _ := hexDigit(s[i])
+		digit, _ := percent.Digit(s[i])
 		r = r<<4 | rune(digit)
 	}
 	return r

@@ -1,9 +1,11 @@
-package policy
+package fields
 
 import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
 // likeness says how a server may take the name of a member for a name that is asked for.
@@ -107,7 +109,9 @@ func plainName(s string) bool {
 	return true
 }
 
-func sameLetter(a, b byte) bool { return lower(a) == lower(b) || soft[b] || b >= utf8.RuneSelf }
+func sameLetter(a, b byte) bool {
+	return fold.Lower(a) == fold.Lower(b) || soft[b] || b >= utf8.RuneSelf
+}
 
 // soft are the characters that some framework drops from a name, replaces in it, or splits
 // it at.
@@ -131,7 +135,7 @@ func sameLetters(s, name string, prefix bool) bool {
 			continue
 		}
 		r, n := nextLetter(s[i:])
-		if n == 0 || foldRune(r) != foldRune(want) {
+		if n == 0 || fold.Rune(r) != fold.Rune(want) {
 			return false
 		}
 		i += n

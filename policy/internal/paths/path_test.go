@@ -1,4 +1,4 @@
-package policy
+package paths
 
 import (
 	"bufio"
@@ -15,20 +15,20 @@ import (
 // readingsOf returns the readings as text, segments joined by "|".
 func readingsOf(path string, ignoreCase bool) []string {
 	var all []string
-	for _, v := range views(path, ignoreCase, new(viewBuf)) {
+	for _, v := range Readings(path, ignoreCase, new(Buffer)) {
 		switch {
-		case v.every:
+		case v.Every:
 			all = append(all, "every")
-		case v.never:
+		case v.Never:
 			all = append(all, "never")
 		default:
-			all = append(all, strings.Join(v.segs, "|"))
+			all = append(all, strings.Join(v.Segs, "|"))
 		}
 	}
 	return all
 }
 
-func TestViews(t *testing.T) {
+func TestReadings(t *testing.T) {
 	tests := []struct {
 		path string
 		want []string // the first is the careful reading
@@ -93,74 +93,6 @@ func TestViews(t *testing.T) {
 	}
 	if got := readingsOf("/A/%C3%89;X", true); !slices.Equal(got, []string{"a|é;x", "a|é"}) {
 		t.Errorf("without case: %q", got)
-	}
-}
-
-func TestNothingSlipsPast(t *testing.T) {
-	for _, p := range []string{
-		"/auth/login", "//auth/login", "/auth//login", "/auth/./login", "/x/../auth/login", "/auth/login/", "/auth/login//",
-		"/auth%2flogin", "/auth%2Flogin", "/auth%252flogin", "/auth/login;x=1", "/auth;a=b/login", "/auth/login;", "/auth/login%3bx",
-		"/auth/x/%2e%2e/login", "/auth/x/.%2e/login", "/auth/%2e/login", "/x/%252e%252e/auth/login", "/%61uth/log%69n", "/auth/lo%2567in",
-		`/auth\login`, "/auth%5clogin", "/auth%255clogin", "/auth/login%253bx", "/auth%5Clogin", `/x\..\auth/login`, "/x/..;/auth/login", "/x/..;a=b/auth/login", "/auth/.;/login",
-		"/auth//../login", "/auth/login/x/..", "/auth/login/.", "/auth/login%00", "/auth/login%00.html", "/auth/login#x", "/auth/login%23x",
-		"/auth/login?x", "/auth/login%3fx=1", "/auth/login;x%2fy", `/auth/login;x\y`, "/auth/login;x%5cy", "/auth;x%2flogin",
-		"/auth%2flogin/x%2fy/..", "/../auth/login", "//h/auth/login", "///h/auth/login", "//user@h:80/auth/login", `/\h/auth/login`, `\\h\auth\login`[1:], "/%2fh/auth/login",
-		"/auth/login.json", "/auth/login.", "/auth/login%2ejson", "/auth/login.json/",
-		"/auth/login%0a", "/auth/login%09", "/auth%25%32%66login", "/auth%c0%aflogin", "/%u0061uth/login", "/./auth/login", "auth/login", "http://evil.example/auth/login",
-		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
-		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
-	} {
-		some, _ := matches(t, "POST /auth/login", "POST", "", p, false)
-		if !some {
-			t.Errorf("%.60q slips past", p)
-		}
-	}
-	// Below a subtree, for a server that leaves dots alone.
-	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
-		t.Error("/api/search/../x slips past")
-	}
-}
-
-func TestOthersAreNotHit(t *testing.T) {
-	for _, p := range []string{
-		"/auth", "/auth/logins", "/auth/login/x", "/xauth/login", "/api/auth/login", "/api/v4/projects/auth%2Flogin", "/files/auth%2Flogin",
-		"/auth/..%2f..%2flogin", "/AUTH/login", "/auth.json/login", "/auth/.login", "/auth%2525252flogin", "/wiki/C%23", "/auth/lo%2fgin",
-	} {
-		if some, _ := matches(t, "/auth/login", "GET", "", p, false); some {
-			t.Errorf("%s is taken for /auth/login", p)
-		}
-	}
-}
-
-func TestNothingHidesInAnExemption(t *testing.T) {
-	for _, tt := range []struct{ pattern, path string }{
-		{"GET /health", "/health.json"},
-		{"/static/", "//static/auth/login"},
-		{"/static/", "///static/auth/login"},
-		{"/static/", `/\static/auth/login`},
-		{"GET /health", "//health"},
-		{"GET /health", "/api/search/..%2f..%2fhealth"},
-		{"GET /health", "/api/search/..;/..;/health"},
-		{"GET /health", `/api/search/..\..\health`},
-		{"GET /health", "/api/search/../../health"},
-		{"GET /health", "/health%2f..%2fapi%2fsearch"},
-		{"GET /health", "/health;/../api/search"},
-		{"GET /health", "/health%23/../api"},
-		{"/static/", "/static/..%2fapi"},
-		{"/static/", "/static/%2e%2e/api"},
-		{"/static/", `/static/..\api`},
-		{"/static/", "/static/%252e%252e/api"},
-		{"/static/", "/static/..;/api"},
-		{"/static/", "/static/x%2fy%2f..%2f..%2f..%2fapi;" + strings.Repeat("x", 1<<17)},
-	} {
-		if _, all := matches(t, tt.pattern, "GET", "", tt.path, false); all {
-			t.Errorf("%.60q is exempt by %s", tt.path, tt.pattern)
-		}
-	}
-	for _, p := range []string{"/health", "/health/", "/health//", "/%68ealth"} {
-		if _, all := matches(t, "GET /health", "GET", "", p, false); !all {
-			t.Errorf("%s is not exempt", p)
-		}
 	}
 }
 
@@ -275,17 +207,17 @@ func TestAsServersReadIt(t *testing.T) {
 		if raw[0] != '/' {
 			raw = "/" + raw
 		}
-		some := false
+		var all []string
 		for name, read := range servers {
 			if strings.TrimSuffix(read(raw), "/") != "/auth/login" {
 				continue
 			}
 			seen[name]++
-			if !some {
-				some, _ = matches(t, "/auth/login", "GET", "", raw, false)
+			if all == nil {
+				all = readingsOf(raw, false)
 			}
-			if !some {
-				t.Fatalf("%s is /auth/login to a server that does %q; read here as %q", raw, name, readingsOf(raw, false))
+			if !slices.Contains(all, "auth|login") && !slices.Contains(all, "every") {
+				t.Fatalf("%s is /auth/login to a server that does %q; read here as %q", raw, name, all)
 			}
 		}
 	}
@@ -296,24 +228,24 @@ func TestAsServersReadIt(t *testing.T) {
 	}
 }
 
-// FuzzViews holds the readings to the servers on any path, and a buffer that is used
+// FuzzReadings holds the readings to the servers on any path, and a buffer that is used
 // again to a new one.
-func FuzzViews(f *testing.F) {
+func FuzzReadings(f *testing.F) {
 	for _, p := range []string{"/auth/login", "/a//../b", "/x/..;/auth%2flogin", `/%5c\%25%32f;#%00?`, "/%C3%89/%ff", "http://x", "*", "/%", "/%2"} {
 		f.Add(p, true)
 	}
-	used := new(viewBuf)
+	used := new(Buffer)
 	f.Fuzz(func(t *testing.T, p string, ignoreCase bool) {
 		all := readingsOf(p, ignoreCase)
 		var again []string
-		for _, v := range views(p, ignoreCase, used) {
-			if v.every || v.never {
+		for _, v := range Readings(p, ignoreCase, used) {
+			if v.Every || v.Never {
 				return
 			}
-			if slices.Contains(v.segs, "") {
-				t.Fatalf("%q has an empty segment: %q", p, v.segs)
+			if slices.Contains(v.Segs, "") {
+				t.Fatalf("%q has an empty segment: %q", p, v.Segs)
 			}
-			again = append(again, strings.Join(v.segs, "|"))
+			again = append(again, strings.Join(v.Segs, "|"))
 		}
 		if !slices.Equal(all, again) {
 			t.Fatalf("%q: %q, then %q", p, all, again)
@@ -345,7 +277,7 @@ func hasWildPiece(segs []string) bool {
 // Of real requests hardly any have a path with more than one reading, which is why rules may
 // refuse those that do.
 func TestHonestPaths(t *testing.T) {
-	f, err := os.Open("../e2e/testdata/access.log.gz")
+	f, err := os.Open("../../../e2e/testdata/access.log.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +300,7 @@ func TestHonestPaths(t *testing.T) {
 	}
 }
 
-func BenchmarkViews(b *testing.B) {
+func BenchmarkReadings(b *testing.B) {
 	evil := "/a%2fb;x/" + strings.Repeat("..;/", 400) + "%5c#%252f"
 	for _, bb := range []struct {
 		name, path string
@@ -381,11 +313,11 @@ func BenchmarkViews(b *testing.B) {
 		{"evil-long", "/%2f" + strings.Repeat(";", 1<<20), 2},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			buf := new(viewBuf)
+			buf := new(Buffer)
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				n = len(views(bb.path, false, buf))
+				n = len(Readings(bb.path, false, buf))
 			}
 			if n != bb.readings {
 				b.Fatalf("%d readings", n)

@@ -1,4 +1,10 @@
-package policy
+// Package fold makes texts equal that somebody takes for the same: those that differ only in
+// case, and names of accounts that a database or a framework in common use takes for one.
+//
+// It promises that a name that is folded stays as it is, and that folding costs nanoseconds a
+// character. Which names are one is told by the documentation of package policy; how the table
+// behind it is made, by internal/foldgen.
+package fold
 
 import (
 	_ "embed"
@@ -10,12 +16,12 @@ import (
 	"unicode/utf8"
 )
 
-// appendFold appends s with all letters that differ only in case made equal. Bytes that
+// AppendCase appends s with all letters that differ only in case made equal. Bytes that
 // are not UTF-8 stay as they are.
-func appendFold(dst []byte, s string) []byte {
+func AppendCase(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if c := s[i]; c < utf8.RuneSelf {
-			dst = append(dst, lower(c))
+			dst = append(dst, Lower(c))
 			i++
 			continue
 		}
@@ -23,28 +29,29 @@ func appendFold(dst []byte, s string) []byte {
 		if r == utf8.RuneError && n == 1 {
 			dst = append(dst, s[i])
 		} else {
-			dst = utf8.AppendRune(dst, foldRune(r))
+			dst = utf8.AppendRune(dst, Rune(r))
 		}
 		i += n
 	}
 	return dst
 }
 
-// foldRune also goes by the upper case, for letters such as the long s, of which the
+// Rune also goes by the upper case, for letters such as the long s, of which the
 // upper case is that of another letter.
-func foldRune(r rune) rune { return unicode.ToLower(unicode.ToUpper(unicode.ToLower(r))) }
+func Rune(r rune) rune { return unicode.ToLower(unicode.ToUpper(unicode.ToLower(r))) }
 
-func lower(c byte) byte {
+// Lower returns c in lower case, if it is an ASCII letter.
+func Lower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		c += 'a' - 'A'
 	}
 	return c
 }
 
-// folded reports whether appendFold leaves s as it is, for ASCII.
-func folded(s string) bool {
+// Folded reports whether AppendCase leaves s as it is, for ASCII.
+func Folded(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c >= utf8.RuneSelf || lower(c) != c {
+		if c := s[i]; c >= utf8.RuneSelf || Lower(c) != c {
 			return false
 		}
 	}
@@ -55,11 +62,11 @@ func folded(s string) bool {
 // longer one.
 const maxName = 1 << 10
 
-// appendName appends a name of an account so that two names are the same if a database or
+// AppendName appends a name of an account so that two names are the same if a database or
 // a framework in common use takes them for one account: see "Names" in the documentation
-// of the package. It reports false for what no two servers need to read alike, and for
+// of package policy. It reports false for what no two servers need to read alike, and for
 // what is nothing but characters that some servers drop.
-func appendName(dst []byte, s string) ([]byte, bool) {
+func AppendName(dst []byte, s string) ([]byte, bool) {
 	start := len(dst)
 	last := byte(' ') // drops the spaces before the name
 	for i := range len(s) {
@@ -82,7 +89,7 @@ func appendName(dst []byte, s string) ([]byte, bool) {
 // asciiNames has what each byte becomes, or 0 for control characters and what is not ASCII.
 var asciiNames = func() (to [256]byte) {
 	for c := byte(' '); c <= '~'; c++ {
-		to[c] = lower(c)
+		to[c] = Lower(c)
 	}
 	to['y'], to['Y'] = 'u', 'u' // see foldgen
 	for _, c := range []byte("\t\n\v\f\r") {
@@ -190,9 +197,12 @@ func (t *nameTable) entry(r rune) uint16 {
 
 // fold.txt is written by foldgen, which says what is in it.
 //
-//go:generate sh -c "go run ../internal/foldgen <testdata/collations.txt >fold.txt"
+//go:generate sh -c "go run ../../../internal/foldgen <testdata/collations.txt >fold.txt"
 //go:embed fold.txt
 var foldText string
+
+// Prepare reads the table of names now, so that no request waits for it.
+func Prepare() { nameWords() }
 
 // nameWords is read when the first name comes that needs it.
 var nameWords = sync.OnceValue(readNameTable)
@@ -233,7 +243,7 @@ func (t *nameTable) number(word string) uint16 {
 func hexRune(s string) rune {
 	n, err := strconv.ParseUint(s, 16, 21)
 	if err != nil {
-		panic("policy: fold.txt: " + err.Error()) // the tests read all of it
+		panic("fold: fold.txt: " + err.Error()) // the tests read all of it
 	}
 	return rune(n)
 }
@@ -247,7 +257,3 @@ func (t *nameTable) fill(first, last rune, entry uint16) {
 		t.refused = append(t.refused, runeRange{max(first, maxBasic+1), last})
 	}
 }
-
-// hidden reports whether a character cannot be told by looking at it, or has replaced
-// bytes that are not UTF-8.
-func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -1,4 +1,4 @@
-package policy
+package fold
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ var collationLetters = []struct{ letter, name string }{
 	{"x", "utf8mb4_uca1400_ai_ci"},
 	{"d", "DUCET"},
 	{"s", "latin1_swedish_ci"},
-	{"p", "lower(unaccent())"},
+	{"p", "Lower(unaccent())"},
 }
 
 // TestCollationsAreWhatServersSay asks the servers themselves. With SLUICE_COLLATIONS=write
@@ -61,7 +61,7 @@ func TestCollationsAreWhatServersSay(t *testing.T) {
 }
 
 // askCollations returns what collationsFile has, and holds all that is said against
-// appendName, also what is not listed.
+// AppendName, also what is not listed.
 func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 	type pair struct {
 		word string
@@ -107,8 +107,8 @@ func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 // same in names, unless one of them is refused.
 func checkEqual(t *testing.T, collation, word string, r rune) {
 	t.Helper()
-	a, okA := appendName(nil, "|"+word+"|")
-	b, okB := appendName(nil, "|"+string(r)+"|")
+	a, okA := AppendName(nil, "|"+word+"|")
+	b, okB := AppendName(nil, "|"+string(r)+"|")
 	if okA && okB && string(a) != string(b) {
 		t.Errorf("%s: %U %c is %q, and %q is %q", collation, r, r, b, word, a)
 	}
@@ -142,7 +142,7 @@ func readCollations(t *testing.T, f func(letters, word string, r rune)) {
 }
 
 // TestNamesAreOneWhereDatabasesSaySo holds what is kept of the servers' answers against
-// appendName.
+// AppendName.
 func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	said := map[string]int{}
 	type class struct {
@@ -152,7 +152,7 @@ func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
 	classes := map[class]string{}
 	readCollations(t, func(letters, word string, r rune) {
 		checkEqual(t, letters, word, r)
-		got, ok := appendName(nil, "|"+string(r)+"|")
+		got, ok := AppendName(nil, "|"+string(r)+"|")
 		for _, letter := range letters {
 			said[string(letter)]++
 			// Also where the word itself is refused.
@@ -210,8 +210,8 @@ type nameTwins struct{ a, b string }
 
 func (n nameTwins) check(t *testing.T, why string) {
 	t.Helper()
-	a, okA := appendName(nil, n.a)
-	b, okB := appendName(nil, n.b)
+	a, okA := AppendName(nil, n.a)
+	b, okB := AppendName(nil, n.b)
 	if okA && okB && string(a) != string(b) {
 		t.Errorf("%s: %q is %q, and %q is %q", why, n.a, a, n.b, b)
 	}
@@ -355,11 +355,11 @@ func listed(r rune) bool {
 	return unicode.IsGraphic(r) && !('가' <= r && r <= '힣') || unicode.Is(unicode.Cf, r)
 }
 
-// unaccentWords asks PostgreSQL for what lower(unaccent()) makes of all characters.
+// unaccentWords asks PostgreSQL for what Lower(unaccent()) makes of all characters.
 func unaccentWords(s *sqlServer) map[string][]rune {
 	rows := s.ask(`create extension unaccent;
-select to_hex(c) || ' ' || encode(convert_to(lower(unaccent(chr(c))), 'UTF8'), 'hex')
-from generate_series(1, 1114111) c where (c < 55296 or c > 57343) and lower(unaccent(chr(c))) <> chr(c);`)
+select to_hex(c) || ' ' || encode(convert_to(Lower(unaccent(chr(c))), 'UTF8'), 'hex')
+from generate_series(1, 1114111) c where (c < 55296 or c > 57343) and Lower(unaccent(chr(c))) <> chr(c);`)
 	words := map[string][]rune{}
 	for _, row := range rows {
 		code, text, _ := strings.Cut(row, " ")

@@ -1,27 +1,35 @@
-package policy
+// Package fields finds named values in what a request carries: in queries, forms, JSON,
+// multipart bodies, cookies and the claims of tokens.
+//
+// Between a limit and the program behind it stands a second reader of the same bytes. So a value
+// is Present only if every server that is known reads the same, Absent only if none finds it, and
+// Garbled in all other cases. Nothing costs much more to read than to send: what does is Garbled.
+package fields
 
 import (
 	"bytes"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// presence says whether a request has a part of a key.
-type presence uint8
+// Presence says whether a request has a value.
+type Presence uint8
 
 const (
-	absent presence = iota
-	present
-	// garbled parts are there, but not so that all servers read the same.
-	garbled
+	Absent Presence = iota
+	Present
+	// Garbled values are there, but not so that all servers read the same.
+	Garbled
 )
 
-// members are the names and values of a query, a form, the cookies or a JSON object, in
+// Members are the names and values of a query, a form, the cookies or a JSON object, in
 // their order, and as often as they are there. Names are unescaped when they are added,
 // values when they are asked for: most are not.
-type members struct {
-	list    []member
+type Members struct {
+	list    []Member
 	names   []byte // what unescaped names are cut from
 	garbled bool   // what is there cannot be relied upon
 	// odd is set where a server might find more than what is listed. What is listed can be
@@ -29,12 +37,24 @@ type members struct {
 	odd bool
 }
 
-type member struct {
-	name, text string
-	kind       memberKind
+type Member struct {
+	Text string
+	name string
+	kind memberKind
 	// nested members are those of an object in the object: some servers take them for
 	// members of the whole.
 	nested bool
+}
+
+// IsNumber reports whether the member is a number of JSON.
+func (e *Member) IsNumber() bool { return e.kind == numberMember }
+
+// Value is the presence of a value that is either there or empty.
+func Value(v string) (string, Presence) {
+	if v == "" {
+		return "", Absent
+	}
+	return v, Present
 }
 
 type memberKind uint8
@@ -51,32 +71,48 @@ const (
 // go through more would cost us more than it costs whoever sends them.
 const maxMembers = 1000
 
-func (m *members) reset() {
+// Reset empties m, whose memory is used again. What it has returned is no longer valid.
+func (m *Members) Reset() {
 	clear(m.list)
-	*m = members{list: m.list[:0], names: m.names[:0]}
+	*m = Members{list: m.list[:0], names: m.names[:0]}
 }
 
-func (m *members) add(e member) {
+// Garble makes all that is asked for garbled.
+func (m *Members) Garble() { m.garbled = true }
+
+// Size returns how many bytes of memory would be used again.
+func (m *Members) Size() int { return cap(m.names) }
+
+func (m *Members) add(e Member) {
 	if len(m.list) == maxMembers || !utf8.ValidString(e.name) || strings.ContainsRune(e.name, utf8.RuneError) {
 		m.garbled = true // some servers drop bytes that are not UTF-8
 		return
 	}
-	if strings.EqualFold(e.name, "_charset_") && !strings.EqualFold(e.text, "utf-8") {
+	if strings.EqualFold(e.name, "_charset_") && !strings.EqualFold(e.Text, "utf-8") {
 		m.garbled = true // to some servers it says how all the others are to be read
 		return
 	}
 	m.list = append(m.list, e)
 }
 
+// Field returns the field of a query or a body that a server may find by that name.
+func (m *Members) Field(name string) (Member, Presence) { return m.get(name, fieldLikeness) }
+
+// Cookie returns the cookie that a server may find by that name.
+func (m *Members) Cookie(name string) (Member, Presence) { return m.get(name, cookieLikeness) }
+
+// Claim returns the claim of a token that a server may find by that name.
+func (m *Members) Claim(name string) (Member, Presence) { return m.get(name, claimLikeness) }
+
 // get returns the member that a server may find by that name. It is garbled if there are
 // several that differ, or one whose name only some servers take for it: alike says which
 // those are. What is empty is no name of anything, and does not count.
-func (m *members) get(name string, alike func(s, name string) likeness) (member, presence) {
+func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
-		return member{}, garbled
+		return Member{}, Garbled
 	}
-	var found member
-	state := absent
+	var found Member
+	state := Absent
 	for _, e := range m.list {
 		like := alike(e.name, name)
 		if like == different {
@@ -84,16 +120,16 @@ func (m *members) get(name string, alike func(s, name string) likeness) (member,
 		}
 		e = e.read()
 		switch {
-		case e.text == "" && e.kind != brokenMember:
+		case e.Text == "" && e.kind != brokenMember:
 			continue
-		case like == similar || e.nested || e.kind == brokenMember || state == present && e.text != found.text:
-			return member{}, garbled
+		case like == similar || e.nested || e.kind == brokenMember || state == Present && e.Text != found.Text:
+			return Member{}, Garbled
 		}
 		e.kind = max(e.kind, found.kind) // a number in one place, perhaps text in the other
-		found, state = e, present
+		found, state = e, Present
 	}
-	if state == absent && m.odd {
-		return member{}, garbled
+	if state == Absent && m.odd {
+		return Member{}, Garbled
 	}
 	return found, state
 }
@@ -103,15 +139,15 @@ func (m *members) get(name string, alike func(s, name string) likeness) (member,
 const maxEscaped = 12 << 10
 
 // read returns the member with its text as servers read it.
-func (e member) read() member {
+func (e Member) read() Member {
 	ok := true
 	switch {
-	case e.kind == formMember && len(e.text) <= maxEscaped:
+	case e.kind == formMember && len(e.Text) <= maxEscaped:
 		e.kind = textMember
-		e.text, ok = formText(e.text)
-	case e.kind == stringMember && len(e.text) <= maxEscaped:
+		e.Text, ok = formText(e.Text)
+	case e.kind == stringMember && len(e.Text) <= maxEscaped:
 		e.kind = textMember
-		e.text, ok = jsonString(e.text)
+		e.Text, ok = jsonString(e.Text)
 	case e.kind == formMember || e.kind == stringMember:
 		ok = false
 	}
@@ -121,8 +157,8 @@ func (e member) read() member {
 	return e
 }
 
-// addQuery adds the pairs of a query. It has no fragment: some servers end it there.
-func (m *members) addQuery(s string) {
+// AddQuery adds the pairs of a query. It has no fragment: some servers end it there.
+func (m *Members) AddQuery(s string) {
 	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
 	m.addForm(s, true)
 }
@@ -130,7 +166,7 @@ func (m *members) addQuery(s string) {
 // addForm adds the pairs of a query or a form. Where there is a ";", which some servers
 // take for a "&", both readings are added. Unless it is certain that s is a form, names
 // that could not be one's are passed over.
-func (m *members) addForm(s string, certain bool) {
+func (m *Members) addForm(s string, certain bool) {
 	m.addPairs(s, "&", certain)
 	if !m.garbled && strings.IndexByte(s, ';') >= 0 {
 		m.addPairs(s, "&;", certain)
@@ -140,7 +176,7 @@ func (m *members) addForm(s string, certain bool) {
 // maxPairs is the most pairs that are looked at, with those that are empty.
 const maxPairs = 4 * maxMembers
 
-func (m *members) addPairs(s, separators string, certain bool) {
+func (m *Members) addPairs(s, separators string, certain bool) {
 	for n := 0; s != "" && !m.garbled; n++ {
 		pair := s
 		if i := strings.IndexAny(s, separators); i >= 0 {
@@ -160,7 +196,7 @@ func (m *members) addPairs(s, separators string, certain bool) {
 // maxFieldName is the length of the longest name of a field, as it is written.
 const maxFieldName = 1 << 10
 
-func (m *members) addPair(pair string, certain bool) {
+func (m *Members) addPair(pair string, certain bool) {
 	name, value, _ := strings.Cut(pair, "=")
 	ok := len(name) <= maxFieldName
 	if ok {
@@ -172,14 +208,14 @@ func (m *members) addPair(pair string, certain bool) {
 	}
 	switch {
 	case ok:
-		m.add(member{name: name, text: value, kind: formMember})
+		m.add(Member{name: name, Text: value, kind: formMember})
 	case certain:
 		m.garbled = true
 	}
 }
 
 // unescapedName is formText for names.
-func (m *members) unescapedName(s string) (string, bool) {
+func (m *Members) unescapedName(s string) (string, bool) {
 	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, true
 	}
@@ -189,7 +225,7 @@ func (m *members) unescapedName(s string) (string, bool) {
 }
 
 // since returns the names from start on.
-func (m *members) since(start int) string {
+func (m *Members) since(start int) string {
 	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }
 
@@ -213,7 +249,7 @@ func appendForm(dst []byte, s string) []byte {
 			dst[start+i] = ' '
 		}
 	}
-	return appendUnescaped(dst[:start], unsafe.String(unsafe.SliceData(dst[start:]), len(s)))
+	return percent.AppendDecoded(dst[:start], unsafe.String(unsafe.SliceData(dst[start:]), len(s)))
 }
 
 func validEscapes(s string) bool {
@@ -222,7 +258,7 @@ func validEscapes(s string) bool {
 		if i < 0 {
 			return true
 		}
-		if _, ok := unhex(s, i); !ok {
+		if _, ok := percent.Byte(s, i); !ok {
 			return false
 		}
 		s = s[i+3:]
@@ -236,17 +272,17 @@ func escaped(s []byte) bool {
 		if i < 0 || len(s)-i < 3 {
 			return false
 		}
-		if _, ok := unhexPair(s[i+1], s[i+2]); ok {
+		if _, ok := percent.Pair(s[i+1], s[i+2]); ok {
 			return true
 		}
 		s = s[i+1:]
 	}
 }
 
-// addCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
+// AddCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
 // since some servers do: what is the same to any of them shall be the same here. To some
 // servers a comma or white space ends a cookie, so that those on both sides are broken.
-func (m *members) addCookies(header string) {
+func (m *Members) AddCookies(header string) {
 	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
 		pair, header, more = strings.Cut(header, ";")
@@ -255,14 +291,14 @@ func (m *members) addCookies(header string) {
 		if !found {
 			continue
 		}
-		e := member{name: strings.TrimRight(name, " \t")}
+		e := Member{name: strings.TrimRight(name, " \t")}
 		value = trimBlanks(value)
 		if strings.ContainsAny(value, ", \t") {
 			e.kind = brokenMember
 			m.addBroken(value)
 		}
 		if strings.ContainsAny(e.name, "%, \t") {
-			m.addBroken("," + string(appendUnescaped(nil, e.name)))
+			m.addBroken("," + string(percent.AppendDecoded(nil, e.name)))
 		}
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
@@ -274,16 +310,16 @@ func (m *members) addCookies(header string) {
 			e.kind = brokenMember
 		}
 		if strings.IndexByte(value, '%') >= 0 {
-			value = string(appendUnescaped(nil, value))
+			value = string(percent.AppendDecoded(nil, value))
 		}
-		e.text = value
+		e.Text = value
 		m.add(e)
 	}
 }
 
 // addBroken adds the names of what may be cookies behind the commas and the white space of a
 // value.
-func (m *members) addBroken(value string) {
+func (m *Members) addBroken(value string) {
 	for !m.garbled {
 		i := strings.IndexAny(value, ", \t")
 		if i < 0 {
@@ -294,27 +330,27 @@ func (m *members) addBroken(value string) {
 		if end := strings.IndexAny(value, "=, \t"); end >= 0 {
 			name = value[:end]
 		}
-		m.add(member{name: name, kind: brokenMember})
+		m.add(Member{name: name, kind: brokenMember})
 	}
 }
 
-// headerValue returns the value of a header from its lines. Lines that differ are garbled, and
+// Header returns the value of a header from its lines. Lines that differ are garbled, and
 // so is a value that begins or ends with what is a space in Latin-1, which Python's servers
 // drop, and one with encoded words of mail ("=?utf-8?q?x?="), which some of them decode.
-func headerValue(lines []string) (string, presence) {
+func Header(lines []string) (string, Presence) {
 	if len(lines) == 0 {
-		return "", absent
+		return "", Absent
 	}
 	value := trimBlanks(lines[0])
 	for _, line := range lines[1:] {
 		if trimBlanks(line) != value {
-			return "", garbled
+			return "", Garbled
 		}
 	}
 	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1]) || strings.Contains(value, "=?")) {
-		return "", garbled
+		return "", Garbled
 	}
-	return known(value)
+	return Value(value)
 }
 
 func latin1Space(c byte) bool { return c == 0x85 || c == 0xA0 }

@@ -1,25 +1,29 @@
-package policy
+package policyfile_test
 
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // Each testdata/bad/NAME.yaml is refused with what NAME.txt says.
 func TestBadDocuments(t *testing.T) {
 	for _, file := range files(t, "testdata/bad/*.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			p, err := Parse(filepath.Base(file), read(t, file))
+			p, err := policyfile.Parse(filepath.Base(file), read(t, file))
 			if err == nil || p != nil {
 				t.Fatal("the document was accepted")
 			}
-			var all Errors
+			var all policy.Errors
 			if !errors.As(err, &all) {
 				t.Fatalf("the error is a %T", err)
 			}
@@ -33,7 +37,7 @@ func TestBadDocuments(t *testing.T) {
 func TestGoodDocuments(t *testing.T) {
 	for _, file := range files(t, "testdata/good/*.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			p, err := Parse(filepath.Base(file), read(t, file))
+			p, err := policyfile.Parse(filepath.Base(file), read(t, file))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +91,7 @@ func diff(t *testing.T, got, want string) {
 
 // The document in the package's documentation is one.
 func TestDocumentOfDoc(t *testing.T) {
-	_, text, _ := strings.Cut(string(read(t, "doc.go")), "# The document\n//\n")
+	_, text, _ := strings.Cut(string(read(t, "doc.go")), "JSON tags:\n//\n")
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		code, found := strings.CutPrefix(line, "//\t")
@@ -96,25 +100,29 @@ func TestDocumentOfDoc(t *testing.T) {
 		}
 		b.WriteString(code)
 	}
-	if p, err := Parse("doc.go", []byte(b.String())); err != nil || len(p.rules) != 3 || len(p.rules[1].overrides) != 1 {
+	doc, err := policyfile.Decode("doc.go", []byte(b.String()))
+	if err != nil || len(doc.Rules) != 3 || len(doc.Overrides) != 1 {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+	if _, err := policy.Compile(doc); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestDocumentTooLarge(t *testing.T) {
-	for size, want := range map[int]string{MaxDocument: "not YAML", MaxDocument + 1: "are the most"} {
+	for size, want := range map[int]string{policyfile.MaxDocument: "not YAML", policyfile.MaxDocument + 1: "are the most"} {
 		file := filepath.Join(t.TempDir(), "large.yaml")
 		if err := os.WriteFile(file, append([]byte("]"), make([]byte, size-1)...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := policyfile.Load(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: got %v, want %q", size, err, want)
 		}
 	}
 }
 
 func TestLoadNoFile(t *testing.T) {
-	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
+	_, err := policyfile.Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("got %v", err)
 	}
@@ -124,7 +132,7 @@ func TestLoadNoFile(t *testing.T) {
 func TestDeepDocument(t *testing.T) {
 	for _, open := range []string{"[", "{a: ", "- "} {
 		data := "version: 1\nrules: \n  " + strings.Repeat(open, 1<<17)
-		if _, err := Parse("deep.yaml", []byte(data)); err == nil {
+		if _, err := policyfile.Parse("deep.yaml", []byte(data)); err == nil {
 			t.Errorf("nested %q was accepted", open)
 		}
 	}
@@ -147,8 +155,8 @@ func TestSyntaxLines(t *testing.T) {
 		"a: 1\n---\nb: 2\n":                    2,
 		"a: \"\\q\"\n":                         1,
 	} {
-		_, err := Parse("f.yaml", []byte(data))
-		var all Errors
+		_, err := policyfile.Parse("f.yaml", []byte(data))
+		var all policy.Errors
 		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), fmt.Sprintf("f.yaml:%d: ", line)) {
 			t.Errorf("%q: %v, want line %d", data, err, line)
 		}
@@ -163,36 +171,48 @@ func TestManyProblems(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&b, "  - {name: r%d, limit: nonsense}\n", i)
 	}
-	_, err := Parse("many.yaml", []byte(b.String()))
-	var all Errors
-	if !errors.As(err, &all) || len(all) != maxErrors+1 {
+	_, err := policyfile.Parse("many.yaml", []byte(b.String()))
+	var all policy.Errors
+	if !errors.As(err, &all) || len(all) != n {
 		t.Fatalf("got %d problems", len(all))
 	}
-	if last := all[maxErrors].String(); last != "many.yaml:103: … and 9900 more" {
-		t.Errorf("at the end: %s", last)
-	}
-	for i, p := range all[:maxErrors] {
+	for i, p := range all {
 		if want := fmt.Sprintf("r%d", i); p.Line != i+3 || p.Rule != want {
 			t.Fatalf("problem %d is %v", i, p)
 		}
 	}
+	told := strings.Split(err.Error(), "\n")
+	if last := told[len(told)-1]; len(told) != 101 || last != "… and 9900 more" || told[99] != all[99].String() {
+		t.Errorf("%d lines, at the end: %s", len(told), last)
+	}
+}
+
+// tenThousand returns a document of as many rules.
+func tenThousand() []byte {
+	var b strings.Builder
+	b.WriteString("version: 1\nrules:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "  - {name: r%d, match: [\"POST /other/%d/{x}\", /more/%d/], key: [client_ip], limit: 5/minute}\n", i, i, i)
+	}
+	return []byte(b.String())
 }
 
 func TestTenThousandRules(t *testing.T) {
-	p, err := Parse("many.yaml", benchDocument(9997))
+	p, err := policyfile.Parse("many.yaml", tenThousand())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewEngine(memory.New(), p).Decide(t.Context(), benchRequest())
-	if len(d.Results) != 3 || !d.Allowed {
+	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), &policy.Request{Path: "/more/9999/x"})
+	if len(d.Results) != 1 || !d.Allowed || d.Results[0].Rule != "r9999" {
 		t.Errorf("%d rules applied, allowed %v", len(d.Results), d.Allowed)
 	}
 }
 
 func BenchmarkParse(b *testing.B) {
-	data := benchDocument(9997)
+	data := tenThousand()
+	b.ReportAllocs()
 	for b.Loop() {
-		if p, err := Parse("many.yaml", data); err != nil || len(p.rules) != 10_000 {
+		if _, err := policyfile.Parse("many.yaml", data); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -208,16 +228,19 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Parse("fuzz.yaml", data)
+		p, err := policyfile.Parse("fuzz.yaml", data)
 		if err != nil {
-			for _, problem := range err.(Errors) {
+			for _, problem := range err.(policy.Errors) {
 				if problem.Message == "" || problem.Line < 1 || problem.Line > 1+len(data) || len(problem.Message) > 2000 {
 					t.Errorf("not much of a message: %+v", problem)
 				}
 			}
 			return
 		}
-		e, req := NewEngine(memory.NewSize(1<<20), p), benchRequest()
+		e, req := policy.NewEngine(memory.NewSize(1<<20), p), &policy.Request{
+			Method: "GET", Host: "api.example.com", Path: "/api/users/42", Peer: netip.MustParseAddr("203.0.113.9"),
+			Header: http.Header{"X-Api-Key": {"k-0123456789abcdef"}, "X-Plan": {"pro"}, "Accept": {"*/*"}},
+		}
 		would := e.Explain(t.Context(), req).Decision
 		is := e.Decide(t.Context(), req)
 		if would.Allowed != is.Allowed || would.Missing != is.Missing || would.Exempt != is.Exempt || len(would.Results) != len(is.Results) {

@@ -1,0 +1,237 @@
+// Package clientip finds the address that a request comes from, behind proxies that are trusted.
+//
+// It promises that nothing counts that a client can write: a list of addresses is read from its
+// end, and only for as long as whoever wrote an entry is trusted.
+package clientip
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+const (
+	defaultHeader = "X-Forwarded-For"
+	maxHops       = 100
+)
+
+// Resolve returns the client of a request that came over a connection from peer. If that is
+// trusted, it is the first address that is not, from the end of the list in the header of that
+// name: X-Forwarded-For if it is empty. An entry that is no address ends the way at the trusted
+// proxy that has passed it on, and so does the hundredth.
+func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name string) netip.Addr {
+	if !contains(trusted, peer) {
+		return peer
+	}
+	addr := peer
+	name = http.CanonicalHeaderKey(cmp.Or(name, defaultHeader))
+	chain := hops{lines: header[name], forwarded: name == "Forwarded"}
+	for range maxHops {
+		hop, ok := chain.last()
+		if !ok {
+			return addr
+		}
+		addr = hop
+		if !contains(trusted, addr) {
+			return addr
+		}
+	}
+	return addr
+}
+
+// Peer reads the address of a connection's other end, with or without a port. It returns IPv4 as
+// IPv4 also where it is written as IPv6, and no zone.
+func Peer(remote string) (netip.Addr, bool) {
+	if addr, host := Plain4(remote); host != "" {
+		return netip.AddrFrom4(addr), true
+	}
+	return parseHop(remote)
+}
+
+// Plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
+// port. Most peers look like that, and need no other way to be read. The host is empty if
+// this one does not.
+func Plain4(peer string) (addr [4]byte, host string) {
+	i := 0
+	for field := range addr {
+		start, n := i, 0
+		for i < len(peer) && i < start+3 && peer[i]-'0' <= 9 {
+			n = 10*n + int(peer[i]-'0')
+			i++
+		}
+		if i == start || i == len(peer) || n > 255 || i > start+1 && peer[start] == '0' || peer[i] != "...:"[field] {
+			return addr, ""
+		}
+		addr[field] = byte(n)
+		i++
+	}
+	if !isPort(peer[i-1:]) {
+		return addr, ""
+	}
+	return addr, peer[:i-1]
+}
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// hops reads a chain of addresses from its end: several lines of a header are one list.
+type hops struct {
+	lines     []string
+	line      string // what is left of the line being read
+	open      bool   // there is such a line
+	forwarded bool   // RFC 7239, else bare addresses
+}
+
+// last takes the last entry off the chain. It is not ok if there is none, or if it is
+// not an address.
+func (h *hops) last() (netip.Addr, bool) {
+	if !h.open {
+		n := len(h.lines)
+		if n == 0 {
+			return netip.Addr{}, false
+		}
+		h.line, h.lines, h.open = h.lines[n-1], h.lines[:n-1], true
+	}
+	entry := h.line
+	if i := lastComma(entry, h.forwarded); i >= 0 {
+		h.line, entry = entry[:i], entry[i+1:]
+	} else {
+		h.open = false
+	}
+	if h.forwarded {
+		var ok bool
+		if entry, ok = forwardedFor(entry); !ok {
+			return netip.Addr{}, false
+		}
+	}
+	return parseHop(entry)
+}
+
+// lastComma returns the index of the last comma, or -1; with quotes, of the last one
+// outside of quoted strings. It looks from the end, so that an open quote that a client
+// has sent does not swallow what a proxy has appended.
+func lastComma(s string, quotes bool) int {
+	if !quotes {
+		return strings.LastIndexByte(s, ',')
+	}
+	quoted := false
+	for i := len(s) - 1; i >= 0; i-- {
+		switch {
+		case s[i] == ',' && !quoted:
+			return i
+		case s[i] == '"':
+			escapes := i - len(strings.TrimRight(s[:i], `\`))
+			if escapes%2 == 0 {
+				quoted = !quoted
+			}
+		}
+	}
+	return -1
+}
+
+// forwardedFor returns the value of the one "for" in an element such as
+// for="[2001:db8::1]:4711";proto=https, without its quotes.
+func forwardedFor(element string) (value string, ok bool) {
+	found := 0
+	for rest := element; strings.Trim(rest, " \t") != ""; {
+		name, after, _ := strings.Cut(rest, "=")
+		v, next, ok := cutValue(after)
+		if !ok {
+			return "", false
+		}
+		if strings.EqualFold(strings.Trim(name, " \t"), "for") {
+			value = v
+			found++
+		}
+		rest = next
+	}
+	return value, found == 1
+}
+
+// cutValue takes a token or a quoted string off s, and the semicolon behind it.
+func cutValue(s string) (value, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		value, rest, _ = strings.Cut(s, ";")
+		return strings.TrimRight(value, " \t"), rest, !strings.Contains(value, `"`)
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			between, rest, _ := strings.Cut(s[i+1:], ";")
+			return b.String(), rest, strings.Trim(between, " \t") == ""
+		case '\\':
+			if i++; i == len(s) {
+				return "", "", false
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return "", "", false
+}
+
+// parseHop reads 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and
+// [2001:db8::1]:80, with or without a zone.
+func parseHop(s string) (netip.Addr, bool) {
+	host := trimBlanks(s)
+	if len(host) > 100 {
+		return netip.Addr{}, false // do not copy a megabyte of zone
+	}
+	bracketed := strings.HasPrefix(host, "[")
+	var after string
+	if bracketed {
+		var closed bool
+		if host, after, closed = strings.Cut(host[1:], "]"); !closed {
+			return netip.Addr{}, false
+		}
+	} else if i := strings.IndexByte(host, ':'); i >= 0 && i == strings.LastIndexByte(host, ':') {
+		host, after = host[:i], host[i:]
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || !isPort(after) || bracketed && addr.Is4() {
+		return netip.Addr{}, false
+	}
+	return addr.WithZone("").Unmap(), true
+}
+
+// isPort reports whether s is nothing, a colon and a number, or a colon and one of the
+// made-up names that RFC 7239 allows, such as :_gateway.
+func isPort(s string) bool {
+	if s == "" {
+		return true
+	}
+	port := s[1:]
+	if s[0] != ':' || port == "" {
+		return false
+	}
+	if port[0] == '_' {
+		return strings.Trim(port, "._-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
+	}
+	for i := range len(port) {
+		if port[i]-'0' > 9 {
+			return false
+		}
+	}
+	return len(port) <= 5
+}
+
+// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+func trimBlanks(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}

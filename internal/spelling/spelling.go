@@ -1,0 +1,71 @@
+// Package spelling says what to write in place of a word that is not known.
+package spelling
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Quote returns s in quotes, cut where it is long: a document may hold anything.
+func Quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		return fmt.Sprintf("%q…", s[:most])
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// OneOf returns `"a", "b" or "c"`.
+func OneOf(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = Quote(n)
+	}
+	if len(quoted) < 2 {
+		return strings.Join(quoted, "")
+	}
+	last := len(quoted) - 1
+	return strings.Join(quoted[:last], ", ") + " or " + quoted[last]
+}
+
+// Suggest returns what to write in place of a name that is not one of names.
+func Suggest(name string, names []string) string {
+	if len(name) > 60 {
+		return "use " + OneOf(names)
+	}
+	best, distance := "", len(name)/3+2
+	for _, n := range names {
+		if d := editDistance(strings.ToLower(name), n); d < distance {
+			best, distance = n, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	return "use " + OneOf(names)
+}
+
+// editDistance counts the bytes to insert, delete, replace or swap with their
+// neighbour to make b of a.
+func editDistance(a, b string) int {
+	var before, last []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			d := last[j]
+			if a[i] != b[j] {
+				d++
+			}
+			row[j+1] = min(d, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

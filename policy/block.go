@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// maxBlocks is the most blocks that an engine has. To add one copies them all.
+const maxBlocks = 10_000
+
+// blocked is where the limit of a [Result] comes from whose subject is blocked.
+const blocked = "block"
+
+// Block is a subject that is refused, whatever it has used.
+type Block struct {
+	Key   string // see [Subject.Key]
+	Until time.Time
+}
+
+// Block refuses all requests that the rule counts for the subject until a time, and charges
+// nothing for them. It holds in this engine only, also if the policy is swapped, and whether the
+// store answers or not: a fleet tells each of its engines, or has an override. What another rule
+// exempts passes.
+func (s *Subject) Block(until time.Time) error {
+	switch {
+	case s.rule.shadow:
+		return fmt.Errorf("policy: rule %q is a shadow, and refuses nobody", s.rule.name)
+	case !until.After(time.Now()):
+		return fmt.Errorf("policy: the time until which %s is to be blocked has passed: %v", s.key, until)
+	}
+	return s.engine.changeBlocks(func(all map[string]int64) { all[s.key] = until.UnixMicro() })
+}
+
+// Unblock lifts a block.
+func (s *Subject) Unblock() {
+	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // not one more
+}
+
+// Blocked reports whether the subject is blocked, and until when.
+func (s *Subject) Blocked() (until time.Time, yes bool) {
+	at := s.engine.blocksNow()[s.key]
+	return time.UnixMicro(at), at > time.Now().UnixMicro()
+}
+
+// Blocks returns the blocks in force, in the order of their keys.
+func (e *Engine) Blocks() []Block {
+	var all []Block
+	now := time.Now().UnixMicro()
+	for key, until := range e.blocksNow() {
+		if until > now {
+			all = append(all, Block{key, time.UnixMicro(until)})
+		}
+	}
+	slices.SortFunc(all, func(a, b Block) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+// blocksNow returns the blocks, by the key, and until when they hold in microseconds since the
+// Unix epoch.
+func (e *Engine) blocksNow() map[string]int64 {
+	if all := e.blocks.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// changeBlocks makes new blocks of those in force.
+func (e *Engine) changeBlocks(change func(map[string]int64)) error {
+	e.blocking.Lock()
+	defer e.blocking.Unlock()
+	now := time.Now().UnixMicro()
+	all := maps.Clone(e.blocksNow())
+	if all == nil {
+		all = make(map[string]int64)
+	}
+	maps.DeleteFunc(all, func(_ string, until int64) bool { return until <= now })
+	if change(all); len(all) > maxBlocks {
+		return fmt.Errorf("policy: there are %d blocks, and no more fit: give overrides to those who stay", maxBlocks)
+	}
+	e.blocks.Store(&all)
+	return nil
+}
+
+// refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
+// and nothing is known of the other limits.
+func (s *scratch) refuseBlocked(d *Decision) bool {
+	if !s.isBlocked {
+		return false
+	}
+	s.finish()
+	d.Results = s.results(d)
+	for i := range d.Results {
+		r := &d.Results[i]
+		if until := s.pending[i].blocked; until > 0 {
+			wait := time.UnixMicro(until).Sub(time.UnixMicro(s.clock()))
+			r.From, r.RetryAfter = blocked, min(wait, sluice.Never-1)
+		} else {
+			r.Allowed = true
+		}
+		d.weigh(r)
+	}
+	return true
+}
+
+// blockedUntil returns until when the subject of the key that is being built is blocked, or 0.
+func (s *scratch) blockedUntil(r *rule) int64 {
+	if len(s.blocks) == 0 || r.shadow {
+		return 0
+	}
+	until := s.blocks[string(s.keys.text[s.keys.start:])]
+	if until == 0 || until <= s.clock() {
+		return 0
+	}
+	s.isBlocked = true
+	return until
+}

@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+// keyText is where keys are built, those of requests, of overrides and of administration: the
+// name of a rule, and behind it "/value" for each part of its key.
+type keyText struct {
+	text   []byte
+	values []string // of the key that is being built, as they are written
+	start  int      // of that key
+	rest   int      // of what it has behind the name of the rule
+}
+
+// No value can be one of these: it would be written "%21" or "%2A".
+const (
+	sharedValue = "!" // stands for a part that is missing
+	anyValue    = "*" // for every value, in an override
+)
+
+func (k *keyText) reset() { k.text = k.text[:0] }
+
+// begin begins a key behind those that are there.
+func (k *keyText) begin(rule string) {
+	k.start = len(k.text)
+	k.text = append(k.text, rule...)
+	k.rest = len(k.text)
+	k.values = k.values[:0]
+}
+
+func (k *keyText) add(value string) {
+	from := k.slash()
+	k.text = sluice.AppendKeyPart(k.text, value)
+	k.values = append(k.values, k.since(from))
+}
+
+func (k *keyText) addShared() { k.addMark(sharedValue) }
+func (k *keyText) addAny()    { k.addMark(anyValue) }
+
+func (k *keyText) addMark(mark string) {
+	k.slash()
+	k.text = append(k.text, mark...)
+	k.values = append(k.values, mark)
+}
+
+func (k *keyText) slash() int {
+	k.text = append(k.text, '/')
+	return len(k.text)
+}
+
+// since returns the text from start on. It may be an older copy of it, which does not
+// matter: what has been written is not changed before the decision is over.
+func (k *keyText) since(start int) string {
+	return unsafe.String(unsafe.SliceData(k.text[start:]), len(k.text)-start)
+}
+
+// subject returns what the key has behind the name of the rule.
+func (k *keyText) subject() []byte { return k.text[k.rest:] }
+
+// general returns subject with "*" for the values that exact has no bit for. It is only valid
+// until the key goes on.
+func (k *keyText) general(exact uint32) []byte {
+	if exact == 1<<len(k.values)-1 {
+		return k.subject()
+	}
+	end := len(k.text)
+	for i, v := range k.values {
+		if exact&(1<<i) == 0 {
+			v = anyValue
+		}
+		k.text = append(append(k.text, '/'), v...)
+	}
+	general := k.text[end:]
+	k.text = k.text[:end]
+	return general
+}
+
+// finish ends the key, and returns where it stands. With together it is written once more,
+// behind a hash tag of these parts.
+func (k *keyText) finish(together []int) (start, end int) {
+	start, end = k.start, len(k.text)
+	if len(together) == 0 {
+		return start, end
+	}
+	k.text = append(k.text, '{')
+	for i, part := range together {
+		if i > 0 {
+			k.text = append(k.text, '/')
+		}
+		k.text = append(k.text, k.values[part]...)
+	}
+	k.text = append(k.text, '}')
+	k.text = append(k.text, k.text[start:end]...)
+	return end, len(k.text)
+}

@@ -1,0 +1,36 @@
+// Package policyfile reads and writes policies as people keep them in files, in YAML or JSON.
+//
+//	rules, err := policyfile.Load("api.yaml")
+//	engine := policy.NewEngine(memory.New(), rules)
+//
+// A file is a [policy.Document], whose fields it has under the names of their JSON tags:
+//
+//	version: 1
+//	trusted_proxies: [10.0.0.0/8]
+//	tiers: {from: header:X-Plan, default: free}
+//	rules:
+//	  - name: health
+//	    match: GET /health
+//	    exempt: true
+//	  - name: per-key
+//	    key: [api_key]
+//	    missing: skip
+//	    limit: 100/minute burst 20
+//	    tiers: {pro: 1000/minute}
+//	  - name: login
+//	    match: [POST /auth/login, POST /auth/register]
+//	    key: [client_ip, body:username]
+//	    limit: 5/minute
+//	    algorithm: sliding_window_log
+//	    cost: {header: X-Cost, max: 100}
+//	    on_error: deny
+//	overrides:
+//	  - {rule: per-key, key: {api_key: k-42}, limit: 5000/minute, until: 2027-01-31, reason: a launch}
+//
+// It begins with its version, and has rules, though there may be none. A single entry needs no
+// list, and a cost without a header is a number.
+//
+// Unknown keys, duplicates and invalid values are errors, reported with their line and with
+// what to write instead. Anchors, aliases and tags are not supported, nor are several documents
+// in a file.
+package policyfile

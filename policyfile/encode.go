@@ -1,0 +1,120 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Encode returns the text of a document, which [Decode] reads as the same: JSON if the name ends
+// with ".json", and else YAML. The document need not make a policy. It is an error if it has
+// text that is not UTF-8, or empty text where a file needs some, as in a list of patterns.
+func Encode(name string, doc policy.Document) ([]byte, error) {
+	if err := writable(reflect.ValueOf(doc), "Document"); err != nil {
+		return nil, err
+	}
+	if doc.Rules == nil {
+		doc.Rules = []policy.Rule{} // and not null
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(struct {
+		Version int `json:"version"`
+		policy.Document
+	}{1, doc})
+	if err != nil || strings.HasSuffix(name, ".json") {
+		return b.Bytes(), err
+	}
+	r := jsonReader{Decoder: json.NewDecoder(&b)}
+	r.UseNumber()
+	root, err := r.value(0)
+	if err != nil {
+		return nil, err
+	}
+	return encodeYAML(root)
+}
+
+func encodeYAML(root *yaml.Node) ([]byte, error) {
+	dress(root)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := errors.Join(enc.Encode(root), enc.Close())
+	return b.Bytes(), err
+}
+
+// dress makes nodes look as people write them: lists and mappings of single values on one line,
+// and text in quotes where it is not plain. It reports whether n is a single value.
+func dress(n *yaml.Node) (single bool) {
+	if n.Kind == yaml.ScalarNode {
+		if n.Tag == "!!str" && !plainText(n.Value) {
+			n.Style = yaml.DoubleQuotedStyle
+		}
+		return true
+	}
+	flow := true
+	for _, c := range n.Content {
+		flow = dress(c) && flow
+	}
+	if flow {
+		n.Style = yaml.FlowStyle
+	}
+	return false
+}
+
+// plainText reports whether a text is one line of ASCII that begins and ends with a character.
+func plainText(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && s[0] != ' ' && s[len(s)-1] != ' '
+}
+
+// writable returns an error for the first text at or below v that a file cannot have.
+func writable(v reflect.Value, path string) error {
+	switch v.Kind() {
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			return fmt.Errorf("policyfile: %s is not UTF-8: %.60q", path, v.String())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if err := writable(v.Field(i), path+"."+v.Type().Field(i).Name); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if err := writableItem(v.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			at := fmt.Sprintf("%s[%q]", path, k.String())
+			if err := errors.Join(writable(k, at), writableItem(v.MapIndex(k), at)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func writableItem(v reflect.Value, path string) error {
+	if v.Kind() == reflect.String && v.Len() == 0 {
+		return fmt.Errorf("policyfile: %s is empty: write a value, or leave it out", path)
+	}
+	return writable(v, path)
+}

@@ -1,0 +1,206 @@
+package policyfile_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// names are of a file in each form.
+var names = []string{"p.yaml", "p.json"}
+
+// What is written is read as the same, in both forms, and JSON as encoding/json has it, too.
+func roundTrip(t *testing.T, doc policy.Document) {
+	t.Helper()
+	for _, name := range names {
+		text, err := policyfile.Encode(name, doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := policyfile.Decode(name, text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if !reflect.DeepEqual(got, doc) {
+			t.Fatalf("%#v\nbecame %#v\n%s", doc, got, text)
+		}
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got policy.Document
+	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, doc) {
+		t.Fatalf("%#v\nbecame %#v by encoding/json: %v\n%s", doc, got, err, text)
+	}
+}
+
+func TestEncode(t *testing.T) {
+	roundTrip(t, policy.Document{})
+	for _, file := range files(t, "testdata/good/*.yaml") {
+		doc, err := policyfile.Decode(file, read(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roundTrip(t, doc)
+		for _, name := range names {
+			text, _ := policyfile.Encode(name, doc)
+			p, err := policyfile.Parse(name, text)
+			was, _ := policyfile.Load(file)
+			if err != nil || len(p.Warnings()) != len(was.Warnings()) {
+				t.Errorf("%s as %s: %v\n%s", file, name, err, text)
+			}
+		}
+	}
+}
+
+// A document reads well when it is written.
+func TestEncodeText(t *testing.T) {
+	doc := policy.Document{
+		Tiers: policy.Tiers{From: "header:X-Plan"},
+		Rules: []policy.Rule{{
+			Name: "login", Match: []string{"POST /login"}, Key: []string{"client_ip", "body:username"}, Limit: "5/minute",
+			Headers: map[string]string{"X-B": "true", "X-A": "*"}, Cost: policy.Cost{Default: 2}, Shadow: true,
+		}},
+		Overrides: []policy.Override{{Rule: "login", Key: map[string]string{"client_ip": "2001:db8::"}, Limit: "9/day", Until: "2030-01-01", Reason: "Größe: 1"}},
+	}
+	want := `version: 1
+tiers: {from: 'header:X-Plan'}
+rules:
+  - name: login
+    match: [POST /login]
+    headers: {X-A: '*', X-B: "true"}
+    key: [client_ip, 'body:username']
+    limit: 5/minute
+    cost: 2
+    shadow: true
+overrides:
+  - rule: login
+    key: {client_ip: '2001:db8::'}
+    limit: 9/day
+    until: "2030-01-01"
+    reason: "Größe: 1"
+`
+	text, err := policyfile.Encode("p.yaml", doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, string(text), want)
+}
+
+func TestEncodeErrors(t *testing.T) {
+	for want, doc := range map[string]policy.Document{
+		`Document.Rules[0].Name is not UTF-8`:                   {Rules: []policy.Rule{{Name: "\xff"}}},
+		`Document.Rules[0].Match[1] is empty`:                   {Rules: []policy.Rule{{Match: []string{"/", ""}}}},
+		`Document.Overrides[0].Key["api_key"] is empty`:         {Overrides: []policy.Override{{Key: map[string]string{"api_key": ""}}}},
+		`Document.Rules[0].Headers["\xff"] is not UTF-8: "\xff`: {Rules: []policy.Rule{{Headers: map[string]string{"\xff": "x"}}}},
+	} {
+		for _, name := range names {
+			if _, err := policyfile.Encode(name, doc); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+// source makes values of the bytes of a fuzzer.
+type source []byte
+
+func (s *source) byte() byte {
+	if len(*s) == 0 {
+		return 0
+	}
+	b := (*s)[0]
+	*s = (*s)[1:]
+	return b
+}
+
+func (s *source) text() string {
+	n := min(int(s.byte()%24), len(*s))
+	text := string((*s)[:n])
+	*s = (*s)[n:]
+	return strings.ToValidUTF8(text, "\u2028") // others cannot be written
+}
+
+func (s *source) texts() (all []string) {
+	for range s.byte() % 4 {
+		all = append(all, s.text())
+	}
+	return all
+}
+
+func (s *source) byName() (all map[string]string) {
+	for range s.byte() % 4 {
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[s.text()] = s.text()
+	}
+	return all
+}
+
+func (s *source) document() policy.Document {
+	doc := policy.Document{
+		TrustedProxies: s.texts(), IPv6Prefix: int(int8(s.byte())), IgnoreCase: s.byte()&1 == 1, Ambiguous: s.text(),
+		CORS:  policy.CORS{Origins: s.texts(), Credentials: s.byte()&1 == 1, Preflights: s.text()},
+		Tiers: policy.Tiers{From: s.text(), Default: s.text()},
+	}
+	for range s.byte() % 4 {
+		doc.Rules = append(doc.Rules, policy.Rule{
+			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1,
+			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Algorithm: s.text(), Tiers: s.byName(),
+			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
+		})
+	}
+	for range s.byte() % 4 {
+		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Until: s.text(), Reason: s.text()})
+	}
+	return doc
+}
+
+// FuzzEncode holds that every document that can be written is read as the same.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte("\x02\x03a: \x05- b\n\x00\x40\x01\x06refuse\x01\x01*\x01\x05count\x09header:X \x04free\x02\x04name\x02\t\n\x01\x03'\"\\\x00\x02\x01y\x01n\x04null"))
+	f.Add([]byte("\x01\x04\xe2\x80\xa8x\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := source(data)
+		doc := s.document()
+		if _, err := policyfile.Encode("p.yaml", doc); err != nil {
+			if !strings.Contains(err.Error(), "is empty") {
+				t.Fatal(err)
+			}
+			return
+		}
+		roundTrip(t, doc)
+	})
+}
+
+// JSON is as strict as YAML, and has lines.
+func TestBadJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                    `p.json:1: the document is empty`,
+		"\n[":                                 `p.json:2: this is not JSON: unexpected EOF`,
+		"{\n\"version\": 1,\n\"rules\": [],}": `p.json:3: this is not JSON`,
+		"{\"version\": 1, \"rules\": []}\n{}": `p.json:2: there is something behind the document`,
+		"{\"version\": 1, \"rules\": []}\n]":  `p.json:2: this is not JSON`,
+		"{\"version\": 1,\n\"rules\": [\n{\"name\": \"a\", \"limt\": \"1/day\"}]}":               `p.json:3: rule "a": unknown key "limt" in a rule; did you mean "limit"?`,
+		"{\"version\": 1,\n\"rules\": [\n{\"name\": \"a\",\n\"limit\": \"1/year\"}]}":            `p.json:4: rule "a": limit "1/year": the period`,
+		"{\"version\": 1,\n\"rules\": [],\n\"rules\": []}":                                       `p.json:3: the document has the key "rules" twice, first in line 2`,
+		"{\"version\": 1,\n\"rules\": null}":                                                     `p.json:2: rules is empty, and must be a list`,
+		"{\"version\": 1,\n\"rules\": [{\"name\": \"a\", \"limit\": \"1/day\", \"cost\": 1.5}]}": `p.json:2: rule "a": cost is "1.5", and must be a whole number`,
+		strings.Repeat("[", 1<<20):                                                               `p.json:1: this is not JSON: it is nested deeper than 100`,
+	} {
+		if _, err := policyfile.Parse("p.json", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.100s: %v, want %s", text, err, want)
+		}
+	}
+	text := "{\n\t\"version\": 1,\n\t\"rules\": [{\"name\": \"caf\\u00e9\", \"limit\": \"1/day\"}]\n}\n"
+	if _, err := policyfile.Parse(filepath.Join("dir", "p.json"), []byte(text)); err == nil || !strings.Contains(err.Error(), `name "café" is not a name`) {
+		t.Errorf("with tabs and escapes: %v", err)
+	}
+}

@@ -69,7 +69,8 @@ func TestLayout(t *testing.T) {
 		"/storetest":  {""},
 		"/policy":     inside,
 		"/policyfile": append([]string{yaml, "/policy"}, inside...),
-		"/httplimit":  append([]string{"/policy"}, inside...),
+		"/answer":     append([]string{"/policy"}, inside...),
+		"/httplimit":  append([]string{"/policy", "/answer"}, inside...),
 	}
 	for p, allowed := range only {
 		if all[module+p].ImportPath == "" {

@@ -21,6 +21,7 @@ import (
 	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -51,7 +52,7 @@ func sluiceLimit(count int, period time.Duration, next http.Handler) http.Handle
 func sluiceThree(count int, period time.Duration, next http.Handler) http.Handler {
 	l, err := sluice.NewLimiter(memory.New(), "", limitOf(count, period))
 	must(err)
-	return httplimit.Config{Dialect: httplimit.NoRateLimit}.Limit(l, nil)(next)
+	return httplimit.Config{Dialect: answer.NoRateLimit}.Limit(l, nil)(next)
 }
 
 func sluicePolicy(count int, period time.Duration, next http.Handler) http.Handler {

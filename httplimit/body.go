@@ -9,7 +9,7 @@ import (
 // defaultBodyTimeout is for [Config].BodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// peek is peekBody that does not take longer than the door's patience.
+// peek is peekBody that does not take longer than the door's bodyTimeout.
 func (c *call) peek(limit int64) ([]byte, error) {
 	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit || limit == 0 {
 		return peekBody(c.r, limit)
@@ -18,7 +18,16 @@ func (c *call) peek(limit int64) ([]byte, error) {
 	return peekBody(c.r, limit)
 }
 
-// bound gives all the reads of the body together the door's patience, until the function
+// maxWaiting is how much of a body is read while its request waits.
+const maxWaiting = 64 << 10
+
+// drain reads the body, since a server notices only behind it that a client has left.
+func (c *call) drain() error {
+	_, err := c.peek(maxWaiting)
+	return err
+}
+
+// bound gives all the reads of the body together the door's bodyTimeout, until the function
 // that it returns is called. A server with a ReadTimeout has done so itself.
 func (c *call) bound() (release func()) {
 	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
@@ -30,7 +39,7 @@ func (c *call) bound() (release func()) {
 		read = body
 	}
 	// An error says that there are no deadlines here, as in tests without a server.
-	_ = read.SetReadDeadline(time.Now().Add(c.patience))
+	_ = read.SetReadDeadline(time.Now().Add(c.door.bodyTimeout))
 	return func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 

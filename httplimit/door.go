@@ -2,27 +2,28 @@ package httplimit
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// door stands before handlers: it asks its source, and says what the source has said.
+// door stands before handlers: it decodes requests, has them decided, and encodes answers.
 type door struct {
-	Config
-	source   source
-	cors     func() *policy.CrossOrigin // nil: there is none
-	calls    sync.Pool                  // of *call
-	legends  legends
-	degraded atomic.Bool // what was logged last
+	decider decider
+	encoder answer.Encoder
+	outage  answer.Outage
+	cors    func() *policy.CrossOrigin // nil: there is none
+	calls   sync.Pool                  // of *call
+
+	bodyTimeout     time.Duration
+	forwardedHeader string
 }
 
-// source decides.
-type source interface {
+// decider decides about requests.
+type decider interface {
 	// decide fills in c.decision for c.r.
 	decide(c *call)
 	// giveBack undoes a decision that has let the request pass.
@@ -33,29 +34,24 @@ type source interface {
 type call struct {
 	w        http.ResponseWriter
 	r        *http.Request
-	patience time.Duration // with the body
+	door     *door
 	decision policy.Decision
+	answer   answer.Answer
 
-	request policy.Request   // for a whole policy
-	results [1]policy.Result // for a single limiter
-	key     string           // likewise
-	media   int              // of a refusal, as an index of offers
-	retry   string           // of a refusal: Retry-After, if it has that
-	fault   string           // what is wrong with a request about which nothing is decided
-	text    []byte           // what is being written
-	values  values
+	request policy.Request // for a policyDecider
+	key     string         // for a limiterDecider
 }
 
-func newCall() *call {
-	c := new(call)
+func newCall(d *door) *call {
+	c := &call{door: d}
 	c.request.Body = c.peek
 	return c
 }
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.w, c.r = nil, nil
-	c.key, c.retry, c.fault = "", "", ""
+	c.w, c.r, c.key = nil, nil, ""
+	c.answer.Reset()
 	clear(c.request.Attributes)
 	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
 	if cap(c.decision.Results) > maxResults {
@@ -70,88 +66,34 @@ func (d *door) release(c *call) {
 func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
-	c.w, c.r, c.patience = w, r, d.BodyTimeout
-	if c.fault = misaimed(r); c.fault == "" {
-		d.dropNominated(r.Header)
-		d.source.decide(c)
-		d.settle(c)
+	c.w, c.r = w, r
+	client := answer.Client{Header: r.Header}
+	if d.cors != nil {
+		client.CORS = d.cors()
 	}
-	c.say(w.Header(), d)
+	if fault := misaimed(r); fault != "" {
+		d.encoder.Malformed(&c.answer, fault, client)
+	} else {
+		d.dropNominated(r.Header)
+		d.decider.decide(c)
+		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
+		d.outage.Note(&c.decision)
+		d.encoder.Encode(&c.answer, &c.decision, client)
+	}
+	c.answer.SetFields(w.Header())
 	if !c.decision.Allowed {
-		c.refuse(w, d)
+		c.refuse()
 	}
 	return c.decision.Allowed
 }
 
-// settle turns a decision into what is done: a request that has been let pass may have
-// to wait, and its client may be gone.
-func (d *door) settle(c *call) {
-	ctx, decision := c.r.Context(), &c.decision
-	switch {
-	case decision.Degraded && ctx.Err() != nil:
-		// The store may not have answered because the client left. The handler does
-		// not run: leaving early would be a way not to be counted.
-		*decision = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second}
-	case decision.Allowed && decision.Delay > 0:
-		if !c.await(ctx, decision.Delay) {
-			d.source.giveBack(context.WithoutCancel(ctx), c)
-			expire(decision)
-		}
-	}
-	if len(decision.Results) > 0 {
-		d.report(c)
-	}
-}
+func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }
 
-// maxWaiting is how much of a body is read while its request waits.
-const maxWaiting = 64 << 10
-
-// await waits, and reports whether it has: not if the client leaves, or if the context
-// ends, or would end, before. A server notices that a client has left only when the body
-// has been read, so that is done first.
-func (c *call) await(ctx context.Context, delay time.Duration) bool {
-	turn := time.Now().Add(delay)
-	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
-		return false
-	}
-	if _, err := c.peek(maxWaiting); err != nil {
-		return false
-	}
-	t := time.NewTimer(time.Until(turn))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// expire makes a refusal of a decision whose turn did not come in time. What it says of
-// the limits holds no more: time has passed, and the place in the queue was given back.
-func expire(d *policy.Decision) {
-	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
-	for i := range d.Results {
-		if r := &d.Results[i]; r.Delay > 0 {
-			r.Allowed, r.RetryAfter = false, r.Delay
-		}
-	}
-}
-
-// report logs when the store stops answering, and when it answers again. A store that
-// decides without the shared one has no error, and logs that itself.
-func (d *door) report(c *call) {
-	now := c.decision.Err != nil
-	if d.degraded.Load() == now || !d.degraded.CompareAndSwap(!now, now) {
-		return
-	}
-	logger := d.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	if now {
-		logger.Warn("rate limits are decided without the store", "error", c.decision.Err)
-	} else {
-		logger.Info("rate limits are decided by the store again")
+// refuse answers the request. The fields are set.
+func (c *call) refuse() {
+	c.linger()
+	c.w.WriteHeader(c.answer.Status)
+	if c.r.Method != http.MethodHead {
+		_, _ = c.w.Write(c.answer.Body()) // an error is the client's, who has left
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -75,7 +76,7 @@ func ExampleConfig() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	config := httplimit.Config{Name: "per-user", XFields: httplimit.NoXFields}
+	config := httplimit.Config{Name: "per-user", XFields: answer.NoXFields}
 	byUser := func(r *http.Request) string { user, _, _ := r.BasicAuth(); return user }
 	show(config.Limit(limiter, byUser)(api), 1)
 	// Output: 200 "per-user";q=1;w=1 retry: false

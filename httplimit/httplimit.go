@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // Config are the settings of a middleware. The zero value is a good one.
 type Config struct {
-	// Dialect is the form of the RateLimit fields: Draft11 if zero.
-	Dialect Dialect
-	// XFields is the form of the X-RateLimit fields: XUnix if zero.
-	XFields XFields
+	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
+	Dialect answer.Dialect
+	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
+	XFields answer.XFields
 	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
 	// the limiter, and "default" if that has none.
 	Name string
@@ -37,40 +38,6 @@ type Config struct {
 	// again. If nil it is slog.Default().
 	Logger *slog.Logger
 }
-
-// Dialect is a form of the RateLimit fields, of which the drafts of the standard have
-// had several.
-type Dialect uint8
-
-const (
-	// Draft11 sends lists of all limits that applied:
-	//
-	//	RateLimit-Policy: "per-ip";q=100;w=60, "user-day";q=5000;w=86400
-	//	RateLimit: "per-ip";r=42;t=26, "user-day";r=100;t=1728
-	Draft11 Dialect = iota
-	// Draft7 sends a list of what there is, and the state of one limit:
-	//
-	//	RateLimit-Policy: 100;w=60, 5000;w=86400
-	//	RateLimit: limit=5000, remaining=100, reset=1728
-	Draft7
-	// Draft3 sends the state of one limit as RateLimit-Limit, RateLimit-Remaining and
-	// RateLimit-Reset, the last in seconds from now.
-	Draft3
-	// NoRateLimit sends no RateLimit fields.
-	NoRateLimit
-)
-
-// XFields is a form of X-RateLimit-Limit, -Remaining and -Reset.
-type XFields uint8
-
-const (
-	// XUnix sends them with the reset in seconds since 1970, by the store's clock.
-	XUnix XFields = iota
-	// XDelta sends them with the reset in seconds from now.
-	XDelta
-	// NoXFields does not send them.
-	NoXFields
-)
 
 // Limit returns a middleware that takes one unit of limiter for each request, under
 // the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys, and
@@ -94,7 +61,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 		key = ClientIP{}.Key
 	}
 	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&single{limiter: limiter, key: key, name: name}, nil)
+	return c.middleware(&limiterDecider{limiter: limiter, key: key, name: name}, nil)
 }
 
 // Policy is [Policy] with settings.
@@ -102,13 +69,19 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&whole{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}, func() *policy.CrossOrigin { return engine.Policy().CORS() })
+	return c.middleware(&policyDecider{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}, func() *policy.CrossOrigin { return engine.Policy().CORS() })
 }
 
-func (c Config) middleware(s source, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
-	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
-	d := &door{Config: c, source: s, cors: cors}
-	d.calls.New = func() any { return newCall() }
+func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
+	d := &door{
+		decider:         by,
+		encoder:         answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},
+		outage:          answer.Outage{Logger: c.Logger},
+		cors:            cors,
+		bodyTimeout:     cmp.Or(c.BodyTimeout, defaultBodyTimeout),
+		forwardedHeader: c.ForwardedHeader,
+	}
+	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if d.admit(w, r) {

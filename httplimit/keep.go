@@ -3,6 +3,8 @@ package httplimit
 import (
 	"net/http"
 	"unsafe"
+
+	"github.com/sluicehq/sluice/answer"
 )
 
 // Keep wraps a reverse proxy, so that what the doors in front of it say about limits
@@ -27,22 +29,16 @@ func Keep(next http.Handler) http.Handler {
 	})
 }
 
-// stateFields are all those that tell the state of limits.
-var stateFields = [...]string{
-	fieldPolicy, fieldRateLimit, fieldLimit, fieldRemaining, fieldReset,
-	fieldXLimit, fieldXRemaining, fieldXReset, fieldDegraded,
-}
-
 // keeper is a ResponseWriter that puts back what doors have said.
 type keeper struct {
 	http.ResponseWriter
-	values [len(stateFields)][]string
+	values [len(answer.StateFields)][]string
 	done   bool
 }
 
 // keep notes what doors have said, and reports whether that is anything.
 func (k *keeper) keep(h http.Header) (any bool) {
-	for i, name := range stateFields {
+	for i, name := range answer.StateFields {
 		k.values[i] = h[name]
 		any = any || k.values[i] != nil
 	}
@@ -79,7 +75,7 @@ func (k *keeper) restore() {
 	}
 	k.done = true
 	h := k.Header()
-	for i, name := range stateFields {
+	for i, name := range answer.StateFields {
 		switch now, kept := h[name], k.values[i]; {
 		case sameList(now, kept): // as nearly always, and to write is dear
 		case kept == nil:
@@ -96,7 +92,7 @@ func sameList(a, b []string) bool {
 }
 
 func (k *keeper) clear() {
-	for _, name := range stateFields {
+	for _, name := range answer.StateFields {
 		delete(k.Header(), name)
 	}
 }

@@ -18,7 +18,7 @@ func (d *door) dropNominated(h http.Header) {
 			case "Connection", "Upgrade", "Te", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
 				continue
 			}
-			if d.ForwardedHeader == "" || !strings.EqualFold(name, d.ForwardedHeader) {
+			if d.forwardedHeader == "" || !strings.EqualFold(name, d.forwardedHeader) {
 				delete(h, name)
 			}
 		}

@@ -10,12 +10,11 @@ import (
 // maxResults is the most results that memory is kept for from one request to the next.
 const maxResults = 64
 
-// whole decides by a whole policy.
-type whole struct {
-	engine *policy.Engine
-	header string // see ClientIP.Header
-	// attributes is Config.Attributes
-	attributes func(*http.Request, map[string]string)
+// policyDecider decides by a policy.
+type policyDecider struct {
+	engine     *policy.Engine
+	header     string                                 // see ClientIP.Header
+	attributes func(*http.Request, map[string]string) // see Config
 }
 
 // attributes returns the map for those of the request, which is empty.
@@ -26,7 +25,7 @@ func (c *call) attributes() map[string]string {
 	return c.request.Attributes
 }
 
-func (p *whole) decide(c *call) {
+func (p *policyDecider) decide(c *call) {
 	r := c.r
 	c.request.Method, c.request.Host = r.Method, r.Host
 	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
@@ -38,4 +37,4 @@ func (p *whole) decide(c *call) {
 	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
-func (p *whole) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }
+func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }

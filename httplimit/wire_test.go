@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -125,10 +126,10 @@ func TestGolden(t *testing.T) {
 		requests []string
 	}{
 		{"draft11", Config{Name: "per-ip"}, "2/minute", []string{get(), get(), get()}},
-		{"draft7", Config{Dialect: Draft7, XFields: XDelta}, "1/minute", []string{get(), get()}},
-		{"draft3", Config{Dialect: Draft3, XFields: NoXFields}, "1/minute", []string{get(), get()}},
-		{"xonly", Config{Dialect: NoRateLimit}, "1/hour burst 3", []string{get()}},
-		{"none", Config{Dialect: NoRateLimit, XFields: NoXFields}, "1/hour", []string{get(), get()}},
+		{"draft7", Config{Dialect: answer.Draft7, XFields: answer.XDelta}, "1/minute", []string{get(), get()}},
+		{"draft3", Config{Dialect: answer.Draft3, XFields: answer.NoXFields}, "1/minute", []string{get(), get()}},
+		{"xonly", Config{Dialect: answer.NoRateLimit}, "1/hour burst 3", []string{get()}},
+		{"none", Config{Dialect: answer.NoRateLimit, XFields: answer.NoXFields}, "1/hour", []string{get(), get()}},
 		{"json", Config{}, "1/minute", []string{get(), get("Accept: application/json")}},
 		{"text", Config{}, "1/minute", []string{get(), get("Accept: text/plain")}},
 		{"head", Config{}, "1/minute", []string{do("HEAD"), do("HEAD")}},

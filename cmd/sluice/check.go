@@ -34,11 +34,11 @@ func checkCommand() *cobra.Command {
 	q := &checked{}
 	c := &cobra.Command{
 		Use:   "check --policy FILE [flags] URL",
-		Short: "Tell what a policy says about one request, and why",
-		Long: "Tell what a policy says about one request: which rules apply, under which keys they\n" +
-			"count, what each says, and why. The counts begin at zero; nothing is sent anywhere.\n\n" +
-			"URL is a path, or a whole URL where rules look at the host. The exit code is 0 if the\n" +
-			"request passes, and 1 if it is refused.",
+		Short: "Show what a policy decides about one request, and why",
+		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
+			"count, what each says, and why. Counters start at zero; nothing is sent anywhere.\n\n" +
+			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
+			"passes, and 1 if it is refused.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -54,8 +54,8 @@ func checkCommand() *cobra.Command {
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
-	f.StringVar(&q.from, "from", "192.0.2.1", "address that the connection comes from")
-	f.IntVar(&q.times, "times", 1, "make so many such requests at once, and tell about the last")
+	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
+	f.IntVar(&q.times, "times", 1, "make this many such requests at once, and show the last")
 	return c
 }
 

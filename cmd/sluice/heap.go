@@ -5,17 +5,17 @@ import (
 	"runtime/debug"
 )
 
-// heapRoom is how much garbage there may be before it is collected, whatever little is in
+// ballastSize is how much garbage there may be before it is collected, whatever little is in
 // use.
-const heapRoom = 32 << 20
+const ballastSize = 32 << 20
 
-// makeRoom returns memory that nothing is written to, so that the system does not back
+// gcBallast returns memory that nothing is written to, so that the system does not back
 // it, and that has to be kept alive. The collector runs when the heap has doubled, and a
 // gateway with a few connections has so small a heap that it would be collected every few
 // hundred requests. Who has set a memory limit wants every byte of it: then it is nil.
-func makeRoom() []byte {
+func gcBallast() []byte {
 	if debug.SetMemoryLimit(-1) < math.MaxInt64 {
 		return nil
 	}
-	return make([]byte, heapRoom)
+	return make([]byte, ballastSize)
 }

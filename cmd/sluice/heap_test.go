@@ -7,14 +7,14 @@ import (
 )
 
 // Memory that is limited is not given away.
-func TestMakeRoom(t *testing.T) {
+func TestGCBallast(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)
-	if n := len(makeRoom()); n != heapRoom {
-		t.Errorf("room of %d bytes without a limit", n)
+	if n := len(gcBallast()); n != ballastSize {
+		t.Errorf("ballast of %d bytes without a limit", n)
 	}
 	debug.SetMemoryLimit(64 << 20)
-	if n := len(makeRoom()); n != 0 {
-		t.Errorf("room of %d bytes within a limit of 64 MiB", n)
+	if n := len(gcBallast()); n != 0 {
+		t.Errorf("ballast of %d bytes within a limit of 64 MiB", n)
 	}
 }

@@ -13,19 +13,19 @@ import (
 )
 
 // metrics answers /metrics with what the process and its store are doing.
-func metrics(c *counting, connections *proxy.Connections) http.Handler {
+func metrics(store *openStore, connections *proxy.Connections) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_connections", Help: "Connections of clients that are open."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_connections", Help: "Open client connections."},
 			func() float64 { return float64(connections.Open()) }),
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
-		memoryCollector{c.memory.Stats},
+		memoryCollector{store.memory.Stats},
 	)
-	if c.failover != nil {
-		registry.MustRegister(storeCollector{c.failover.Status})
+	if store.failover != nil {
+		registry.MustRegister(storeCollector{store.failover.Status})
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
@@ -33,7 +33,7 @@ func metrics(c *counting, connections *proxy.Connections) http.Handler {
 func refused(reason string, count func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "sluice_connections_refused_total",
-		Help:        "Connections that were closed at once: there were too many in all, or of one address.",
+		Help:        "Connections closed on arrival, by reason: too many in all, or from one address.",
 		ConstLabels: prometheus.Labels{"reason": reason},
 	}, func() float64 { return float64(count()) })
 }
@@ -46,13 +46,13 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeAway      = desc("away", "Parts of the shared store whose circuit is open.")
-	storeParts     = desc("parts", "Parts of the shared store that were heard of.")
-	storeInstances = desc("instances", "By how many a limit is divided where a share of it decides.")
-	storeOwing     = desc("owing_keys", "Keys whose local use is to be written back.")
-	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store, or the stand-in.", "by")
-	storeFailures  = desc("failures_total", "Decisions that were asked of the shared store in vain, and why.", "reason")
-	storeWritten   = desc("written_back_total", "How often a key's local use was written back.")
+	storeAway      = desc("away", "Shards of the shared store whose circuit breaker is open.")
+	storeParts     = desc("parts", "Known shards of the shared store.")
+	storeInstances = desc("instances", "Instances that share a limit while the shared store is away.")
+	storeOwing     = desc("owing_keys", "Keys whose local use has yet to be written back.")
+	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store or the local stand-in.", "by")
+	storeFailures  = desc("failures_total", "Decisions the shared store failed to make, by reason.", "reason")
+	storeWritten   = desc("written_back_total", "Write-backs of a key's local use to the shared store.")
 )
 
 func (c storeCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -92,11 +92,11 @@ func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
 type memoryCollector struct{ stats func() memory.Stats }
 
 var (
-	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory of which something is used.", nil, nil)
-	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "What they take.", nil, nil)
-	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys that were forgotten before nothing of theirs was used.", nil, nil)
-	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Those of the evicted that had used more than half of their limit.", nil, nil)
-	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys for which there was no room: see --refuse-new-keys.", nil, nil)
+	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
+	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory that counters take, in bytes.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit.", nil, nil)
+	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
 )
 
 func (c memoryCollector) Describe(ch chan<- *prometheus.Desc) {

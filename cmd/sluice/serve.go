@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -65,14 +63,13 @@ func serveCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the gateway: limit requests, and pass on the others to an upstream",
-		Long: "Run the gateway: limit requests by a policy, and pass on the others to an upstream.\n\n" +
-			"Every flag is a setting. What the command line leaves out is taken from the environment\n" +
-			"(SLUICE_LOG_LEVEL for --log-level), else from the file of --config (log_level: debug),\n" +
-			"else the default stays.\n\n" +
-			"SIGHUP, or a change of the policy file, loads the policy again; a bad one is refused and\n" +
-			"the old one stays. SIGTERM makes /readyz fail, lets the requests that have begun end,\n" +
-			"closes WebSockets, and ends with 0.",
+		Short: "Run the gateway: limit requests, and pass the rest on to an upstream",
+		Long: "Run the gateway: limit requests by a policy, and pass the rest on to an upstream.\n\n" +
+			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
+			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
+			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
+			"old one stays in force. SIGTERM makes /readyz fail, lets requests in progress finish,\n" +
+			"closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
 			"  sluice serve --policy api.yaml --upstream http://localhost:3000",
 		Args: cobra.NoArgs,
@@ -89,24 +86,24 @@ func serveCommand() *cobra.Command {
 	f := c.Flags()
 	f.String(configFlag, "", "YAML `file` with settings")
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
-	f.Var(&s.upstream, "upstream", "where requests go: a URL, or \"sample\" for the built-in API")
-	f.Var(&s.proxy, "proxy", "where the gateway listens")
-	f.Var(&s.admin, "admin", "where /healthz, /readyz and /metrics are answered")
-	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "`names` of hosts that the admin address answers for, beside localhost and addresses")
+	f.Var(&s.upstream, "upstream", "where to send requests: a URL, or \"sample\" for the built-in API")
+	f.Var(&s.proxy, "proxy", "address the gateway listens on")
+	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz and /metrics")
+	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
 	s.store.flags(f)
-	f.BoolVar(&s.strictReady, "strict-ready", false, "be ready only while the store answers")
-	f.BoolVar(&s.degradedField, "degraded-field", false, "send X-RateLimit-Degraded: true with answers that were decided without the store")
-	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request, and again for a body that rules count by")
+	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
+	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
+	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request, and again for a body that rules read")
 	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
-	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 is no bound")
-	f.Var(&s.silence, "idle-timeout", "longest silence of the upstream in a response, or of both sides of a WebSocket; 0 is no bound")
-	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to end on SIGTERM")
-	f.Var(&s.maxHeader, "max-header", "largest head of a request")
-	f.Var(&s.maxBody, "max-body", "largest body of a request; 0 is no bound")
-	f.Var(&s.maxConnections, "max-connections", "most connections of clients (default as many as open files allow, and at most 16384)")
-	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections of one client that is no trusted proxy (default an eighth of all, and at least 16)")
-	f.Var(&s.maxStreams, "max-streams", "most WebSockets and event streams (default half of the connections)")
-	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields that the upstream needs, of those that would be dropped\nbecause they change the path, the method or the host, such as X-HTTP-Method-Override")
+	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 means no limit")
+	f.Var(&s.silence, "idle-timeout", "longest silence from the upstream within a response, or from both sides of a WebSocket; 0 means no limit")
+	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to finish after SIGTERM")
+	f.Var(&s.maxHeader, "max-header", "largest request head")
+	f.Var(&s.maxBody, "max-body", "largest request body; 0 means no limit")
+	f.Var(&s.maxConnections, "max-connections", "most client connections (default as many as the limit on open files allows, up to 16384)")
+	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
+	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")
+	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to pass on that would be dropped because they can change\nthe path, the method or the host, such as X-HTTP-Method-Override")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
 	// It fails only for a flag that there is not.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
@@ -132,10 +129,11 @@ func (s *serveSettings) complete() error {
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
-	room := makeRoom()
-	defer runtime.KeepAlive(room)
+	ballast := gcBallast()
+	defer runtime.KeepAlive(ballast)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
@@ -151,9 +149,10 @@ func (s *serveSettings) run(ctx context.Context) error {
 		return err
 	}
 	defer store.close()
-	store.logApart(log, p)
+	store.logCrossSlot(log, p)
 	engine := policy.NewEngine(store, p)
-	servers, err := s.listen(log, engine, store)
+	var health admin.Health
+	listeners, err := s.listen(log, engine, store, &health)
 	if err != nil {
 		return err
 	}
@@ -168,11 +167,11 @@ func (s *serveSettings) run(ctx context.Context) error {
 			engine.Swap(p)
 			logWarnings(log, p)
 			logAnew(log, p.Anew(old))
-			store.logApart(log, p)
+			store.logCrossSlot(log, p)
 		})
 	})
 	background.Go(func() { store.watch(watching, log) })
-	return servers.run(ctx, stop, time.Duration(s.drainTimeout))
+	return listeners.run(ctx, health.SetReady, time.Duration(s.drainTimeout))
 }
 
 // load reads the policy. The built-in one comes without a file to watch.
@@ -238,40 +237,66 @@ func newLog(out *os.File, l level) *slog.Logger {
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *counting) (*servers, error) {
-	all := &servers{log: log, failed: make(chan error, 3)}
-	target := s.upstream.url
-	if s.upstream.isSample() {
-		l, err := all.open("the sample API", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		target = &url.URL{Scheme: "http", Host: l.Addr().String()}
-		all.sample = &service{l, &http.Server{Handler: sample.Handler(), ReadHeaderTimeout: time.Minute}}
-	}
-	l, err := all.open("--proxy", s.proxy)
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *openStore, health *admin.Health) (*listeners, error) {
+	ls := &listeners{log: log}
+	target, err := s.openUpstream(ls)
 	if err != nil {
 		return nil, err
 	}
 	connections := s.bounds(log, engine)
-	all.proxy = &service{connections.Listener(l, time.Duration(s.stallTimeout)), proxy.Server(s.handler(log, engine, target, connections.Most), proxy.Client{
+	if err := s.openProxy(ls, connections, s.handler(log, engine, target, connections.Most)); err != nil {
+		return nil, err
+	}
+	if err := s.openAdmin(ls, s.adminHandler(health, store, connections)); err != nil {
+		return nil, err
+	}
+	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", s.policy, "store", store.where)...)
+	return ls, nil
+}
+
+// openUpstream returns where requests go, and opens that if it is the sample API.
+func (s *serveSettings) openUpstream(ls *listeners) (*url.URL, error) {
+	if !s.upstream.isSample() {
+		return s.upstream.url, nil
+	}
+	l, err := ls.open("sample", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l.http(&http.Server{Handler: sample.Handler(), ReadHeaderTimeout: time.Minute})
+	return &url.URL{Scheme: "http", Host: l.socket.Addr().String()}, nil
+}
+
+func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections, h http.Handler) error {
+	l, err := ls.open("--proxy", s.proxy)
+	if err != nil {
+		return err
+	}
+	l.socket = connections.Listener(l.socket, time.Duration(s.stallTimeout))
+	server := proxy.Server(h, proxy.Client{
 		HeaderTimeout: time.Duration(s.headerTimeout),
 		StallTimeout:  time.Duration(s.stallTimeout),
 		MaxHeader:     int(s.maxHeader),
-		Log:           log,
-	})}
-	if l, err = all.open("--admin", s.admin); err != nil {
-		return nil, err
+		Log:           ls.log,
+	})
+	l.http(server)
+	l.drain = server.Shutdown
+	return nil
+}
+
+func (s *serveSettings) openAdmin(ls *listeners, h http.Handler) error {
+	l, err := ls.open("--admin", s.admin)
+	if err != nil {
+		return err
 	}
-	few := &proxy.Connections{Most: adminConnections, Log: log}
-	all.admin = &service{few.Listener(l, time.Duration(s.stallTimeout)), &http.Server{
-		Handler:           s.adminHandler(&all.health, store, connections),
+	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
+	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
+	l.http(&http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: time.Duration(s.headerTimeout),
 		IdleTimeout:       time.Minute,
-	}}
-	log.Info("sluice serves", "proxy", all.proxy.Addr().String(), "upstream", target.Redacted(),
-		"admin", all.admin.Addr().String(), "policy", s.policy, "store", store.where)
-	return all, nil
+	})
+	return nil
 }
 
 // handler is the way of a request: cleaned, decided about, passed on.
@@ -295,7 +320,7 @@ func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target 
 	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }
 
-func (s *serveSettings) adminHandler(health *admin.Health, store *counting, connections *proxy.Connections) http.Handler {
+func (s *serveSettings) adminHandler(health *admin.Health, store *openStore, connections *proxy.Connections) http.Handler {
 	if s.strictReady {
 		health.Require(store.shared)
 	}
@@ -303,73 +328,4 @@ func (s *serveSettings) adminHandler(health *admin.Health, store *counting, conn
 	mux.Handle("/", admin.Handler(health))
 	mux.Handle("GET /metrics", metrics(store, connections))
 	return admin.Hosts(append(s.adminHosts, string(s.admin)), mux)
-}
-
-// servers is everything that listens.
-type servers struct {
-	log                  *slog.Logger
-	health               admin.Health
-	proxy, admin, sample *service
-	opened               []net.Listener
-	failed               chan error
-}
-
-type service struct {
-	net.Listener
-	server *http.Server
-}
-
-// open listens on addr. When it fails, it closes what was opened before.
-func (a *servers) open(what string, addr address) (net.Listener, error) {
-	l, err := net.Listen("tcp", string(addr))
-	if err == nil {
-		a.opened = append(a.opened, l)
-		return l, nil
-	}
-	for _, o := range a.opened {
-		o.Close()
-	}
-	mend := "give another address"
-	if errors.Is(err, syscall.EADDRINUSE) {
-		mend = "stop what listens there, or give another address"
-	}
-	return nil, fmt.Errorf("%s: %w: %s", what, err, mend)
-}
-
-// run serves until ctx ends or a server fails, and then drains.
-func (a *servers) run(ctx context.Context, stop func(), patience time.Duration) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, s := range []*service{a.sample, a.proxy, a.admin} {
-		if s == nil {
-			continue
-		}
-		defer s.server.Close()
-		running.Go(func() {
-			if err := s.server.Serve(s); !errors.Is(err, http.ErrServerClosed) {
-				a.failed <- err
-			}
-		})
-	}
-	a.health.SetReady(true)
-	select {
-	case err := <-a.failed:
-		return err
-	case <-ctx.Done():
-	}
-	stop() // a second signal ends the process at once
-	a.health.SetReady(false)
-	a.drain(patience)
-	return nil
-}
-
-// drain lets the requests end that have begun, within bounds.
-func (a *servers) drain(patience time.Duration) {
-	a.log.Info("draining", "at_most", patience)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := a.proxy.server.Shutdown(ctx); err != nil {
-		a.log.Warn("requests were cut off", "after", patience)
-	}
-	a.log.Info("bye")
 }

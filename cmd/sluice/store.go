@@ -21,7 +21,7 @@ const inMemory = "memory"
 
 const leastMemory = 64 << 10
 
-// storeSettings say where is counted.
+// storeSettings say where counters live.
 type storeSettings struct {
 	url       string
 	timeout   period
@@ -36,12 +36,12 @@ func newStoreSettings() storeSettings {
 }
 
 func (s *storeSettings) flags(f *pflag.FlagSet) {
-	f.StringVar(&s.url, "store", s.url, "where is counted: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.StringVar(&s.url, "store", s.url, "where counters live: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
 	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
-	f.IntVar(&s.instances, "instances", 0, "by how many a limit is divided while the store is away; 0 is as many as were alive")
-	f.BoolVar(&s.required, "require-store", false, "end if the store cannot be reached at the start")
-	f.Var(&s.memory, "memory-size", "most memory for counts: of --store memory, or of the stand-in for another")
-	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when that memory is full of keys that have used more than half of their limit, refuse new keys rather than forget one of those")
+	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is away; 0 means as many as were last seen")
+	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
+	f.Var(&s.memory, "memory-size", "most memory for counters: those of --store memory, or of the stand-in while another store is away")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when that memory is full of keys above half of their limit, refuse new keys rather than evict one of those")
 }
 
 func (s *storeSettings) check() error {
@@ -51,13 +51,13 @@ func (s *storeSettings) check() error {
 	case s.memory < leastMemory:
 		return errors.New("--memory-size must be at least 64KiB")
 	case s.instances < 0:
-		return errors.New("--instances must not be negative: 0 is as many as were alive")
+		return errors.New("--instances must not be negative: 0 means as many as were last seen")
 	}
 	return nil
 }
 
-// counting is a store, and what comes with it if it is shared.
-type counting struct {
+// openStore is a store that has been opened, and what comes with it if it is shared.
+type openStore struct {
 	sluice.Store
 	where    string          // without secrets
 	failover *failover.Store // nil if it is not shared
@@ -68,10 +68,10 @@ type counting struct {
 
 // open opens the store. A shared one that cannot be reached yet is not an error unless
 // it is required; one that could never be reached with these settings is.
-func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*counting, error) {
+func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*openStore, error) {
 	if s.url == inMemory {
 		local := s.local()
-		return &counting{Store: local, where: inMemory, memory: local, close: func() {}}, nil
+		return &openStore{Store: local, where: inMemory, memory: local, close: func() {}}, nil
 	}
 	config, err := redisstore.ParseURL(s.url)
 	if err != nil {
@@ -119,10 +119,10 @@ func (s *storeSettings) local() *memory.Store {
 	return memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew}.New()
 }
 
-func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *counting {
+func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *openStore {
 	local := s.local()
 	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Local: local, Logger: log})
-	return &counting{Store: f, where: config.String(), failover: f, memory: local, cluster: config.Cluster, close: func() {
+	return &openStore{Store: f, where: config.String(), failover: f, memory: local, cluster: config.Cluster, close: func() {
 		f.Close()
 		closeShared()
 	}}
@@ -142,13 +142,13 @@ func logDangers(ctx context.Context, log *slog.Logger, s *redisstore.Store) {
 }
 
 // shared reports whether the shared store answers; memory always does.
-func (c *counting) shared() bool {
-	return c.failover == nil || !c.failover.Status().Degraded()
+func (o *openStore) shared() bool {
+	return o.failover == nil || !o.failover.Status().Degraded()
 }
 
-// logApart says if there are rules that a cluster cannot charge in one step.
-func (c *counting) logApart(log *slog.Logger, p *policy.Policy) {
-	if !c.cluster {
+// logCrossSlot says if there are rules that a cluster cannot charge in one step.
+func (o *openStore) logCrossSlot(log *slog.Logger, p *policy.Policy) {
+	if !o.cluster {
 		return
 	}
 	if _, apart := p.Cluster(); len(apart) > 0 {
@@ -163,7 +163,7 @@ const (
 )
 
 // watch says in the log when more keys are limited than the memory has room for, until ctx ends.
-func (c *counting) watch(ctx context.Context, log *slog.Logger) {
+func (o *openStore) watch(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(lossesLooked)
 	defer ticker.Stop()
 	var told memory.Losses
@@ -173,7 +173,7 @@ func (c *counting) watch(ctx context.Context, log *slog.Logger) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			l := c.memory.Losses()
+			l := o.memory.Losses()
 			if l.Freed == told.Freed && l.Refused == told.Refused || now.Before(next) {
 				continue
 			}

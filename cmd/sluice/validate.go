@@ -14,13 +14,12 @@ func validateCommand() *cobra.Command {
 	cluster := false
 	c := &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Check policies, and list everything that is wrong with them",
-		Long: "Check policies, and list everything that is wrong with them.\n\n" +
-			"Errors go to the standard error and give the exit code 1. Warnings are about what is\n" +
-			"legal and looks like a mistake; they go there, too, and leave the exit code at 0.\n\n" +
-			"With --cluster it says which rules can be charged in one step on a Redis Cluster, and which\n" +
-			"cannot: rules that hold for the same requests can if they name the same parts of their keys\n" +
-			"under \"together\".",
+		Short: "Check policies, and list everything wrong with them",
+		Long: "Check policies, and list everything wrong with them.\n\n" +
+			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
+			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
+			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
+			"same requests can if they name the same parts of their keys under \"together\".",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("validate: which file? Give at least one")
@@ -55,7 +54,7 @@ func validateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules can be charged in one step on a Redis Cluster")
+	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
 	return c
 }
 

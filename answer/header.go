@@ -1,4 +1,4 @@
-package httplimit
+package answer
 
 import (
 	"fmt"
@@ -15,13 +15,14 @@ import (
 // maxInteger is the largest integer that a structured field can hold.
 const maxInteger = 999_999_999_999_999
 
-// legend is what is said of a set of rules, whatever the state of their limits.
-type legend struct {
-	entries []entry
-	policy  string // RateLimit-Policy
+// policyHeader is what is said of a set of rules, whatever the state of their limits.
+type policyHeader struct {
+	labels []label
+	policy string // RateLimit-Policy
 }
 
-type entry struct {
+// label is what is said of one limit.
+type label struct {
 	name  string
 	plan  *sluice.Plan
 	item  string // the name as a quoted string, both of structured fields and of JSON
@@ -32,13 +33,13 @@ type entry struct {
 	sentence sentence // for people
 }
 
-// legends keeps those that were used last. A policy has few sets of rules that apply
+// headerCache keeps those that were used last. A policy has few sets of rules that apply
 // together; where it has many, some are made anew each time.
-type legends [256]atomic.Pointer[legend]
+type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the legend of the results that clients are told about. What a shadow says
+// of returns the header of the results that clients are told about. What a shadow says
 // is not in force, and clients that heeded it would slow down for nothing.
-func (l *legends) of(results []policy.Result, dialect Dialect) *legend {
+func (c *headerCache) of(results []policy.Result, dialect Dialect) *policyHeader {
 	var h uintptr
 	for i := range results {
 		if r := &results[i]; !r.Shadow {
@@ -46,59 +47,59 @@ func (l *legends) of(results []policy.Result, dialect Dialect) *legend {
 			h *= 0x9E3779B1
 		}
 	}
-	slot := &l[h>>16%uintptr(len(l))]
-	if known := slot.Load(); known != nil && known.speaksOf(results) {
-		return known
+	place := &c[h>>16%uintptr(len(c))]
+	if cached := place.Load(); cached != nil && cached.isOf(results) {
+		return cached
 	}
-	made := newLegend(results, dialect)
-	slot.Store(made)
+	made := newPolicyHeader(results, dialect)
+	place.Store(made)
 	return made
 }
 
-func (l *legend) speaksOf(results []policy.Result) bool {
+func (p *policyHeader) isOf(results []policy.Result) bool {
 	n := 0
 	for i := range results {
 		r := &results[i]
 		if r.Shadow {
 			continue
 		}
-		if n == len(l.entries) || l.entries[n].plan != r.Plan || l.entries[n].name != r.Rule {
+		if n == len(p.labels) || p.labels[n].plan != r.Plan || p.labels[n].name != r.Rule {
 			return false
 		}
 		n++
 	}
-	return n == len(l.entries)
+	return n == len(p.labels)
 }
 
-func newLegend(results []policy.Result, dialect Dialect) *legend {
-	l := &legend{}
+func newPolicyHeader(results []policy.Result, dialect Dialect) *policyHeader {
+	p := &policyHeader{}
 	var text []byte
 	for i := range results {
 		if results[i].Shadow {
 			continue
 		}
-		e := newEntry(results[i].Rule, results[i].Plan)
-		l.entries = append(l.entries, e)
+		l := newLabel(results[i].Rule, results[i].Plan)
+		p.labels = append(p.labels, l)
 		if len(text) > 0 {
 			text = append(text, ", "...)
 		}
 		if dialect == Draft11 {
-			text = append(text, e.item+";q="...)
+			text = append(text, l.item+";q="...)
 		}
-		text = strconv.AppendInt(text, e.quota, 10)
-		text = strconv.AppendInt(append(text, ";w="...), e.span, 10)
+		text = strconv.AppendInt(text, l.quota, 10)
+		text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
 	}
-	l.policy = string(text)
-	return l
+	p.policy = string(text)
+	return p
 }
 
-func newEntry(name string, plan *sluice.Plan) entry {
+func newLabel(name string, plan *sluice.Plan) label {
 	wire := printable(name)
-	e := entry{name: name, plan: plan, item: string(appendQuoted(nil, wire))}
-	e.quota, e.span = wholeSeconds(plan.Limit)
-	e.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
-	e.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %ds.", wire, e.quota, e.span))
-	return e
+	l := label{name: name, plan: plan, item: string(appendQuoted(nil, wire))}
+	l.quota, l.span = wholeSeconds(plan.Limit)
+	l.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
+	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %ds.", wire, l.quota, l.span))
+	return l
 }
 
 // wholeSeconds returns a limit as a quota per whole seconds, the only windows there are
@@ -144,3 +145,6 @@ func appendQuoted(dst []byte, s string) []byte {
 	}
 	return append(dst, '"')
 }
+
+// mostLabel returns that of the most restrictive result.
+func (a *Answer) mostLabel() *label { return &a.header.labels[visible(a.results[:a.most])] }

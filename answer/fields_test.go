@@ -1,11 +1,10 @@
-package httplimit
+package answer
 
 import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // randomDecision makes a decision of random rules about a store with a random past.
@@ -81,7 +81,7 @@ func randomName(rnd *rand.Rand) string {
 // definitions in rational numbers.
 func TestFields(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	doors := []*door{{}, {Config: Config{Dialect: Draft7, XFields: XDelta}}, {Config: Config{Dialect: Draft3}}}
+	encoders := []*Encoder{{}, {Dialect: Draft7, XFields: XDelta}, {Dialect: Draft3}}
 	var refused, never, shadowed int
 	for range 3000 {
 		d := randomDecision(t, rnd)
@@ -98,19 +98,19 @@ func TestFields(t *testing.T) {
 		if d.RetryAfter == sluice.Never {
 			never++
 		}
-		one := naiveLeading(told, &d)
-		for _, door := range doors {
-			c := newCall()
-			c.r, c.decision = &http.Request{}, d
+		one := naiveMostRestrictive(told, &d)
+		for _, e := range encoders {
+			var a Answer
+			e.Encode(&a, &d, Client{})
 			h := http.Header{}
-			c.say(h, door)
+			a.SetFields(h)
 			if len(told) == 0 {
 				if len(h) > 0 {
 					t.Fatalf("shadows alone are told: %v", h)
 				}
 				continue
 			}
-			switch door.Dialect {
+			switch e.Dialect {
 			case Draft11:
 				checkDraft11(t, h, told, &d)
 			case Draft7:
@@ -119,7 +119,7 @@ func TestFields(t *testing.T) {
 				checkOne(t, h, "Ratelimit-", one, &d, false)
 			}
 			checkRefusal(t, h, &d)
-			checkOne(t, h, "X-Ratelimit-", one, &d, door.XFields == XUnix)
+			checkOne(t, h, "X-Ratelimit-", one, &d, e.XFields == XUnix)
 		}
 	}
 	if refused < 100 || never < 100 || shadowed < 100 {
@@ -269,8 +269,8 @@ func naivePrintable(name string) string {
 	return b.String()
 }
 
-// naiveLeading sorts by the definition.
-func naiveLeading(told []policy.Result, d *policy.Decision) (best policy.Result) {
+// naiveMostRestrictive sorts by the definition.
+func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy.Result) {
 	share := func(r policy.Result) *big.Rat { return big.NewRat(r.Remaining, r.Plan.Limit.Count) }
 	found := false
 	for _, r := range told {
@@ -292,8 +292,22 @@ func naiveLeading(told []policy.Result, d *policy.Decision) (best policy.Result)
 	return best
 }
 
-// Numbers that do not fit a structured field are announced as the largest that does.
-// Of very many limits the ones that matter most are told, in the order of the document.
+// decided returns the answer of a policy to its first request.
+func decided(t *testing.T, document string, r *policy.Request) (status int, h http.Header, body string) {
+	t.Helper()
+	p, err := policyfile.Parse("test.yaml", []byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), r)
+	var a Answer
+	new(Encoder).Encode(&a, &d, Client{Header: r.Header, CORS: p.CORS()})
+	h = http.Header{}
+	a.SetFields(h)
+	return a.Status, h, string(a.Body())
+}
+
+// Of very many limits the most restrictive are told, in the order of the document.
 func TestFieldsOfManyRules(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("version: 1\nrules:\n  - {name: shadow, limit: 1/day, shadow: true}\n")
@@ -311,19 +325,18 @@ func TestFieldsOfManyRules(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, limit)
 	}
-	h := Policy(mustEngine(t, memory.New(), b.String()))(things)
-	w := recorded(h, httptest.NewRequest("GET", "/", nil))
+	_, h, _ := decided(t, b.String(), &policy.Request{})
 	for _, field := range []string{"Ratelimit", "Ratelimit-Policy"} {
 		var got []string
-		for _, item := range strings.Split(w.Header().Get(field), ", ") {
+		for _, item := range strings.Split(h.Get(field), ", ") {
 			name, _, _ := strings.Cut(item, ";")
 			got = append(got, name)
 		}
-		if len(got) != maxTold || !slices.Equal(got, want) {
+		if len(got) != maxVisible || !slices.Equal(got, want) {
 			t.Errorf("%s tells of %d: %s, want %s", field, len(got), got, want)
 		}
 	}
-	if got := w.Header().Get("X-RateLimit-Limit"); got != "13" {
+	if got := h.Get("X-RateLimit-Limit"); got != "13" {
 		t.Errorf("the field with room for one tells of %s", got)
 	}
 }
@@ -336,16 +349,14 @@ func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
 		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, 50+i)
 	}
 	b.WriteString("  - {name: last, limit: 1000000/day, cost: {header: C, max: 2000000}}\n")
-	h := Policy(mustEngine(t, memory.New(), b.String()))(things)
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("C", "2000000")
-	w := recorded(h, r)
-	if w.Code != 429 || !strings.Contains(w.Header().Get("RateLimit"), `, "last";r=1000000`) ||
-		!strings.Contains(w.Body.String(), `"violated-policies":["last"]`) {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	status, h, body := decided(t, b.String(), &policy.Request{Header: http.Header{"C": {"2000000"}}})
+	if status != 429 || !strings.Contains(h.Get("RateLimit"), `, "last";r=1000000`) ||
+		!strings.Contains(body, `"violated-policies":["last"]`) {
+		t.Errorf("%d %v %s", status, h, body)
 	}
 }
 
+// Numbers that do not fit a structured field are announced as the largest that does.
 func TestFieldsLargeNumbers(t *testing.T) {
 	quota, seconds := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
 	if quota != 999_999_999_999_999 || seconds != 1 {
@@ -368,7 +379,7 @@ func TestSeconds(t *testing.T) {
 
 // Sets of rules that share a place in the cache, or differ in one detail, must not get
 // each other's fields.
-func TestLegends(t *testing.T) {
+func TestHeaderCache(t *testing.T) {
 	a, b := randomPlan(t, rand.New(rand.NewPCG(1, 1))), randomPlan(t, rand.New(rand.NewPCG(2, 2)))
 	sets := [][]policy.Result{
 		{{Rule: "x", Plan: a}}, {{Rule: "y", Plan: a}}, {{Rule: "x", Plan: b}},
@@ -378,7 +389,7 @@ func TestLegends(t *testing.T) {
 	for i := range 5000 { // more than there are places
 		sets = append(sets, []policy.Result{{Rule: "n" + strconv.Itoa(i), Plan: a}})
 	}
-	var l legends
+	var c headerCache
 	for range 2 {
 		for _, set := range sets {
 			var want []string
@@ -388,12 +399,12 @@ func TestLegends(t *testing.T) {
 					want = append(want, fmt.Sprintf(`"%s";q=%d;w=%d`, r.Rule, q, w))
 				}
 			}
-			if got := l.of(set, Draft11).policy; got != strings.Join(want, ", ") {
+			if got := c.of(set, Draft11).policy; got != strings.Join(want, ", ") {
 				t.Fatalf("%v: %s", set, got)
 			}
 		}
 	}
-	if first := l.of(sets[0], Draft11); first != l.of(sets[0], Draft11) {
+	if first := c.of(sets[0], Draft11); first != c.of(sets[0], Draft11) {
 		t.Error("nothing is kept")
 	}
 }

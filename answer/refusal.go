@@ -1,4 +1,4 @@
-package httplimit
+package answer
 
 import (
 	"net/http"
@@ -28,23 +28,23 @@ func newProblem(status int, kind, code string) *problem {
 		`","title":"` + http.StatusText(status) + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
-func (c *call) problem() *problem {
+func (a *Answer) problem() *problem {
 	switch {
-	case c.fault != "":
+	case a.fault != "":
 		return malformed
-	case c.decision.Missing != "":
+	case a.decision.Missing != "":
 		return missingKey
-	case c.decision.Unavailable:
+	case a.decision.Unavailable:
 		return reducedCapacity
 	}
 	return quotaExceeded
 }
 
 // retryAfter returns the seconds after which to ask again, or 0 if that is no use.
-func (c *call) retryAfter() int64 {
-	d := &c.decision
+func (a *Answer) retryAfter() int64 {
+	d := a.decision
 	switch {
-	case c.fault != "" || d.Missing != "":
+	case a.fault != "" || d.Missing != "":
 		return 0
 	case d.RetryAfter == sluice.Never && !d.Unavailable:
 		return 0
@@ -54,57 +54,54 @@ func (c *call) retryAfter() int64 {
 	return seconds(d.RetryAfter.Microseconds())
 }
 
-// sayRefused sets the fields that every refusal has.
-func (c *call) sayRefused(f *fields) {
-	c.media = negotiate(c.r.Header["Accept"])
-	f.set("Content-Type", offers[c.media])
-	f.set("Cache-Control", "no-store")
-	if retry := c.retryAfter(); retry > 0 {
-		c.text = strconv.AppendInt(c.text[:0], retry, 10)
-		c.retry = c.values.keep(c.text)
-		f.set("Retry-After", c.retry)
+// refuse sets the status, and the fields that every refusal has.
+func (a *Answer) refuse(accept []string) {
+	a.Status, a.media = a.problem().status, negotiate(accept)
+	a.set("Content-Type", offers[a.media])
+	a.set("Cache-Control", "no-store")
+	if retry := a.retryAfter(); retry > 0 {
+		a.text = strconv.AppendInt(a.text[:0], retry, 10)
+		a.retry = a.arena.text(a.text)
+		a.set("Retry-After", a.retry)
 	}
 }
 
-// refuse answers the request. The fields are set.
-func (c *call) refuse(w http.ResponseWriter, d *door) {
-	p := c.problem()
-	c.linger()
-	w.WriteHeader(p.status)
-	if c.r.Method == http.MethodHead {
-		return
+// Body returns the body of a refusal, in the media type of its Content-Type, else nil. It is
+// valid until a is used again.
+func (a *Answer) Body() []byte {
+	if a.decision == nil || a.decision.Allowed {
+		return nil
 	}
-	c.text = c.appendBody(c.text[:0], p, d.legends.of(c.decision.Results, d.Dialect))
-	// An error here is the client's, who has left.
-	_, _ = w.Write(c.text)
+	a.text = a.appendBody(a.text[:0], a.problem())
+	return a.text
 }
 
 // appendBody appends the body in the media type that was agreed on.
-func (c *call) appendBody(dst []byte, p *problem, l *legend) []byte {
-	switch c.media {
+func (a *Answer) appendBody(dst []byte, p *problem) []byte {
+	switch a.media {
 	case plainText:
-		return append(c.appendDetail(dst, l), '\n')
+		return append(a.appendDetail(dst), '\n')
 	case plainJSON:
 		dst = append(append(append(dst, '{'), p.code...), `,"message":"`...)
-		dst = append(c.appendDetail(dst, l), '"')
+		dst = append(a.appendDetail(dst), '"')
 	default: // RFC 9457
-		dst = append(c.appendDetail(append(dst, p.start...), l), '"')
+		dst = append(a.appendDetail(append(dst, p.start...)), '"')
 		if p == quotaExceeded {
-			dst = c.appendViolated(append(dst, `,"violated-policies":[`...), l)
+			dst = a.appendViolated(append(dst, `,"violated-policies":[`...))
 			dst = append(dst, ']')
 		}
 		dst = append(append(dst, ','), p.code...)
 	}
-	if c.retry != "" {
-		dst = append(append(dst, `,"retry_after":`...), c.retry...)
+	if a.retry != "" {
+		dst = append(append(dst, `,"retry_after":`...), a.retry...)
 	}
 	return append(dst, "}\n"...)
 }
 
-func (c *call) appendViolated(dst []byte, l *legend) []byte {
-	told, violated := 0, 0
-	for i := range c.decision.Results {
-		r := &c.decision.Results[i]
+func (a *Answer) appendViolated(dst []byte) []byte {
+	seen, violated := 0, 0
+	for i := range a.results {
+		r := &a.results[i]
 		if r.Shadow {
 			continue
 		}
@@ -113,38 +110,38 @@ func (c *call) appendViolated(dst []byte, l *legend) []byte {
 				dst = append(dst, ',')
 			}
 			violated++
-			dst = append(dst, l.entries[told].item...)
+			dst = append(dst, a.header.labels[seen].item...)
 		}
-		told++
+		seen++
 	}
 	return dst
 }
 
 // appendDetail appends a sentence for people: printable ASCII, in JSON the inside of a string.
-func (c *call) appendDetail(dst []byte, l *legend) []byte {
-	d := &c.decision
-	switch one := leading(d); {
-	case c.fault != "":
-		s := newSentence(c.fault)
-		return append(dst, s.in(c.media)...)
+func (a *Answer) appendDetail(dst []byte) []byte {
+	d := a.decision
+	switch {
+	case a.fault != "":
+		s := newSentence(a.fault)
+		return append(dst, s.in(a.media)...)
 	case d.Missing != "":
-		return append(dst, c.lacks()...)
-	case d.Unavailable || one < 0:
+		return append(dst, a.missing()...)
+	case d.Unavailable || a.header == nil:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:
-		dst = append(dst, l.entries[told(d.Results[:one])].sentence.in(c.media)...)
+		dst = append(dst, a.mostLabel().sentence.in(a.media)...)
 		if d.RetryAfter == sluice.Never {
 			dst = append(dst, " The request asks for "...)
-			dst = strconv.AppendInt(dst, d.Results[one].Cost, 10)
+			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
 			return append(dst, ", more than it ever allows at once."...)
 		}
 	}
-	return append(append(append(dst, " Retry in "...), c.retry...), " s."...)
+	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }
 
-func (c *call) lacks() string {
-	s := newSentence("The request lacks " + printable(c.decision.Missing) + ".")
-	return s.in(c.media)
+func (a *Answer) missing() string {
+	s := newSentence("The request lacks " + printable(a.decision.Missing) + ".")
+	return s.in(a.media)
 }
 
 // sentence is printable ASCII as it is, and as the inside of a string of JSON.

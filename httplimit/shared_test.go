@@ -78,20 +78,3 @@ func copied(h http.Header) http.Header {
 	}
 	return c
 }
-
-// Text of any length is kept, also where a piece has no room for it.
-func TestValuesKeep(t *testing.T) {
-	var v values
-	var kept, want []string
-	for n := range 3 * textPiece {
-		text := []byte(strings.Repeat(string(rune('a'+n%26)), n))
-		if n%100 != 0 && n > 200 {
-			continue
-		}
-		kept, want = append(kept, v.keep(text)), append(want, string(text))
-		clear(text)
-	}
-	if !slices.Equal(kept, want) {
-		t.Error("what was kept has changed")
-	}
-}

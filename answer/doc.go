@@ -1,0 +1,44 @@
+// Package answer is what all doors share: it turns a decision into a status, header fields
+// and a body, and holds requests until their turn. It knows no connection, so that a door of
+// any protocol is these steps:
+//
+//	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
+//	answer.Settle(ctx, &decision, nil, giveBack) // waits, if there is a queue
+//	outage.Note(&decision)                       // logs when a store goes and comes back
+//	encoder.Encode(&a, &decision, client)        // then send a.Status, a.Fields, a.Body()
+//
+// # Fields
+//
+// Every answer to a request that was counted has these fields:
+//
+//	RateLimit-Policy: "per-ip";q=100;w=60, "user-day";q=5000;w=86400
+//	RateLimit: "per-ip";r=42;t=26, "user-day";r=4100;t=70848
+//	X-RateLimit-Limit: 100
+//	X-RateLimit-Remaining: 42
+//	X-RateLimit-Reset: 1795219270
+//
+// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
+// limits that applied, or the 16 most restrictive of them: q requests per w seconds, of
+// which r are available, and no more than r in the next t seconds. X-RateLimit has room for
+// one limit: on a refusal the one with the longest wait, otherwise the one of which the
+// smallest share is left. Its Limit is the burst if that is larger than the count, and its
+// Reset is t from now.
+//
+// A limit over less than a second, or a fraction of one, is announced in whole seconds at
+// the same rate: 3/250ms as q=12;w=1. What a name has besides printable ASCII is written
+// %XX. Rules in shadow are not mentioned, since they refuse nobody. Without an answer from
+// the store there are no such fields, because nothing is known.
+//
+// # Refusals
+//
+// A refusal has status 429, or 503 if it is because the store does not answer, or 400 if the
+// request is malformed or lacks what a rule counts by. It is not to be cached (Cache-Control:
+// no-store). Retry-After says, in seconds and rounded up, when the request will fit; it is
+// missing if the request can never fit. The body is a problem of RFC 9457 by default, plain
+// JSON or text where the client's Accept prefers that:
+//
+//	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
+//	 "title":"Too Many Requests","status":429,
+//	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
+//	 "error":"rate_limit_exceeded","retry_after":17}
+package answer

@@ -1,0 +1,56 @@
+package answer_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+	"strings"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// A door of another protocol, without net/http: it reads "METHOD PATH ADDRESS" and writes lines.
+func Example() {
+	rules, err := policyfile.Parse("api.yaml", []byte(`
+version: 1
+rules:
+  - {name: per-address, key: [client_ip], limit: 1/hour}
+`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine := policy.NewEngine(memory.New(), rules)
+	var encoder answer.Encoder
+	var outage answer.Outage
+	var decision policy.Decision
+	var a answer.Answer
+	ctx := context.Background()
+	for _, line := range []string{"GET /things 192.0.2.1", "GET /things 192.0.2.1"} {
+		words := strings.Fields(line)
+		request := policy.Request{Method: words[0], Path: words[1], Peer: netip.MustParseAddr(words[2])}
+
+		engine.DecideInto(ctx, &request, &decision)
+		answer.Settle(ctx, &decision, nil, func(ctx context.Context) { engine.Refund(ctx, decision) })
+		outage.Note(&decision)
+		encoder.Encode(&a, &decision, answer.Client{})
+
+		fmt.Println(a.Status)
+		for _, f := range a.Fields {
+			if f.Name == "Ratelimit-Policy" || f.Name == "Retry-After" {
+				fmt.Println(f.Name, f.Value)
+			}
+		}
+		fmt.Printf("%s", a.Body())
+	}
+	// Output:
+	// 200
+	// Ratelimit-Policy "per-address";q=1;w=3600
+	// 429
+	// Retry-After 3600
+	// Ratelimit-Policy "per-address";q=1;w=3600
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"Limit per-address: 1 per 3600s. Retry in 3600 s.","violated-policies":["per-address"],"error":"rate_limit_exceeded","retry_after":3600}
+}

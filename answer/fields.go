@@ -1,0 +1,169 @@
+package answer
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// The names of the fields as net/http writes them. HTTP does not tell upper case from
+// lower case in names.
+const (
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRateLimit  = "Ratelimit"
+	fieldLimit      = "Ratelimit-Limit"
+	fieldRemaining  = "Ratelimit-Remaining"
+	fieldReset      = "Ratelimit-Reset"
+	fieldXLimit     = "X-Ratelimit-Limit"
+	fieldXRemaining = "X-Ratelimit-Remaining"
+	fieldXReset     = "X-Ratelimit-Reset"
+	fieldDegraded   = "X-Ratelimit-Degraded"
+)
+
+// StateFields are the names of all fields that tell the state of limits, in any dialect.
+var StateFields = [...]string{
+	fieldPolicy, fieldRateLimit, fieldLimit, fieldRemaining, fieldReset,
+	fieldXLimit, fieldXRemaining, fieldXReset, fieldDegraded,
+}
+
+// encodeState sets the fields that tell the state of limits. Those that have room for one
+// limit only tell the most restrictive.
+func (a *Answer) encodeState(e *Encoder) {
+	limit := a.mostLabel().limit
+
+	// All values are cut from one string, and remaining and delta from the states.
+	t := stateText{text: a.text[:0], one: a.most, now: a.decision.Now}
+	t.append(a, e.Dialect, limit)
+	all := len(t.text)
+	t.text = strconv.AppendInt(t.text, seconds(t.now+t.effective), 10)
+	a.text = t.text
+	s := a.arena.text(t.text)
+	remaining, delta, unix := s[t.remaining.from:t.remaining.to], s[t.delta.from:t.delta.to], s[all:]
+
+	switch e.Dialect {
+	case Draft11:
+		a.join(fieldPolicy, a.header.policy)
+		a.join(fieldRateLimit, s[:all])
+	case Draft7:
+		a.join(fieldPolicy, a.header.policy)
+		a.set(fieldRateLimit, s[:all])
+	case Draft3:
+		a.set(fieldLimit, limit)
+		a.set(fieldRemaining, remaining)
+		a.set(fieldReset, delta)
+	}
+	switch e.XFields {
+	case XUnix:
+		a.set(fieldXReset, unix)
+	case XDelta:
+		a.set(fieldXReset, delta)
+	default:
+		return
+	}
+	a.set(fieldXLimit, limit)
+	a.set(fieldXRemaining, remaining)
+}
+
+// stateText is the text of what remains of limits.
+type stateText struct {
+	text []byte
+	now  int64
+	// Of result one: where its numbers are in the text, and its effective window.
+	one              int
+	remaining, delta span
+	effective        int64
+}
+
+type span struct{ from, to int }
+
+func (t *stateText) append(a *Answer, dialect Dialect, limit string) {
+	switch dialect {
+	case Draft11:
+		t.appendAll(a)
+	case Draft7:
+		t.text = append(append(t.text, "limit="...), limit...)
+		t.appendOne(t.one, &a.results[t.one], ", remaining=", ", reset=")
+	default:
+		t.appendOne(t.one, &a.results[t.one], "", "")
+	}
+}
+
+// appendAll appends the RateLimit field of Draft11.
+func (t *stateText) appendAll(a *Answer) {
+	n := 0
+	for i := range a.results {
+		r := &a.results[i]
+		if r.Shadow {
+			continue
+		}
+		if n > 0 {
+			t.text = append(t.text, ", "...)
+		}
+		t.text = append(t.text, a.header.labels[n].item...)
+		t.appendOne(i, r, ";r=", ";t=")
+		n++
+	}
+}
+
+// appendOne appends the numbers of r, which is result i, each behind its name.
+func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) {
+	effective := effectiveWindow(r, t.now)
+	text := append(t.text, remaining...)
+	a := len(text)
+	text = strconv.AppendInt(text, clamp(r.Remaining), 10)
+	b := len(text)
+	text = append(text, delta...)
+	c := len(text)
+	text = strconv.AppendInt(text, seconds(effective), 10)
+	if t.text = text; i == t.one {
+		t.remaining, t.delta, t.effective = span{a, b}, span{c, len(text)}, effective
+	}
+}
+
+// effectiveWindow returns the time in microseconds in which the client can use no more
+// than what remains. Where nothing remains it is the time to wait.
+func effectiveWindow(r *policy.Result, now int64) int64 {
+	wait := r.RetryAfter.Microseconds()
+	switch {
+	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
+		return r.ResetAfter.Microseconds()
+	case r.Remaining == 0:
+		return wait
+	}
+	period := r.Plan.Limit.Period.Microseconds()
+	if r.Plan.Limit.Algorithm == sluice.FixedWindow {
+		return max(period-now%period, r.ResetAfter.Microseconds())
+	}
+	window := mulDivUp(period, r.Remaining, r.Plan.Limit.Count)
+	if !r.Allowed {
+		window = min(window, wait) // Retry-After is never before the end of the window.
+	}
+	return window
+}
+
+// mulDivUp returns a·b/c, rounded up, and at most MaxInt64.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
+}
+
+// seconds returns microseconds as whole seconds, rounded up, at least 1.
+func seconds(us int64) int64 {
+	s := us / 1e6
+	if us%1e6 > 0 {
+		s++
+	}
+	return max(1, clamp(s))
+}
+
+func clamp(n int64) int64 { return min(n, maxInteger) }

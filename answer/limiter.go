@@ -1,0 +1,40 @@
+package answer
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Take takes one unit of a single limiter, and sets d to what a policy with this one rule
+// would have decided. The memory of d.Results is used again.
+func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) {
+	took, err := l.Take(ctx, key, 1)
+	all := d.Results[:0]
+	if cap(all) == 0 {
+		all = make([]policy.Result, 1)
+	}
+	*d = policy.Decision{}
+	d.Results = all[:1]
+	one := &d.Results[0]
+	one.Rule, one.Plan, one.From, one.Cost, one.Shadow, one.Decision = rule, l.Plan(), "", 1, false, took
+	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
+	d.Degraded = took.Local
+	deny := l.OnError == sluice.Deny
+	if err != nil {
+		d.Degraded, d.Err, d.Allowed, d.RetryAfter = true, err, !deny, time.Second
+	}
+	if d.Degraded && deny {
+		d.Unavailable, d.Now = true, 0
+	}
+}
+
+// GiveBack undoes a [Take] whose turn did not come.
+func GiveBack(ctx context.Context, l *sluice.Limiter, key string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	// A place that cannot be given back drains by itself.
+	_, _ = l.Refund(ctx, key, 1)
+}

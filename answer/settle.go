@@ -1,0 +1,86 @@
+package answer
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Settle waits for the turn of a request that a leaky bucket has queued, and makes a refusal
+// of d if the turn does not come: the client leaves, or a deadline of ctx is nearer. Its
+// place is then given back by giveBack, whose context has not ended.
+//
+// Before the wait it calls drain, if that is not nil, to read what stands between the door
+// and the news that the client has left; an error says that it has.
+//
+// It refuses a request, too, about which the store was not heard because the client had left:
+// leaving early would be a way not to be counted.
+func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
+	switch {
+	case d.Degraded && ctx.Err() != nil:
+		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
+	case d.Allowed && d.Delay > 0:
+		if !wait(ctx, d.Delay, drain) {
+			giveBack(context.WithoutCancel(ctx))
+			expire(d)
+		}
+	}
+}
+
+// wait reports whether the turn has come.
+func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
+	turn := time.Now().Add(delay)
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(turn) {
+		return false
+	}
+	if drain != nil && drain() != nil {
+		return false
+	}
+	t := time.NewTimer(time.Until(turn))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// expire makes a refusal of a decision whose turn did not come in time. What it says of
+// the limits holds no more: time has passed, and the place in the queue was given back.
+func expire(d *policy.Decision) {
+	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Delay > 0 {
+			r.Allowed, r.RetryAfter = false, r.Delay
+		}
+	}
+}
+
+// Outage logs when the store stops answering, and when it answers again: a line for each
+// change, and not for each request.
+type Outage struct {
+	Logger *slog.Logger // slog.Default() if nil
+	lasts  atomic.Bool
+}
+
+// Note looks at a decision. A store that decides without the shared one has no error, and
+// logs that itself.
+func (o *Outage) Note(d *policy.Decision) {
+	failed := d.Err != nil
+	if len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
+		return
+	}
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if failed {
+		logger.Warn("rate limits are decided without the store", "error", d.Err)
+	} else {
+		logger.Info("rate limits are decided by the store again")
+	}
+}

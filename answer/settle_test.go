@@ -1,0 +1,147 @@
+package answer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func mustLimiter(t *testing.T, store sluice.Store, text string, a sluice.Algorithm) *sluice.Limiter {
+	t.Helper()
+	limit, err := sluice.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit.Algorithm = a
+	limiter, err := sluice.NewLimiter(store, "", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+// A request in a queue of one second: when its turn comes it passes, and whatever prevents
+// that gives the place back, once, with a context that has not ended.
+func TestSettle(t *testing.T) {
+	gone := errors.New("the client has left")
+	for name, test := range map[string]struct {
+		deadline, leaves time.Duration // zero: none, and never
+		drain            func() error
+		passes           bool
+		after            time.Duration
+	}{
+		"turn":            {passes: true, after: time.Second},
+		"slow body":       {drain: func() error { time.Sleep(400 * time.Millisecond); return nil }, passes: true, after: time.Second},
+		"late body":       {drain: func() error { time.Sleep(3 * time.Second); return nil }, passes: true, after: 3 * time.Second},
+		"no body":         {drain: func() error { return gone }},
+		"leaves":          {leaves: 300 * time.Millisecond, after: 300 * time.Millisecond},
+		"far deadline":    {deadline: 2 * time.Second, passes: true, after: time.Second},
+		"near deadline":   {deadline: 999 * time.Millisecond},
+		"no wait to read": {deadline: 999 * time.Millisecond, drain: func() error { time.Sleep(time.Hour); return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+				var d policy.Decision
+				Take(t.Context(), limiter, "queue", "k", &d)
+				Take(t.Context(), limiter, "queue", "k", &d)
+				ctx, cancel := context.WithCancel(t.Context())
+				if test.deadline > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), test.deadline)
+				}
+				defer cancel()
+				if test.leaves > 0 {
+					time.AfterFunc(test.leaves, cancel)
+				}
+				begun, given := time.Now(), 0
+				Settle(ctx, &d, test.drain, func(ctx context.Context) {
+					given++
+					if ctx.Err() != nil {
+						t.Error("the context has ended")
+					}
+					GiveBack(ctx, limiter, "k")
+				})
+				if after := time.Since(begun); d.Allowed != test.passes || (given == 0) != test.passes || after != test.after {
+					t.Errorf("passes: %t after %v, given back %d times", d.Allowed, after, given)
+				}
+				if !test.passes && (d.Results[0].Allowed || d.RetryAfter != time.Second || d.Now != 0) {
+					t.Errorf("what does not pass is %+v", d)
+				}
+			})
+		})
+	}
+}
+
+// Other decisions are left alone, and nobody waits.
+func TestSettleNothing(t *testing.T) {
+	for _, d := range []policy.Decision{
+		{Allowed: true},
+		{RetryAfter: time.Hour, Delay: time.Hour},
+		{Allowed: true, Degraded: true},
+	} {
+		settled := d
+		Settle(t.Context(), &settled, func() error { t.Error("drained"); return nil }, func(context.Context) { t.Error("given back") })
+		if settled.Allowed != d.Allowed || settled.RetryAfter != d.RetryAfter || settled.Unavailable {
+			t.Errorf("%+v is settled as %+v", d, settled)
+		}
+	}
+}
+
+// Who leaves before the store has answered is refused, although the rule says allow.
+func TestSettleLeaver(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var d policy.Decision
+	Take(ctx, mustLimiter(t, awayStore{}, "1/hour", sluice.TokenBucket), "a", "k", &d)
+	if !d.Allowed || !d.Degraded {
+		t.Fatalf("before: %+v", d)
+	}
+	Settle(ctx, &d, nil, func(context.Context) { t.Error("given back") })
+	if d.Allowed || !d.Unavailable {
+		t.Errorf("after: %+v", d)
+	}
+}
+
+// awayStore is a shared store that cannot be reached.
+type awayStore struct{}
+
+func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
+	return errors.New("connection refused")
+}
+
+func TestOutage(t *testing.T) {
+	var log bytes.Buffer
+	o := Outage{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	d := policy.Decision{Results: make([]policy.Result, 1)}
+	failed := d
+	failed.Err = errors.New("connection refused")
+	for _, d := range []policy.Decision{d, failed, failed, {}, failed, d, d, failed} {
+		o.Note(&d)
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "refused") || !strings.Contains(lines[1], "again") || !strings.Contains(lines[2], "refused") {
+		t.Errorf("%s", &log)
+	}
+}
+
+// The memory of a decision about many rules serves a single limiter, and none of theirs stays.
+func TestTakeReuses(t *testing.T) {
+	limiter := mustLimiter(t, memory.New(), "5/hour", sluice.TokenBucket)
+	d := policy.Decision{Missing: "x", Exempt: true, Results: []policy.Result{{Rule: "other", From: "tier:a", Shadow: true}, {}, {}}}
+	memory := &d.Results[0]
+	Take(t.Context(), limiter, "one", "k", &d)
+	r := d.Results[0]
+	if len(d.Results) != 1 || &d.Results[0] != memory || d.Missing != "" || d.Exempt || r.From != "" || r.Shadow ||
+		r.Rule != "one" || r.Remaining != 4 || !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// listener is one address that is served: a door, the admin address, the sample API.
+type listener struct {
+	name   string // the flag that sets the address, or what it is
+	socket net.Listener
+	// serve answers until drain or close ends it; its error is nil then.
+	serve func(net.Listener) error
+	// drain takes nothing new and lets what has begun end. If it is nil, the listener serves
+	// until all others have drained.
+	drain func(context.Context) error
+	// close ends what is left, at once.
+	close func() error
+}
+
+// listeners is everything that listens, in the order in which it begins to serve.
+type listeners struct {
+	log *slog.Logger
+	all []*listener
+}
+
+// open adds a listener on addr, that somebody has to make serve. When it fails, it closes
+// what was opened before.
+func (ls *listeners) open(name string, addr address) (*listener, error) {
+	socket, err := net.Listen("tcp", string(addr))
+	if err == nil {
+		l := &listener{name: name, socket: socket}
+		ls.all = append(ls.all, l)
+		return l, nil
+	}
+	for _, l := range ls.all {
+		l.socket.Close()
+	}
+	mend := "give another address"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		mend = "stop what listens there, or give another address"
+	}
+	return nil, fmt.Errorf("%s: %w: %s", name, err, mend)
+}
+
+// http makes s serve l.
+func (l *listener) http(s *http.Server) {
+	l.serve = func(socket net.Listener) error {
+		if err := s.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	l.close = s.Close
+}
+
+// addresses returns name and address of each, for a log.
+func (ls *listeners) addresses() (attributes []any) {
+	for _, l := range ls.all {
+		attributes = append(attributes, strings.TrimPrefix(l.name, "--"), l.socket.Addr().String())
+	}
+	return attributes
+}
+
+// run serves until ctx ends, and then drains, or until a listener fails. It tells ready when
+// it begins and when it stops to take new requests.
+func (ls *listeners) run(ctx context.Context, ready func(bool), patience time.Duration) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	failed := make(chan error, len(ls.all))
+	for _, l := range ls.all {
+		defer l.close()
+		running.Go(func() {
+			if err := l.serve(l.socket); err != nil {
+				failed <- fmt.Errorf("%s: %w", l.name, err)
+			}
+		})
+	}
+	ready(true)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	ready(false)
+	ls.drain(patience)
+	return nil
+}
+
+// drain lets what has begun end, within bounds.
+func (ls *listeners) drain(patience time.Duration) {
+	ls.log.Info("draining", "at_most", patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var draining sync.WaitGroup
+	for _, l := range ls.all {
+		if l.drain == nil {
+			continue
+		}
+		draining.Go(func() {
+			if err := l.drain(ctx); err != nil {
+				ls.log.Warn("requests were cut off", "listener", l.name, "after", patience)
+			}
+		})
+	}
+	draining.Wait()
+	ls.log.Info("bye")
+}

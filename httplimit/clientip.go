@@ -74,6 +74,10 @@ func (c ClientIP) Key(r *http.Request) string {
 	return network.String()
 }
 
+// Trusts reports whether addr is in one of the networks of Trusted. IPv4 may be written as
+// IPv6 in both.
+func (c ClientIP) Trusts(addr netip.Addr) bool { return contains(c.Trusted, addr) }
+
 // plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
 // port. Most peers look like that, and need no other way to be read. The host is empty if
 // this one does not.
@@ -132,6 +136,7 @@ func peer(r *http.Request) netip.Addr {
 }
 
 func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	addr = addr.Unmap()
 	for _, p := range prefixes {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)

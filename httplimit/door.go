@@ -67,7 +67,9 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	defer d.release(c)
 	c.w, c.r, c.patience = w, r, d.BodyTimeout
 	if c.fault = misaimed(r); c.fault == "" {
-		d.dropNominated(r.Header)
+		c.fault = d.dropNominated(r.Header)
+	}
+	if c.fault == "" {
 		d.source.decide(c)
 		d.settle(c)
 	}

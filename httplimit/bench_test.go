@@ -89,8 +89,8 @@ var dearest = map[string]func(h http.Header, size int){
 	"Accept of blanks": func(h http.Header, n int) {
 		h["Accept"] = []string{strings.Repeat(" ", n/2) + "*/*" + strings.Repeat(" ", n/2)}
 	},
-	"Accept of lines":     func(h http.Header, n int) { h["Accept"] = slices.Repeat([]string{"*/*"}, n/len("Accept:*/*\r\n")) },
-	"Connection of names": func(h http.Header, n int) { h["Connection"] = []string{strings.Repeat("a,", min(n, 1000)/2)} },
+	"Accept of lines":                        func(h http.Header, n int) { h["Accept"] = slices.Repeat([]string{"*/*"}, n/len("Accept:*/*\r\n")) },
+	"Connection of names, as many as may be": func(h http.Header, n int) { h["Connection"] = []string{strings.Repeat("a,", min(n, 1000)/2)} },
 	"Connection of few": func(h http.Header, n int) {
 		h["Connection"] = []string{strings.Repeat(strings.Repeat("a", n/100)+",", 99)}
 	},

@@ -1,6 +1,9 @@
 package answer
 
-import "strings"
+import (
+	"net/textproto"
+	"strings"
+)
 
 // offers are the media types of a refusal, the default first.
 var offers = [...]string{"application/problem+json", "application/json", "text/plain"}
@@ -13,9 +16,10 @@ const (
 
 // negotiate returns the index in offers of what the Accept fields ask for: the highest
 // weight, then what was named more exactly, then the default. A client that accepts
-// none of them gets the default, too: a refusal is not refused.
+// none of them gets the default, too: a refusal is not refused. So does one that sends
+// more than any honest client: a refusal is to be cheap.
 func negotiate(accept []string) int {
-	if len(accept) == 0 {
+	if len(accept) == 0 || len(accept) > maxElements || elements(accept, ",")+elements(accept, ";") > 2*maxElements {
 		return problemJSON
 	}
 	best, bestWeight, bestExact := problemJSON, 0, 0
@@ -28,13 +32,25 @@ func negotiate(accept []string) int {
 	return best
 }
 
+// maxElements is the most elements of a list in a header that are looked at.
+const maxElements = 100
+
+// elements returns how many elements the lines of a list have.
+func elements(lines []string, separator string) int {
+	n := len(lines)
+	for _, line := range lines {
+		n += strings.Count(line, separator)
+	}
+	return n
+}
+
 // weigh returns the weight of a media type in thousandths, and how exactly the media
 // range that it comes from names the type: 1 for */*, 2 for text/*, 3 for text/plain.
 func weigh(accept []string, offer string) (weight, exact int) {
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {
 			mediaRange, parameters, _ := strings.Cut(element, ";")
-			e := exactness(strings.Trim(mediaRange, " \t"), offer)
+			e := exactness(textproto.TrimString(mediaRange), offer)
 			if e <= exact {
 				continue
 			}
@@ -63,7 +79,7 @@ func exactness(mediaRange, offer string) int {
 // none. It is not ok if q is not a number from 0 to 1 with at most three decimals.
 func quality(parameters string) (thousandths int, ok bool) {
 	for p := range strings.SplitSeq(parameters, ";") {
-		name, value, _ := strings.Cut(strings.Trim(p, " \t"), "=")
+		name, value, _ := strings.Cut(textproto.TrimString(p), "=")
 		if !strings.EqualFold(name, "q") {
 			continue
 		}

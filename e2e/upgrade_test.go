@@ -240,7 +240,7 @@ func TestTrailersAreNoFields(t *testing.T) {
 func TestOverridingFields(t *testing.T) {
 	t.Parallel()
 	names := []string{"X-Original-URL", "X-Rewrite-URL", "X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override",
-		"X-Original-URI", "X-Host", "X-Forwarded-Prefix", "X-Forwarded-Uri", "Proxy-Authorization", "Keep-Alive"}
+		"X-Original-URI", "X-Host", "X-Forwarded-Prefix", "X-Forwarded-Uri", "X-Script-Name", "X-Forwarded-Script-Name", "Proxy-Authorization", "Keep-Alive"}
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range names {
 			if r.Header.Get(name) != "" {
@@ -260,7 +260,7 @@ func TestOverridingFields(t *testing.T) {
 	}{
 		{"", []string{"--policy", strangers}},
 		{"X-Rewrite-URL X-HTTP-Method-Override ", []string{"--policy", strangers, "--keep-headers", "x-http-method-override,X-Rewrite-Url"}},
-		{"X-Forwarded-Prefix X-Forwarded-Uri ", []string{"--policy", write(t, "t.yaml", wide)}},
+		{"X-Forwarded-Prefix X-Forwarded-Uri X-Forwarded-Script-Name ", []string{"--policy", write(t, "t.yaml", wide)}},
 	} {
 		g := serve(t, append(test.args, "--upstream", upstream.URL)...)
 		if _, body := do(t, request(t, "GET", g.url, "", header...)); body != test.want {

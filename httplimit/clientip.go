@@ -70,6 +70,10 @@ func (c ClientIP) Key(r *http.Request) string {
 	return network.String()
 }
 
+// Trusts reports whether addr is in one of the networks of Trusted. IPv4 may be written as
+// IPv6 in both.
+func (c ClientIP) Trusts(addr netip.Addr) bool { return clientip.Contains(c.Trusted, addr) }
+
 // peer returns the other end of the connection.
 func peer(r *http.Request) netip.Addr {
 	if addr, ok := clientip.Peer(r.RemoteAddr); ok {

@@ -308,3 +308,30 @@ func naivePort(s string) bool {
 	}
 	return valid || made
 }
+
+func TestTrusts(t *testing.T) {
+	for _, test := range []struct {
+		network, addr string
+		want          bool
+	}{
+		{"192.0.2.0/24", "192.0.2.7", true},
+		{"192.0.2.0/24", "::ffff:192.0.2.7", true},
+		{"192.0.2.0/24", "192.0.3.7", false},
+		{"::ffff:192.0.2.0/120", "192.0.2.7", true},
+		{"::ffff:192.0.2.0/120", "::ffff:192.0.2.7", true},
+		{"::ffff:192.0.2.7/128", "192.0.2.7", true},
+		{"::ffff:192.0.2.7/128", "192.0.2.8", false},
+		{"::ffff:0.0.0.0/96", "198.51.100.1", true},
+		{"2001:db8::/32", "2001:db8::1", true},
+		{"2001:db8::/32", "192.0.2.7", false},
+		{"::/0", "192.0.2.7", false}, // as netip has it
+	} {
+		all := []netip.Prefix{netip.MustParsePrefix("203.0.113.1/32"), netip.MustParsePrefix(test.network)}
+		if got := (ClientIP{Trusted: all}).Trusts(netip.MustParseAddr(test.addr)); got != test.want {
+			t.Errorf("%s in %s: %v", test.addr, test.network, got)
+		}
+	}
+	if (ClientIP{}).Trusts(netip.MustParseAddr("192.0.2.7")) || (ClientIP{Trusted: []netip.Prefix{{}}}).Trusts(netip.Addr{}) {
+		t.Error("something is in no network")
+	}
+}

@@ -67,10 +67,13 @@
 // leaves all of it to the handler. That is bounded by [Config] BodyTimeout, or by the
 // server's ReadTimeout if it has one.
 //
+// What is left of the body of a refused request is waited for half a second at most.
+//
 // # What is decided about
 //
 // A request target is a path, an http or https URL with a host, or "*" for OPTIONS; any
-// other is answered with 400 and not counted, and so is CONNECT. A server answers
+// other is answered with 400 and not counted, and so are CONNECT, a Host that is neither a
+// name nor an address, and a Connection field of more than 1000 bytes. A server answers
 // "OPTIONS *" itself, uncounted, unless its DisableGeneralOptionsHandler is set.
 //
 // Fields that Connection names are removed from the request before it is decided about, as

@@ -71,10 +71,13 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	if d.cors != nil {
 		client.CORS = d.cors()
 	}
-	if fault := misaimed(r); fault != "" {
+	fault := misaimed(r)
+	if fault == "" {
+		fault = d.dropNominated(r.Header)
+	}
+	if fault != "" {
 		d.encoder.Malformed(&c.answer, fault, client)
 	} else {
-		d.dropNominated(r.Header)
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)

@@ -5,13 +5,26 @@ import (
 	"strings"
 )
 
+// maxConnection is the most bytes of a Connection field, of which each may be a name.
+const maxConnection = 1000
+
 // dropNominated removes the fields that Connection names. A proxy behind us does so before
 // it passes the request on, and what nobody behind us reads is no key of a limit.
 //
 // Fields that are about this connection stay, and so do those that proxies in front of us
 // write: their reader is who counts, and a client has no business to take them away.
-func (d *door) dropNominated(h http.Header) {
-	for _, line := range h["Connection"] {
+//
+// It says what is wrong with Connection, or "": of too many names none could be left out.
+func (d *door) dropNominated(h http.Header) (fault string) {
+	lines := h["Connection"]
+	size := len(lines)
+	for _, line := range lines {
+		size += len(line)
+	}
+	if size > maxConnection {
+		return "The Connection field must not have more than 1000 bytes."
+	}
+	for _, line := range lines {
 		for option := range strings.SplitSeq(line, ",") {
 			name := http.CanonicalHeaderKey(trimBlanks(option))
 			switch name {
@@ -23,6 +36,7 @@ func (d *door) dropNominated(h http.Header) {
 			}
 		}
 	}
+	return ""
 }
 
 // trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.

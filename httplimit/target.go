@@ -34,7 +34,8 @@ func misaimed(r *http.Request) string {
 }
 
 // plainHost reports whether all servers read the same host: a name or an address, with a
-// port or without, or none at all. Of "a:80:80" some take the host "a", and some none.
+// port or without, or none at all. Of "a:80:80" some take the host "a", and some none, and
+// of the dots behind "a.." some take off one and some all.
 func plainHost(s string) bool {
 	name := s
 	if literal, found := strings.CutPrefix(s, "["); found {
@@ -48,6 +49,9 @@ func plainHost(s string) bool {
 		if name = s[:i]; !digits(s[i+1:]) {
 			return false
 		}
+	}
+	if strings.HasPrefix(name, ".") || strings.Contains(name, "..") {
+		return false
 	}
 	for i := range len(name) {
 		if c := name[i] | 0x20; ('a' > c || c > 'z') && ('0' > name[i] || name[i] > '9') && strings.IndexByte("-._~", name[i]) < 0 {

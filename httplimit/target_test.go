@@ -19,7 +19,8 @@ func TestPlainHost(t *testing.T) {
 	for host, want := range map[string]bool{
 		"": true, "a": true, "Example.com.": true, "a_b-c.example:80": true, "192.0.2.1:8080": true, "[2001:db8::1]": true, "[::1]:80": true, "a:": true,
 		"a:80:80": false, "a,b": false, "a@b": false, "a%41": false, "a/b": false, `a\b`: false, "a b": false, "a:b": false, "b\u00fccher.example": false,
-		"[::1": false, "[::1]x": false, "[::1]:x": false, "[fe80::1%25eth0]": false, "[192.0.2.1]": false, "::1": false, "a;b": false, "a\x00": false,
+		"[::1": false, "[::1]x": false, "[::1]:x": false, "[fe80::1%25eth0]": false, "[192.0.2.1]": false, "::1": false, "a;b": false,
+		"a.": true, "a.:80": true, "a.b.": true, "a..": false, "a..b": false, ".a": false, ".": false, "..": false, "a..:80": false, ".:80": false, "a\x00": false,
 	} {
 		if got := plainHost(host); got != want {
 			t.Errorf("%q: %v", host, got)
@@ -133,6 +134,27 @@ func TestNominatedFields(t *testing.T) {
 		want := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(test.gone, s) })
 		if !slices.Equal(seen, want) {
 			t.Errorf("Connection: %q: the handler sees %v, want %v", test.connection, seen, want)
+		}
+	}
+}
+
+// A client that nominates more fields than any would is refused, and not counted.
+func TestTooManyNominatedFields(t *testing.T) {
+	h := Policy(mustEngine(t, memory.New(), layers))(things)
+	for _, test := range []struct {
+		connection []string
+		want       int
+	}{
+		{[]string{strings.Repeat("a,", 497) + "close"}, 200},
+		{[]string{strings.Repeat("a,", 498) + "close"}, 400},
+		{[]string{strings.Repeat("a", 1000)}, 400},
+		{slices.Repeat([]string{"a,b"}, 250), 200},
+		{slices.Repeat([]string{"a,b"}, 251), 400},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["Connection"] = test.connection
+		if w := recorded(h, r); w.Code != test.want || (w.Header().Get("RateLimit") != "") != (test.want == 200) {
+			t.Errorf("%d lines, %.20q: %d %s", len(test.connection), test.connection, w.Code, w.Body)
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 // name: X-Forwarded-For if it is empty. An entry that is no address ends the way at the trusted
 // proxy that has passed it on, and so does the hundredth.
 func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name string) netip.Addr {
-	if !contains(trusted, peer) {
+	if !Contains(trusted, peer) {
 		return peer
 	}
 	addr := peer
@@ -33,7 +33,7 @@ func Resolve(peer netip.Addr, header http.Header, trusted []netip.Prefix, name s
 			return addr
 		}
 		addr = hop
-		if !contains(trusted, addr) {
+		if !Contains(trusted, addr) {
 			return addr
 		}
 	}
@@ -72,7 +72,10 @@ func Plain4(peer string) (addr [4]byte, host string) {
 	return addr, peer[:i-1]
 }
 
-func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+// Contains reports whether one of the prefixes has the address. IPv4 may be written as IPv6 in
+// both.
+func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	addr = addr.Unmap()
 	for _, p := range prefixes {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)

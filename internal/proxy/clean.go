@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -47,12 +46,13 @@ var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "
 // request.
 var pathFields = []string{
 	"X-Original-URL", "X-Original-URI", "X-Original-Method", "X-Original-Host", "X-Rewrite-URL",
-	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host",
+	"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-HTTP-Host-Override", "X-Host", "X-Script-Name",
 }
 
 // proxyFields do so, too, and some proxies write them: those of strangers are dropped.
 var proxyFields = []string{
 	"X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Url", "X-Forwarded-Method", "X-Forwarded-Server",
+	"X-Forwarded-Script-Name",
 }
 
 // keyFields are read from the head of a request only.
@@ -103,7 +103,7 @@ func plainName(name string) bool {
 // trusts reports whether r comes from one of our proxies.
 func (u *Upstream) trusts(r *http.Request) bool {
 	peer := httplimit.ClientIP{}.Addr(r)
-	return slices.ContainsFunc(u.Trusted(), func(p netip.Prefix) bool { return p.Contains(peer) })
+	return httplimit.ClientIP{Trusted: u.Trusted()}.Trusts(peer)
 }
 
 // cleanTrailer removes the trailers that somebody may take for the fields of the head that

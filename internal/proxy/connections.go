@@ -4,10 +4,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/httplimit"
 )
 
 // Connections bounds how many connections are open at a time, so that clients that only
@@ -59,7 +60,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		addr := network(c.RemoteAddr())
+		addr := address(c.RemoteAddr())
 		if l.connections.enter(addr) {
 			return &conn{Conn: c, stall: l.stall, leave: sync.OnceFunc(func() { l.connections.leave(addr) })}, nil
 		}
@@ -67,13 +68,17 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// network returns whose connection it is, or the zero Addr if that is not known.
-func network(a net.Addr) netip.Addr {
+// address returns where a connection comes from, or the zero Addr if that is not known.
+func address(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// network returns the addresses that are counted as one client's.
+func network(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
 		p, _ := addr.Prefix(64) // an IPv6 address has them
 		addr = p.Addr()
@@ -83,6 +88,7 @@ func network(a net.Addr) netip.Addr {
 
 func (c *Connections) enter(addr netip.Addr) bool {
 	bounded := c.PerAddress > 0 && addr.IsValid() && !c.trusts(addr)
+	addr = network(addr)
 	c.mu.Lock()
 	full, greedy := c.Most > 0 && c.open >= c.Most, bounded && c.by[addr] >= c.PerAddress
 	if !full && !greedy {
@@ -105,7 +111,7 @@ func (c *Connections) enter(addr netip.Addr) bool {
 }
 
 func (c *Connections) trusts(addr netip.Addr) bool {
-	return c.Trusted != nil && slices.ContainsFunc(c.Trusted(), func(p netip.Prefix) bool { return p.Contains(addr) })
+	return c.Trusted != nil && (httplimit.ClientIP{Trusted: c.Trusted()}).Trusts(addr)
 }
 
 // warn logs at most once a minute: those who cause it can do so all the time.
@@ -117,6 +123,7 @@ func (c *Connections) warn(text string, addr netip.Addr, most int) {
 }
 
 func (c *Connections) leave(addr netip.Addr) {
+	addr = network(addr)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--

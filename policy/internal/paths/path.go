@@ -198,7 +198,14 @@ func scanPath(path string) (h pathHints) {
 			h.wild = h.wild || path[i] < ' ' || path[i] == 0x7F
 		}
 	}
+	h.wild = h.wild || spaced(path)
 	return h
+}
+
+// spaced reports whether a path begins or ends with a space, which some servers drop.
+func spaced(path string) bool {
+	path = strings.Trim(path, "/")
+	return strings.HasPrefix(path, "%20") || strings.HasSuffix(path, "%20") || strings.TrimSpace(path) != path
 }
 
 func (h *pathHints) endAt(i int) {

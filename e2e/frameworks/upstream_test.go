@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -161,16 +162,25 @@ func (u *upstream) port() string {
 	return port
 }
 
-// freeAddr returns an address at which nobody listens.
+// freeAddr returns an address at which nobody listens, below the ports that systems hand out to
+// those who ask for any: it stays free until the upstream takes it.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+ports.Add(1)%12_000)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("there is no free port")
+	return ""
 }
+
+// ports begins elsewhere in each process, as several may run at once.
+var ports atomic.Uint32
+
+func init() { ports.Store(uint32(os.Getpid()) * 97) }
 
 // ready waits until the upstream answers.
 func (u *upstream) ready(ended <-chan error) error {

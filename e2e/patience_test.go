@@ -357,3 +357,62 @@ func TestAdminHost(t *testing.T) {
 		}
 	}
 }
+
+// A refusal does not wait for a body that nobody wants, and a client that asks before it
+// sends one is told so at once.
+func TestRefusalsDoNotWaitForBodies(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(new(recorder))
+	t.Cleanup(upstream.Close)
+	g := serve(t, "--upstream", upstream.URL, "--stall-timeout", "10m", "--policy", write(t, "p.yaml",
+		"version: 1\nrules: [{name: a, match: POST /login, limit: 1/day}]\n"))
+	if resp, body := do(t, request(t, "POST", g.url+"/login", "x")); resp.StatusCode == 429 {
+		t.Fatal(body)
+	}
+	for name, head := range map[string]string{
+		"asks before it sends":       "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+		"asks, and sends chunks":     "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"stops":                      "Content-Length: 200000\r\n\r\nx",
+		"stops in a chunk":           "Transfer-Encoding: chunked\r\n\r\n5\r\nx",
+		"has a large body, and asks": "Expect: 100-continue\r\nContent-Length: 20000000\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// The connection ends, too: what is left of the body is no next request.
+			got := readAll(t, dial(t, g, "POST /login HTTP/1.1\r\nHost: a\r\n"+head))
+			if !strings.HasPrefix(got, "HTTP/1.1 429 ") || !strings.Contains(got, "\r\nConnection: close\r\n") {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	// A body that comes in time leaves the connection open.
+	c := dial(t, g, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello")
+	answers := bufio.NewReader(c)
+	for range 2 {
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != 429 || resp.Close {
+			t.Errorf("%s, close %v", resp.Status, resp.Close)
+		}
+		_, _ = io.WriteString(c, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello")
+	}
+	// Who asks and may send is told to.
+	c = dial(t, g, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != 100 {
+		t.Fatal(resp, err)
+	}
+	_, _ = io.WriteString(c, "hello")
+	if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		t.Errorf("%q", got)
+	}
+}

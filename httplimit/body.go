@@ -43,6 +43,17 @@ func (c *call) bound() (release func()) {
 	return func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 
+// lingering is how long the server goes on reading the body of a request that is refused.
+// It does so before it sends the answer.
+const lingering = 500 * time.Millisecond
+
+// linger bounds that reading. A connection on which more would have come is closed.
+func (c *call) linger() {
+	if c.r.Body != nil && c.r.Body != http.NoBody {
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(lingering))
+	}
+}
+
 // peekBody returns the whole body of r if it has at most limit bytes, else nil; where
 // there is none, it is empty and not nil. The error is that of a body that breaks off. The handler behind us reads everything from
 // its beginning, and gets the same error where the body breaks off.

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -233,4 +234,49 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 		server.Close()
 		synctest.Wait()
 	})
+}
+
+// A refusal waits for what is left of a body for a moment only, and the connection ends
+// where more would have come.
+func TestRefusalsDoNotWaitForBodies(t *testing.T) {
+	for body, want := range map[string]time.Duration{
+		"Content-Length: 200000\r\n\r\nx":                              lingering,
+		"Transfer-Encoding: chunked\r\n\r\n5\r\nx":                     lingering,
+		"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n":            0,
+		"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n":   0,
+		"Connection: close\r\nContent-Length: 200000\r\n\r\nx":         0,
+		"Connection: close\r\nContent-Length: 5\r\n\r\nhello":          0,
+		"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n": 0,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
+			if _, err := limiter.Take(t.Context(), "192.0.2.1", 1); err != nil {
+				t.Fatal(err)
+			}
+			server := &http.Server{Handler: Limit(limiter, nil)(things)}
+			l := make(pipes)
+			go server.Serve(l)
+			client, conn := net.Pipe()
+			l <- peerConn{conn, "192.0.2.1:4711"}
+			start := time.Now()
+			go io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\n"+body)
+			answers := bufio.NewReader(client)
+			response, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); response.StatusCode != 429 || took != want || !response.Close {
+				t.Errorf("%q: %s after %v, close %v, want 429 after %v", body, response.Status, took, response.Close, want)
+			}
+			if _, err := io.Copy(io.Discard, answers); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("%q: the connection ends after %v", body, took)
+			}
+			client.Close()
+			server.Close()
+			synctest.Wait()
+		})
+	}
 }

@@ -90,6 +90,7 @@ func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }
 
 // refuse answers the request. The fields are set.
 func (c *call) refuse() {
+	c.linger()
 	c.w.WriteHeader(c.answer.Status)
 	if c.r.Method != http.MethodHead {
 		_, _ = c.w.Write(c.answer.Body()) // an error is the client's, who has left

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,13 +41,23 @@ func Server(h http.Handler, c Client) *http.Server {
 }
 
 func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if r.Body != nil && r.Body != http.NoBody {
-		b := &clientBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: c.StallTimeout}
-		b.await()
-		r.Body = b
+	if r.Body == nil || r.Body == http.NoBody {
+		next.ServeHTTP(w, r)
+		return
 	}
-	next.ServeHTTP(w, r)
+	b := &clientBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: c.StallTimeout}
+	b.await()
+	// The server's own request keeps its body: by that it knows who waits for a 100, and
+	// that a refusal must not wait for what is never sent.
+	own := r.WithContext(r.Context())
+	own.Body = b
+	next.ServeHTTP(w, own)
+	b.linger()
 }
+
+// lingering is how long the server goes on reading a body that nobody wants. It does so
+// before it sends an answer.
+const lingering = 500 * time.Millisecond
 
 // clientBody is the body of a request. Its errors are marked as the client's, and it does
 // not wait for ever for the next bytes.
@@ -54,8 +65,9 @@ type clientBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	stall   time.Duration
-	until   time.Time // a bound for all that is read, if it is not zero
-	ended   func()    // called when the trailers have come; may be nil
+	until   time.Time   // a bound for all that is read, if it is not zero
+	ended   func()      // called when the trailers have come; may be nil
+	done    atomic.Bool // has been read, or will not be
 }
 
 // clientError is an error in reading from the client.
@@ -65,11 +77,27 @@ func (e *clientError) Error() string { return "reading from the client: " + e.er
 func (e *clientError) Unwrap() error { return e.err }
 
 func (b *clientBody) await() {
+	if b.done.Load() {
+		return
+	}
 	end := time.Now().Add(b.stall)
 	if !b.until.IsZero() && b.until.Before(end) {
 		end = b.until
 	}
 	_ = b.control.SetReadDeadline(end)
+}
+
+// linger bounds the reading of what is left, if anything is.
+func (b *clientBody) linger() {
+	if !b.done.Swap(true) {
+		_ = b.control.SetReadDeadline(time.Now().Add(lingering))
+	}
+}
+
+// Close comes from whoever wants no more, and the server's body reads on in it.
+func (b *clientBody) Close() error {
+	b.linger()
+	return b.ReadCloser.Close()
 }
 
 // SetReadDeadline bounds all reads together, beside the bound for each.
@@ -84,7 +112,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		// The server goes on reading, to learn whether the client is still there.
-		_ = b.control.SetReadDeadline(time.Time{})
+		if !b.done.Swap(true) {
+			_ = b.control.SetReadDeadline(time.Time{})
+		}
 		if b.ended != nil {
 			b.ended()
 		}

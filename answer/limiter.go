@@ -16,9 +16,12 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.De
 		*d = policy.Decision{Results: make([]policy.Result, 1)}
 	}
 	one := &d.Results[0]
-	one.Rule, one.Plan, one.From, one.Cost, one.Shadow, one.Decision = rule, l.Plan(), "", 1, false, took
+	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), 1, took
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
-	d.Exempt, d.Degraded, d.Unavailable, d.Missing, d.Err = false, took.Local, false, "", nil
+	d.Degraded, d.Unavailable = took.Local, false
+	if d.Err != nil { // hardly ever, and to write is dear
+		d.Err = nil
+	}
 	deny := l.OnError == sluice.Deny
 	if err != nil {
 		d.Degraded, d.Err, d.Allowed, d.RetryAfter = true, err, !deny, time.Second

@@ -56,7 +56,9 @@ func (d *door) release(c *call) {
 	if cap(c.decision.Results) > maxResults {
 		c.decision.Results = nil
 	}
-	c.decision.Err = nil
+	if c.decision.Err != nil {
+		c.decision.Err = nil
+	}
 	d.calls.Put(c)
 }
 

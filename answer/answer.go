@@ -62,18 +62,15 @@ type Client struct {
 	CORS *policy.CrossOrigin
 }
 
-// Answer is what a door says. The zero value is ready to be encoded into, again and again;
-// the values of its fields are never overwritten.
+// Answer is what a door says. The zero value is ready to be encoded into, again and again.
 type Answer struct {
 	// Status is a status of HTTP: 200 if the request may pass, else 400, 429 or 503.
 	Status int
-	// Fields are the header fields, each name once. They are valid until the next Encode.
-	Fields []Field
 
 	decision *policy.Decision
 	results  []policy.Result // those that the client may be told about, and shadows
 	most     int             // the index of the most restrictive of them, or -1
-	header   *policyHeader   // of the results; nil if most is -1
+	header   *policyHeader   // of the results, if they are told about
 	fault    string          // what is wrong with a malformed request
 	media    int             // of a refusal, as an index of offers
 	retry    string          // Retry-After, if a refusal has that
@@ -81,40 +78,35 @@ type Answer struct {
 	arena    arena
 }
 
-// Field is a header field.
-type Field struct {
-	Name  string // in the form of http.CanonicalHeaderKey
-	Value string
-	// Join says that the value goes on with a list that somebody else may have begun. Of
-	// other fields it replaces what is there.
-	Join bool
-}
-
 // undecided is the decision about a malformed request.
 var undecided policy.Decision
 
-// Encode makes a the answer to d. It refers to d, which has to stay as it is until a is
-// used again.
-func (e *Encoder) Encode(a *Answer, d *policy.Decision, c Client) { e.encode(a, d, "", c) }
+// Encode makes a the answer to d, and sets its fields in h, where the lists of other doors are
+// gone on with. The answer refers to d, which has to stay as it is until a is used again; the
+// values in h are never overwritten.
+func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
+	e.encode(a, fields{h, &a.arena}, d, "", c)
+}
 
-// Malformed makes a the refusal of a request that nobody should try to understand. The fault
-// is a sentence for people.
-func (e *Encoder) Malformed(a *Answer, fault string, c Client) { e.encode(a, &undecided, fault, c) }
+// Malformed makes a the refusal of a request that nobody should try to understand, and sets
+// its fields in h. The fault is a sentence for people.
+func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
+	e.encode(a, fields{h, &a.arena}, &undecided, fault, c)
+}
 
-func (e *Encoder) encode(a *Answer, d *policy.Decision, fault string, c Client) {
-	a.Reset()
-	a.Status, a.decision, a.results, a.fault = http.StatusOK, d, d.Results, fault
+func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {
+	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
 	if len(a.results) > maxVisible {
 		a.results = top(a.results, d.Now)
 	}
 	if e.DegradedField && d.Degraded {
-		a.set(fieldDegraded, "true")
+		f.set(fieldDegraded, "true")
 	}
 	if !d.Allowed {
-		a.refuse(c.Header["Accept"])
+		a.refuse(f, c.Header["Accept"])
 	}
 	if c.CORS != nil && !d.Exempt {
-		a.encodeCORS(c, e.Dialect)
+		a.encodeCORS(f, c, e.Dialect)
 	}
 	stated := d.Now != 0 && (e.Dialect != NoRateLimit || e.XFields != NoXFields)
 	if d.Allowed && !stated {
@@ -125,38 +117,24 @@ func (e *Encoder) encode(a *Answer, d *policy.Decision, fault string, c Client) 
 	}
 	a.header = e.headers.of(a.results, e.Dialect)
 	if stated {
-		a.encodeState(e)
+		a.encodeState(f, e)
 	}
 }
 
-// Reset lets go of the decision and of the request, for an answer that is kept for another
-// one.
-func (a *Answer) Reset() {
-	clear(a.Fields)
-	a.Status, a.Fields = 0, a.Fields[:0]
-	a.decision, a.results, a.most, a.header = nil, nil, -1, nil
-	a.fault, a.retry = "", ""
+// fields sets header fields.
+type fields struct {
+	header http.Header
+	arena  *arena
 }
 
-func (a *Answer) set(name, value string) {
-	a.Fields = append(a.Fields, Field{Name: name, Value: value})
-}
+// set replaces what another door may have said before.
+func (f fields) set(name, value string) { f.header[name] = f.arena.list(value) }
 
-func (a *Answer) join(name, value string) {
-	a.Fields = append(a.Fields, Field{Name: name, Value: value, Join: true})
-}
-
-// SetFields sets the fields in h. Lists there do not change; those that are gone on with are
-// copied.
-func (a *Answer) SetFields(h http.Header) {
-	for i := range a.Fields {
-		f := &a.Fields[i]
-		if f.Join {
-			if before := h[f.Name]; len(before) > 0 {
-				h[f.Name] = append(slices.Clip(before), f.Value)
-				continue
-			}
-		}
-		h[f.Name] = a.arena.list(f.Value)
+// join goes on with the list that another door has begun, if it has.
+func (f fields) join(name, value string) {
+	if before := f.header[name]; len(before) > 0 {
+		f.header[name] = append(slices.Clip(before), value)
+		return
 	}
+	f.set(name, value)
 }

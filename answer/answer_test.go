@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,46 +18,39 @@ func TestAnswerIsUsedAgain(t *testing.T) {
 	var e Encoder
 	var a Answer
 	var d policy.Decision
-	var before []Field
-	for i, want := range []int{200, 200, 429, 429} {
-		Take(t.Context(), limiter, "one", "k", &d)
-		e.Encode(&a, &d, Client{})
-		refused := slices.ContainsFunc(a.Fields, func(f Field) bool { return f.Name == "Retry-After" })
-		if a.Status != want || refused != (want == 429) || (a.Body() != nil) != refused {
-			t.Errorf("request %d: %d %v %s", i, a.Status, a.Fields, a.Body())
+	var all []http.Header
+	for i, want := range []int{200, 200, 429, 429, 200} {
+		h := http.Header{}
+		if all = append(all, h); i == 4 {
+			d = policy.Decision{Allowed: true, Exempt: true}
+		} else {
+			Take(t.Context(), limiter, "one", "k", &d)
 		}
-		if i == 0 {
-			before = slices.Clone(a.Fields)
+		e.Encode(&a, h, &d, Client{})
+		if refused := h["Retry-After"] != nil; a.Status != want || refused != (want == 429) || (a.Body() != nil) != refused {
+			t.Errorf("request %d: %d %v %s", i, a.Status, h, a.Body())
 		}
 	}
-	if remaining := before[slices.IndexFunc(before, func(f Field) bool { return f.Name == "X-Ratelimit-Remaining" })]; remaining.Value != "1" {
-		t.Errorf("the first answer says now: %v", before)
-	}
-	e.Malformed(&a, `"a" is wrong.`, Client{Header: http.Header{"Accept": {"text/plain"}}})
-	if a.Status != 400 || string(a.Body()) != "\"a\" is wrong.\n" || len(a.Fields) != 2 {
-		t.Errorf("%d %v %s", a.Status, a.Fields, a.Body())
-	}
-	a.Reset()
-	if a.Body() != nil || a.Status != 0 || len(a.Fields) != 0 {
-		t.Errorf("%+v", a)
-	}
-	for _, f := range a.Fields[:cap(a.Fields)] {
-		if f != (Field{}) {
-			t.Errorf("an answer that was reset holds %v", f)
+	for i, want := range []string{"1", "0", "0", "0", ""} {
+		if got := all[i].Get("X-RateLimit-Remaining"); got != want {
+			t.Errorf("answer %d says now %q", i, got)
 		}
+	}
+	h := http.Header{}
+	e.Malformed(&a, h, `"a" is wrong.`, Client{Header: http.Header{"Accept": {"text/plain"}}})
+	if want := (http.Header{"Content-Type": {"text/plain"}, "Cache-Control": {"no-store"}}); a.Status != 400 ||
+		string(a.Body()) != "\"a\" is wrong.\n" || !maps.EqualFunc(h, want, slices.Equal) {
+		t.Errorf("%d %v %s", a.Status, h, a.Body())
 	}
 }
 
-// Joined fields go on with a list that is not theirs, which stays as it is.
-func TestSetFields(t *testing.T) {
+// Lists are gone on with, and those of somebody else stay as they are; the rest is replaced.
+func TestFieldsJoin(t *testing.T) {
 	outer := append(make([]string, 0, 8), "outer")
 	h := http.Header{"Ratelimit": outer, "X-Ratelimit-Limit": {"7"}}
-	limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
 	var d policy.Decision
-	Take(t.Context(), limiter, "one", "k", &d)
-	var a Answer
-	new(Encoder).Encode(&a, &d, Client{})
-	a.SetFields(h)
+	Take(t.Context(), mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket), "one", "k", &d)
+	new(Encoder).Encode(new(Answer), h, &d, Client{})
 	if got := h["Ratelimit"]; len(got) != 2 || got[0] != "outer" || !strings.HasPrefix(got[1], `"one"`) || outer[:2][1] != "" {
 		t.Errorf("%q, and behind the list that was there %q", got, outer[:2])
 	}

@@ -13,24 +13,24 @@ const exposedAlways = ", Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, 
 // encodeCORS lets a page of an allowed origin read the answer. Of a refusal that is all of
 // it; of what comes from the handler behind the door it is only our fields, if the handler
 // lets the page read it at all.
-func (a *Answer) encodeCORS(c Client, dialect Dialect) {
+func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
 	allowed, origin := a.decision.Allowed, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {
-		a.join("Vary", "Origin")
+		f.join("Vary", "Origin")
 	}
 	if len(origin) != 1 || !c.CORS.Allows(origin[0]) {
 		return
 	}
-	a.join("Access-Control-Expose-Headers", exposed[min(dialect, NoRateLimit)])
+	f.join("Access-Control-Expose-Headers", exposed[min(dialect, NoRateLimit)])
 	if allowed {
 		return
 	}
 	if c.CORS.Any() {
-		a.set("Access-Control-Allow-Origin", "*")
+		f.set("Access-Control-Allow-Origin", "*")
 		return
 	}
-	a.set("Access-Control-Allow-Origin", origin[0])
+	f.set("Access-Control-Allow-Origin", origin[0])
 	if c.CORS.Credentials() {
-		a.set("Access-Control-Allow-Credentials", "true")
+		f.set("Access-Control-Allow-Credentials", "true")
 	}
 }

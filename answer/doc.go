@@ -5,7 +5,7 @@
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
 //	answer.Settle(ctx, &decision, nil, giveBack) // waits, if there is a queue
 //	outage.Note(&decision)                       // logs when a store goes and comes back
-//	encoder.Encode(&a, &decision, client)        // then send a.Status, a.Fields, a.Body()
+//	encoder.Encode(&a, header, &decision, client) // sets fields; then send a.Status, a.Body()
 //
 // # Fields
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
 	"net/netip"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// A door of another protocol, without net/http: it reads "METHOD PATH ADDRESS" and writes lines.
+// A door of another protocol, without a ResponseWriter: it reads "METHOD PATH ADDRESS" and writes lines.
 func Example() {
 	rules, err := policyfile.Parse("api.yaml", []byte(`
 version: 1
@@ -36,21 +37,14 @@ rules:
 		engine.DecideInto(ctx, &request, &decision)
 		answer.Settle(ctx, &decision, nil, func(ctx context.Context) { engine.Refund(ctx, decision) })
 		outage.Note(&decision)
-		encoder.Encode(&a, &decision, answer.Client{})
+		fields := http.Header{}
+		encoder.Encode(&a, fields, &decision, answer.Client{})
 
-		fmt.Println(a.Status)
-		for _, f := range a.Fields {
-			if f.Name == "Ratelimit-Policy" || f.Name == "Retry-After" {
-				fmt.Println(f.Name, f.Value)
-			}
-		}
+		fmt.Println(a.Status, fields["Ratelimit-Policy"], fields["Retry-After"])
 		fmt.Printf("%s", a.Body())
 	}
 	// Output:
-	// 200
-	// Ratelimit-Policy "per-address";q=1;w=3600
-	// 429
-	// Retry-After 3600
-	// Ratelimit-Policy "per-address";q=1;w=3600
+	// 200 ["per-address";q=1;w=3600] []
+	// 429 ["per-address";q=1;w=3600] [3600]
 	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"Limit per-address: 1 per 3600s. Retry in 3600 s.","violated-policies":["per-address"],"error":"rate_limit_exceeded","retry_after":3600}
 }

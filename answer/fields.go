@@ -31,7 +31,7 @@ var StateFields = [...]string{
 
 // encodeState sets the fields that tell the state of limits. Those that have room for one
 // limit only tell the most restrictive.
-func (a *Answer) encodeState(e *Encoder) {
+func (a *Answer) encodeState(f fields, e *Encoder) {
 	limit := a.mostLabel().limit
 
 	// All values are cut from one string, and remaining and delta from the states.
@@ -45,26 +45,26 @@ func (a *Answer) encodeState(e *Encoder) {
 
 	switch e.Dialect {
 	case Draft11:
-		a.join(fieldPolicy, a.header.policy)
-		a.join(fieldRateLimit, s[:all])
+		f.join(fieldPolicy, a.header.policy)
+		f.join(fieldRateLimit, s[:all])
 	case Draft7:
-		a.join(fieldPolicy, a.header.policy)
-		a.set(fieldRateLimit, s[:all])
+		f.join(fieldPolicy, a.header.policy)
+		f.set(fieldRateLimit, s[:all])
 	case Draft3:
-		a.set(fieldLimit, limit)
-		a.set(fieldRemaining, remaining)
-		a.set(fieldReset, delta)
+		f.set(fieldLimit, limit)
+		f.set(fieldRemaining, remaining)
+		f.set(fieldReset, delta)
 	}
 	switch e.XFields {
 	case XUnix:
-		a.set(fieldXReset, unix)
+		f.set(fieldXReset, unix)
 	case XDelta:
-		a.set(fieldXReset, delta)
+		f.set(fieldXReset, delta)
 	default:
 		return
 	}
-	a.set(fieldXLimit, limit)
-	a.set(fieldXRemaining, remaining)
+	f.set(fieldXLimit, limit)
+	f.set(fieldXRemaining, remaining)
 }
 
 // stateText is the text of what remains of limits.

@@ -101,9 +101,8 @@ func TestFields(t *testing.T) {
 		one := naiveMostRestrictive(told, &d)
 		for _, e := range encoders {
 			var a Answer
-			e.Encode(&a, &d, Client{})
 			h := http.Header{}
-			a.SetFields(h)
+			e.Encode(&a, h, &d, Client{})
 			if len(told) == 0 {
 				if len(h) > 0 {
 					t.Fatalf("shadows alone are told: %v", h)
@@ -301,9 +300,8 @@ func decided(t *testing.T, document string, r *policy.Request) (status int, h ht
 	}
 	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), r)
 	var a Answer
-	new(Encoder).Encode(&a, &d, Client{Header: r.Header, CORS: p.CORS()})
 	h = http.Header{}
-	a.SetFields(h)
+	new(Encoder).Encode(&a, h, &d, Client{Header: r.Header, CORS: p.CORS()})
 	return a.Status, h, string(a.Body())
 }
 

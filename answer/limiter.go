@@ -9,19 +9,19 @@ import (
 )
 
 // Take takes one unit of a single limiter, and sets d to what a policy with this one rule
-// would have decided. The memory of d.Results is used again.
+// would have decided. d is empty, or has been set by Take before: its memory is used again.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) {
 	took, err := l.Take(ctx, key, 1)
-	all := d.Results[:0]
-	if cap(all) == 0 {
-		all = make([]policy.Result, 1)
+	if len(d.Results) != 1 {
+		*d = policy.Decision{Results: make([]policy.Result, 1)}
 	}
-	*d = policy.Decision{}
-	d.Results = all[:1]
 	one := &d.Results[0]
-	one.Rule, one.Plan, one.From, one.Cost, one.Shadow, one.Decision = rule, l.Plan(), "", 1, false, took
+	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), 1, took
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
-	d.Degraded = took.Local
+	d.Degraded, d.Unavailable = took.Local, false
+	if d.Err != nil { // hardly ever, and to write is dear
+		d.Err = nil
+	}
 	deny := l.OnError == sluice.Deny
 	if err != nil {
 		d.Degraded, d.Err, d.Allowed, d.RetryAfter = true, err, !deny, time.Second

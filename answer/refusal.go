@@ -55,21 +55,21 @@ func (a *Answer) retryAfter() int64 {
 }
 
 // refuse sets the status, and the fields that every refusal has.
-func (a *Answer) refuse(accept []string) {
+func (a *Answer) refuse(f fields, accept []string) {
 	a.Status, a.media = a.problem().status, negotiate(accept)
-	a.set("Content-Type", offers[a.media])
-	a.set("Cache-Control", "no-store")
+	f.set("Content-Type", offers[a.media])
+	f.set("Cache-Control", "no-store")
 	if retry := a.retryAfter(); retry > 0 {
 		a.text = strconv.AppendInt(a.text[:0], retry, 10)
 		a.retry = a.arena.text(a.text)
-		a.set("Retry-After", a.retry)
+		f.set("Retry-After", a.retry)
 	}
 }
 
 // Body returns the body of a refusal, in the media type of its Content-Type, else nil. It is
 // valid until a is used again.
 func (a *Answer) Body() []byte {
-	if a.decision == nil || a.decision.Allowed {
+	if a.decision == nil || a.Status == http.StatusOK {
 		return nil
 	}
 	a.text = a.appendBody(a.text[:0], a.problem())
@@ -126,7 +126,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		return append(dst, s.in(a.media)...)
 	case d.Missing != "":
 		return append(dst, a.missing()...)
-	case d.Unavailable || a.header == nil:
+	case d.Unavailable || a.most < 0:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:
 		dst = append(dst, a.mostLabel().sentence.in(a.media)...)

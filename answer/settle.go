@@ -19,6 +19,12 @@ import (
 // It refuses a request, too, about which the store was not heard because the client had left:
 // leaving early would be a way not to be counted.
 func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
+	if d.Degraded || d.Delay > 0 {
+		settle(ctx, d, drain, giveBack)
+	}
+}
+
+func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	switch {
 	case d.Degraded && ctx.Err() != nil:
 		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}

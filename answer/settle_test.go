@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,15 +134,23 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The memory of a decision about many rules serves a single limiter, and none of theirs stays.
+// The memory of a decision serves the next one, and nothing of the last one stays.
 func TestTakeReuses(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "5/hour", sluice.TokenBucket)
-	d := policy.Decision{Missing: "x", Exempt: true, Results: []policy.Result{{Rule: "other", From: "tier:a", Shadow: true}, {}, {}}}
-	memory := &d.Results[0]
-	Take(t.Context(), limiter, "one", "k", &d)
-	r := d.Results[0]
-	if len(d.Results) != 1 || &d.Results[0] != memory || d.Missing != "" || d.Exempt || r.From != "" || r.Shadow ||
-		r.Rule != "one" || r.Remaining != 4 || !d.Allowed {
-		t.Errorf("%+v", d)
+	well := mustLimiter(t, memory.New(), "5/hour", sluice.TokenBucket)
+	away := mustLimiter(t, awayStore{}, "1/hour", sluice.TokenBucket)
+	away.OnError = sluice.Deny
+	var d, fresh policy.Decision
+	Take(t.Context(), away, "other", "k", &d)
+	if d.Allowed || !d.Unavailable || d.Err == nil {
+		t.Fatalf("the store is away: %+v", d)
+	}
+	first := &d.Results[0]
+	Take(t.Context(), well, "one", "a", &d)
+	Take(t.Context(), well, "one", "b", &fresh)
+	if &d.Results[0] != first {
+		t.Error("the memory is not used again")
+	}
+	if d.Now, d.Results[0].Now = fresh.Now, fresh.Now; !fresh.Allowed || fresh.Results[0].Remaining != 4 || !reflect.DeepEqual(d, fresh) {
+		t.Errorf("used again: %+v, fresh: %+v", d, fresh)
 	}
 }

@@ -12,43 +12,14 @@
 //
 // # What clients are told
 //
-// Every response to a request that was counted has these fields, from before the handler
-// runs:
-//
-//	RateLimit-Policy: "per-ip";q=100;w=60, "user-day";q=5000;w=86400
-//	RateLimit: "per-ip";r=42;t=26, "user-day";r=4100;t=70848
-//	X-RateLimit-Limit: 100
-//	X-RateLimit-Remaining: 42
-//	X-RateLimit-Reset: 1795219270
-//
-// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
-// limits that applied, of very many the 16 that matter most: q requests per w seconds, of
-// which r are available, and no more than r in the next t seconds. X-RateLimit has room for one limit: on a refusal the one
-// with the longest wait, otherwise the one of which the smallest share is left. Its
-// Limit is the burst if that is larger than the count, and its Reset is t from now.
-//
-// A limit over less than a second, or a fraction of one, is announced in whole seconds at
-// the same rate: 3/250ms as q=12;w=1. What a name has besides printable ASCII is written
-// %XX. Rules in shadow are not mentioned, since they refuse nobody. Nothing is said while
-// the store cannot be asked, because nothing is known.
+// Every response to a request that was counted says so in RateLimit-Policy, RateLimit and the
+// three X-RateLimit fields, from before the handler runs; a refusal is a 429, 503 or 400 with
+// Retry-After and a body in JSON or text. Package answer says what they mean.
 //
 // Of two doors one behind the other the inner one goes on with the lists of the outer
 // one, so that the client sees all limits, and replaces the fields with room for one. A
 // handler that sets these fields itself has the last word. A reverse proxy should be
 // wrapped in [Keep].
-//
-// # Refusals
-//
-// A refusal has status 429, or 503 if it is because the store cannot be asked, or 400 if
-// the request lacks what a rule counts by. It is not to be cached (Cache-Control:
-// no-store). Retry-After says, in seconds and rounded up, when the request will fit; it
-// is missing if the request can never fit. The body is a problem of RFC 9457 by default,
-// plain JSON or text where the client's Accept prefers that:
-//
-//	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
-//	 "title":"Too Many Requests","status":429,
-//	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
-//	 "error":"rate_limit_exceeded","retry_after":17}
 //
 // With cors in the policy, pages of its origins may read refusals, and in every answer
 // that they may read the fields above. A handler that sets Access-Control-Expose-Headers
@@ -86,6 +57,6 @@
 // Handlers get the server's own [net/http.ResponseWriter], so that flushing, hijacking
 // and everything else works as without a limit.
 //
-// Most calls allocate nothing. The values of fields are cut from pieces of memory that
-// about a dozen responses share: a value that is kept for long keeps its piece, of 1 KB.
+// Most calls allocate nothing. The values of fields are cut from chunks of memory that
+// about a dozen responses share: a value that is kept for long keeps its chunk, of 1 KB.
 package httplimit

@@ -51,13 +51,14 @@ func newCall(d *door) *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key = nil, nil, ""
-	c.answer.Reset()
 	clear(c.request.Attributes)
 	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
 	if cap(c.decision.Results) > maxResults {
 		c.decision.Results = nil
 	}
-	c.decision = policy.Decision{Results: c.decision.Results[:0]}
+	if c.decision.Err != nil {
+		c.decision.Err = nil
+	}
 	d.calls.Put(c)
 }
 
@@ -76,18 +77,18 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 		fault = d.dropNominated(r.Header)
 	}
 	if fault != "" {
-		d.encoder.Malformed(&c.answer, fault, client)
+		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	} else {
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
-		d.encoder.Encode(&c.answer, &c.decision, client)
+		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
-	c.answer.SetFields(w.Header())
-	if !c.decision.Allowed {
+	if c.answer.Status != http.StatusOK {
 		c.refuse()
+		return false
 	}
-	return c.decision.Allowed
+	return true
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

@@ -77,7 +77,7 @@ func (ls *listeners) run(ctx context.Context, ready func(bool), patience time.Du
 	defer running.Wait()
 	failed := make(chan error, len(ls.all))
 	for _, l := range ls.all {
-		defer l.close()
+		defer func() { _ = l.close() }()
 		running.Go(func() {
 			if err := l.serve(l.socket); err != nil {
 				failed <- fmt.Errorf("%s: %w", l.name, err)

@@ -407,12 +407,18 @@ func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	answers = bufio.NewReader(c)
+	resp, err := http.ReadResponse(answers, nil)
 	if err != nil || resp.StatusCode != 100 {
 		t.Fatal(resp, err)
 	}
 	_, _ = io.WriteString(c, "hello")
-	if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
-		t.Errorf("%q", got)
+	for resp.StatusCode == 100 { // the gateway says it, and passes on that the upstream does
+		if resp, err = http.ReadResponse(answers, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp.StatusCode != 200 {
+		t.Error(resp.Status)
 	}
 }

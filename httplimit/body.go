@@ -55,8 +55,8 @@ func (c *call) linger() {
 }
 
 // peekBody returns the whole body of r if it has at most limit bytes, else nil; where
-// there is none, it is empty and not nil. The error is that of a body that breaks off. The handler behind us reads everything from
-// its beginning, and gets the same error where the body breaks off.
+// there is none, it is empty and not nil. The error is that of a body that breaks off. The
+// handler behind us reads everything from its beginning, and gets the same error there.
 func peekBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return []byte{}, nil

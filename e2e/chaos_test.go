@@ -295,7 +295,7 @@ func TestChaosClientsLeave(t *testing.T) {
 	// A busy machine may keep somebody longer than the usual deadline, which would be a failure.
 	both := pair(t, byRule("1000000/second"), "redis://"+px.Addr, "--store-timeout", "20s")
 	// In the short form, clients leave later and answers come much later, for busy machines.
-	px.Delay(sized(2*time.Second, 20*time.Millisecond))
+	px.Delay(sized(5*time.Second, 20*time.Millisecond))
 	forget(both)
 	client := newClient(t)
 	each := sized(5, 500)

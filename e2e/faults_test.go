@@ -32,6 +32,7 @@ func TestChaosNetwork(t *testing.T) {
 			l := fire(t, 200, spread(s.both, open, shared, closed))
 			end := fault.begin(s)
 			time.Sleep(fault.lasts)
+			redistest.Eventually(t, "the fault is felt", func() bool { return l.count(func(a answer) bool { return a.degraded }) > 0 })
 			end()
 			settled(t, s.both)
 			l.done()

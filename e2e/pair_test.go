@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/redistest"
 )
 
@@ -19,7 +20,9 @@ func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway)
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	args = append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--degraded-field"}, args...)
+	// In the short form a busy machine must not be taken for a fault of the store.
+	deadline := sized(20*failover.DefaultDeadline, failover.DefaultDeadline).String()
+	args = append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--store-timeout", deadline, "--degraded-field"}, args...)
 	for i := range both {
 		both[i] = serve(t, args...)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a test waits for what a server does by itself.
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 // Binaries returns the servers that are installed: redis-server, which tests need, and
 // valkey-server.

@@ -9,7 +9,7 @@ run:
 
 test:
 	scripts/test-tools
-	go test -race -timeout 9m ./...
+	go test -race -timeout 20m ./...
 
 # Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
 # them for one test, beside which others run, and wants the machine to itself. "make test"

@@ -18,7 +18,7 @@ const (
 func (s *Store) look() {
 	b := beats{s: s}
 	for s.ctx.Err() == nil {
-		if s.beater != nil {
+		if s.beats {
 			b.beat()
 		}
 		pause(s.ctx, jittered(lookEvery))
@@ -36,7 +36,7 @@ type beats struct {
 func (b *beats) beat() {
 	ctx, cancel := context.WithTimeout(b.s.ctx, beatDeadline)
 	defer cancel()
-	n, err := b.s.beater.Heartbeat(ctx, b.s.id)
+	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
 	case err == nil:
 		if b.vain >= beatsInVain {

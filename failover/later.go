@@ -14,24 +14,20 @@ import (
 
 // Pending is a shared store that may not be there yet: see [Later].
 type Pending struct {
-	open    func(context.Context) (sluice.Store, error)
-	store   atomic.Pointer[sluice.Store] // nil until open has succeeded
-	guarded atomic.Pointer[sluice.Store] // a prompt one
+	open    func(context.Context) (Shared, error)
+	store   atomic.Pointer[Shared] // nil until open has succeeded
 	last    atomic.Pointer[pendingError]
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-const (
-	openEvery = time.Second
-	openCalls = DefaultMaxCalls
-)
+const openEvery = time.Second
 
 // Later returns a shared store for [New] that is opened in the background, so that
 // a service can start without it. Until open has succeeded, and it is tried once a
 // second, every Take fails at once with what open has said. Then everything is passed on
 // to the store that it returned.
-func Later(open func(context.Context) (sluice.Store, error)) *Pending {
+func Later(open func(context.Context) (Shared, error)) *Pending {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Pending{open: open, cancel: cancel}
 	p.last.Store(&pendingError{errors.New("it is being opened")})
@@ -43,11 +39,6 @@ func (p *Pending) try(ctx context.Context) {
 	for ctx.Err() == nil {
 		store, err := p.open(ctx)
 		if err == nil {
-			guarded := store
-			if _, ok := store.(Prompt); !ok {
-				guarded = newGuard(store, openCalls)
-			}
-			p.guarded.Store(&guarded)
 			p.store.Store(&store)
 			return
 		}
@@ -71,47 +62,28 @@ func (p *Pending) Close() error {
 // Ready reports whether the store has been opened.
 func (p *Pending) Ready() bool { return p.store.Load() != nil }
 
-// Take implements [sluice.Store].
-func (p *Pending) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if s := p.guarded.Load(); s != nil {
-		return (*s).Take(ctx, charges, receipts)
+// TakeWithin implements [Shared].
+func (p *Pending) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if s := p.store.Load(); s != nil {
+		return (*s).TakeWithin(ctx, wait, charges, receipts)
 	}
 	return p.last.Load()
 }
 
-// Prompt implements [Prompt]: a store that is not prompt is made so.
-func (p *Pending) Prompt() {}
-
-// Shard implements [Sharded].
+// Shard implements [Shared].
 func (p *Pending) Shard(key string) int {
 	if s := p.store.Load(); s != nil {
-		if s, ok := (*s).(Sharded); ok {
-			return s.Shard(key)
-		}
+		return (*s).Shard(key)
 	}
 	return 0
 }
 
-// Refused implements [Refuser].
-func (p *Pending) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	if s := p.store.Load(); s != nil {
-		if s, ok := (*s).(Refuser); ok {
-			return s.Refused(charges, receipts)
-		}
-	}
-	return false
-}
-
-// Heartbeat implements [Beater]. A store that counts nobody has one instance.
+// Heartbeat implements [Shared].
 func (p *Pending) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	s := p.store.Load()
-	if s == nil {
-		return 0, p.last.Load()
+	if s := p.store.Load(); s != nil {
+		return (*s).Heartbeat(ctx, id)
 	}
-	if s, ok := (*s).(Beater); ok {
-		return s.Heartbeat(ctx, id)
-	}
-	return 1, nil
+	return 0, p.last.Load()
 }
 
 // pendingError is why a store is not there yet.

@@ -39,13 +39,14 @@ type account struct {
 // is only charged with what the shared store may have been charged with as well. So the
 // difference between them, at any time, is what the shared store does not know.
 type entry struct {
-	key, share, ghost string
-	shard             *shard
-	of, plan          *sluice.Plan // the limit, and what counts the share: see divided
-	n                 int64        // by how many the limit is divided
-	touched           atomic.Int64 // µs since the epoch
-	holds             atomic.Bool  // the key back from the shared store, after an outage
-	paying            bool         // its debt is on its way; under the ledger's lock
+	key, name, ghost string // name is that of the share
+	shard            *shard
+	of               *sluice.Plan // the limit; nil of an entry that is used once
+	share            sluice.Share // of that
+	n                int64        // by how many the limit is divided
+	touched          atomic.Int64 // µs since the epoch
+	holds            atomic.Bool  // the key back from the shared store, after an outage
+	paying           bool         // its debt is on its way; under the ledger's lock
 
 	// asked is when, as seen counts time, it was last charged with what the shared store
 	// may not have been charged with, since there was no answer.
@@ -56,17 +57,16 @@ type entry struct {
 type batch struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	entries  []*entry
+	entries  []*entry // of the caller's charges; nil where Deny refuses
 }
 
-// decide answers without the shared store, for it or for some charges. If owed, the charges are certain not to have
-// reached it, and are written back later.
+// decide answers without the shared store, for it or for some charges. If owed, the charges
+// are certain not to have reached it, and are written back later. Where a charge is denied,
+// nothing is taken, and the receipts of the others tell of their shares as they are.
 func (s *Store) decide(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	now := time.Now().UnixMicro()
-	if denied(charges) {
-		for i := range charges {
-			receipts[i] = sluice.Receipt{Now: now, Fits: !denies(&charges[i]), Local: true}
-		}
+	denied, denying := deny(charges, receipts, now)
+	if denying == len(charges) {
 		return nil
 	}
 	b := s.batches.Get().(*batch)
@@ -83,25 +83,28 @@ func (s *Store) decide(ctx context.Context, charges []sluice.Charge, receipts []
 			return err
 		}
 	}
-	s.fill(b, charges, now, owed)
-	if err := s.local.Take(ctx, b.charges, b.receipts); err != nil {
+	s.fill(b, charges, now, owed, denied)
+	if err := b.take(ctx, s.local); err != nil {
 		return err
 	}
-	b.read(charges, receipts)
+	b.read(charges, receipts, denied)
 	return nil
 }
 
-func denies(c *sluice.Charge) bool { return c.OnError == sluice.Deny && c.Cost >= 0 }
-
-// denied reports whether a charge refuses the request because the shared store is away.
-func denied(charges []sluice.Charge) bool {
+// deny writes the receipts of the charges that Deny refuses, and returns how many these are
+// and whether the request is refused by them.
+func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied bool, denying int) {
 	for i := range charges {
-		if denies(&charges[i]) && !charges[i].Shadow {
-			return true
+		if c := &charges[i]; denies(c) {
+			receipts[i] = sluice.Receipt{Now: now, Origin: sluice.ByOnError}
+			denied = denied || !c.Shadow
+			denying++
 		}
 	}
-	return false
+	return denied, denying
 }
+
+func denies(c *sluice.Charge) bool { return c.OnError == sluice.Deny && c.Cost >= 0 }
 
 func (s *Store) release(b *batch) {
 	clear(b.charges)
@@ -113,9 +116,11 @@ func (s *Store) release(b *batch) {
 func (l *ledger) find(b *batch, charges []sluice.Charge) bool {
 	b.entries = b.entries[:0]
 	for i := range charges {
-		e := l.owers[account{charges[i].Key, charges[i].Plan.Fingerprint}]
-		if e == nil {
-			return false
+		var e *entry
+		if c := &charges[i]; !denies(c) {
+			if e = l.owers[account{c.Key, c.Plan.Fingerprint}]; e == nil {
+				return false
+			}
 		}
 		b.entries = append(b.entries, e)
 	}
@@ -144,9 +149,11 @@ func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now
 		id := account{c.Key, c.Plan.Fingerprint}
 		e := l.owers[id]
 		switch {
+		case denies(c):
+			e = nil
 		case e != nil:
 		case len(c.Key) > maxKey || l.full(now):
-			e = &entry{share: "k" + c.Key, ghost: "o" + c.Key, n: s.instances.Load()}
+			e = &entry{name: "k" + c.Key, ghost: "o" + c.Key, n: s.instances.Load()}
 		default:
 			e = s.newEntry(c)
 			if err := s.seed(ctx, e, c); err != nil {
@@ -190,15 +197,7 @@ func (l *ledger) settled(e *entry) {
 }
 
 // empty reports whether the states of e say nothing any more at now, in µs.
-func (e *entry) empty(now int64) bool { return e.touched.Load()+life(e.plan) < now }
-
-// life returns the microseconds after which any state of p is empty.
-func life(p *sluice.Plan) int64 {
-	if p.Kernel == sluice.Meter {
-		return (p.Size/p.Drain + 1) * p.Tick
-	}
-	return 2 * p.Span * p.Tick
-}
+func (e *entry) empty(now int64) bool { return e.touched.Load()+e.share.Plan.Lifetime() < now }
 
 func (s *Store) newEntry(c *sluice.Charge) *entry {
 	s.ledger.serial++
@@ -206,16 +205,14 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 	names := "s" + string(id) + "g" + string(id)
 	e := &entry{
 		key:   strings.Clone(c.Key),
-		share: names[:9],
+		name:  names[:9],
 		ghost: names[9:],
-		shard: (*s.shards.Load())[0],
+		of:    c.Plan,
 		n:     s.instances.Load(),
 	}
-	if s.sharding != nil {
-		var buf [1]*shard
-		e.shard = s.touched(buf[:0], []sluice.Charge{*c})[0]
-	}
-	e.of, e.plan = c.Plan, divided(c.Plan, e.n)
+	var buf [1]*shard
+	e.shard = s.touched(buf[:0], []sluice.Charge{*c})[0]
+	e.share = c.Plan.Share(e.n)
 	return e
 }
 
@@ -228,103 +225,93 @@ func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 	if left >= c.Plan.Capacity {
 		return nil
 	}
-	switch _, unit := e.shareOf(c.Plan); {
-	case c.Plan.Capacity < unit:
-		left = 0 // a part of the only unit
-	case c.Plan.Kernel != sluice.Meter:
-		left -= left % unit // counts stay whole units of the share
-	}
-	used := e.plan.Capacity - left
+	used := e.share.Used(left)
 	charges := [2]sluice.Charge{
-		{Key: e.share, Plan: e.plan, Cost: used, Shadow: true},
-		{Key: e.ghost, Plan: e.plan, Cost: used, Shadow: true},
+		{Key: e.name, Plan: e.share.Plan, Cost: used, Shadow: true},
+		{Key: e.ghost, Plan: e.share.Plan, Cost: used, Shadow: true},
 	}
 	var receipts [2]sluice.Receipt
 	return s.local.Take(ctx, charges[:], receipts[:])
 }
 
-// shareOf returns by which plan a charge under the limit p is counted in the share, and
-// what a unit of it costs there.
-func (e *entry) shareOf(p *sluice.Plan) (plan *sluice.Plan, unit int64) {
-	plan = e.plan
-	if p != e.of {
-		plan = divided(p, e.n) // the limit has changed since
+// shareOf returns the share by which a charge under the limit p is counted.
+func (e *entry) shareOf(p *sluice.Plan) sluice.Share {
+	if p == e.of {
+		return e.share
 	}
-	return plan, min(e.n, plan.Capacity)
+	return p.Share(e.n) // the limit has changed since
 }
 
-// divided returns the plan by which a share of one in n is counted: that of the whole
-// limit, but a unit costs n. That divides any rate exactly, 7 per second by two as well.
-// Only where n units do not fit at once there is room made for them, so that a share
-// is at least one unit, and a count is cut to a multiple of n.
-func divided(p *sluice.Plan, n int64) *sluice.Plan {
-	l := p.Limit
-	if p.Kernel == sluice.Meter {
-		l.Burst = max(l.Burst, n)
-	} else {
-		l.Count = max(1, l.Count/n) * n
-	}
-	if l == p.Limit {
-		return p
-	}
-	if d, err := sluice.NewPlan(l); err == nil {
-		return d
-	}
-	return p // one unit takes all there is
+// part returns the charge of the share for a charge. Those of rules that let everything
+// pass are counted as shadows.
+func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
+	e.touched.Store(now)
+	share := e.shareOf(c.Plan)
+	return sluice.Charge{Key: e.name, Plan: share.Plan, Cost: share.Cost(c.Cost), Shadow: c.Shadow || c.OnError != sluice.Local}
 }
 
-// fill makes the charges for the stand-in. Those of rules that let everything pass are
-// counted as shadows. If the shared store may have been charged, the ghost is, too.
-func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed bool) {
+// fill makes the charges for the stand-in. If the shared store may have been charged, the
+// ghost is, too.
+func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied bool) {
 	b.charges = b.charges[:0]
-	for i := range charges {
-		c, e := &charges[i], b.entries[i]
-		e.touched.Store(now)
-		plan, unit := e.shareOf(c.Plan)
-		share := sluice.Charge{Key: e.share, Plan: plan, Cost: times(c.Cost, unit, plan), Shadow: c.Shadow || c.OnError != sluice.Local}
-		if denies(c) {
-			share.Cost = 0 // a shadow
+	for i, e := range b.entries {
+		if e == nil {
+			continue
 		}
-		b.charges = append(b.charges, share)
+		c := &charges[i]
+		part := e.part(c, now)
+		if denied {
+			part.Cost = 0
+		}
+		b.charges = append(b.charges, part)
 		switch {
-		case !owed:
+		case owed || denied:
+			s.owe(e, part.Cost)
+		default:
 			if c.OnError == sluice.Local && c.Cost > 0 {
 				e.asked.Store(max(1, int64(s.seen.now())))
 			}
-			share.Key, share.Shadow = e.ghost, true
-			b.charges = append(b.charges, share)
-		case share.Cost > 0 && !e.holds.Load() && e.of != nil && e.holds.CompareAndSwap(false, true):
-			s.ledger.owing.Add(1)
+			part.Key, part.Shadow = e.ghost, true
+			b.charges = append(b.charges, part)
 		}
 	}
+}
+
+// owe has a key wait for what is taken from its share to be written back.
+func (s *Store) owe(e *entry, cost int64) {
+	if cost > 0 && !e.holds.Load() && e.of != nil && e.holds.CompareAndSwap(false, true) {
+		s.ledger.owing.Add(1)
+	}
+}
+
+// take asks the stand-in.
+func (b *batch) take(ctx context.Context, local sluice.Store) error {
 	if cap(b.receipts) < len(b.charges) {
 		b.receipts = make([]sluice.Receipt, len(b.charges))
 	}
 	b.receipts = b.receipts[:len(b.charges)]
+	return local.Take(ctx, b.charges, b.receipts)
 }
 
-// read turns the stand-in's receipts into the caller's.
-func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt) {
-	each := len(b.charges) / len(charges)
-	for i := range charges {
-		c := &charges[i]
-		plan, unit := b.entries[i].shareOf(c.Plan)
-		r := recast(c.Plan, c.Cost, plan, unit, b.receipts[i*each])
-		if c.OnError != sluice.Local {
-			r.Fits = !denies(c)
+// read turns the stand-in's receipts of shares into the caller's.
+func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied bool) {
+	at := 0
+	for i, e := range b.entries {
+		if e == nil {
+			continue
 		}
-		r.Local = true
+		c := &charges[i]
+		cost := c.Cost
+		if denied {
+			cost = 0
+		}
+		r := e.shareOf(c.Plan).Receipt(cost, b.receipts[at])
+		if r.Origin = sluice.ByLocalShare; c.OnError != sluice.Local {
+			r.Origin, r.Fits = sluice.ByOnError, true
+		}
 		receipts[i] = r
+		if at++; at < len(b.charges) && b.charges[at].Key == e.ghost {
+			at++
+		}
 	}
-}
-
-// times returns cost·n, or where that means the same, something that cannot overflow.
-func times(cost, n int64, p *sluice.Plan) int64 {
-	switch {
-	case cost > p.Capacity/n:
-		return p.Capacity + 1
-	case cost < -p.Capacity/n:
-		return sluice.All
-	}
-	return cost * n
 }

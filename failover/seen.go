@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// seen remembers the last receipts of keys, so that a local share begins where the
+// seen remembers the last states of keys, so that a local share begins where the
 // shared store was. It is a table of fixed size, in which a key has a choice of a few
 // places: of those that want them the ones seen last have them.
 type seen struct {
@@ -23,11 +23,11 @@ const (
 	latest  = 1_000_000 // µs by which answers may be out of order
 )
 
-// sight is a receipt and when it was seen.
+// sight is what was seen of a key, and when.
 type sight struct {
-	tag     uint64
-	at      time.Duration // since base
-	receipt sluice.Receipt
+	tag      uint64
+	at       time.Duration // since base
+	snapshot sluice.Snapshot
 }
 
 func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), base: time.Now()} }
@@ -37,31 +37,31 @@ func (s *seen) now() time.Duration { return time.Since(s.base) }
 
 func (s *seen) put(c *sluice.Charge, r sluice.Receipt) {
 	tag, lock, set := s.set(c)
-	at := s.now()
+	v := sight{tag, s.now(), c.Plan.Snapshot(c.Cost, r, 0)}
 	lock.Lock()
 	defer lock.Unlock()
 	slot := &set[0]
 	for i := range set {
-		switch v := &set[i]; {
-		case v.tag == tag:
+		switch old := &set[i]; {
+		case old.tag == tag:
 			// Answers of concurrent calls may arrive in another order. One that is much
 			// older is of a clock that has stepped back.
-			if late := v.receipt.Now - r.Now; late <= 0 || late > latest {
-				*v = sight{tag, at, r}
+			if late := old.snapshot.Now - r.Now; late <= 0 || late > latest {
+				*old = v
 			}
 			return
-		case v.at < slot.at:
-			slot = v
+		case old.at < slot.at:
+			slot = old
 		}
 	}
-	*slot = sight{tag, at, r}
+	*slot = v
 }
 
 // left returns the units that fit now by what was last seen of the key: all, where
 // nothing is remembered.
 func (s *seen) left(c *sluice.Charge) int64 {
 	if v, ok := s.get(c); ok {
-		return left(c.Plan, v.receipt, v.receipt.Now+(s.now()-v.at).Microseconds())
+		return v.snapshot.Remaining(c.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
 	}
 	return c.Plan.Capacity
 }
@@ -89,20 +89,4 @@ func (s *seen) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]sigh
 	tag = maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint | 1
 	i := tag >> (64 - setBits)
 	return tag, &s.locks[i%uint64(len(s.locks))], &s.sets[i]
-}
-
-// left returns the units of p that fit at now by the receipt's state. A log's units are
-// taken to count until the newest of them expires.
-func left(p *sluice.Plan, r sluice.Receipt, now int64) int64 {
-	switch p.Kernel {
-	case sluice.Meter:
-		p.Step(sluice.State{Tick: r.Now / p.Tick, Used: r.Used}, now, 0, &r)
-	case sluice.Window:
-		p.Step(sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, now, 0, &r)
-	case sluice.Units:
-		if now/p.Tick >= r.Tick+p.Span {
-			return p.Capacity
-		}
-	}
-	return p.Decide(0, r).Remaining
 }

@@ -223,11 +223,9 @@ var probePlan = func() *sluice.Plan {
 // probe takes a unit of a key of its own: a server that is loading or read-only would
 // answer a read.
 func (h *shard) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.s.deadline)
-	defer cancel()
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt
-	if err := h.s.shared.Take(ctx, charges, receipts[:]); err != nil {
+	if err := h.s.shared.TakeWithin(ctx, h.s.deadline, charges, receipts[:]); err != nil {
 		if _, odd := unreadable(err); odd {
 			return nil // a store that answers is well
 		}
@@ -251,9 +249,6 @@ func (h *shard) probeKey() string {
 // touched appends the shards that count the charges, each once.
 func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
 	shards := *s.shards.Load()
-	if s.sharding == nil {
-		return append(dst, shards[0])
-	}
 	for i := range charges {
 		n := s.shardOf(charges[i].Key)
 		if n >= len(shards) {
@@ -268,10 +263,7 @@ func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
 
 // shardOf returns the number of the shard that counts the key.
 func (s *Store) shardOf(key string) int {
-	if s.sharding == nil {
-		return 0
-	}
-	return min(max(0, s.sharding.Shard(key)), maxShards-1)
+	return min(max(0, s.shared.Shard(key)), maxShards-1)
 }
 
 // grow returns the shards, at least n, and starts the goroutines of new ones.

@@ -91,7 +91,7 @@ func (s *Store) takeBoth(ctx context.Context, odd, rest *portion) error {
 			charges[i].Cost = 0
 		}
 	}
-	err := s.shared.Take(ctx, charges, rest.receipts)
+	err := s.shared.TakeWithin(ctx, s.deadline, charges, rest.receipts)
 	if admitted && (err != nil || !sluice.Admitted(charges, rest.receipts)) {
 		if e := s.undo(ctx, odd); e != nil {
 			return e

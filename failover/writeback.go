@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"context"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -96,30 +95,27 @@ func (s *Store) owed(e *entry) int64 {
 	if !e.holds.Load() {
 		return 0
 	}
-	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
+	plan := e.share.Plan
+	charges := [2]sluice.Charge{{Key: e.name, Plan: plan}, {Key: e.ghost, Plan: plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
 		return 0
 	}
-	share := e.plan.Decide(0, receipts[0]).Remaining
-	ghost := e.plan.Decide(0, receipts[1]).Remaining
-	_, unit := e.shareOf(e.of)
-	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity)
+	return e.share.Ahead(receipts[0], receipts[1])
 }
 
 // write charges the shared store with a debt, and reports whether that is done with: it is
 // not only where it is certain that nothing was charged. A debt that does not fit is cut
 // to what does, since a charge is written as a whole or not at all.
 func (s *Store) write(d debt) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
-	defer cancel()
+	end := time.Now().Add(writeBackDeadline)
 	// Where a shard hangs, no more debts than need be are sent into the unknown.
 	slow := time.AfterFunc(s.deadline, d.shard.suspect)
 	defer slow.Stop()
 	charges := [1]sluice.Charge{{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true}}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
-		if err := s.shared.Take(ctx, charges[:], receipts[:]); err != nil {
+		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {
 			if _, odd := unreadable(err); odd {
 				s.complain(err)
 				return true // there is nothing that could owe it

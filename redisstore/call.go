@@ -197,37 +197,11 @@ func (c *call) appendCharge(arg []byte, n, i int, short uint16) []byte {
 }
 
 // exactLog reports whether a state of p may be long, so that it is not read as a whole.
-func exactLog(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.SlidingWindowLogExact }
-
-// Kernels as take.lua numbers them.
-const (
-	luaMeter = iota
-	luaWindow
-	luaStamps
-	luaCounts
-	luaExact
-)
-
-// countedTicks is how many ticks the script counts one by one.
-const countedTicks = 33
-
-func luaKernel(p *sluice.Plan) byte {
-	switch {
-	case p.Kernel == sluice.Meter:
-		return luaMeter
-	case p.Kernel == sluice.Window:
-		return luaWindow
-	case exactLog(p):
-		return luaExact
-	case p.Span <= countedTicks:
-		return luaCounts
-	}
-	return luaStamps
-}
+func exactLog(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog }
 
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
-	dst = append(dst, luaKernel(p))
+	dst = append(dst, byte(p.Kernel))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
 	switch {
 	case p.Kernel == sluice.Meter:
@@ -373,7 +347,8 @@ func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
 	switch kernel {
 	case sluice.Window:
 		r.Tick, r.Prev = v[1], v[2]
-	case sluice.Units:
+	case sluice.Meter:
+	default:
 		r.Tick, r.Wait = v[1], v[2]
 	}
 	return r

@@ -49,7 +49,7 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 		return false
 	}
 	for i := range charges {
-		if r := receipts[i]; exact && charges[i].Plan.Kernel == sluice.Units && r.Used > 0 && r.Wait == 0 {
+		if r := receipts[i]; exact && charges[i].Plan.Kernel.Log() && r.Used > 0 && r.Wait == 0 {
 			return false
 		}
 	}

@@ -44,13 +44,9 @@ type refusedSet struct {
 // known is what the server has said of a state. It goes by a keyed hash of 63 bits: that
 // a key is taken for one of a full table has a probability of 2 in 10^15.
 type known struct {
-	tag uint64
-	// state is as the kernels have it; of a log the tick of its newest unit, their number,
-	// and the tick at which the oldest one expires, or 0 if that is not known or there is none.
-	state        sluice.State
-	expire, wait int64 // of a log: that many units will have expired at that tick
-	now          int64 // the server's time, or never
-	place        int   // among the requests that were decided at that time
+	tag             uint64
+	sluice.Snapshot     // its Now is the server's time, or never
+	place           int // among the requests that were decided at that time
 	// The server has said so between these times, in microseconds by the clock of refused.
 	sent, back int64
 }
@@ -88,14 +84,15 @@ func (f *refused) recall(at int64, charges []sluice.Charge, receipts []sluice.Re
 		at = max(at, k.back) // it may have been learnt after the clock was read
 		// The server's time is between these. Each state has its own: on a cluster so do
 		// the nodes.
-		from := k.now + at - k.back
-		to := k.now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
-		r, ok := k.receipt(c, to)
+		from := k.Now + at - k.back
+		to := k.Now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
+		r, ok := k.Receipt(c.Plan, to, c.Cost)
 		if !ok {
 			return false, false
 		}
 		refuses = refuses || !r.Fits && decides(c)
-		receipts[i], _ = k.receipt(c, from)
+		receipts[i], _ = k.Receipt(c.Plan, from, c.Cost)
+		receipts[i].Origin = sluice.ByDenyCache
 	}
 	return refuses, true
 }
@@ -107,7 +104,7 @@ func (f *refused) hasRefused(c *sluice.Charge) bool {
 	if c.Shadow || f.table.Load() == nil || !f.find(c, &k) {
 		return false
 	}
-	r, ok := k.receipt(c, k.now)
+	r, ok := k.Receipt(c.Plan, k.Now, c.Cost)
 	return ok && !r.Fits
 }
 
@@ -115,48 +112,6 @@ func (f *refused) hasRefused(c *sluice.Charge) bool {
 // every time: its places are given back whenever a client hangs up.
 func decides(c *sluice.Charge) bool {
 	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket
-}
-
-// receipt returns the receipt of a charge in a request that is refused at now, if it is
-// known.
-func (k *known) receipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bool) {
-	if c.Plan.Kernel == sluice.Units {
-		return k.logReceipt(c, now)
-	}
-	if c.Plan.Kernel == sluice.Meter && k.state.Used > c.Plan.Size {
-		return r, false // the burst is lower: the server has to cut the level to it
-	}
-	c.Plan.Step(k.state, now, c.Cost, &r)
-	if r.Fits && c.Cost > 0 {
-		c.Plan.Step(k.state, now, 0, &r)
-	}
-	return r, true
-}
-
-// logReceipt is receipt for a log, which is as it was until its oldest unit expires. Of one
-// that is not full it is not known when that is: nothing is taken to have expired.
-func (k *known) logReceipt(c *sluice.Charge, now int64) (r sluice.Receipt, ok bool) {
-	p, oldest := c.Plan, k.state.Prev
-	r = sluice.Receipt{Now: now, Tick: k.state.Tick, Used: k.state.Used}
-	need := c.Cost
-	if r.Fits = need == 0 || need <= p.Capacity-r.Used; r.Fits {
-		need = 1
-	}
-	if oldest > 0 && now >= oldest*p.Tick {
-		return r, false
-	}
-	exact := oldest > 0 || r.Used == 0
-	switch expire := r.Used + need - p.Capacity; {
-	case need > p.Capacity || expire <= 0:
-		return r, r.Fits || exact
-	case expire == 1 || expire <= k.expire && k.wait == oldest:
-		r.Wait = oldest
-	case expire == k.expire:
-		r.Wait = k.wait
-	default:
-		return r, false
-	}
-	return r, exact
 }
 
 // learn remembers the answer to a request.
@@ -177,7 +132,7 @@ func (f *refused) note(k known, looked bool, charges []sluice.Charge, receipts [
 	f.begin()
 	all, back := looked || telling(charges, receipts), givesBack(charges)
 	for i := range charges {
-		k.tell(&charges[i], receipts[i], oldest[i])
+		k.Snapshot = charges[i].Plan.Snapshot(charges[i].Cost, receipts[i], oldest[i])
 		f.put(&charges[i], k, all, back)
 	}
 }
@@ -196,7 +151,7 @@ func (f *refused) forget(charges []sluice.Charge) {
 	f.begin()
 	at := f.at(time.Now())
 	for i := range charges {
-		f.put(&charges[i], known{now: never, sent: at, back: at}, true, true)
+		f.put(&charges[i], known{Snapshot: sluice.Snapshot{Now: never}, sent: at, back: at}, true, true)
 	}
 }
 
@@ -216,31 +171,6 @@ func givesBack(charges []sluice.Charge) bool {
 	return false
 }
 
-// tell sets the state that a receipt tells of. Oldest is when the oldest unit of a log
-// expires that refuses, or 0.
-func (k *known) tell(c *sluice.Charge, r sluice.Receipt, oldest int64) {
-	p := c.Plan
-	k.now, k.expire, k.wait = r.Now, 0, 0
-	switch p.Kernel {
-	case sluice.Meter:
-		k.state = sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
-	case sluice.Window:
-		k.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
-	default:
-		need := int64(1)
-		if !r.Fits {
-			need = c.Cost
-		}
-		if r.Wait > 0 {
-			k.expire, k.wait = r.Used+need-p.Capacity, r.Wait
-		}
-		if k.expire == 1 {
-			oldest = r.Wait
-		}
-		k.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: oldest}
-	}
-}
-
 // find copies what is known of the state of c to k.
 func (f *refused) find(c *sluice.Charge, k *known) bool {
 	tag, set := f.set(c)
@@ -249,7 +179,7 @@ func (f *refused) find(c *sluice.Charge, k *known) bool {
 	for i := range set.known {
 		if set.known[i].tag == tag {
 			*k = set.known[i]
-			return k.now != never
+			return k.Now != never
 		}
 	}
 	return false
@@ -268,7 +198,7 @@ func (f *refused) put(c *sluice.Charge, k known, wanted, givesBack bool) {
 	for i := range set.known {
 		old := &set.known[i]
 		if old.tag == tag {
-			if k.back-old.sent > remember || k.now > old.now || k.now == old.now && k.place >= old.place {
+			if k.back-old.sent > remember || k.Now > old.Now || k.Now == old.Now && k.place >= old.place {
 				*old = k
 			}
 			return

@@ -20,7 +20,7 @@ func bucket(t *testing.T, burst int64) *sluice.Plan {
 // note has f learn that at now, between local times, the bucket of a key was full or empty.
 func (f *refused) noteBucket(p *sluice.Plan, key string, full bool, k known) {
 	c := sluice.Charge{Key: key, Plan: p, Cost: 1}
-	r := sluice.Receipt{Now: k.now, Used: p.Size}
+	r := sluice.Receipt{Now: k.Now, Used: p.Size}
 	if !full {
 		c.Cost, r.Used, r.Fits = sluice.All, 0, true
 	}
@@ -42,11 +42,11 @@ func TestRefusedOrder(t *testing.T) {
 		back, late known
 		refuses    bool
 	}{
-		{"older", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: 80, back: 150}, false},
-		{"newer", known{now: 2000, sent: 90, back: 120}, known{now: 3000, sent: 80, back: 150}, true},
-		{"before it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 6, sent: 90, back: 121}, false},
-		{"after it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 8, sent: 90, back: 121}, true},
-		{"by a clock that was set back", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: remember + 80, back: remember + 91}, true},
+		{"older", known{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, known{Snapshot: sluice.Snapshot{Now: 1000}, sent: 80, back: 150}, false},
+		{"newer", known{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, known{Snapshot: sluice.Snapshot{Now: 3000}, sent: 80, back: 150}, true},
+		{"before it in one call", known{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, known{Snapshot: sluice.Snapshot{Now: 2000}, place: 6, sent: 90, back: 121}, false},
+		{"after it in one call", known{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, known{Snapshot: sluice.Snapshot{Now: 2000}, place: 8, sent: 90, back: 121}, true},
+		{"by a clock that was set back", known{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, known{Snapshot: sluice.Snapshot{Now: 1000}, sent: remember + 80, back: remember + 91}, true},
 	} {
 		f := newRefused()
 		f.noteBucket(p, "k", false, test.back)
@@ -62,12 +62,12 @@ func TestRefusedForget(t *testing.T) {
 	p, f := bucket(t, 3), newRefused()
 	f.forget([]sluice.Charge{{Key: "k", Plan: p, Cost: -1}})
 	at := f.at(time.Now())
-	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	f.noteBucket(p, "k", true, known{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
 	if _, refuses := f.refuses(p, "k", at+1); refuses {
 		t.Error("refuses by an answer that may be from before")
 	}
 	at += remember + 1
-	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	f.noteBucket(p, "k", true, known{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
 	if _, refuses := f.refuses(p, "k", at+1); !refuses {
 		t.Error("does not refuse though a second has passed")
 	}
@@ -92,7 +92,7 @@ func TestRefusedBounds(t *testing.T) {
 	if _, refuses := f.refuses(bucket(t, 2), "k", 1050); refuses {
 		t.Error("refuses though the burst is larger")
 	}
-	f.noteBucket(bucket(t, 2), "large", true, known{now: 10 * hour, sent: 1000, back: 1020})
+	f.noteBucket(bucket(t, 2), "large", true, known{Snapshot: sluice.Snapshot{Now: 10 * hour}, sent: 1000, back: 1020})
 	if _, refuses := f.refuses(p, "large", 1050); refuses {
 		t.Error("refuses by a level above the burst, which the server cuts")
 	}
@@ -103,7 +103,7 @@ func TestRefusedFull(t *testing.T) {
 	p, f := bucket(t, 3), newRefused()
 	const keys = 10 * refusedSets * refusedWays
 	for i := range int64(keys) {
-		f.noteBucket(p, strconv.FormatInt(i, 10), true, known{now: 1000, sent: i, back: i})
+		f.noteBucket(p, strconv.FormatInt(i, 10), true, known{Snapshot: sluice.Snapshot{Now: 1000}, sent: i, back: i})
 	}
 	newest := 0
 	for i := range refusedSets {

@@ -145,7 +145,7 @@ func TestRefusedCallsASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := p.Decide(1, receipts[0])
-		if d.Allowed != (n < 5) || d.Local || !receipts[1].Fits || receipts[1].Used != int64(min(n+1, 5)) {
+		if d.Allowed != (n < 5) || d.Origin.Degraded() || !receipts[1].Fits || receipts[1].Used != int64(min(n+1, 5)) {
 			t.Fatalf("take %d: %+v", n, receipts)
 		}
 		if !d.Allowed && d.RetryAfter > wait {
@@ -187,7 +187,7 @@ func TestRefusedLogsByCost(t *testing.T) {
 					if i == 0 {
 						first = r[0]
 					}
-					if r[0].Now = first.Now; r[0] != first || r[0].Fits || r[0].Used != p.Capacity {
+					if r[0].Now, r[0].Origin = first.Now, first.Origin; r[0] != first || r[0].Fits || r[0].Used != p.Capacity {
 						t.Fatalf("%s, take %d: %+v, the first was %+v", key, i, r[0], first)
 					}
 				}

@@ -83,7 +83,7 @@ func (r *request) like(o *request) bool {
 		return false
 	}
 	for i, c := range r.charges {
-		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel == sluice.Units {
+		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel.Log() {
 			return false
 		}
 	}

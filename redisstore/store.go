@@ -105,23 +105,53 @@ func (s *Store) begin() bool {
 // slot is known to refuse, the others are only looked at, so both are rare.
 //
 // Charges that are certain to be refused by what the server has said within the last
-// second are refused without asking it again: see the package's documentation.
+// second are refused without asking it again, which receipts tell as their Origin: see the
+// package's documentation.
+//
+// As soon as its context ends Take returns, and leaves charges and receipts alone.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if err := sluice.CheckCharges(charges, receipts); err != nil {
+	if done, err := s.recall(ctx, charges, receipts); done || err != nil {
 		return err
+	}
+	return s.ask(ctx, charges, receipts)
+}
+
+// TakeWithin is Take that waits for the server no longer than that. With a wait of 0 it
+// gives the answers that need none: refusals that are remembered.
+func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	done, err := s.recall(ctx, charges, receipts)
+	switch {
+	case done || err != nil:
+		return err
+	case wait <= 0:
+		return errNoWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return s.ask(ctx, charges, receipts)
+}
+
+// recall checks the arguments of a Take, and reports whether it could be answered without
+// the server.
+func (s *Store) recall(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (done bool, err error) {
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return false, err
 	}
 	switch {
 	case len(charges) == 0:
-		return nil
+		return true, nil
 	case len(charges) > maxCharges:
-		return errTooMany
+		return false, errTooMany
 	case ctx.Err() != nil:
-		return &Error{NotSent, ctx.Err()}
+		return false, &Error{NotSent, ctx.Err()}
 	case s.closed.Load():
-		return errClosed
-	case s.refused.answer(charges, receipts):
-		return nil
+		return false, errClosed
 	}
+	return s.refused.answer(charges, receipts), nil
+}
+
+// ask has the server decide.
+func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	r := s.request(charges, false)
 	if !s.cluster {
 		return s.decide(ctx, s.single, r, charges, receipts)
@@ -131,13 +161,6 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return s.takeApart(ctx, charges, receipts)
 	}
 	return s.decide(ctx, s.nodes.lane(r.slot), r, charges, receipts)
-}
-
-// Refused reports whether a Take of charges is certain to be refused by what the server
-// has said of them within the last second, and if so writes the receipts. Take does the
-// same, so it is for those who need to know that the server has not been asked.
-func (s *Store) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	return sluice.CheckCharges(charges, receipts) == nil && !s.closed.Load() && s.refused.answer(charges, receipts)
 }
 
 // request returns a request for charges.
@@ -171,11 +194,9 @@ func (s *Store) decide(ctx context.Context, l *lane, r *request, charges []sluic
 	return err
 }
 
-var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
+var errNoWait = &Error{NotSent, context.DeadlineExceeded}
 
-// Prompt says that Take returns as soon as its context ends, and leaves charges and
-// receipts alone from then on.
-func (s *Store) Prompt() {}
+var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
 
 // Shard returns which master of a cluster counts a key, as a small number, and 0 on
 // a single server.

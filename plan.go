@@ -204,6 +204,14 @@ func (p *Plan) EmptyAt(s State) int64 {
 	return (s.Tick + 1) * p.Span * p.Tick
 }
 
+// Level returns what units add to the Used of a receipt or a state.
+func (p *Plan) Level(units int64) int64 {
+	if p.Kernel == Meter {
+		return units * p.Unit
+	}
+	return units
+}
+
 // Lifetime returns the microseconds after which any state is empty that nobody touches.
 func (p *Plan) Lifetime() int64 {
 	if p.Kernel == Meter {

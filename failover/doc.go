@@ -8,7 +8,7 @@
 //
 // While the shared store answers, its receipts are passed on. If it does not, because it
 // is away, slow, or takes no writes, the charge's OnError decides, at once, and
-// receipts say that they are Local:
+// the receipts' Origin says so:
 //
 //   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
 //     nothing is counted.
@@ -25,13 +25,12 @@
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.
 //
-// A shared store that remembers what it has refused is asked for that first: see [Refuser].
-//
 // # Away, and back
 //
 // A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
 // the same time, and others are decided locally at once, so that the first moments of an
-// outage cost little memory. A circuit breaker for each part of the store (each master
+// outage cost little memory. What the shared store remembers to have refused needs no wait,
+// and is no sign of life. A circuit breaker for each part of the store (each master
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
 // some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
 // most 80 a second, so that a store with few callers, or with callers that do not wait

@@ -1,7 +1,5 @@
 package redisstore
 
-import "github.com/sluicehq/sluice"
-
 // group is one or more requests of a call that ask for the same. The script is asked once
 // how many of them are admitted, first come first served, and what each of them is told
 // follows from that. As nothing in between touches their keys, and all of it is decided
@@ -113,11 +111,7 @@ func (c *charge) first(had, times, turn, admitted int64) int64 {
 	if turn < admitted {
 		taken, fits = min(turn+1, times), turn < times
 	}
-	unit := int64(1)
-	if c.plan.Kernel == sluice.Meter {
-		unit = c.plan.Unit
-	}
-	used := had + taken*int64(c.cost)*unit
+	used := had + c.plan.Level(taken*int64(c.cost))
 	if !fits {
 		return -1 - used
 	}

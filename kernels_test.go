@@ -68,6 +68,7 @@ var rates = []sluice.Limit{
 	{Count: 999_983, Period: time.Hour},
 	{Count: 1_000_000, Period: time.Second},
 	{Count: 1_000_000_007, Period: 24 * time.Hour},
+	{Count: 1025, Period: 32 * time.Second}, // by two, a log of it has other ticks
 	{Count: 1, Period: 30 * 24 * time.Hour},
 	{Count: 1, Period: 60 * 365 * 24 * time.Hour},
 	{Count: 1, Period: 100 * 365 * 24 * time.Hour},

@@ -103,6 +103,9 @@ func TestShareUsed(t *testing.T) {
 			if p.Capacity < n {
 				want = 0
 			}
+			if rest := b.ask(start, 0).Remaining; p.Kernel != sluice.Meter && share.Plan.Capacity >= n && rest != want*n {
+				t.Fatalf("one of %d with %d of %d left: %d remain, want %d", n, left, p.Capacity, rest, want*n)
+			}
 			if want > 0 && !b.fits(start, want) || b.fits(start, want+1) {
 				t.Fatalf("one of %d with %d of %d left: not %d units fit", n, left, p.Capacity, want)
 			}

@@ -41,21 +41,21 @@ const (
 
 // Store is a [sluice.Store] that always answers. See the package's documentation.
 type Store struct {
-	shared    Shared
-	local     sluice.Store
-	deadline  time.Duration
-	maxCalls  int64
-	log       *slog.Logger
-	id        string // of this instance
-	beats     bool   // the instances are counted, and not set
-	instances atomic.Int64
-	calls     atomic.Int64 // under way
-	shards    atomic.Pointer[[]*shard]
-	growing   sync.Mutex
-	seen      *seen
-	ledger    ledger
-	batches   sync.Pool // of *batch
-	count     counters
+	shared         Shared
+	local          sluice.Store
+	deadline       time.Duration
+	maxCalls       int64
+	log            *slog.Logger
+	id             string // of this instance
+	countInstances bool   // the instances are counted, and not set
+	instances      atomic.Int64
+	calls          atomic.Int64 // under way
+	shards         atomic.Pointer[[]*shard]
+	growing        sync.Mutex
+	recent         *recent
+	ledger         ledger
+	batches        sync.Pool // of *batch
+	count          counters
 
 	complaints complaints
 
@@ -74,7 +74,7 @@ func New(shared Shared, c Config) *Store {
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
 		id:       rand.Text(),
-		seen:     newSeen(),
+		recent:   newRecent(),
 	}
 	if s.deadline <= 0 {
 		s.deadline = DefaultDeadline
@@ -89,16 +89,16 @@ func New(shared Shared, c Config) *Store {
 		s.log = slog.Default()
 	}
 	s.batches.New = func() any { return new(batch) }
-	s.ledger.owers = map[account]*entry{}
-	s.beats = c.Instances <= 0
+	s.ledger.entries = map[stateID]*entry{}
+	s.countInstances = c.Instances <= 0
 	s.instances.Store(int64(max(1, c.Instances)))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	first := s.grow(1)[0]
-	if p, ok := shared.(*Pending); ok && !p.Ready() {
-		first.giveUp(p.last.Load())
+	if p, ok := shared.(*Lazy); ok && !p.Ready() {
+		first.trip(p.reason.Load())
 	}
 	s.running.Go(s.writeBack)
-	s.running.Go(s.look)
+	s.running.Go(s.watchIdle)
 	return s
 }
 
@@ -125,7 +125,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	var buf [4]*shard
 	shards := s.touched(buf[:0], charges)
 	if !s.usable(shards, charges) {
-		return s.decideAll(ctx, charges, receipts, true)
+		return s.insteadOfShared(ctx, charges, receipts, true)
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {
@@ -138,13 +138,13 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return gone
 	}
 	s.failed(shards, err)
-	return s.decideAll(ctx, charges, receipts, notCharged(err))
+	return s.insteadOfShared(ctx, charges, receipts, notCharged(err))
 }
 
-// decideAll answers without the shared store: see decide.
-func (s *Store) decideAll(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
+// insteadOfShared counts a local decision, and makes it.
+func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	s.count.local.Add(1)
-	return s.decide(ctx, charges, receipts, owed)
+	return s.decideLocally(ctx, charges, receipts, owed)
 }
 
 // ask calls the shared store within the deadline. Beyond the cap it is only asked for what
@@ -176,7 +176,7 @@ func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sl
 		switch receipts[i].Origin {
 		case sluice.ByStore:
 			if charges[i].OnError == sluice.Local {
-				s.seen.put(&charges[i], receipts[i])
+				s.recent.put(&charges[i], receipts[i])
 			}
 		case sluice.ByDenyCache:
 			remembered = true
@@ -217,10 +217,10 @@ func (s *Store) failed(shards []*shard, err error) {
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {
-		if !h.closed.Load() {
+		if !h.inUse.Load() {
 			return false
 		}
 		settling = settling || h.settling.Load()
 	}
-	return !settling || !s.ledger.holds(charges)
+	return !settling || !s.ledger.anyPending(charges)
 }

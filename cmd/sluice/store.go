@@ -86,7 +86,7 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*openStore,
 		return s.failOver(config, shared, func() { _ = shared.Close() }, log), nil
 	}
 	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", config.String(), "error", err)
-	later := failover.Later(opener(config, err, log))
+	later := failover.OpenLater(opener(config, err, log))
 	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
 }
 

@@ -26,12 +26,12 @@ func (c *closing) Close() error {
 }
 
 // A service starts without its shared store, and uses it as soon as it is there.
-func TestLater(t *testing.T) {
+func TestOpenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &closing{Shared: failover.Bulkhead(memory.New(), 0)}
 		var there atomic.Bool
 		var tries atomic.Int64
-		pending := failover.Later(func(context.Context) (failover.Shared, error) {
+		pending := failover.OpenLater(func(context.Context) (failover.Shared, error) {
 			tries.Add(1)
 			if !there.Load() {
 				return nil, errors.New("no route to host")
@@ -68,9 +68,9 @@ func TestLater(t *testing.T) {
 
 // A store that never came is closed all the same, and what it would have known is passed
 // on from the one that did.
-func TestLaterPassesOn(t *testing.T) {
+func TestOpenLaterPassesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never := failover.Later(func(ctx context.Context) (failover.Shared, error) {
+		never := failover.OpenLater(func(ctx context.Context) (failover.Shared, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
@@ -82,8 +82,8 @@ func TestLaterPassesOn(t *testing.T) {
 		}
 		sv := &beating{prompt: prompt{newServer()}}
 		sv.others.Store(3)
-		beats := failover.Later(func(context.Context) (failover.Shared, error) { return sv, nil })
-		parts := failover.Later(func(context.Context) (failover.Shared, error) { return &shards{prompt: sv.prompt}, nil })
+		beats := failover.OpenLater(func(context.Context) (failover.Shared, error) { return sv, nil })
+		parts := failover.OpenLater(func(context.Context) (failover.Shared, error) { return &shards{prompt: sv.prompt}, nil })
 		synctest.Wait()
 		if n, err := beats.Heartbeat(t.Context(), "me"); n != 4 || err != nil {
 			t.Errorf("%d instances, %v", n, err)

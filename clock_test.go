@@ -14,16 +14,16 @@ func TestClockJumps(t *testing.T) {
 		full := &bucket{Plan: p}
 		full.take(start-start%(2*p.Limit.Period.Microseconds()), p.Capacity) // where a window begins
 		most := full.emptyAt() - (start - start%(2*p.Limit.Period.Microseconds()))
-		switch p.Kernel {
-		case sluice.Window:
+		switch {
+		case p.Kernel == sluice.Window:
 			most += p.Limit.Period.Microseconds()
-		case sluice.Units: // standing still behind a unit for as long as one counts
+		case p.Kernel.Log(): // standing still behind a unit for as long as one counts
 			most = 2 * p.Span * p.Tick
 		}
 		history(p, rng, func(b *bucket, now int64) {
 			for range 3 {
 				clone := &bucket{Plan: p, state: b.state}
-				if p.Kernel == sluice.Units {
+				if p.Kernel.Log() {
 					clone = b
 				}
 				jumped := max(earliest, now-rng.Int64N(start))

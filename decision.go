@@ -26,8 +26,8 @@ type Decision struct {
 	Delay time.Duration
 	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
 	Now int64
-	// Local says that it was decided without the shared store.
-	Local bool
+	// Origin says who has decided.
+	Origin Origin
 }
 
 // Decide derives the decision for a charge of cost from its receipt. This is the one
@@ -39,7 +39,11 @@ func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
 
 // decide is Decide without copies. It sets d, which is empty.
 func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
-	d.Allowed, d.Now, d.Local = r.Fits, r.Now, r.Local
+	d.Allowed, d.Now, d.Origin = r.Fits, r.Now, r.Origin
+	if r.Origin == ByOnError && !r.Fits {
+		d.RetryAfter = time.Second
+		return
+	}
 	need := int64(1) // the cost that RetryAfter is about
 	if !r.Fits {
 		need = cost
@@ -48,20 +52,16 @@ func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
 	var reset int64 // as ticks since the epoch
 	switch p.Kernel {
 	case Meter:
-		d.Remaining = (p.Size - r.Used) / p.Unit
+		d.Remaining = max(0, (p.Size-r.Used)/p.Unit) // a share may owe more than the limit holds
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		d.Remaining = max(0, p.windowRoom(r.window(), tick)/p.Span)
 		reset = p.EmptyAt(r.window()) / p.Tick
-	case Units:
+	default:
 		d.Remaining = max(0, p.Capacity-r.Used)
 		if r.Used > 0 {
 			reset = r.Tick + p.Span
 		}
-	}
-	if r.Local && !r.Fits && need <= d.Remaining {
-		*d = Decision{RetryAfter: time.Second, Now: r.Now, Local: true} // by Deny
-		return
 	}
 	d.ResetAfter = p.until(reset, r.Now)
 	switch {

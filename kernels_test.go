@@ -22,7 +22,7 @@ func (b *bucket) take(now, cost int64) sluice.Decision {
 }
 
 func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) {
-	if b.Kernel == sluice.Units {
+	if b.Kernel.Log() {
 		r = b.log.Step(b.Plan, now, cost)
 	} else {
 		b.state = b.Step(b.state, now, cost, &r)
@@ -32,7 +32,7 @@ func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) 
 
 // ask returns the decision that cost would get, and changes nothing.
 func (b *bucket) ask(now, cost int64) sluice.Decision {
-	if b.Kernel == sluice.Units {
+	if b.Kernel.Log() {
 		return b.Decide(cost, b.log.Look(b.Plan, now, cost))
 	}
 	var r sluice.Receipt
@@ -41,7 +41,7 @@ func (b *bucket) ask(now, cost int64) sluice.Decision {
 }
 
 func (b *bucket) emptyAt() int64 {
-	if b.Kernel == sluice.Units {
+	if b.Kernel.Log() {
 		return b.log.EmptyAt(b.Plan)
 	}
 	return b.EmptyAt(b.state)
@@ -68,6 +68,7 @@ var rates = []sluice.Limit{
 	{Count: 999_983, Period: time.Hour},
 	{Count: 1_000_000, Period: time.Second},
 	{Count: 1_000_000_007, Period: 24 * time.Hour},
+	{Count: 1025, Period: 32 * time.Second}, // by two, a log of it has other ticks
 	{Count: 1, Period: 30 * 24 * time.Hour},
 	{Count: 1, Period: 60 * 365 * 24 * time.Hour},
 	{Count: 1, Period: 100 * 365 * 24 * time.Hour},

@@ -1,6 +1,6 @@
 package sluice
 
-// Log is the state of a [Units] plan: when each unit of the last Span was taken. The
+// Log is the state of a plan whose [Kernel] is a log: when each unit of the last Span was taken. The
 // zero Log is empty. A Log is for plans of one fingerprint, is not to be copied once it
 // is used, and is not safe for concurrent use.
 type Log struct{ units history }
@@ -28,10 +28,10 @@ type history interface {
 }
 
 func newHistory(p *Plan) history {
-	switch {
-	case p.exact():
+	switch p.Kernel {
+	case ExactLog:
 		return new(runs)
-	case p.Span <= maxCounts:
+	case CountLog:
 		return new(counts)
 	}
 	return new(stamps)

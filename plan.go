@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Kernel is the piece of arithmetic that a [Plan] runs on.
+// Kernel is the piece of arithmetic that a [Plan] runs on. The logs are one kernel that
+// keeps its units in three ways. Scripts of shared stores have the same numbers.
 type Kernel uint8
 
 const (
@@ -15,9 +16,16 @@ const (
 	Meter Kernel = iota
 	// Window keeps the counts of this window and the previous one.
 	Window
-	// Units keeps when each unit of the last period was taken: see [Log].
-	Units
+	// StampLog keeps when each unit of the last period was taken: see [Log].
+	StampLog
+	// CountLog keeps how many units were taken in each tick of the last period.
+	CountLog
+	// ExactLog is a StampLog of microseconds.
+	ExactLog
 )
+
+// Log reports whether the state of the kernel is a [Log].
+func (k Kernel) Log() bool { return k >= StampLog }
 
 // MaxLogCount is the largest Count of a [SlidingWindowLogExact]. For more, use
 // [SlidingWindowLog].
@@ -108,12 +116,15 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 			return nil, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
 		}
 		p.Tick = ceilDiv(l.Period.Microseconds(), logParts(l.Count))
-		p.Kernel, p.Span = Units, p.logSpan()
+		p.Kernel, p.Span = StampLog, p.logSpan()
+		if p.Span <= maxCounts {
+			p.Kernel = CountLog
+		}
 	case SlidingWindowLogExact:
 		if l.Count > MaxLogCount {
 			return nil, fmt.Errorf("an exact log of more than %d units is not kept: use sliding_window_log", MaxLogCount)
 		}
-		p.Kernel, p.Span = Units, p.logSpan()
+		p.Kernel, p.Span = ExactLog, p.logSpan()
 		exact = p.Span <= maxExact
 	}
 	if !exact {
@@ -147,11 +158,10 @@ func (l Limit) defaultBurst() int64 {
 
 func (p *Plan) fingerprint() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, p.Kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.exact())
+	kernel := min(p.Kernel, StampLog) // of logs the span tells the rest
+	fmt.Fprint(h, kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.Kernel == ExactLog)
 	return h.Sum64()
 }
-
-func (p *Plan) exact() bool { return p.Limit.Algorithm == SlidingWindowLogExact }
 
 func (p *Plan) sliding() bool { return p.Limit.Algorithm == SlidingWindowCounter }
 
@@ -192,6 +202,22 @@ func (p *Plan) EmptyAt(s State) int64 {
 		return (s.Tick + 2) * p.Span * p.Tick
 	}
 	return (s.Tick + 1) * p.Span * p.Tick
+}
+
+// Level returns what units add to the Used of a receipt or a state.
+func (p *Plan) Level(units int64) int64 {
+	if p.Kernel == Meter {
+		return units * p.Unit
+	}
+	return units
+}
+
+// Lifetime returns the microseconds after which any state is empty that nobody touches.
+func (p *Plan) Lifetime() int64 {
+	if p.Kernel == Meter {
+		return (p.Size/p.Drain + 1) * p.Tick
+	}
+	return 2 * p.Span * p.Tick
 }
 
 // ticks returns the tick of a time in microseconds.

@@ -43,27 +43,27 @@ func TestPlans(t *testing.T) {
 			sluice.Window, 1000, 0, 0, 0, 36500 * 86_400_000, 1, 0},
 		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
 			// 3.6e9 / 32768 is 109863.28, and 109864 fits 32767.8 times.
-			sluice.Units, 109_864, 0, 0, 0, 32_769, 5, 0},
+			sluice.StampLog, 109_864, 0, 0, 0, 32_769, 5, 0},
 		// Times are exact as long as two bytes are enough for that.
 		{sluice.Limit{Count: 1024, Period: 32768 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 1, 0, 0, 0, 32_768, 1024, 0},
+			sluice.StampLog, 1, 0, 0, 0, 32_768, 1024, 0},
 		{sluice.Limit{Count: 1024, Period: 32769 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 16_385, 1024, 0},
+			sluice.StampLog, 2, 0, 0, 0, 16_385, 1024, 0},
 		{sluice.Limit{Count: 1024, Period: 32770 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 16_386, 1024, 0},
+			sluice.StampLog, 2, 0, 0, 0, 16_386, 1024, 0},
 		{sluice.Limit{Count: 1024, Period: 65536 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2, 0, 0, 0, 32_769, 1024, 0},
+			sluice.StampLog, 2, 0, 0, 0, 32_769, 1024, 0},
 		// Above 1024 there are 32 parts.
 		{sluice.Limit{Count: 1025, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 2_000_000, 0, 0, 0, 33, 1025, 0},
+			sluice.CountLog, 2_000_000, 0, 0, 0, 33, 1025, 0},
 		{sluice.Limit{Count: 1<<32 - 1, Period: 32 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 1, 0, 0, 0, 32, 1<<32 - 1, 0},
+			sluice.CountLog, 1, 0, 0, 0, 32, 1<<32 - 1, 0},
 		{sluice.Limit{Count: 5, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
-			sluice.Units, 96_240_234_375, 0, 0, 0, 32_769, 5, 0},
+			sluice.StampLog, 96_240_234_375, 0, 0, 0, 32_769, 5, 0},
 		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact},
-			sluice.Units, 1, 0, 0, 0, 3_600_000_000, 5, 0},
+			sluice.ExactLog, 1, 0, 0, 0, 3_600_000_000, 5, 0},
 		{sluice.Limit{Count: sluice.MaxLogCount, Period: 36500 * day, Algorithm: sluice.SlidingWindowLogExact},
-			sluice.Units, 1000, 0, 0, 0, 36500*86_400_000 + 1, sluice.MaxLogCount, 0},
+			sluice.ExactLog, 1000, 0, 0, 0, 36500*86_400_000 + 1, sluice.MaxLogCount, 0},
 		{sluice.Limit{Count: 1, Period: 25500 * day},
 			sluice.Meter, 1, 25500 * 86_400_000_000, 1, 25500 * 86_400_000_000, 0, 1, 1},
 	} {
@@ -96,7 +96,7 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 		return
 	}
 	period := l.Period.Microseconds()
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		checkLogPlan(t, p)
 		return
 	}

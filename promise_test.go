@@ -223,7 +223,7 @@ func ceil(r *big.Rat) int64 {
 func TestLook(t *testing.T) {
 	jumps := 0
 	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		if p.Kernel != sluice.Units {
+		if !p.Kernel.Log() {
 			return
 		}
 		history(p, rng, func(b *bucket, now int64) {

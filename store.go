@@ -67,8 +67,8 @@ type Receipt struct {
 	// Fits says that the charge fits. If another charge of the same Take does not, it
 	// was not committed all the same.
 	Fits bool
-	// Local says that the charge was decided without the shared store.
-	Local bool
+	// Origin says who has decided. Receipts of one history differ in nothing else.
+	Origin Origin
 }
 
 // Store counts. Implementations are safe for concurrent use.

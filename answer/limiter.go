@@ -18,16 +18,16 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.De
 	one := &d.Results[0]
 	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), 1, took
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
-	d.Degraded, d.Unavailable = took.Local, false
+	d.Degraded, d.Unavailable = took.Origin.Degraded(), took.Origin == sluice.ByOnError && !took.Allowed
 	if d.Err != nil { // hardly ever, and to write is dear
 		d.Err = nil
 	}
-	deny := l.OnError == sluice.Deny
 	if err != nil {
-		d.Degraded, d.Err, d.Allowed, d.RetryAfter = true, err, !deny, time.Second
+		d.Unavailable = l.OnError == sluice.Deny
+		d.Degraded, d.Err, d.Allowed, d.RetryAfter = true, err, !d.Unavailable, time.Second
 	}
-	if d.Degraded && deny {
-		d.Unavailable, d.Now = true, 0
+	if d.Unavailable {
+		d.Now = 0
 	}
 }
 

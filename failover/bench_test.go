@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
@@ -12,13 +13,21 @@ import (
 // near is a shared store in this process.
 type near struct{ sluice.Store }
 
-func (near) Prompt() {}
+func (n near) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return n.Take(ctx, charges, receipts)
+}
+
+func (near) Shard(string) int { return 0 }
+
+func (near) Heartbeat(context.Context, string) (int, error) { return 1, nil }
 
 // BenchmarkTake compares a store with the same store behind failover: as it is, called
 // on a goroutine of its own because it does not keep deadlines, with a local share to be
 // remembered, and away.
 func BenchmarkTake(b *testing.B) {
-	over := func(shared sluice.Store) func(b *testing.B) sluice.Store {
+	over := func(shared failover.Shared) func(b *testing.B) sluice.Store {
 		return func(b *testing.B) sluice.Store {
 			s := failover.New(shared, failover.Config{Logger: quiet()})
 			b.Cleanup(s.Close)
@@ -40,7 +49,7 @@ func BenchmarkTake(b *testing.B) {
 		{"bare", func(*testing.B) sluice.Store { return memory.New() }, sluice.Allow, false},
 		{"healthy", over(near{memory.New()}), sluice.Allow, false},
 		{"healthy with a share", over(near{memory.New()}), sluice.Local, false},
-		{"healthy and foreign", over(memory.New()), sluice.Allow, false},
+		{"healthy and foreign", over(failover.Bulkhead(memory.New(), 0)), sluice.Allow, false},
 		{"away", away, sluice.Local, true},
 		{"away and denied", away, sluice.Deny, true},
 	} {
@@ -52,7 +61,7 @@ func BenchmarkTake(b *testing.B) {
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.Take(ctx, charges, receipts); err != nil || receipts[0].Local != c.local || receipts[0].Fits != (c.on != sluice.Deny) {
+				if err := s.Take(ctx, charges, receipts); err != nil || receipts[0].Origin.Degraded() != c.local || receipts[0].Fits != (c.on != sluice.Deny) {
 					b.Fatal(receipts[0], err)
 				}
 			}

@@ -8,37 +8,36 @@
 //
 // While the shared store answers, its receipts are passed on. If it does not, because it
 // is away, slow, or takes no writes, the charge's OnError decides, at once, and
-// receipts say that they are Local:
+// the receipts' Origin says so:
 //
 //   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
 //     nothing is counted.
 //   - Local: a share of the limit decides, in a stand-in in memory.
-//   - Allow: the charge passes, and is counted like Local.
+//   - Allow: the charge passes, and is counted in the stand-in as well.
 //
 // A [sluice.Limiter] has it as a field, and a rule of a policy as on_error.
 //
-// A shared store that answers is well, even where it cannot read what it has under a key:
-// see [Unreadable]. Such a charge is decided by its OnError alone, as while the store is away,
+// A shared store that answers is healthy, even if it cannot read what it has under a key:
+// see [Unreadable]. Such a charge is decided by its OnError, as while the store is away,
 // and the others of its Take by the store, all or none. No circuit opens. The log names
 // the key, at most ten in a minute.
 //
 // Charges that give back always pass, and go to the stand-in. What they give back of what
 // was taken before the outage is not given back in the shared store.
 //
-// A shared store that remembers what it has refused is asked for that first: see [Refuser].
-//
 // # Away, and back
 //
 // A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
 // the same time, and others are decided locally at once, so that the first moments of an
-// outage cost little memory. A circuit breaker for each part of the store (each master
+// outage cost little memory. What the shared store remembers to have refused needs no wait,
+// and is no sign of life. A circuit breaker for each part of the store (each master
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
 // some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
 // most 80 a second, so that a store with few callers, or with callers that do not wait
 // for the deadline, is found away within a second as well. A store that nobody asks is
 // probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
-// does not open the circuit. A store of [Later] that has not been opened is away from the
-// start.
+// does not open the circuit. A store of [OpenLater] that has not been opened is away from
+// the start.
 //
 // With a longer deadline D, a store that hangs is found away later: half a second after D
 // at the most where there are callers, and five times D after the next probe where there

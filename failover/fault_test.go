@@ -73,10 +73,21 @@ func (s *server) Take(ctx context.Context, charges []sluice.Charge, receipts []s
 	return take()
 }
 
-// prompt is a server whose Take returns when the context ends.
+// prompt is a server as failover needs it: its calls return when the context ends.
 type prompt struct{ *server }
 
-func (prompt) Prompt() {}
+func (p prompt) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if wait == 0 {
+		return notSent{} // it remembers nothing
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return p.Take(ctx, charges, receipts)
+}
+
+func (prompt) Shard(string) int { return 0 }
+
+func (prompt) Heartbeat(context.Context, string) (int, error) { return 1, nil }
 
 // used returns what the shared store has counted under the key, by asking it alone.
 func (s *server) used(t *testing.T, key string, plan *sluice.Plan) int64 {

@@ -24,20 +24,20 @@ func TestLimiterOnError(t *testing.T) {
 	for on, admitted := range map[sluice.OnError]int{sluice.Allow: 30, sluice.Deny: 0, sluice.Local: 5} {
 		bubble(t, failover.Config{Instances: 2}, func(t *testing.T, sv *server, s *failover.Store) {
 			l := limiterOf(t, s, on)
-			if d, err := l.Take(t.Context(), "k", 1); !d.Allowed || d.Local || err != nil {
+			if d, err := l.Take(t.Context(), "k", 1); !d.Allowed || d.Origin.Degraded() || err != nil {
 				t.Errorf("%v, before: %+v, %v", on, d, err)
 			}
 			cut(t, sv, s, refused)
 			n := 0
 			for range 30 {
 				d, err := l.Take(t.Context(), "other", 1)
-				if err != nil || !d.Local {
+				if err != nil || !d.Origin.Degraded() {
 					t.Fatalf("%v: %+v, %v", on, d, err)
 				}
 				if d.Allowed {
 					n++
 				}
-				if on == sluice.Deny && d != (sluice.Decision{RetryAfter: time.Second, Local: true, Now: d.Now}) {
+				if on == sluice.Deny && d != (sluice.Decision{RetryAfter: time.Second, Origin: sluice.ByOnError, Now: d.Now}) {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -64,7 +64,7 @@ func TestWaitForTheStore(t *testing.T) {
 		if n := s.Status().Local - asked; n < 30 || n > 63 {
 			t.Errorf("it has asked %d times in a minute", n)
 		}
-		if d, err := l.Peek(t.Context(), "k"); d.Remaining != 9 || d.Local || err != nil {
+		if d, err := l.Peek(t.Context(), "k"); d.Remaining != 9 || d.Origin.Degraded() || err != nil {
 			t.Errorf("afterwards %+v, %v", d, err)
 		}
 	})

@@ -21,7 +21,7 @@ func TestAllow(t *testing.T) {
 			p := plan(t, "3/minute", a)
 			cut(t, sv, s, refused)
 			for range 100 {
-				if r := take(t, s, "k", p, sluice.Allow); !r.Fits || !r.Local || !p.Decide(1, r).Allowed {
+				if r := take(t, s, "k", p, sluice.Allow); !r.Fits || !r.Origin.Degraded() || !p.Decide(1, r).Allowed {
 					t.Fatalf("%v: %+v", a, r)
 				}
 			}
@@ -34,12 +34,12 @@ func TestDeny(t *testing.T) {
 		p := plan(t, "3/minute", sluice.FixedWindow)
 		cut(t, sv, s, refused)
 		for range 100 {
-			if r := take(t, s, "k", p, sluice.Deny); r.Fits || !r.Local || r.Now != time.Now().UnixMicro() {
+			if r := take(t, s, "k", p, sluice.Deny); r.Fits || !r.Origin.Degraded() || r.Now != time.Now().UnixMicro() {
 				t.Fatalf("receipt %+v", r)
 			}
 		}
 		for cost, want := range map[int64]bool{0: false, -1: true, sluice.All: true} {
-			if r := charge(t, s, sluice.Charge{Key: "k", Plan: p, Cost: cost, OnError: sluice.Deny}); r[0].Fits != want || !r[0].Local {
+			if r := charge(t, s, sluice.Charge{Key: "k", Plan: p, Cost: cost, OnError: sluice.Deny}); r[0].Fits != want || !r[0].Origin.Degraded() {
 				t.Errorf("cost %d: %+v", cost, r[0])
 			}
 		}
@@ -62,7 +62,7 @@ func TestMixed(t *testing.T) {
 		all := []sluice.Charge{c("l", sluice.Local), c("a", sluice.Allow), c("d", sluice.Deny)}
 		for range 10 {
 			r := charge(t, s, all...)
-			if sluice.Admitted(all, r) || !r[0].Fits || !r[1].Fits || r[2].Fits || !r[0].Local || !r[1].Local || !r[2].Local {
+			if sluice.Admitted(all, r) || !r[0].Fits || !r[1].Fits || r[2].Fits || !r[0].Origin.Degraded() || !r[1].Origin.Degraded() || !r[2].Origin.Degraded() {
 				t.Fatalf("with a charge that denies: %+v", r)
 			}
 		}
@@ -159,7 +159,7 @@ func testShare(t *testing.T, sv *server, s *failover.Store, p *sluice.Plan, n in
 		}
 		time.Sleep(time.Duration(rnd.Int64N(int64(p.Limit.Period)/p.Limit.Count)/2 + 1).Truncate(time.Microsecond))
 	}
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		d := ask(1)
 		if d.ResetAfter <= 0 || d.ResetAfter > 2*p.Limit.Period {
 			t.Fatalf("a log in use is said to be empty after %v", d.ResetAfter)
@@ -299,7 +299,7 @@ func TestSeed(t *testing.T) {
 					for range 100 {
 						take(t, s, "all", p, sluice.Local)
 					}
-					if r := take(t, s, "all", p, sluice.Local); r.Fits || r.Local {
+					if r := take(t, s, "all", p, sluice.Local); r.Fits || r.Origin.Degraded() {
 						t.Fatalf("unit 101: %+v", r)
 					}
 					cut(t, sv, s, refused)
@@ -388,6 +388,37 @@ func TestManyKeys(t *testing.T) {
 		take(t, s, "new", p, sluice.Local)
 		if n := s.Status().Owing; n > 2 {
 			t.Errorf("%d keys are remembered after they have expired", n)
+		}
+	})
+}
+
+// A request that is denied takes nothing, and is told of the other charges what their shares
+// are like. One whose outcome is unknown is told the same, of each charge its own.
+func TestReceiptsOfSeveral(t *testing.T) {
+	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
+		small, large := plan(t, "5/day", sluice.FixedWindow), plan(t, "100/day", sluice.SlidingWindowLog)
+		charges := []sluice.Charge{
+			{Key: "small", Plan: small, Cost: 2, OnError: sluice.Local},
+			{Key: "large", Plan: large, Cost: 3, OnError: sluice.Allow},
+		}
+		look := func(step string, used [2]int64, origins ...sluice.Origin) {
+			t.Helper()
+			for i, r := range charge(t, s, charges...) {
+				if r.Origin != origins[i] || i < 2 && (!r.Fits || r.Used != used[i]) || i == 2 && (r.Fits || r.Used != 0) {
+					t.Errorf("%s, charge %d: %+v, want %d used, by %v", step, i, r, used[i%2], origins[i])
+				}
+			}
+		}
+		sv.set(frozen)
+		look("unknown", [2]int64{2, 3}, sluice.ByLocalShare, sluice.ByOnError)
+		cut(t, sv, s, unsent)
+		look("away", [2]int64{4, 6}, sluice.ByLocalShare, sluice.ByOnError)
+		charges = append(charges, sluice.Charge{Key: "denied", Plan: small, Cost: 1, OnError: sluice.Deny})
+		for range 3 {
+			look("denied", [2]int64{4, 6}, sluice.ByLocalShare, sluice.ByOnError, sluice.ByOnError)
+		}
+		if d := small.Decide(1, charge(t, s, charges...)[2]); d != (sluice.Decision{RetryAfter: time.Second, Origin: sluice.ByOnError, Now: d.Now}) {
+			t.Errorf("denied: %+v", d)
 		}
 	})
 }

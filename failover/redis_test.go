@@ -284,7 +284,7 @@ func TestRedisLosesAnswers(t *testing.T) {
 	r := charge(t, s, sluice.Charge{Key: "k", Plan: p})[0]
 	used := p.Capacity - p.Decide(0, r).Remaining
 	t.Logf("%d charged for %d decisions, %d of them local, %d written back", used, decisions, st.Local, st.WrittenBack)
-	if r.Local || used > int64(decisions) {
+	if r.Origin.Degraded() || used > int64(decisions) {
 		t.Errorf("%d units are charged for %d decisions", used, decisions)
 	}
 }
@@ -484,7 +484,7 @@ func TestRedisClusterMaster(t *testing.T) {
 	}
 	limit(t, "is used again", eventually(t, "the range is served again", func() bool {
 		r := take(t, s, keys[dead], p, sluice.Local)
-		return !r.Local
+		return !r.Origin.Degraded()
 	}), 6*time.Second)
 	for i, l := range loads {
 		l.done(t)

@@ -18,15 +18,15 @@ const (
 	failureRate     = 0.5 // of at least minCalls in rateWindow opens the circuit
 	minCalls        = 20
 	rateWindow      = time.Second
-	inARow          = 5 // failures in silentFor without a success open it as well
+	maxInRow        = 5 // failures in silentFor without a success open it as well
 	silentFor       = 300 * time.Millisecond
 	minDelay        = 400 * time.Millisecond
 	maxDelay        = 600 * time.Millisecond
 	successes       = 3 // streaks of probes that close it
 	probePause      = 25 * time.Millisecond
-	minCalm         = 60 * time.Millisecond // how long the probes before a return last
-	maxCalm         = 900 * time.Millisecond
-	flapping        = 5 * time.Second // opened again so soon after, they last longer
+	minRecovery     = 60 * time.Millisecond // how long probes have to succeed before a shard is used again
+	maxRecovery     = 900 * time.Millisecond
+	flapping        = 5 * time.Second // where it opens again so soon, they have to for longer
 	settlingTime    = 2 * time.Second
 	maxProbeKeys    = 4096
 	maxShards       = 256
@@ -34,28 +34,28 @@ const (
 )
 
 // shard is a part of the shared store with its circuit breaker. Callers only look at
-// closed; everything but opening is done by the goroutine in watch.
+// inUse; everything but opening the circuit is done by the goroutine in watch.
 type shard struct {
 	s     *Store
 	index int
-	// closed says that the shard is in use, settling that it has been for less than
+	// inUse says that the circuit is closed, settling that it has been for less than
 	// settlingTime after an outage.
-	closed, settling atomic.Bool
-	circuit          circuitbreaker.CircuitBreaker[any]
-	row              atomic.Int64 // failures since the last success
-	rowBegan         atomic.Int64 // when the first of them was, in ns since the epoch
-	wake             chan struct{}
-	key              string // that probes charge
+	inUse, settling atomic.Bool
+	circuit         circuitbreaker.CircuitBreaker[any]
+	failuresInRow   atomic.Int64 // failures since the last success
+	firstFailure    atomic.Int64 // when the first of them was, in ns since the epoch
+	wake            chan struct{}
+	key             string // that probes charge
 
-	mu    sync.Mutex // of what follows, and of setting closed
-	since time.Time
-	last  error         // the last failure
-	calm  time.Duration // how long the next return takes: see minCalm
+	mu       sync.Mutex // of what follows, and of setting inUse
+	since    time.Time
+	last     error         // the last failure
+	recovery time.Duration // how long it has to answer before it is used again: see minRecovery
 }
 
 func newShard(s *Store, index int) *shard {
 	h := &shard{s: s, index: index, wake: make(chan struct{}, 1), since: time.Now()}
-	h.closed.Store(true)
+	h.inUse.Store(true)
 	h.circuit = circuitbreaker.NewBuilder[any]().
 		WithFailureRateThreshold(failureRate, minCalls, rateWindow).
 		WithRandomDelay(minDelay, maxDelay).
@@ -67,10 +67,10 @@ func newShard(s *Store, index int) *shard {
 }
 
 func (h *shard) succeeded() {
-	if h.row.Load() != 0 {
-		h.row.Store(0)
+	if h.failuresInRow.Load() != 0 {
+		h.failuresInRow.Store(0)
 	}
-	if h.closed.Load() {
+	if h.inUse.Load() {
 		h.circuit.RecordSuccess()
 	}
 }
@@ -79,21 +79,21 @@ func (h *shard) failed(err error) {
 	h.mu.Lock()
 	h.last = err
 	h.mu.Unlock()
-	if !h.closed.Load() {
+	if !h.inUse.Load() {
 		return
 	}
 	h.circuit.RecordFailure()
 	now := time.Now().UnixNano()
-	if n := h.row.Add(1); n == 1 {
-		h.rowBegan.Store(now)
-	} else if n >= inARow && now-h.rowBegan.Load() >= int64(silentFor) {
+	if n := h.failuresInRow.Add(1); n == 1 {
+		h.firstFailure.Store(now)
+	} else if n >= maxInRow && now-h.firstFailure.Load() >= int64(silentFor) {
 		h.circuit.Open()
 	}
 	h.suspect()
 }
 
-// giveUp opens the circuit at once.
-func (h *shard) giveUp(err error) {
+// trip opens the circuit at once.
+func (h *shard) trip(err error) {
 	h.mu.Lock()
 	h.last = err
 	h.mu.Unlock()
@@ -118,25 +118,25 @@ func suspect(shards []*shard) {
 // changed follows the circuit. Transitions may be reported out of order, so it asks.
 func (h *shard) changed() {
 	h.mu.Lock()
-	closed := h.circuit.IsClosed()
-	if closed == h.closed.Load() {
+	inUse := h.circuit.IsClosed()
+	if inUse == h.inUse.Load() {
 		h.mu.Unlock()
 		return
 	}
 	now := time.Now()
 	lasted, last := now.Sub(h.since), h.last
 	h.since = now
-	h.row.Store(0)
-	h.settling.Store(closed)
-	h.closed.Store(closed)
-	if !closed {
-		h.calm = min(4*h.calm, maxCalm)
-		if h.calm == 0 || lasted > flapping {
-			h.calm = minCalm
+	h.failuresInRow.Store(0)
+	h.settling.Store(inUse)
+	h.inUse.Store(inUse)
+	if !inUse {
+		h.recovery = min(4*h.recovery, maxRecovery)
+		if h.recovery == 0 || lasted > flapping {
+			h.recovery = minRecovery
 		}
 	}
 	h.mu.Unlock()
-	if closed {
+	if inUse {
 		h.s.log.Info("shared store is used again", "shard", h.index, "away", lasted)
 		return
 	}
@@ -163,10 +163,10 @@ func (h *shard) watch(ctx context.Context) {
 
 // examine probes a suspect until it has answered or the circuit has opened.
 func (h *shard) examine(ctx context.Context) {
-	for h.closed.Load() && ctx.Err() == nil {
+	for h.inUse.Load() && ctx.Err() == nil {
 		err := h.probe(ctx)
 		if err == nil {
-			h.row.Store(0)
+			h.failuresInRow.Store(0)
 		} else {
 			h.failed(err)
 		}
@@ -180,8 +180,8 @@ func (h *shard) examine(ctx context.Context) {
 // recover waits until the shard has answered for a while, and reports whether it was
 // away.
 func (h *shard) recover(ctx context.Context) bool {
-	away := !h.closed.Load()
-	for !h.closed.Load() && ctx.Err() == nil {
+	away := !h.inUse.Load()
+	for !h.inUse.Load() && ctx.Err() == nil {
 		pause(ctx, h.circuit.RemainingDelay())
 		if !h.circuit.TryAcquirePermit() {
 			continue
@@ -196,10 +196,10 @@ func (h *shard) recover(ctx context.Context) bool {
 	return away
 }
 
-// streak probes for a part of the calm that a return needs.
+// streak probes for one part of the recovery.
 func (h *shard) streak(ctx context.Context) error {
 	h.mu.Lock()
-	end := time.Now().Add(h.calm / successes)
+	end := time.Now().Add(h.recovery / successes)
 	h.mu.Unlock()
 	for {
 		if err := h.probe(ctx); err != nil {
@@ -223,11 +223,9 @@ var probePlan = func() *sluice.Plan {
 // probe takes a unit of a key of its own: a server that is loading or read-only would
 // answer a read.
 func (h *shard) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.s.deadline)
-	defer cancel()
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt
-	if err := h.s.shared.Take(ctx, charges, receipts[:]); err != nil {
+	if err := h.s.shared.TakeWithin(ctx, h.s.deadline, charges, receipts[:]); err != nil {
 		if _, odd := unreadable(err); odd {
 			return nil // a store that answers is well
 		}
@@ -251,9 +249,6 @@ func (h *shard) probeKey() string {
 // touched appends the shards that count the charges, each once.
 func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
 	shards := *s.shards.Load()
-	if s.sharding == nil {
-		return append(dst, shards[0])
-	}
 	for i := range charges {
 		n := s.shardOf(charges[i].Key)
 		if n >= len(shards) {
@@ -268,10 +263,7 @@ func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
 
 // shardOf returns the number of the shard that counts the key.
 func (s *Store) shardOf(key string) int {
-	if s.sharding == nil {
-		return 0
-	}
-	return min(max(0, s.sharding.Shard(key)), maxShards-1)
+	return min(max(0, s.shared.Shard(key)), maxShards-1)
 }
 
 // grow returns the shards, at least n, and starts the goroutines of new ones.

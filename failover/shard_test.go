@@ -279,13 +279,15 @@ func (s *shards) Shard(key string) int {
 	return 0
 }
 
-func (s *shards) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+func (s *shards) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	for _, c := range charges {
 		if s.away[s.Shard(c.Key)].Load() {
 			return frozen(ctx, nil, nil)
 		}
 	}
-	return s.prompt.Take(ctx, charges, receipts)
+	return s.prompt.TakeWithin(ctx, wait, charges, receipts)
 }
 
 // A part that fails takes nothing with it but the requests that need it.
@@ -309,10 +311,10 @@ func TestShards(t *testing.T) {
 		until(t, time.Second, "opens", func() bool { return s.Status().Shards[1].Away })
 		for range 1000 {
 			start := time.Now()
-			if r := take(t, s, "1", p, sluice.Local); r.Local || time.Since(start) != 0 {
+			if r := take(t, s, "1", p, sluice.Local); r.Origin.Degraded() || time.Since(start) != 0 {
 				t.Fatalf("the part that is there: %+v after %v", r, time.Since(start))
 			}
-			if r := take(t, s, "2", p, sluice.Local); !r.Local || time.Since(start) != 0 {
+			if r := take(t, s, "2", p, sluice.Local); !r.Origin.Degraded() || time.Since(start) != 0 {
 				t.Fatalf("the part that is not: %+v after %v", r, time.Since(start))
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -325,7 +327,7 @@ func TestShards(t *testing.T) {
 		sh.away[1].Store(false)
 		until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
 		until(t, 5*time.Second, "settles", func() bool { return s.Status().Owing == 0 })
-		if r := take(t, s, "2", p, sluice.Local); r.Local {
+		if r := take(t, s, "2", p, sluice.Local); r.Origin.Degraded() {
 			t.Errorf("the part that is back: %+v", r)
 		}
 	})
@@ -423,8 +425,8 @@ type stepped struct {
 	back atomic.Int64 // µs
 }
 
-func (s *stepped) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	err := s.prompt.Take(ctx, charges, receipts)
+func (s *stepped) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	err := s.prompt.TakeWithin(ctx, wait, charges, receipts)
 	for i := range receipts {
 		receipts[i].Now -= s.back.Load()
 	}
@@ -445,7 +447,7 @@ func TestSeenOnAnEarlierClock(t *testing.T) {
 		}
 		cut(t, sv.server, s, refused)
 		for n := range 3 {
-			if r := take(t, s, "k", p, sluice.Local); r.Fits != (n < 1) || !r.Local {
+			if r := take(t, s, "k", p, sluice.Local); r.Fits != (n < 1) || !r.Origin.Degraded() {
 				t.Errorf("take %d after 9 of 10: %+v", n, r)
 			}
 		}
@@ -458,7 +460,7 @@ func TestManyShardsAreBounded(t *testing.T) {
 	defer s.Close()
 	p := plan(t, "10/day", sluice.FixedWindow)
 	for _, key := range []string{"low", "high"} {
-		if r := take(t, s, key, p, sluice.Local); r.Local || !r.Fits {
+		if r := take(t, s, key, p, sluice.Local); r.Origin.Degraded() || !r.Fits {
 			t.Errorf("%s: %+v", key, r)
 		}
 	}
@@ -565,9 +567,12 @@ func TestLongDeadline(t *testing.T) {
 // refusing refuses one key by memory.
 type refusing struct{ prompt }
 
-func (refusing) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	receipts[0] = sluice.Receipt{Now: time.Now().UnixMicro(), Used: 1}
-	return charges[0].Key == "remembered"
+func (r refusing) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if charges[0].Key == "remembered" {
+		receipts[0] = sluice.Receipt{Now: time.Now().UnixMicro(), Used: 1, Origin: sluice.ByDenyCache}
+		return nil
+	}
+	return r.prompt.TakeWithin(ctx, wait, charges, receipts)
 }
 
 // What is refused by memory does not make a store look alive that is away.
@@ -581,7 +586,7 @@ func TestRefusedIsNoSignOfLife(t *testing.T) {
 		failures := 0
 		for !s.Status().Degraded() && failures < 100 {
 			for range 9 {
-				if r := take(t, s, "remembered", p, sluice.Allow); r.Local || r.Fits {
+				if r := take(t, s, "remembered", p, sluice.Allow); r.Origin != sluice.ByDenyCache || r.Fits {
 					t.Errorf("%+v", r)
 				}
 			}
@@ -591,8 +596,69 @@ func TestRefusedIsNoSignOfLife(t *testing.T) {
 		if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || st.Local != uint64(failures) {
 			t.Errorf("away after %d failures: %+v", failures, st)
 		}
-		if r := take(t, s, "remembered", p, sluice.Allow); !r.Local || !r.Fits {
+		if r := take(t, s, "remembered", p, sluice.Allow); !r.Origin.Degraded() || !r.Fits {
 			t.Errorf("on_error does not decide while the store is away: %+v", r)
+		}
+	})
+}
+
+// A server whose every call hangs refuses by what it remembers all the same, however many
+// calls there are.
+func TestRefusedNeedsNoCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sv := newServer()
+		s := failover.New(refusing{prompt{sv}}, failover.Config{MaxCalls: 1, Logger: quiet()})
+		defer s.Close()
+		sv.set(frozen)
+		p := plan(t, "1/day", sluice.FixedWindow)
+		var hanging sync.WaitGroup
+		hanging.Go(func() { take(t, s, "k", p, sluice.Allow) })
+		synctest.Wait()
+		if r := take(t, s, "remembered", p, sluice.Allow); r.Origin != sluice.ByDenyCache {
+			t.Errorf("beside a call that hangs: %+v", r)
+		}
+		if r := take(t, s, "other", p, sluice.Allow); r.Origin != sluice.ByOnError {
+			t.Errorf("another call: %+v", r)
+		}
+		hanging.Wait()
+		if st := s.Status(); st.Shared != 1 || st.Overflow != 1 || st.TimedOut != 1 {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// half answers for its second part, and remembers what its first has refused.
+type half struct{ shards }
+
+func (h *half) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	err := h.shards.TakeWithin(ctx, wait, charges[len(charges)-1:], receipts[len(charges)-1:])
+	if len(charges) == 2 && err == nil {
+		receipts[0] = sluice.Receipt{Now: receipts[1].Now, Used: 1, Origin: sluice.ByDenyCache}
+	}
+	return err
+}
+
+// Of a request that is answered from memory in part, only the parts that were asked are alive.
+func TestRefusedInPartIsASignOfLifeOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &half{shards{prompt: prompt{newServer()}}}
+		s := failover.New(h, failover.Config{Logger: quiet()})
+		defer s.Close()
+		p := plan(t, "1000000/day", sluice.FixedWindow)
+		fail := func(key string) {
+			h.set(unsent)
+			take(t, s, key, p, sluice.Allow)
+			h.set(nil)
+		}
+		for range 30 { // with these, less than half of the calls of the second part fail
+			charge(t, s, sluice.Charge{Key: "1", Plan: p, Cost: 1}, sluice.Charge{Key: "2", Plan: p, Cost: 1})
+		}
+		for range 20 {
+			fail("2")
+			fail("1")
+		}
+		if st := s.Status(); !st.Shards[0].Away || st.Shards[1].Away {
+			t.Errorf("status %+v", st)
 		}
 	})
 }

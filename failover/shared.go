@@ -6,37 +6,32 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 )
 
-// Prompt marks a shared store whose Take returns as soon as its context ends, whatever
-// its server or its client library does, and touches neither charges nor receipts from
-// then on. Take of any other store is called on a goroutine of its own, with copies:
-// two microseconds more, and what it holds on to is bounded by [Config.MaxCalls].
-type Prompt interface {
-	Prompt()
-}
+// Shared is what a [Store] needs of the store that it stands before. redisstore.Store is
+// one, and [Bulkhead] makes one of any other store.
+//
+// An error of TakeWithin may say that nothing was charged ([Uncharged]), or which keys the
+// store cannot read ([Unreadable]).
+type Shared interface {
+	// TakeWithin is the Take of a [sluice.Store] that returns after wait at the latest, and
+	// as soon as its context ends, whatever its server or client library does. It touches
+	// neither charges nor receipts from then on. What it refuses without asking its server,
+	// because it remembers, is told by receipts of [sluice.ByDenyCache] and counts as no sign
+	// of life. With a wait of 0 it answers nothing else, and does so at once.
+	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
-// Sharded is a shared store whose parts fail each for itself. Each gets its own circuit
-// breaker. Shard returns which part counts a key, from 0 up; it answers from memory, and
-// may change its mind while a cluster is being changed.
-type Sharded interface {
+	// Shard returns which part of the store counts a key, from 0 up. Parts fail each for
+	// itself, and each gets its own circuit breaker. It answers from memory, and may change
+	// its mind while a cluster is being changed.
 	Shard(key string) int
-}
 
-// Beater is a shared store that counts its clients. Heartbeat, called once a second,
-// notes that the instance of that id is alive, and returns how many were in the last
-// five seconds.
-type Beater interface {
+	// Heartbeat, called once a second, notes that the instance of that id is alive, and
+	// returns how many were in the last five seconds.
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
-}
-
-// Refuser is a shared store that refuses some charges by what it remembers. Refused
-// reports whether a Take of charges would be refused without asking anybody, and if so
-// writes the receipts. Such an answer does not count as a sign of life.
-type Refuser interface {
-	Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool
 }
 
 // Uncharged is an error of a shared store that knows whether the charges of the Take may
@@ -59,27 +54,43 @@ func (busy) NotCharged() bool { return true }
 
 var errBusy error = busy{}
 
-// guard makes any store prompt.
-type guard struct {
+// bulkhead is any store, called on goroutines of its own.
+type bulkhead struct {
 	store sluice.Store
 	slots chan struct{} // as many as calls may be under way
 }
 
-func newGuard(store sluice.Store, calls int) *guard {
-	return &guard{store, make(chan struct{}, calls)}
+// Bulkhead makes a [Shared] of any store, also of one that is slow to notice that a context
+// has ended: Take is called on a goroutine of its own, with copies, which costs two
+// microseconds. At most calls of them are held on to, or [DefaultMaxCalls] if that is 0.
+// The store is one part, and counts no instances.
+func Bulkhead(store sluice.Store, calls int) Shared {
+	if calls <= 0 {
+		calls = DefaultMaxCalls
+	}
+	return &bulkhead{store, make(chan struct{}, calls)}
 }
 
-func (g *guard) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+func (*bulkhead) Shard(string) int { return 0 }
+
+func (*bulkhead) Heartbeat(context.Context, string) (int, error) { return 1, nil }
+
+func (b *bulkhead) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if wait <= 0 {
+		return errBusy
+	}
 	select {
-	case g.slots <- struct{}{}:
+	case b.slots <- struct{}{}:
 	default:
 		return errBusy
 	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	charges, answer := cloned(charges), make([]sluice.Receipt, len(receipts))
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-g.slots }()
-		done <- g.call(ctx, charges, answer)
+		defer func() { <-b.slots }()
+		done <- b.call(ctx, charges, answer)
 	}()
 	select {
 	case err := <-done:
@@ -91,13 +102,13 @@ func (g *guard) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 }
 
 // call turns a panic into an error: on a goroutine of ours it would end the process.
-func (g *guard) call(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (err error) {
+func (b *bulkhead) call(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("failover: the shared store has panicked: %v", p)
 		}
 	}()
-	return g.store.Take(ctx, charges, receipts)
+	return b.store.Take(ctx, charges, receipts)
 }
 
 // cloned copies charges and their keys, which the caller may reuse after Take.

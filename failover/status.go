@@ -17,10 +17,10 @@ type Status struct {
 	Owing int
 
 	// What follows counts since New. Shared and Local are decisions. Shared ones are those
-	// of the shared store, and what it remembers to have refused; of the local ones,
-	// TimedOut had waited for the deadline, Failed had got an error before it, Overflow
-	// were more than [Config.MaxCalls], and the others were decided at once because the
-	// circuit was open or the key was about to be written back.
+	// of the shared store, its deny cache included. Of the local ones, TimedOut had waited
+	// for the deadline, Failed had got an error before it, Overflow were more than
+	// [Config.MaxCalls], and the others were decided at once because the circuit was open
+	// or the key was about to be written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
 	// Unreadable is the number of decisions for which the shared store held something else
 	// under a key: those keys were decided by on_error, and the others by the store.
@@ -33,9 +33,9 @@ type Status struct {
 type ShardStatus struct {
 	// Away says that its circuit breaker is open: nothing but probes goes there.
 	Away bool
-	// Since is when that has changed last, or when the part was first heard of.
+	// Since is when that last changed, or when the part was first seen.
 	Since time.Time
-	// LastError is the last failure, nil if there was none. It stays when the part is back.
+	// LastError is the last failure, or nil. It stays when the part is back.
 	LastError error
 }
 
@@ -79,7 +79,7 @@ func (s *Store) Status() Status {
 	}
 	for _, h := range *s.shards.Load() {
 		h.mu.Lock()
-		st.Shards = append(st.Shards, ShardStatus{!h.closed.Load(), h.since, h.last})
+		st.Shards = append(st.Shards, ShardStatus{!h.inUse.Load(), h.since, h.last})
 		h.mu.Unlock()
 	}
 	return st

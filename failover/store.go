@@ -22,7 +22,7 @@ type Config struct {
 	// what comes on top is decided locally, at once. Zero is [DefaultMaxCalls].
 	MaxCalls int
 	// Instances is by how many a limit is divided while the shared store is away. Zero
-	// stands for as many as were alive when it was last heard of: see [Beater]. Where
+	// stands for as many as were alive when it was last heard of: see [Shared]. Where
 	// that was never known either, nothing is divided.
 	Instances int
 	// Local is the stand-in. It is asked under a lock and has to answer at once; nobody
@@ -41,23 +41,21 @@ const (
 
 // Store is a [sluice.Store] that always answers. See the package's documentation.
 type Store struct {
-	shared    sluice.Store // its Take returns when the context ends
-	sharding  Sharded      // nil where there is one shard
-	beater    Beater       // nil where nobody counts the instances
-	refuser   Refuser      // nil where nothing is remembered
-	local     sluice.Store
-	deadline  time.Duration
-	maxCalls  int64
-	log       *slog.Logger
-	id        string // of this instance
-	instances atomic.Int64
-	calls     atomic.Int64 // under way
-	shards    atomic.Pointer[[]*shard]
-	growing   sync.Mutex
-	seen      *seen
-	ledger    ledger
-	batches   sync.Pool // of *batch
-	count     counters
+	shared         Shared
+	local          sluice.Store
+	deadline       time.Duration
+	maxCalls       int64
+	log            *slog.Logger
+	id             string // of this instance
+	countInstances bool   // the instances are counted, and not set
+	instances      atomic.Int64
+	calls          atomic.Int64 // under way
+	shards         atomic.Pointer[[]*shard]
+	growing        sync.Mutex
+	recent         *recent
+	ledger         ledger
+	batches        sync.Pool // of *batch
+	count          counters
 
 	complaints complaints
 
@@ -67,9 +65,8 @@ type Store struct {
 }
 
 // New puts shared behind a deadline, a circuit breaker and a local stand-in. Call Close
-// when done. What shared can do beyond [sluice.Store] is made use of: see [Prompt],
-// [Sharded], [Beater] and [Refuser].
-func New(shared sluice.Store, c Config) *Store {
+// when done.
+func New(shared Shared, c Config) *Store {
 	s := &Store{
 		shared:   shared,
 		local:    c.Local,
@@ -77,7 +74,7 @@ func New(shared sluice.Store, c Config) *Store {
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
 		id:       rand.Text(),
-		seen:     newSeen(),
+		recent:   newRecent(),
 	}
 	if s.deadline <= 0 {
 		s.deadline = DefaultDeadline
@@ -92,23 +89,16 @@ func New(shared sluice.Store, c Config) *Store {
 		s.log = slog.Default()
 	}
 	s.batches.New = func() any { return new(batch) }
-	s.ledger.owers = map[account]*entry{}
-	s.sharding, _ = shared.(Sharded)
-	s.refuser, _ = shared.(Refuser)
+	s.ledger.entries = map[stateID]*entry{}
+	s.countInstances = c.Instances <= 0
 	s.instances.Store(int64(max(1, c.Instances)))
-	if c.Instances <= 0 {
-		s.beater, _ = shared.(Beater)
-	}
-	if _, ok := shared.(Prompt); !ok {
-		s.shared = newGuard(shared, int(s.maxCalls))
-	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	first := s.grow(1)[0]
-	if p, ok := shared.(*Pending); ok && !p.Ready() {
-		first.giveUp(p.last.Load())
+	if p, ok := shared.(*Lazy); ok && !p.Ready() {
+		first.trip(p.reason.Load())
 	}
 	s.running.Go(s.writeBack)
-	s.running.Go(s.look)
+	s.running.Go(s.watchIdle)
 	return s
 }
 
@@ -121,8 +111,8 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Take asks the shared store, or decides without it: then receipts are Local, and each
-// charge's OnError has its say. The error is never the shared store's. It is the
+// Take asks the shared store, or decides without it: then the receipts' Origin says so, and
+// each charge's OnError has its say. The error is never the shared store's. It is the
 // caller's: charges that break the contract, or a context that has ended, with whether
 // anything was charged unknown; or the stand-in's, if that is not a memory store.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
@@ -135,11 +125,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	var buf [4]*shard
 	shards := s.touched(buf[:0], charges)
 	if !s.usable(shards, charges) {
-		return s.decideAll(ctx, charges, receipts, true)
-	}
-	if s.refuser != nil && s.refuser.Refused(charges, receipts) {
-		s.count.shared.Add(1)
-		return nil
+		return s.insteadOfShared(ctx, charges, receipts, true)
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {
@@ -152,40 +138,66 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return gone
 	}
 	s.failed(shards, err)
-	return s.decideAll(ctx, charges, receipts, notCharged(err))
+	return s.insteadOfShared(ctx, charges, receipts, notCharged(err))
 }
 
-// decideAll answers without the shared store: see decide.
-func (s *Store) decideAll(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
+// insteadOfShared counts a local decision, and makes it.
+func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	s.count.local.Add(1)
-	return s.decide(ctx, charges, receipts, owed)
+	return s.decideLocally(ctx, charges, receipts, owed)
 }
 
-// ask calls the shared store within the deadline and the cap.
+// ask calls the shared store within the deadline. Beyond the cap it is only asked for what
+// it remembers.
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) > s.maxCalls {
-		return errBusy
+		if s.shared.TakeWithin(ctx, 0, charges, receipts) != nil {
+			return errBusy
+		}
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.deadline)
-	defer cancel()
-	err := s.shared.Take(ctx, charges, receipts)
+	began := time.Now()
+	err := s.shared.TakeWithin(ctx, s.deadline, charges, receipts)
 	if _, odd := unreadable(err); odd {
+		ctx, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
+		defer cancel()
 		return s.withoutUnreadable(ctx, err, charges, receipts)
 	}
 	return err
 }
 
+// answered takes note of an answer of the shared store. What it remembers is no sign of
+// life of the shards that have refused it.
 func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) {
 	s.count.shared.Add(1)
+	remembered := false
+	for i := range charges {
+		switch receipts[i].Origin {
+		case sluice.ByStore:
+			if charges[i].OnError == sluice.Local {
+				s.recent.put(&charges[i], receipts[i])
+			}
+		case sluice.ByDenyCache:
+			remembered = true
+		}
+	}
+	if remembered {
+		shards = s.asked(shards[:0], charges, receipts)
+	}
 	for _, h := range shards {
 		h.succeeded()
 	}
+}
+
+// asked appends the shards that have answered for some charge themselves.
+func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
-		if charges[i].OnError == sluice.Local && !receipts[i].Local {
-			s.seen.put(&charges[i], receipts[i])
+		if receipts[i].Origin != sluice.ByDenyCache {
+			dst = s.touched(dst, charges[i:i+1])
 		}
 	}
+	return dst
 }
 
 func (s *Store) failed(shards []*shard, err error) {
@@ -205,10 +217,10 @@ func (s *Store) failed(shards []*shard, err error) {
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {
-		if !h.closed.Load() {
+		if !h.inUse.Load() {
 			return false
 		}
 		settling = settling || h.settling.Load()
 	}
-	return !settling || !s.ledger.holds(charges)
+	return !settling || !s.ledger.anyPending(charges)
 }

@@ -22,7 +22,7 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) sluice.Store {
 		// Nothing may look like a slow store because the machine is busy.
-		s := failover.New(memory.New(), failover.Config{Deadline: time.Minute, Logger: quiet()})
+		s := failover.New(failover.Bulkhead(memory.New(), 0), failover.Config{Deadline: time.Minute, Logger: quiet()})
 		t.Cleanup(s.Close)
 		return s
 	})
@@ -44,7 +44,7 @@ func TestConformanceAlone(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) sluice.Store {
 		sv := newServer()
 		sv.set(unsent)
-		s := failover.New(sv, failover.Config{Logger: quiet()})
+		s := failover.New(failover.Bulkhead(sv, 0), failover.Config{Logger: quiet()})
 		t.Cleanup(s.Close)
 		return locally{s}
 	})
@@ -55,7 +55,7 @@ func TestHealthy(t *testing.T) {
 		p := plan(t, "3/minute", sluice.TokenBucket)
 		for i := range 5 {
 			r := take(t, s, "k", p, sluice.Local)
-			if r.Local || r.Fits != (i < 3) {
+			if r.Origin.Degraded() || r.Fits != (i < 3) {
 				t.Errorf("take %d: %+v", i, r)
 			}
 		}
@@ -89,14 +89,14 @@ func TestDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sv := newServer()
-				s := failover.New(sv, failover.Config{Logger: quiet()}) // sv is not prompt
-				defer time.Sleep(2 * time.Hour)                         // until the deaf have answered
+				s := failover.New(failover.Bulkhead(sv, 0), failover.Config{Logger: quiet()})
+				defer time.Sleep(2 * time.Hour) // until the deaf have answered
 				defer s.Close()
 				sv.set(f)
 				p := plan(t, "3/minute", sluice.TokenBucket)
 				start := time.Now()
 				r := take(t, s, "k", p, sluice.Local)
-				if took := time.Since(start); took != failover.DefaultDeadline || !r.Local || !r.Fits {
+				if took := time.Since(start); took != failover.DefaultDeadline || !r.Origin.Degraded() || !r.Fits {
 					t.Errorf("after %v: %+v", took, r)
 				}
 				if st := s.Status(); st.TimedOut != 1 || st.Local != 1 || st.Shared != 0 {
@@ -111,7 +111,7 @@ func TestDeadline(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sv := newServer()
-		s := failover.New(sv, failover.Config{Logger: quiet()})
+		s := failover.New(failover.Bulkhead(sv, 0), failover.Config{Logger: quiet()})
 		defer time.Sleep(2 * time.Second) // until all have answered
 		defer s.Close()
 		var late atomic.Value
@@ -132,7 +132,7 @@ func TestLateAnswer(t *testing.T) {
 		copy(key, "BOBBY")
 		charges[0] = sluice.Charge{}
 		time.Sleep(2 * time.Second)
-		if r := receipts[0]; r.Fits || !r.Local || late.Load() != "alice" || sv.used(t, "alice", p) != 1 {
+		if r := receipts[0]; r.Fits || !r.Origin.Degraded() || late.Load() != "alice" || sv.used(t, "alice", p) != 1 {
 			t.Errorf("key %v, receipt %+v", late.Load(), r)
 		}
 	})
@@ -146,10 +146,10 @@ func TestCap(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const most, callers = 10, 500
 				sv := newServer()
-				var shared sluice.Store = prompt{sv}
+				var shared failover.Shared = prompt{sv}
 				f := fault(frozen)
 				if foreign {
-					shared, f = sv, deaf
+					shared, f = failover.Bulkhead(sv, most), deaf
 				}
 				s := failover.New(shared, failover.Config{MaxCalls: most, Logger: quiet()})
 				defer time.Sleep(2 * time.Hour)
@@ -161,7 +161,7 @@ func TestCap(t *testing.T) {
 				start := time.Now()
 				for range callers {
 					wg.Go(func() {
-						if r := take(t, s, "k", p, sluice.Local); !r.Local || !r.Fits {
+						if r := take(t, s, "k", p, sluice.Local); !r.Origin.Degraded() || !r.Fits {
 							t.Errorf("receipt %+v", r)
 						}
 						switch time.Since(start) {
@@ -189,7 +189,7 @@ func TestCapOfTheDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5
 		sv := newServer()
-		s := failover.New(sv, failover.Config{MaxCalls: most, Logger: quiet()})
+		s := failover.New(failover.Bulkhead(sv, most), failover.Config{MaxCalls: most, Logger: quiet()})
 		defer time.Sleep(2 * time.Hour)
 		defer s.Close()
 		sv.set(deaf)
@@ -211,10 +211,10 @@ func TestCapOfTheDeaf(t *testing.T) {
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sv := newServer()
-		s := failover.New(sv, failover.Config{Logger: quiet()})
+		s := failover.New(failover.Bulkhead(sv, 0), failover.Config{Logger: quiet()})
 		defer s.Close()
 		sv.set(func(context.Context, []sluice.Charge, func() error) error { panic("boom") })
-		if r := take(t, s, "k", plan(t, "1/minute", sluice.TokenBucket), sluice.Local); !r.Local || !r.Fits {
+		if r := take(t, s, "k", plan(t, "1/minute", sluice.TokenBucket), sluice.Local); !r.Origin.Degraded() || !r.Fits {
 			t.Errorf("receipt %+v", r)
 		}
 		if st := s.Status(); st.Failed != 1 || !strings.Contains(st.Shards[0].LastError.Error(), "boom") {
@@ -269,7 +269,7 @@ func TestNothingIsLeft(t *testing.T) {
 	sv.set(refused)
 	p := plan(t, "10/minute", sluice.TokenBucket)
 	for range 20 {
-		s := failover.New(sv, failover.Config{Logger: quiet()})
+		s := failover.New(failover.Bulkhead(sv, 0), failover.Config{Logger: quiet()})
 		for range 100 {
 			take(t, s, "k", p, sluice.Local)
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Unreadable is an error of a shared store that answers, and has under the keys of some
-// charges what it cannot read. Unreadable returns the places of those in the Take. Nothing
-// was charged.
+// Unreadable is an error of a shared store that answers, but cannot read what it has under
+// the keys of some charges. Unreadable returns the indexes of those charges, in ascending
+// order. Nothing was charged.
 type Unreadable interface {
 	error
 	Unreadable() []int
@@ -43,18 +43,18 @@ func (p *portion) add(c sluice.Charge, place int) {
 // of them or none. The error is that of the shared store about the others.
 func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.count.unreadable.Add(1)
-	var odd, rest portion
+	var foreign, rest portion
 	for i, c := range charges {
 		rest.add(c, i)
 	}
 	for places, more := unreadable(err); more; places, more = unreadable(err) {
 		s.complain(err)
-		odd, rest = split(odd, rest, places)
-		if err = s.takeBoth(ctx, &odd, &rest); err == nil {
+		foreign, rest = moveForeign(foreign, rest, places)
+		if err = s.takeBoth(ctx, &foreign, &rest); err == nil {
 			break
 		}
 	}
-	for _, p := range []portion{odd, rest} {
+	for _, p := range []portion{foreign, rest} {
 		for i, place := range p.places {
 			receipts[place] = p.receipts[i]
 		}
@@ -62,26 +62,26 @@ func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []slui
 	return err
 }
 
-// split moves the charges at some places of rest to odd.
-func split(odd, rest portion, places []int) (portion, portion) {
+// moveForeign moves the charges at some places of rest to foreign.
+func moveForeign(foreign, rest portion, places []int) (portion, portion) {
 	var left portion
 	for i, c := range rest.charges {
 		if slices.Contains(places, i) {
-			odd.add(c, rest.places[i])
+			foreign.add(c, rest.places[i])
 		} else {
 			left.add(c, rest.places[i])
 		}
 	}
-	return odd, left
+	return foreign, left
 }
 
-// takeBoth takes odd from the stand-in and rest from the shared store. It gives back the
+// takeBoth takes foreign from the stand-in and rest from the shared store. It gives back the
 // first if the second refuses or fails, and only looks at the second if the first refuses.
-func (s *Store) takeBoth(ctx context.Context, odd, rest *portion) error {
-	if err := s.decide(ctx, odd.charges, odd.receipts, false); err != nil {
+func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
+	if err := s.decideLocally(ctx, foreign.charges, foreign.receipts, false); err != nil {
 		return err
 	}
-	admitted := sluice.Admitted(odd.charges, odd.receipts)
+	admitted := sluice.Admitted(foreign.charges, foreign.receipts)
 	if len(rest.charges) == 0 {
 		return nil
 	}
@@ -91,9 +91,9 @@ func (s *Store) takeBoth(ctx context.Context, odd, rest *portion) error {
 			charges[i].Cost = 0
 		}
 	}
-	err := s.shared.Take(ctx, charges, rest.receipts)
+	err := s.shared.TakeWithin(ctx, s.deadline, charges, rest.receipts)
 	if admitted && (err != nil || !sluice.Admitted(charges, rest.receipts)) {
-		if e := s.undo(ctx, odd); e != nil {
+		if e := s.undo(ctx, foreign); e != nil {
 			return e
 		}
 	}
@@ -111,7 +111,7 @@ func (s *Store) undo(ctx context.Context, p *portion) error {
 			c.Cost = 0
 		}
 	}
-	if err := s.decide(context.WithoutCancel(ctx), charges, receipts, false); err != nil {
+	if err := s.decideLocally(context.WithoutCancel(ctx), charges, receipts, false); err != nil {
 		return err
 	}
 	for i := range receipts {
@@ -126,34 +126,34 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints bounds what the log is told about keys that cannot be read: each of a few once
-// in a while, however often they are asked for.
+// complaints bounds the lines about keys that cannot be read: one for each of a few keys
+// now and then, however often they are asked for.
 type complaints struct {
-	mu     sync.Mutex
-	began  time.Time
-	told   map[string]bool
-	untold int
+	mu      sync.Mutex
+	began   time.Time
+	logged  map[string]bool
+	skipped int
 }
 
-// worth reports whether something is to be logged, and how much was not since the last line.
-func (c *complaints) worth(text string) (untold int, yes bool) {
+// shouldLog reports whether to log a line, and how many were skipped since the last.
+func (c *complaints) shouldLog(text string) (skipped int, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); c.told == nil || now.Sub(c.began) >= complainEvery {
-		c.began, c.told = now, map[string]bool{}
+	if now := time.Now(); c.logged == nil || now.Sub(c.began) >= complainEvery {
+		c.began, c.logged = now, map[string]bool{}
 	}
-	if c.told[text] || len(c.told) >= maxComplaints {
-		c.untold++
+	if c.logged[text] || len(c.logged) >= maxComplaints {
+		c.skipped++
 		return 0, false
 	}
-	c.told[text] = true
-	untold, c.untold = c.untold, 0
-	return untold, true
+	c.logged[text] = true
+	skipped, c.skipped = c.skipped, 0
+	return skipped, true
 }
 
 // complain logs that the shared store cannot read a key, which err names.
 func (s *Store) complain(err error) {
-	if untold, yes := s.complaints.worth(err.Error()); yes {
-		s.log.Warn("the shared store holds something else under a key: on_error decides for it", "error", err, "not_logged_since", untold)
+	if skipped, yes := s.complaints.shouldLog(err.Error()); yes {
+		s.log.Warn("the shared store holds something else under a key: on_error decides for it", "error", err, "not_logged_since", skipped)
 	}
 }

@@ -75,7 +75,7 @@ func TestUnreadable(t *testing.T) {
 			}
 			receipts := charge(t, s, charges...)
 			g, b := receipts[i%2], receipts[1-i%2]
-			if g.Local || !b.Local || b.Fits != want.fits || g.Used != want.used || sluice.Admitted(charges, receipts) != want.admitted {
+			if g.Origin.Degraded() || !b.Origin.Degraded() || b.Fits != want.fits || g.Used != want.used || sluice.Admitted(charges, receipts) != want.admitted {
 				t.Errorf("%v, step %d %+v: good %+v, bad %+v", a, i, want, g, b)
 			}
 			if n := bad.Decide(0, b).Remaining; want.on == sluice.Local && n != want.remaining {
@@ -97,10 +97,10 @@ func TestUnreadableOften(t *testing.T) {
 	name := server.Do("KEYS", "*:bad")
 	const asked = 400
 	for i := range asked {
-		if r := take(t, s, "bad", p, sluice.Deny); r.Fits || !r.Local {
+		if r := take(t, s, "bad", p, sluice.Deny); r.Fits || !r.Origin.Degraded() {
 			t.Fatalf("take %d: %+v of the bad key", i, r)
 		}
-		if r := take(t, s, "good", p, sluice.Deny); !r.Fits || r.Local {
+		if r := take(t, s, "good", p, sluice.Deny); !r.Fits || r.Origin.Degraded() {
 			t.Fatalf("take %d: %+v of the good key", i, r)
 		}
 		if s.Status().Degraded() {
@@ -125,7 +125,7 @@ func TestUnreadableOften(t *testing.T) {
 		t.Errorf("%d lines about 51 keys, want 10", n)
 	}
 	server.Do("DEL", name)
-	if r := take(t, s, "bad", p, sluice.Deny); !r.Fits || r.Local {
+	if r := take(t, s, "bad", p, sluice.Deny); !r.Fits || r.Origin.Degraded() {
 		t.Errorf("%+v after the key was deleted", r)
 	}
 }
@@ -148,7 +148,7 @@ func TestUnreadableHeals(t *testing.T) {
 	p := plan(t, "3/day", sluice.FixedWindow)
 	s, _, log := spoiled(t, p, "SET", "garbage")
 	for i, want := range []struct{ local, fits bool }{{true, false}, {false, true}, {false, true}, {false, true}, {false, false}} {
-		if r := take(t, s, "bad", p, sluice.Deny); r.Local != want.local || r.Fits != want.fits {
+		if r := take(t, s, "bad", p, sluice.Deny); r.Origin.Degraded() != want.local || r.Fits != want.fits {
 			t.Errorf("take %d: %+v, want %+v", i, r, want)
 		}
 	}
@@ -203,7 +203,7 @@ func TestUnreadableThenAway(t *testing.T) {
 			receipts := charge(t, s, charges...)
 			want := int64(max(0, 2-i))
 			for j, r := range receipts {
-				if n := p.Decide(0, r).Remaining; !r.Local || r.Fits != (i < 3) || n != want {
+				if n := p.Decide(0, r).Remaining; !r.Origin.Degraded() || r.Fits != (i < 3) || n != want {
 					t.Errorf("take %d, charge %d: %+v, %d remain, want %d", i, j, r, n, want)
 				}
 			}

@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"context"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -44,7 +43,7 @@ func (s *Store) writeBack() {
 func (s *Store) repay(d debt) {
 	if !s.write(d) {
 		s.ledger.mu.Lock()
-		d.paying = false
+		d.writing = false
 		s.ledger.mu.Unlock()
 		return
 	}
@@ -53,26 +52,25 @@ func (s *Store) repay(d debt) {
 	}
 }
 
-// debts returns up to n of what there is to write to shards that answer, less what was
-// written late meanwhile, and forgets entries that say nothing. It begins anywhere, so
-// that all have their turn. While a shard is failing and has not been given up yet, its
-// shares must not begin anew.
+// debts returns up to n debts to shards that answer, less the extra ones written since, and
+// forgets entries that owe nothing. It begins anywhere, so that all have their turn. While
+// a shard fails and its circuit is still closed, its shares must not begin anew.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, l.late = max(0, n-l.late), max(0, l.late-n)
+	n, l.extra = max(0, n-l.extra), max(0, l.extra-n)
 	looked := 0
-	for id, e := range l.owers {
+	for id, e := range l.entries {
 		if looked++; looked > writeBackLook || len(debts) == n {
 			break
 		}
-		if e.paying || !e.shard.closed.Load() || e.shard.row.Load() > 0 {
+		if e.writing || !e.shard.inUse.Load() || e.shard.failuresInRow.Load() > 0 {
 			continue
 		}
 		switch units := s.owed(e); {
 		case units > 0:
-			e.paying = true
+			e.writing = true
 			debts = append(debts, debt{e, units})
 		case s.unanswered(e):
 			l.settled(e)
@@ -83,43 +81,40 @@ func (s *Store) debts(n int) (debts []debt) {
 	return debts
 }
 
-// unanswered reports whether decisions of e's key are asked of the shared store in vain,
-// though it is in use: a share that began anew would let a burst pass each time.
+// unanswered reports whether the shared store, though it is in use, has not answered for
+// e's key: a share that began anew would let a burst pass each time.
 func (s *Store) unanswered(e *entry) bool {
-	at := time.Duration(e.asked.Load())
-	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.seen.after(&sluice.Charge{Key: e.key, Plan: e.of}, at)
+	at := time.Duration(e.unknownAt.Load())
+	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
 }
 
-// owed asks the stand-in what a share has used above its ghost, and time has not given
+// owed asks the stand-in what a share has used above its baseline and time has not given
 // back since: at most a share of a burst.
 func (s *Store) owed(e *entry) int64 {
-	if !e.holds.Load() {
+	if !e.pending.Load() {
 		return 0
 	}
-	charges := [2]sluice.Charge{{Key: e.share, Plan: e.plan}, {Key: e.ghost, Plan: e.plan}}
+	plan := e.share.Plan
+	charges := [2]sluice.Charge{{Key: e.shareKey, Plan: plan}, {Key: e.baselineKey, Plan: plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
 		return 0
 	}
-	share := e.plan.Decide(0, receipts[0]).Remaining
-	ghost := e.plan.Decide(0, receipts[1]).Remaining
-	_, unit := e.shareOf(e.of)
-	return min(max(0, (ghost-share+unit-1)/unit), e.of.Capacity)
+	return e.share.Ahead(receipts[0], receipts[1])
 }
 
-// write charges the shared store with a debt, and reports whether that is done with: it is
-// not only where it is certain that nothing was charged. A debt that does not fit is cut
-// to what does, since a charge is written as a whole or not at all.
+// write charges the shared store with a debt, and reports whether the debt is settled: all
+// but those are of which it is certain that nothing was charged. A debt that does not fit
+// is cut to what does, since a charge is all or nothing.
 func (s *Store) write(d debt) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, writeBackDeadline)
-	defer cancel()
+	end := time.Now().Add(writeBackDeadline)
 	// Where a shard hangs, no more debts than need be are sent into the unknown.
 	slow := time.AfterFunc(s.deadline, d.shard.suspect)
 	defer slow.Stop()
-	charges := [1]sluice.Charge{{Key: d.key, Plan: d.of, Cost: d.units, Shadow: true}}
+	charges := [1]sluice.Charge{{Key: d.key, Plan: d.limit, Cost: d.units, Shadow: true}}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
-		if err := s.shared.Take(ctx, charges[:], receipts[:]); err != nil {
+		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {
 			if _, odd := unreadable(err); odd {
 				s.complain(err)
 				return true // there is nothing that could owe it
@@ -127,12 +122,12 @@ func (s *Store) write(d debt) bool {
 			d.shard.suspect()
 			return !notCharged(err)
 		}
-		s.seen.put(&charges[0], receipts[0])
+		s.recent.put(&charges[0], receipts[0])
 		if receipts[0].Fits {
 			s.count.writtenBack.Add(1)
 			return true
 		}
-		if charges[0].Cost = d.of.Decide(0, receipts[0]).Remaining; charges[0].Cost == 0 {
+		if charges[0].Cost = d.limit.Decide(0, receipts[0]).Remaining; charges[0].Cost == 0 {
 			return true
 		}
 	}
@@ -145,9 +140,9 @@ func (s *Store) settle(d debt) debt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d.units = s.owed(d.entry) - d.units
-	l.forget(account{d.key, d.of.Fingerprint}, d.entry)
+	l.forget(stateID{d.key, d.limit.Fingerprint}, d.entry)
 	if d.units > 0 {
-		l.late++
+		l.extra++
 	}
 	return d
 }

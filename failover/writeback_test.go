@@ -60,7 +60,7 @@ func TestWriteBack(t *testing.T) {
 					if n := sv.used(t, "short", short); n != 0 {
 						t.Errorf("%d units were written back whose time has passed", n)
 					}
-					if r := take(t, s, "much", p, on); r.Fits || r.Local {
+					if r := take(t, s, "much", p, on); r.Fits || r.Origin.Degraded() {
 						t.Errorf("after the outage: %+v", r)
 					}
 				})

@@ -220,7 +220,7 @@ func TestStoreFailsOver(t *testing.T) {
 	} {
 		shared := &failingStore{Store: memory.New()}
 		shared.away.Store(true)
-		store := failover.New(shared, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+		store := failover.New(failover.Bulkhead(shared, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
 		defer store.Close()
 		limiter := mustLimiter(t, store, "2/hour", sluice.TokenBucket)
 		limiter.OnError = on

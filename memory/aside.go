@@ -40,7 +40,7 @@ func (as *asides) full() bool { return as.bytes.Load() > as.max }
 
 func (a *aside) bytes() int64 {
 	bytes := asideBytes
-	if a.plan.Kernel == sluice.Units {
+	if a.plan.Kernel.Log() {
 		bytes += int64(a.log.Bytes()) + logRounded
 	}
 	if a.key != "" {
@@ -50,7 +50,7 @@ func (a *aside) bytes() int64 {
 }
 
 func (a *aside) rank(now int64) (_ rank, until int64) {
-	if a.plan.Kernel != sluice.Units {
+	if !a.plan.Kernel.Log() {
 		return rankState(a.plan, a.state, now)
 	}
 	r := a.log.Look(a.plan, now, 0)

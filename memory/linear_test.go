@@ -103,7 +103,7 @@ type replayed struct {
 }
 
 func (r *replayed) step(c sluice.Charge, cost, now int64) (receipt sluice.Receipt) {
-	if c.Plan.Kernel != sluice.Units {
+	if !c.Plan.Kernel.Log() {
 		r.state = c.Plan.Step(r.state, now, cost, &receipt)
 		return receipt
 	}
@@ -141,7 +141,7 @@ func record(t *testing.T, store *memory.Store, subjects []sluice.Charge, clients
 					charges[i] = subjects[s]
 					charges[i].Cost = least + rng.Int64N(4-least)
 					charges[i].Shadow = rng.IntN(8) == 0
-					if charges[i].Plan.Kernel == sluice.Units {
+					if charges[i].Plan.Kernel.Log() {
 						charges[i].Cost = max(0, charges[i].Cost)
 					}
 				}

@@ -62,7 +62,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 	switch {
 	case s.verified:
 		o.layout, o.key = never, c.Key
-	case p.Kernel != sluice.Units:
+	case !p.Kernel.Log():
 		o.layout = s.plans.layout(p)
 		if o.twin && before.slot != nil {
 			o.slot, o.tag, o.word = before.slot, before.tag, before.word
@@ -102,7 +102,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 		if !admitted && receipts[i].Fits {
 			cost = 0
 		}
-		if cost != c.Cost || c.Plan.Kernel == sluice.Units {
+		if cost != c.Cost || c.Plan.Kernel.Log() {
 			ops[i].step(now, c.Plan, cost, &receipts[i])
 		}
 	}
@@ -110,7 +110,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 
 // step asks for cost units: of a copy of the state, but of a log itself.
 func (o *op) step(now int64, p *sluice.Plan, cost int64, r *sluice.Receipt) {
-	if p.Kernel != sluice.Units {
+	if !p.Kernel.Log() {
 		o.new = p.Step(o.old, now, cost, r)
 		return
 	}
@@ -123,7 +123,7 @@ func (o *op) step(now int64, p *sluice.Plan, cost int64, r *sluice.Receipt) {
 // try is step for a charge that might have to be undone: it leaves a log as it is.
 func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	switch {
-	case c.Plan.Kernel != sluice.Units:
+	case !c.Plan.Kernel.Log():
 		o.step(now, c.Plan, c.Cost, r)
 	case o.aside == nil:
 		var empty sluice.Log
@@ -154,7 +154,7 @@ func (o *op) replace() {
 // insert keeps the state of an op that has no slot, in one or aside.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		s.setLog(o, p, c.Cost, r)
 		return
 	}

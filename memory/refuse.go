@@ -32,7 +32,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyAside(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; s.verified || p.Kernel == sluice.Units || !s.plans.layout(p).fits {
+		if p := charges[i].Plan; s.verified || p.Kernel.Log() || !s.plans.layout(p).fits {
 			return true
 		}
 	}
@@ -46,7 +46,7 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 		return
 	}
 	p := c.Plan
-	beside := p.Kernel == sluice.Units || !o.layout.fits
+	beside := p.Kernel.Log() || !o.layout.fits
 	if beside && !crowded || !beside && !s.full(o.stripe, o.layout.tag(o.hash), now) {
 		return
 	}
@@ -56,7 +56,7 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 		o.old = sluice.State{Tick: now / p.Tick, Used: p.Size}
 	case sluice.Window:
 		o.old = sluice.State{Tick: now / p.Tick / p.Span, Used: p.Capacity}
-	case sluice.Units:
+	default:
 		o.aside = &aside{plan: p}
 		o.aside.log.Step(p, now, p.Capacity)
 	}

@@ -222,7 +222,7 @@ func (s *scratch) decision(d *Decision, taken bool) {
 		if s.receipts[i].Fits && !taken {
 			cost = 0
 		}
-		d.Degraded = d.Degraded || s.receipts[i].Local
+		d.Degraded = d.Degraded || s.receipts[i].Origin.Degraded()
 		if s.closed(i) {
 			d.close(r)
 			continue
@@ -240,7 +240,7 @@ func (s *scratch) decision(d *Decision, taken bool) {
 
 // closed reports whether charge i does not fit because the shared store is away.
 func (s *scratch) closed(i int) bool {
-	return s.receipts[i].Local && !s.receipts[i].Fits && s.charges[i].OnError == sluice.Deny
+	return s.receipts[i].Origin == sluice.ByOnError && !s.receipts[i].Fits
 }
 
 // withoutStore is the answer when the store has none.
@@ -250,14 +250,14 @@ func (s *scratch) withoutStore(d *Decision, err error) {
 		if s.charges[i].OnError == sluice.Deny {
 			d.close(&d.Results[i])
 		} else {
-			d.Results[i].Allowed = true
+			d.Results[i].Decision = sluice.Decision{Allowed: true, Origin: sluice.ByOnError}
 		}
 	}
 }
 
 // close refuses for want of the store.
 func (d *Decision) close(r *Result) {
-	r.Decision = sluice.Decision{RetryAfter: retryUnavailable}
+	r.Decision = sluice.Decision{RetryAfter: retryUnavailable, Origin: sluice.ByOnError}
 	if !r.Shadow {
 		d.Allowed, d.Unavailable, d.Now = false, true, 0
 	}

@@ -508,7 +508,7 @@ rules:
 // A store that stands in for another has its say, and rules that are closed without the
 // other one say so.
 func TestLocalReceipts(t *testing.T) {
-	store := failover.New(brokenStore{errors.New("connection refused")}, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	store := failover.New(failover.Bulkhead(brokenStore{errors.New("connection refused")}, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
 	defer store.Close()
 	e := NewEngine(store, parse(t, `
 rules:
@@ -980,7 +980,7 @@ func TestDecideInto(t *testing.T) {
 		kept := e.Decide(t.Context(), get("/"))
 		was := slices.Clone(kept.Results)
 		for range 4 {
-			stale := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Local: true}
+			stale := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Origin: sluice.ByOnError}
 			got := Decision{
 				Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Missing: "stale", RetryAfter: 9, Delay: 9, Now: 9, Err: io.EOF,
 				Results: make([]Result, 5), taken: make([]sluice.Charge, 5),
@@ -1000,7 +1000,7 @@ func TestDecideInto(t *testing.T) {
 			}
 			for i, r := range got.Results {
 				w := want.Results[i]
-				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Local || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
+				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Origin != w.Origin || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
 					t.Errorf("store %s: %+v, and Explain has %+v", name, r, w)
 				}
 			}

@@ -142,7 +142,7 @@ func (s *Subject) take(ctx context.Context, limits []source, cost int64) ([]Resu
 	}
 	results := make([]Result, len(limits))
 	for i, l := range limits {
-		if receipts[i].Local {
+		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
 		results[i] = Result{Rule: s.rule.name, Plan: l.plan, From: l.from, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}

@@ -154,7 +154,7 @@ func TestSubjectCounts(t *testing.T) {
 
 func TestSubjectWithoutStore(t *testing.T) {
 	away := brokenStore{errors.New("connection refused")}
-	store := failover.New(away, failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	store := failover.New(failover.Bulkhead(away, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
 	defer store.Close()
 	for want, store := range map[error]sluice.Store{away.err: away, ErrStoreAway: store} {
 		s := subject(t, NewEngine(store, parse(t, subjects)), "all", nil)

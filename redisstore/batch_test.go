@@ -83,7 +83,7 @@ func TestBatches(t *testing.T) {
 					t.Fatalf("batch %d, request %d, charge %d %+v of %v: %+v, alone %+v",
 						batch, i, j, take[j], take[j].Plan.Limit, receipts[i][j], want[j])
 				}
-				long = long || take[j].Plan.Kernel == sluice.Units && want[j].Used > 1500
+				long = long || take[j].Plan.Kernel.Log() && want[j].Used > 1500
 			}
 			decided++
 			if !sluice.Admitted(take, want) {

@@ -99,7 +99,7 @@ func TestCloseCutsOff(t *testing.T) {
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	take(t, store, "k", p)
-	redistest.Eventually(t, "its flight is back", func() bool { return !store.Away() })
+	redistest.Eventually(t, "its call is back", func() bool { return !store.Away() })
 	server.Freeze()
 	defer server.Thaw()
 	told := make(chan error)

@@ -11,20 +11,20 @@
 //
 // # Gathering
 //
-// Takes that come while others are under way wait for those and then travel together,
+// Takes that come while others are under way wait for those and are then sent together,
 // in one call of the script that decides each of them for itself. Nothing waits on
-// purpose: a Take that finds the way free leaves at once. Takes of one call that ask for
-// the same are decided together, with the same answers, so that a hot key costs the
+// purpose: a Take that comes when nothing is under way is sent at once. Takes of one call
+// that ask for the same are coalesced, with the same answers, so that a hot key costs the
 // server little; those of a log are not.
 //
 // # Refusals
 //
 // What the server has said of a request that it refused is remembered for at most a second.
-// As admissions only add to what is used, it refuses the next one exactly, at any cost,
+// As admissions only add to what is used, later requests are refused exactly, at any cost,
 // and without a call: one who keeps asking costs the server a call a second in each
 // process. A log is asked again when a unit has expired, and for a cost that waits for
-// another unit than the last did. What this process gives back counts at once, and what another gives back, or
-// a server that has lost its counts, after that second. A leaky bucket is always asked: its
+// another unit than the last did. What this process gives back counts at once. What another
+// gives back, and a server that has lost its counts, is noticed after that second. A leaky bucket is always asked: its
 // places are given back whenever a client hangs up. In such a receipt, what others have
 // meanwhile taken may be missing, most of all from layers that do not refuse.
 //
@@ -38,9 +38,8 @@
 //
 // Take returns an [*Error] where it could not decide. What to do then is for package
 // failover to say. Where a key holds what is no state of ours, only the Takes of that key get
-// one: see [ForeignState]. A request that may have been executed is never sent again; one of
-// which the server says that it has not run it is, after a moved slot or a lost script
-// for example.
+// one: see [ForeignState]. A request that may have been executed is never sent again. It is
+// retried only when the server says that it did not run (NOSCRIPT, MOVED, ASK).
 //
 // # Cluster
 //
@@ -57,6 +56,6 @@
 // repeats no command that writes, and follows MOVED and ASK, where go-redis repeats by
 // default what may have been executed. Its automatic pipelining is switched off: requests
 // are gathered here, and a call that has a connection for itself needs no goroutine to
-// write and another one to read. As neither library holds to a context in all
-// circumstances, callers do not wait for the library but for a channel of ours.
+// write and another one to read. As neither library always honours a context, callers do
+// not wait for the library but on a channel of ours.
 package redisstore

@@ -86,7 +86,7 @@ type ForeignState struct {
 	charges []int
 }
 
-// Unreadable returns the places of the charges that it concerns, in ascending order.
+// Unreadable returns the indexes of the charges that it concerns, in ascending order.
 func (e *ForeignState) Unreadable() []int { return e.charges }
 
 func (e *ForeignState) Error() string {

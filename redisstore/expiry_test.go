@@ -83,7 +83,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	empty := r.Now + reset.Microseconds()
 	// An eighth of what can be used is the grid.
 	slack := (p.Limit.Period / 8).Microseconds() + 1000
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		slack = p.Span*p.Tick/8 + 1000
 	}
 	for _, p := range plans {

@@ -42,14 +42,14 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now < s.now { // a process has no clock that is set
-		s.refused.table.Store(nil)
+		s.denyCache.table.Store(nil)
 	}
 	s.now = now
-	if sluice.CheckCharges(charges, receipts) != nil || s.refused.table.Load() == nil || !s.refused.answerAt(now, charges, receipts) {
+	if sluice.CheckCharges(charges, receipts) != nil || s.denyCache.table.Load() == nil || !s.denyCache.answerAt(now, charges, receipts) {
 		return false
 	}
 	for i := range charges {
-		if r := receipts[i]; exact && charges[i].Plan.Kernel == sluice.Units && r.Used > 0 && r.Wait == 0 {
+		if r := receipts[i]; exact && charges[i].Plan.Kernel.Log() && r.Used > 0 && r.Wait == 0 {
 			return false
 		}
 	}
@@ -82,20 +82,20 @@ func (s *TimedStore) TakeEachAt(ctx context.Context, now int64, charges [][]slui
 }
 
 func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt, timeArg ...string) []error {
-	c := &call{known: make(map[string]uint16)}
+	c := &scriptCall{ids: make(map[string]uint16)}
 	for i := range charges {
 		if err := sluice.CheckCharges(charges[i], receipts[i]); err != nil {
 			return []error{err}
 		}
 		c.requests = append(c.requests, s.request(charges[i], false))
 	}
-	c.build()
+	c.pack()
 	reply, err := s.client.Do(ctx, s.client.B().Arbitrary("EVAL", script, fmt.Sprint(len(c.keys))).
 		Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
 	if err != nil {
 		return []error{err}
 	}
-	if err := c.deal(reply); err != nil {
+	if err := c.unpack(reply); err != nil {
 		return []error{err}
 	}
 	s.mu.Lock()
@@ -103,10 +103,10 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 	errs := make([]error, len(charges))
 	for i, r := range c.requests {
 		if errs[i] = r.receipts(receipts[i]); errs[i] == nil {
-			s.refused.note(known{place: s.calls, sent: now, back: now}, false, charges[i], receipts[i], r.oldest)
+			s.denyCache.note(cacheEntry{place: s.calls, sent: now, back: now}, false, charges[i], receipts[i], r.oldest)
 		}
 		s.calls++
-		if r.turn > 0 {
+		if r.index > 0 {
 			s.Joined++
 		}
 		s.requests.Put(r)
@@ -116,9 +116,9 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 
 // Away reports whether requests are under way.
 func (s *Store) Away() bool {
-	s.single.mu.Lock()
-	defer s.single.mu.Unlock()
-	return len(s.single.away) > 0
+	s.batcher.mu.Lock()
+	defer s.batcher.mu.Unlock()
+	return len(s.batcher.out) > 0
 }
 
 // Name returns the name of a state in Redis.
@@ -126,9 +126,9 @@ func Name(s *Store, key string, p *sluice.Plan) string {
 	return string(s.names.append(nil, &sluice.Charge{Key: key, Plan: p}))
 }
 
-// Flights returns how many flights are counted on, and how many are lost.
-func (s *Store) Flights() (expected, lost int) {
-	s.single.mu.Lock()
-	defer s.single.mu.Unlock()
-	return s.single.flights, s.single.lost
+// Workers returns how many workers are waited for, and how many are lost.
+func (s *Store) Workers() (expected, lost int) {
+	s.batcher.mu.Lock()
+	defer s.batcher.mu.Unlock()
+	return s.batcher.workers, s.batcher.lost
 }

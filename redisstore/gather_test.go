@@ -109,7 +109,7 @@ func TestCallersLeave(t *testing.T) {
 	take(t, store, "k", p) // connects
 
 	server.Freeze()
-	// The first callers fill the flights, one after the other, and those in place of the
+	// The first callers take the workers, one after the other, and those in place of the
 	// ones that are written off. Whoever comes then has to wait.
 	var unknown, notSent int64
 	for range 120 {

@@ -129,11 +129,11 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 		}
 	}
 	for range 200 {
-		if flights, _ := store.Flights(); flights <= 1 {
+		if workers, _ := store.Workers(); workers <= 1 {
 			return
 		}
 		take(t, store, "k", p)
 	}
-	flights, lost := store.Flights()
-	t.Errorf("%d flights are still waited for, and %d are lost", flights, lost)
+	workers, lost := store.Workers()
+	t.Errorf("%d workers are still waited for, and %d are lost", workers, lost)
 }

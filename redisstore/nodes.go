@@ -16,24 +16,24 @@ import (
 // requests are gathered, so that a node that is silent holds up no other.
 const nodesEvery = 2 * time.Second
 
-// nodes has a lane for each master of a cluster.
+// nodes has a batcher for each master of a cluster.
 type nodes struct {
 	store *Store
-	table atomic.Pointer[[slots]*lane]
+	table atomic.Pointer[[slots]*batcher]
 
-	mu     sync.Mutex
-	lanes  map[string]*lane // by address
-	closed bool
+	mu       sync.Mutex
+	batchers map[string]*batcher // by address
+	closed   bool
 
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
 func newNodes(s *Store) *nodes {
-	n := &nodes{store: s, lanes: make(map[string]*lane), stopped: make(chan struct{})}
-	var table [slots]*lane
+	n := &nodes{store: s, batchers: make(map[string]*batcher), stopped: make(chan struct{})}
+	var table [slots]*batcher
 	for i := range table {
-		table[i] = s.single // until the nodes are known
+		table[i] = s.batcher // until the nodes are known
 	}
 	n.table.Store(&table)
 	ctx, stop := context.WithCancel(context.Background())
@@ -43,7 +43,7 @@ func newNodes(s *Store) *nodes {
 	return n
 }
 
-func (n *nodes) lane(slot uint16) *lane { return n.table.Load()[slot] }
+func (n *nodes) batcher(slot uint16) *batcher { return n.table.Load()[slot] }
 
 func (n *nodes) watch(ctx context.Context) {
 	defer close(n.stopped)
@@ -76,13 +76,13 @@ func (n *nodes) refresh(ctx context.Context) {
 		if !ok {
 			continue
 		}
-		l := n.lanes[address]
-		if l == nil {
-			l = &lane{store: n.store, index: len(n.lanes), closed: n.closed}
-			n.lanes[address] = l
+		b := n.batchers[address]
+		if b == nil {
+			b = &batcher{store: n.store, index: len(n.batchers), closed: n.closed}
+			n.batchers[address] = b
 		}
 		for i := first; i <= last; i++ {
-			table[i] = l
+			table[i] = b
 		}
 	}
 	n.table.Store(&table)
@@ -113,7 +113,7 @@ func (n *nodes) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
-	for _, l := range n.lanes {
-		l.close()
+	for _, b := range n.batchers {
+		b.close()
 	}
 }

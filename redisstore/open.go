@@ -57,7 +57,7 @@ func warm(ctx context.Context, client rueidis.Client) {
 	defer cancel()
 	var greetings sync.WaitGroup
 	for _, node := range client.Nodes() {
-		for range maxFlights {
+		for range maxWorkers {
 			greetings.Go(func() { _ = node.Do(ctx, node.B().Arbitrary("PING").Build()).Error() })
 		}
 	}
@@ -86,10 +86,10 @@ func (c Config) options(conns *conns) rueidis.ClientOption {
 			TopologyRefreshInterval: nodesEvery,
 		},
 		ClusterOption: rueidis.ClusterOption{MaxMovedRedirections: 8, ShardsRefreshInterval: nodesEvery},
-		// A flight has a connection for itself: it writes, and reads the answer, without
-		// other goroutines in between.
+		// A call has a connection for itself: its worker writes, and reads the answer,
+		// without other goroutines in between.
 		DisableAutoPipelining: true,
-		BlockingPoolSize:      maxFlights + maxLost + 2, // and what else is asked
+		BlockingPoolSize:      maxWorkers + maxLost + 2, // and what else is asked
 		ReadBufferEachConn:    1 << 16,
 		WriteBufferEachConn:   1 << 16,
 		RingScaleEachConn:     6,
@@ -165,7 +165,7 @@ func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error 
 }
 
 // loadScript loads the script into all nodes that answer soon, and fails if none does. A
-// node that comes later gets it with its first call: see [flight.send].
+// node that comes later gets it with its first call: see [worker.send].
 func loadScript(ctx context.Context, client rueidis.Client) error {
 	nodes := client.Nodes()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -15,7 +15,7 @@ import (
 )
 
 // maxCharges is the most charges of one Take.
-const maxCharges = flightCharges
+const maxCharges = maxCallCharges
 
 // Store is a [sluice.Store] whose states are kept by Redis or Valkey. It is safe for
 // concurrent use. Make one per process with [Open], and end it with Close.
@@ -29,12 +29,12 @@ type Store struct {
 	hash    string // of the script
 	cluster bool
 
-	refused     *refused
-	single      *lane  // but on a cluster
-	nodes       *nodes // of a cluster
+	denyCache   *denyCache
+	batcher     *batcher // but on a cluster
+	nodes       *nodes   // of a cluster
 	requests    sync.Pool
-	freeFlights sync.Pool
-	flights     sync.WaitGroup
+	freeWorkers sync.Pool
+	running     sync.WaitGroup
 
 	closing sync.Mutex
 	closed  atomic.Bool // set under closing
@@ -43,23 +43,23 @@ type Store struct {
 func newStore(client rueidis.Client, conns *conns, c Config) *Store {
 	sum := sha1.Sum([]byte(script))
 	s := &Store{
-		client:  client,
-		conns:   conns,
-		names:   newNaming(c.prefix(), c.Cluster, c.HashKey),
-		hash:    hex.EncodeToString(sum[:]),
-		cluster: c.Cluster,
-		refused: newRefused(),
+		client:    client,
+		conns:     conns,
+		names:     newNaming(c.prefix(), c.Cluster, c.HashKey),
+		hash:      hex.EncodeToString(sum[:]),
+		cluster:   c.Cluster,
+		denyCache: newDenyCache(),
 	}
 	s.requests.New = func() any { return &request{done: make(chan struct{}, 1)} }
-	s.freeFlights.New = func() any { return &flight{store: s, bySlot: make(map[uint16]*call)} }
-	s.single = &lane{store: s}
+	s.freeWorkers.New = func() any { return &worker{store: s, bySlot: make(map[uint16]*scriptCall)} }
+	s.batcher = &batcher{store: s}
 	if s.cluster {
 		s.nodes = newNodes(s)
 	}
 	return s
 }
 
-func (s *Store) newFlight() *flight { return s.freeFlights.Get().(*flight) }
+func (s *Store) newWorker() *worker { return s.freeWorkers.Get().(*worker) }
 
 // closeFor is how long Close waits for a server that does not answer.
 const closeFor = time.Second
@@ -73,25 +73,25 @@ func (s *Store) Close() error {
 	if again {
 		return nil
 	}
-	s.single.close()
+	s.batcher.close()
 	if s.nodes != nil {
 		s.nodes.close()
 	}
 	impatient := time.AfterFunc(closeFor, s.conns.cut)
-	s.flights.Wait()
+	s.running.Wait()
 	impatient.Stop()
 	s.client.Close()
 	return nil
 }
 
-// begin counts something that Close has to wait for, unless the store is closed.
-func (s *Store) begin() bool {
+// track counts something that Close has to wait for, unless the store is closed.
+func (s *Store) track() bool {
 	s.closing.Lock()
 	defer s.closing.Unlock()
 	if s.closed.Load() {
 		return false
 	}
-	s.flights.Add(1)
+	s.running.Add(1)
 	return true
 }
 
@@ -101,43 +101,66 @@ func (s *Store) begin() bool {
 // On a cluster, charges are committed together if their keys begin with the same hash
 // tag, "{alice}". Others are taken one hash slot after the other, and given back if
 // a later one refuses: another caller may be refused in between who would not have
-// been. What is given back after the edge of a window is taken off the new one. Where a
-// slot is known to refuse, the others are only looked at, so both are rare.
+// been. What is given back after the edge of a window is taken off the new one. If a slot
+// is known to refuse, the others are only looked at, so both are rare.
 //
 // Charges that are certain to be refused by what the server has said within the last
-// second are refused without asking it again: see the package's documentation.
+// second are refused without asking it again, which receipts tell as their Origin: see the
+// package's documentation.
+//
+// As soon as its context ends Take returns, and leaves charges and receipts alone.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if err := sluice.CheckCharges(charges, receipts); err != nil {
+	if done, err := s.recall(ctx, charges, receipts); done || err != nil {
 		return err
+	}
+	return s.ask(ctx, charges, receipts)
+}
+
+// TakeWithin is Take that waits for the server no longer than that. With a wait of 0 it
+// gives the answers that need none: refusals that are remembered.
+func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	done, err := s.recall(ctx, charges, receipts)
+	switch {
+	case done || err != nil:
+		return err
+	case wait <= 0:
+		return errNoWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return s.ask(ctx, charges, receipts)
+}
+
+// recall checks the arguments of a Take, and reports whether it could be answered without
+// the server.
+func (s *Store) recall(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (done bool, err error) {
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return false, err
 	}
 	switch {
 	case len(charges) == 0:
-		return nil
+		return true, nil
 	case len(charges) > maxCharges:
-		return errTooMany
+		return false, errTooMany
 	case ctx.Err() != nil:
-		return &Error{NotSent, ctx.Err()}
+		return false, &Error{NotSent, ctx.Err()}
 	case s.closed.Load():
-		return errClosed
-	case s.refused.answer(charges, receipts):
-		return nil
+		return false, errClosed
 	}
+	return s.denyCache.answer(charges, receipts), nil
+}
+
+// ask has the server decide.
+func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	r := s.request(charges, false)
 	if !s.cluster {
-		return s.decide(ctx, s.single, r, charges, receipts)
+		return s.decide(ctx, s.batcher, r, charges, receipts)
 	}
 	if !r.oneSlot() {
 		s.requests.Put(r)
-		return s.takeApart(ctx, charges, receipts)
+		return s.takeAcrossSlots(ctx, charges, receipts)
 	}
-	return s.decide(ctx, s.nodes.lane(r.slot), r, charges, receipts)
-}
-
-// Refused reports whether a Take of charges is certain to be refused by what the server
-// has said of them within the last second, and if so writes the receipts. Take does the
-// same, so it is for those who need to know that the server has not been asked.
-func (s *Store) Refused(charges []sluice.Charge, receipts []sluice.Receipt) bool {
-	return sluice.CheckCharges(charges, receipts) == nil && !s.closed.Load() && s.refused.answer(charges, receipts)
+	return s.decide(ctx, s.nodes.batcher(r.slot), r, charges, receipts)
 }
 
 // request returns a request for charges.
@@ -148,34 +171,32 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 }
 
 // decide has r, which asks for charges, decided, and puts it back.
-func (s *Store) decide(ctx context.Context, l *lane, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
+func (s *Store) decide(ctx context.Context, b *batcher, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	// Others may hear of a give-back, and answer, before its own answer is here.
-	s.refused.forget(charges)
-	if err := l.add(r, ctx.Done() == nil); err != nil {
+	s.denyCache.forget(charges)
+	if err := b.add(r, ctx.Done() == nil); err != nil {
 		return err
 	}
 	lost, err := r.wait(ctx)
 	if lost {
-		s.refused.forget(charges)
+		s.denyCache.forget(charges)
 		return err
 	}
 	if err == nil {
 		err = r.receipts(receipts)
 	}
 	if err == nil {
-		s.refused.learn(r, charges, receipts)
+		s.denyCache.learn(r, charges, receipts)
 	} else {
-		s.refused.forget(charges)
+		s.denyCache.forget(charges)
 	}
 	s.requests.Put(r)
 	return err
 }
 
-var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
+var errNoWait = &Error{NotSent, context.DeadlineExceeded}
 
-// Prompt says that Take returns as soon as its context ends, and leaves charges and
-// receipts alone from then on.
-func (s *Store) Prompt() {}
+var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
 
 // Shard returns which master of a cluster counts a key, as a small number, and 0 on
 // a single server.
@@ -183,5 +204,5 @@ func (s *Store) Shard(key string) int {
 	if !s.cluster {
 		return 0
 	}
-	return s.nodes.lane(s.names.slot(key)).index
+	return s.nodes.batcher(s.names.slot(key)).index
 }

@@ -1,20 +1,19 @@
 -- Decides a list of requests, each a list of charges, all or nothing for each request.
--- This is the arithmetic of meter.go, window.go and log.go: they change together.
+-- Each kernel transcribes a file of Go: they change together.
 --
--- KEYS     the states, each once: first ns short ones, then those of exact logs
+-- KEYS     the states, each once: first the short ones, then those of exact logs
 -- ARGV[1]  packed, little endian:
---            u16 ns, u16 number of plans
---            per plan    u8 kernel (0 meter, 1 window, and logs: 2 of stamps, 3 of counts,
---                        4 exact), then f64 tick, capacity, grid and
+--            u16 number of short keys, u16 number of plans
+--            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
+--                        log, as sluice.Kernel has them), then f64 tick, capacity, grid and
 --                        meter   unit, drain
 --                        window  span, 1 if it slides
 --                        log     span, 0
 --                        exact   span, width: the bytes of an entry
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
---                        4 look: take nothing even if all fit, 8 the first of a request
---                        that several make one after the other, of meters and windows,
---                        16 a later request has this key, too), f64 cost, and if 8 u16
---                        how many
+--                        4 look: take nothing even if all fit, 8 the first of several equal
+--                        requests that are coalesced, of meters and windows, 16 a later
+--                        request has this key, too), f64 cost, and if 8 u16 how many requests
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -22,14 +21,14 @@
 --                        window  count, number, previous count
 --                        log     count, newest tick, wait, and if it does not fit the tick
 --                                at which the oldest unit expires, else 0
--- A charge that does not fit has -1-n for its first number n. Where several make one
--- request, the first number is that before the first of them, and one more number
--- follows: how often the cost fits, at most as often as it is asked for.
+-- A charge that does not fit has -1-n for its first number n. For coalesced requests the
+-- first number is that before the first of them, and one more number follows: how often
+-- the cost fits, at most as often as it is asked for.
 --
--- A key may hold what is not ours. Its request is not decided then, and the first number
--- is -2^53 where it was a text, which was deleted, and -2^54 where it is of another type,
--- which is left alone: somebody may miss it. No text must stop the script, since requests
--- before it have been taken by then.
+-- A key may hold a value that we did not write. Its request is then left undecided, and the
+-- first number is -2^53 where it was a text, which was deleted, and -2^54 where it is of
+-- another type, which is left alone: somebody may miss it. No text may stop the script,
+-- since requests before it have been taken by then.
 --
 -- States:
 --   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
@@ -41,16 +40,16 @@
 --   exact   as stamps, with entries of width bytes
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
--- most writes leave the expiry as it is. As the grid of a meter depends on its burst,
+-- most writes leave the expiry alone. As the grid of a meter depends on its burst,
 -- which may change, a minus in front of t says that it is the coarse one.
 --
 -- All numbers are whole and below 2^53, where a - a % b and a / b are exact. A product that
--- is not is only found to be too large.
+-- is not exact is only compared, and is too large either way.
 --
--- Most calls are of one charge. It does without the tables that hold what several have.
+-- Most calls have a single charge, which does without the tables that several need.
 
 local call, pcall = redis.call, redis.pcall
-local unpacks, packs, format, sub = struct.unpack, struct.pack, string.format, string.sub
+local struct_unpack, struct_pack, format, sub = struct.unpack, struct.pack, string.format, string.sub
 local KEYS, arg, now = KEYS, ARGV[1], ARGV[2]
 local expires = not now
 if expires then
@@ -60,121 +59,126 @@ else
   now = tonumber(now)
 end
 
-local ns, np, kernel, ptick, cap, grid, x, y, pos = unpacks('<HHBddddd', arg)
-local plan, tick = 1, (now - now % ptick) / ptick
-local last = #arg
-pos = 5 + 41 * np
-local alone = last - pos < 20 -- there is only one charge
+-- The plan at hand. unit_or_span is the unit of a meter and the span of all others;
+-- drain_or_mode is the drain of a meter, whether a window slides, or the width of an exact log.
+local short_keys, plan_count, kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode, pos = struct_unpack('<HHBddddd', arg)
+local plan, tick = 1, (now - now % tick_length) / tick_length
+local arg_length = #arg
+pos = 5 + 41 * plan_count
+local single = arg_length - pos < 20 -- there is only one charge
 
 -- The short states: false, a text, or the t of a meter without rem. '!', which is no state
 -- of anything, stands for another type.
 local state, states
-if ns == 0 then
+if short_keys == 0 then
   states = {}
-elseif alone then
+elseif single then
   state = pcall('GET', KEYS[1])
   if state and state.err then state = sub(state.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[1]) end
 else
-  states = call('MGET', unpack(KEYS, 1, ns))
-  for k = 1, ns do
-    if not states[k] then -- missing, or of another type: MGET does not say
-      local s = pcall('GET', KEYS[k])
-      states[k] = s and s.err and (sub(s.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[k])) or s
+  states = call('MGET', unpack(KEYS, 1, short_keys))
+  for key_index = 1, short_keys do
+    if not states[key_index] then -- missing, or of another type: MGET does not say
+      local value = pcall('GET', KEYS[key_index])
+      states[key_index] = value and value.err and (sub(value.err, 1, 9) == 'WRONGTYPE' and '!' or call('GET', KEYS[key_index])) or value
     end
   end
 end
--- Of a key whose last state is still to be written: when that expires, and when the one
--- that is there does.
-local later, sooner
+-- Per key whose new state a later request will write: when that state expires, and when the
+-- stored one does.
+local deferred_expiry, stored_expiry
 
--- The exact log at hand. Its text is nil where it is too long to be read for every decision:
--- then it is probed and appended to in place, and its state is the number of entries.
+-- The exact log at hand. Its text is nil if it is too long to be read for every decision:
+-- then it is searched and appended to in place, and its value is the number of entries.
 local key, text, base, low, width, spec, size
-local at, keep
-if ns < #KEYS then
+local tick_of, keep_from
+if short_keys < #KEYS then
   -- The tick of entry i, counted from 0.
-  at = function(i)
+  tick_of = function(i)
     local from, entry = 16 + i * width
     if text then
-      entry = unpacks(spec, text, from + 1)
+      entry = struct_unpack(spec, text, from + 1)
     else
-      entry = unpacks(spec, call('GETRANGE', key, format('%d', from), format('%d', from + width - 1)))
+      entry = struct_unpack(spec, call('GETRANGE', key, format('%d', from), format('%d', from + width - 1)))
     end
     return base + low + (entry - low) % size
   end
 
-  -- Reads the log, if it is a long one, and keeps what is in it from entry first on.
-  keep = function(first)
+  -- Keeps the entries from first on, and reads them if the log is a long one.
+  keep_from = function(first)
     local from = 16 + first * width
-    low = at(first) - base
+    low = tick_of(first) - base
     text = (text and sub(text, from + 1)) or call('GETRANGE', key, format('%d', from), '-1')
-    text = packs('<dd', base, low) .. text
+    text = struct_pack('<dd', base, low) .. text
   end
 end
 
-local out, o
-if not alone then out, o, later, sooner = {now, 0, 0, 0}, 1, {}, {} end
+local out, out_length
+if not single then out, out_length, deferred_expiry, stored_expiry = {now, 0, 0, 0}, 1, {}, {} end
 
-while pos <= last do
-  local request, before, many, take, again, granted = pos, o, 1
+while pos <= arg_length do
+  local request, before, copies, take, again, granted = pos, out_length, 1
   repeat
-    local admitted, least = true, 65536
-    pos, o = request, before
+    local admitted, fewest_fits = true, 65536
+    pos, out_length = request, before
     repeat
-      local k, p, flags, cost
-      k, p, flags, cost, pos = unpacks('<HHBd', arg, pos)
-      if p ~= plan then
-        plan = p
-        kernel, ptick, cap, grid, x, y = unpacks('<Bddddd', arg, 41 * p - 36)
-        tick = (now - now % ptick) / ptick
+      local key_index, plan_index, flags, cost
+      key_index, plan_index, flags, cost, pos = struct_unpack('<HHBd', arg, pos)
+      if plan_index ~= plan then
+        plan = plan_index
+        kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode = struct_unpack('<Bddddd', arg, 41 * plan_index - 36)
+        tick = (now - now % tick_length) / tick_length
       end
       local defer = flags >= 16
       if defer then flags = flags - 16 end
       if flags >= 8 then
         flags = flags - 8
-        many, pos = unpacks('<H', arg, pos)
+        copies, pos = struct_unpack('<H', arg, pos)
       end
       local look = flags >= 4
       if look then flags = flags - 4 end
       -- A request of one charge is decided and taken in one go. For others the first
       -- round looks whether all fit, and the second takes.
       if take == nil then take = flags >= 2 and not look end
-      local fits, bad, times, s = true, false, 1, state
-      if states then s = states[k] end
-      -- Set by the kernels: if the state changes, to s, when that expires; when the one
-      -- that is there does; what is to be added to it if it is a number; and the reply.
-      local e1, e0, by, r1, r2, r3, r4
+      local fits, foreign, fit_count, value = true, false, 1, state
+      if states then value = states[key_index] end
+      -- A kernel steps value, the state under the key (false if there is none), at tick by
+      -- cost: it takes only if take is set, and of coalesced requests as many as granted. It
+      -- sets fits and the replies; foreign, and nothing else, if the value is not ours; and if
+      -- the state changes, the new value, its expiry, expiry_before, that of the stored one,
+      -- and increment, if both are numbers: what to add to the stored one.
+      local expiry, expiry_before, increment, reply1, reply2, reply3, reply4
 
-      if kernel == 0 then
-        local t, rem, coarse = s, 0, false
-        if s then
-          if y > 1 then
-            t, rem = string.match(s, '^(-?%d+):?(%d*)$')
+      if kernel == 0 then -- meter.go: stepMeter, level
+        local t, rem, was_coarse = value, 0, false
+        if value then
+          if drain_or_mode > 1 then
+            t, rem = string.match(value, '^(-?%d+):?(%d*)$')
             rem = tonumber(rem) or 0
           end
           t = tonumber(t)
-          bad = not t or t % 1 ~= 0
-          if bad then
+          foreign = not t or t % 1 ~= 0
+          if foreign then
             t = nil
           elseif t < 0 then
-            t, coarse = -t, true
+            t, was_coarse = -t, true
           end
         end
-        local level, clamped, size = 0, false, cap * x
+        local level, clamped, size = 0, false, capacity * unit_or_span
         if t and t >= tick then
-          level = (t - tick) * y + rem
+          level = (t - tick) * drain_or_mode + rem
           if level > size then level, clamped = size, true end
         end
-        local new, units = level, cost * x
+        local new, units = level, cost * unit_or_span
         if cost > 0 then
           if level + units > size then
-            fits, times = false, 0
-          elseif many > 1 then
+            fits, fit_count = false, 0
+          elseif copies > 1 then
             local room = size - level
-            times = (room - room % units) / units
-            if times > many then times = many end
+            fit_count = (room - room % units) / units
+            if fit_count > copies then fit_count = copies end
             if take then
-              new = level + (granted and granted < times and granted or times) * units
+              new = level + (granted and granted < fit_count and granted or fit_count) * units
             end
           elseif take then
             new = level + units
@@ -183,409 +187,409 @@ while pos <= last do
           new = level + units
           if new < 0 then new = 0 end
         end
-        r1 = fits and new or -1 - new
-        if many > 1 then r1, r2 = level, times end
-        if not bad and (new ~= level or clamped) then
-          local wide, old = grid > 1, t
-          if t and coarse == wide then
+        reply1 = fits and new or -1 - new
+        if copies > 1 then reply1, reply2 = level, fit_count end
+        if not foreign and (new ~= level or clamped) then
+          local coarse_now, old = grid > 1, t
+          if t and was_coarse == coarse_now then
             if rem > 0 then t = t + 1 end
-            t = t * ptick
-            e0 = t + -t % grid
+            t = t * tick_length
+            expiry_before = t + -t % grid
           end
-          rem = new % y
-          t = tick + (new - rem) / y
+          rem = new % drain_or_mode
+          t = tick + (new - rem) / drain_or_mode
           if new == 0 then
-            s = false
-          elseif y > 1 then
-            s = format(wide and '-%d:%d' or '%d:%d', t, rem)
+            value = false
+          elseif drain_or_mode > 1 then
+            value = format(coarse_now and '-%d:%d' or '%d:%d', t, rem)
           else
-            s = wide and -t or t
-            if e0 then by = wide and old - t or t - old end
+            value = coarse_now and -t or t
+            if expiry_before then increment = coarse_now and old - t or t - old end
           end
           if rem > 0 then t = t + 1 end
-          t = t * ptick
-          e1 = t + -t % grid
+          t = t * tick_length
+          expiry = t + -t % grid
         end
 
-      elseif kernel == 1 then
-        local n, moved = (tick - tick % x) / x, false
-        local number, count, prev, had = n, 0, 0, 0
-        if s then
-          number, count, prev = string.match(s, '^(%d+):(%d+):?(%d*)$')
+      elseif kernel == 1 then -- window.go: stepWindow, rolled, windowRoom
+        local current, moved = (tick - tick % unit_or_span) / unit_or_span, false
+        local number, count, prev, count_before = current, 0, 0, 0
+        if value then
+          number, count, prev = string.match(value, '^(%d+):(%d+):?(%d*)$')
           number, count, prev = tonumber(number), tonumber(count), tonumber(prev) or 0
-          bad = not number or number + count + prev >= 9007199254740992
-          if bad then number, count, prev = n, 0, 0 end
+          foreign = not number or number + count + prev >= 9007199254740992
+          if foreign then number, count, prev = current, 0, 0 end
         end
-        if s and not bad then
-          e0 = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
-          if n > number + 1 then
-            number, count, prev = n, 0, 0
-          elseif n > number then
-            number, count, prev = n, 0, y == 1 and count or 0
-          elseif n < number - 1 then
-            number, moved = n, true
+        if value and not foreign then
+          expiry_before = (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
+          if current > number + 1 then
+            number, count, prev = current, 0, 0
+          elseif current > number then
+            number, count, prev = current, 0, drain_or_mode == 1 and count or 0
+          elseif current < number - 1 then
+            number, moved = current, true
           end
         end
-        if not bad then
-          local left = (number + 1) * x - tick
-          if left > x then left = x end
-          local room = (cap - count) * x - prev * left
-          fits = cost <= 0 or cost <= cap and cost * x <= room
+        if not foreign then
+          local left = (number + 1) * unit_or_span - tick
+          if left > unit_or_span then left = unit_or_span end
+          local room = (capacity - count) * unit_or_span - prev * left
+          fits = cost <= 0 or cost <= capacity and cost * unit_or_span <= room
           local took = take and fits and cost ~= 0
-          if many > 1 then
-            times = fits and (room - room % (cost * x)) / (cost * x) or 0
-            if times > many then times = many end
-            had = count
+          if copies > 1 then
+            fit_count = fits and (room - room % (cost * unit_or_span)) / (cost * unit_or_span) or 0
+            if fit_count > copies then fit_count = copies end
+            count_before = count
           end
           if took then
-            count = count + (granted and granted < times and granted or times) * cost
+            count = count + (granted and granted < fit_count and granted or fit_count) * cost
             if count < 0 then count, prev = 0, prev + count end
             if prev < 0 then prev = 0 end
           end
           if took or moved then
             if count == 0 and prev == 0 then
-              s, number = false, n
+              value, number = false, current
             elseif prev == 0 then
-              s = format('%d:%d', number, count)
+              value = format('%d:%d', number, count)
             else
-              s = format('%d:%d:%d', number, count, prev)
+              value = format('%d:%d:%d', number, count, prev)
             end
-            e1 = (number + (y == 1 and count > 0 and 2 or 1)) * x * ptick
+            expiry = (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
           end
         end
-        r1, r2, r3 = fits and count or -1 - count, number, prev
-        if many > 1 then r1, r4 = had, times end
+        reply1, reply2, reply3 = fits and count or -1 - count, number, prev
+        if copies > 1 then reply1, reply4 = count_before, fit_count end
 
-      elseif kernel == 2 then
+      elseif kernel == 2 then -- log.go: Step, over stamps.go
         local n, first, used, newest, wait, changed = 0, 0, 0, 0, 0, false
         -- low is that of the oldest tick that a stamp can stand for, dead and age are of the
         -- newest that no longer counts and of the oldest that does, in ticks after low.
-        local still, base, low, dead, age = tick, 0, 0, 0, 0
-        if s then
-          n = (#s - 16) / 2
-          bad = n < 1 or n % 1 > 0
+        local log_tick, base, low, dead, age = tick, 0, 0, 0, 0
+        if value then
+          n = (#value - 16) / 2
+          foreign = n < 1 or n % 1 > 0
         end
-        if n > 0 and not bad then
-          base, low, age = unpacks('<ddI2', s)
-          age, newest = (age - low) % 65536, base + low + (unpacks('<I2', s, #s - 1) - low) % 65536
-          bad = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
+        if n > 0 and not foreign then
+          base, low, age = struct_unpack('<ddI2', value)
+          age, newest = (age - low) % 65536, base + low + (struct_unpack('<I2', value, #value - 1) - low) % 65536
+          foreign = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
         end
-        if n > 0 and not bad then
-          e0 = (newest + x) * ptick
-          e0 = e0 + -e0 % grid
-          if newest - tick > x then
+        if n > 0 and not foreign then
+          expiry_before = (newest + unit_or_span) * tick_length
+          expiry_before = expiry_before + -expiry_before % grid
+          if newest - tick > unit_or_span then
             -- The clock has stepped back: the units move along.
             base, newest, changed = base - newest + tick, tick, true
-            s = packs('<dd', base, low) .. sub(s, 17)
+            value = struct_pack('<dd', base, low) .. sub(value, 17)
           elseif newest > tick then
-            still = newest -- time stands still
+            log_tick = newest -- time stands still
           end
-          dead = still - x - base - low
+          dead = log_tick - unit_or_span - base - low
           if age <= dead then
             local live = 1
             first = 1
-            while live < n and (unpacks('<I2', s, 17 + 2 * live) - low) % 65536 <= dead do
+            while live < n and (struct_unpack('<I2', value, 17 + 2 * live) - low) % 65536 <= dead do
               first, live = live + 1, 2 * live + 1
             end
             if live > n then live = n end
             while first < live do
               local i = first + live
               i = (i - i % 2) / 2
-              if (unpacks('<I2', s, 17 + 2 * i) - low) % 65536 <= dead then first = i + 1 else live = i end
+              if (struct_unpack('<I2', value, 17 + 2 * i) - low) % 65536 <= dead then first = i + 1 else live = i end
             end
-            if first < n then age = (unpacks('<I2', s, 17 + 2 * first) - low) % 65536 end
+            if first < n then age = (struct_unpack('<I2', value, 17 + 2 * first) - low) % 65536 end
           end
           used = n - first
         end
-        fits = cost <= 0 or cost <= cap and used + cost <= cap
-        local took = take and not bad and fits and cost or 0
-        if not fits and used > 0 then r4 = base + low + age + x end
-        if fits or cost <= cap then
+        fits = cost <= 0 or cost <= capacity and used + cost <= capacity
+        local took = take and not foreign and fits and cost or 0
+        if not fits and used > 0 then reply4 = base + low + age + unit_or_span end
+        if fits or cost <= capacity then
           -- That many of the oldest have to expire.
-          local expire = used + (took ~= 0 and took + 1 or fits and 1 or cost) - cap
+          local expire = used + (took ~= 0 and took + 1 or fits and 1 or cost) - capacity
           if expire > used then
-            wait = still + x
+            wait = log_tick + unit_or_span
           elseif expire > 1 then
-            wait = base + low + (unpacks('<I2', s, 15 + 2 * (first + expire)) - low) % 65536 + x
+            wait = base + low + (struct_unpack('<I2', value, 15 + 2 * (first + expire)) - low) % 65536 + unit_or_span
           elseif expire == 1 then
-            wait = base + low + age + x
+            wait = base + low + age + unit_or_span
           end
         end
         if took > 0 then
           if used == 0 then
-            base, low, s = still, 0, packs('<dd', still, 0)
-          elseif still - base - low >= 65536 or 8 * first > n then
+            base, low, value = log_tick, 0, struct_pack('<dd', log_tick, 0)
+          elseif log_tick - base - low >= 65536 or 8 * first > n then
             -- What has expired goes now and then, as a copy costs more than a few stamps.
             low = low + age
-            s = packs('<dd', base, low) .. sub(s, 17 + 2 * first)
+            value = struct_pack('<dd', base, low) .. sub(value, 17 + 2 * first)
           end
-          local stamp = packs('<I2', (still - base) % 65536)
-          s = s .. (took > 1 and string.rep(stamp, took) or stamp)
-          newest, used, changed = still, used + took, true
+          local stamp = struct_pack('<I2', (log_tick - base) % 65536)
+          value = value .. (took > 1 and string.rep(stamp, took) or stamp)
+          newest, used, changed = log_tick, used + took, true
         elseif took < 0 and n > 0 then
           used, changed = used + took, true
           if used > 0 then
-            newest = base + low + (unpacks('<I2', s, 15 + 2 * (first + used)) - low) % 65536
-            s = packs('<dd', base, low) .. sub(s, 17 + 2 * first, 16 + 2 * (first + used))
+            newest = base + low + (struct_unpack('<I2', value, 15 + 2 * (first + used)) - low) % 65536
+            value = struct_pack('<dd', base, low) .. sub(value, 17 + 2 * first, 16 + 2 * (first + used))
           else
-            used, s = 0, false
+            used, value = 0, false
           end
         end
         if changed then
-          e1 = (newest + x) * ptick
-          e1 = e1 + -e1 % grid
+          expiry = (newest + unit_or_span) * tick_length
+          expiry = expiry + -expiry % grid
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
+        reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
-      elseif kernel == 3 then
+      elseif kernel == 3 then -- log.go: Step, over counts.go
         -- first is the first tick of 33, counted from 0, that counts.
         local first, used, newest, wait, changed = 33, 0, 0, 0, false
-        local still = tick
-        bad = s and #s ~= 148
-        if s and not bad then
-          newest, used = unpacks('<dd', s)
-          bad = newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496 or used % 1 ~= 0 or used > 4503599627370496
+        local log_tick = tick
+        foreign = value and #value ~= 148
+        if value and not foreign then
+          newest, used = struct_unpack('<dd', value)
+          foreign = newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496 or used % 1 ~= 0 or used > 4503599627370496
         end
-        if s and not bad then
-          e0 = (newest + x) * ptick
-          e0 = e0 + -e0 % grid
-          if newest - tick > x then
+        if value and not foreign then
+          expiry_before = (newest + unit_or_span) * tick_length
+          expiry_before = expiry_before + -expiry_before % grid
+          if newest - tick > unit_or_span then
             newest, changed = tick, true
-            s = packs('<dd', newest, used) .. sub(s, 17)
+            value = struct_pack('<dd', newest, used) .. sub(value, 17)
           elseif newest > tick then
-            still = newest
+            log_tick = newest
           end
-          first = still - newest + 33 - x
+          first = log_tick - newest + 33 - unit_or_span
           if first > 33 then first = 33 end
-          for i = 0, first - 1 do used = used - unpacks('<I4', s, 17 + 4 * i) end
-          bad = used < 0 or first == 33 and used > 0
+          for i = 0, first - 1 do used = used - struct_unpack('<I4', value, 17 + 4 * i) end
+          foreign = used < 0 or first == 33 and used > 0
         end
-        if bad then first, used = 33, 0 end
-        fits = cost <= 0 or cost <= cap and used + cost <= cap
-        local took = take and not bad and fits and cost or 0
+        if foreign then first, used = 33, 0 end
+        fits = cost <= 0 or cost <= capacity and used + cost <= capacity
+        local took = take and not foreign and fits and cost or 0
         if took > 0 then
           local kept, n = '', took
-          if used > 0 and still == newest then
-            kept, n = sub(s, 17 + 4 * first, 144), took + unpacks('<I4', s, 145)
+          if used > 0 and log_tick == newest then
+            kept, n = sub(value, 17 + 4 * first, 144), took + struct_unpack('<I4', value, 145)
           elseif used > 0 then
-            kept = sub(s, 17 + 4 * first) .. string.rep('\0\0\0\0', still - newest - 1)
+            kept = sub(value, 17 + 4 * first) .. string.rep('\0\0\0\0', log_tick - newest - 1)
           end
-          newest, used, changed = still, used + took, true
-          s = packs('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. packs('<I4', n)
-        elseif took < 0 and s then
+          newest, used, changed = log_tick, used + took, true
+          value = struct_pack('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. struct_pack('<I4', n)
+        elseif took < 0 and value then
           used, changed = used + took, true
           if used > 0 then
-            local i, n, back = 32, unpacks('<I4', s, 145), -took
+            local i, n, back = 32, struct_unpack('<I4', value, 145), -took
             while n <= back do
               i, back = i - 1, back - n
-              n = unpacks('<I4', s, 17 + 4 * i)
+              n = struct_unpack('<I4', value, 17 + 4 * i)
             end
             newest = newest - 32 + i
-            local kept = sub(s, 17 + 4 * first, 16 + 4 * i)
-            s = packs('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. packs('<I4', n - back)
+            local kept = sub(value, 17 + 4 * first, 16 + 4 * i)
+            value = struct_pack('<dd', newest, used) .. string.rep('\0', 128 - #kept) .. kept .. struct_pack('<I4', n - back)
           else
-            used, s = 0, false
+            used, value = 0, false
           end
         end
-        local expire = used + (fits and 1 or cost) - cap
+        local expire = used + (fits and 1 or cost) - capacity
         if not fits and used > 0 then
           local i = first
-          while i < 32 and unpacks('<I4', s, 17 + 4 * i) == 0 do i = i + 1 end
-          r4 = newest - 32 + i + x
+          while i < 32 and struct_unpack('<I4', value, 17 + 4 * i) == 0 do i = i + 1 end
+          reply4 = newest - 32 + i + unit_or_span
         end
-        if (fits or cost <= cap) and expire > 0 then
-          local i = changed and 33 - x or first
-          local n = unpacks('<I4', s, 17 + 4 * i)
+        if (fits or cost <= capacity) and expire > 0 then
+          local i = changed and 33 - unit_or_span or first
+          local n = struct_unpack('<I4', value, 17 + 4 * i)
           while n < expire and i < 32 do
             i, expire = i + 1, expire - n
-            n = unpacks('<I4', s, 17 + 4 * i)
+            n = struct_unpack('<I4', value, 17 + 4 * i)
           end
-          wait = newest - 32 + i + x
+          wait = newest - 32 + i + unit_or_span
         end
         if changed then
-          e1 = (newest + x) * ptick
-          e1 = e1 + -e1 % grid
+          expiry = (newest + unit_or_span) * tick_length
+          expiry = expiry + -expiry % grid
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
+        reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
-      else
+      else -- log.go: Step, over runs.go, with an entry for each unit
         local n, used, newest, wait = 0, 0, 0, 0
-        local first, still, changed = 0, tick, false -- first that counts; when
-        key, width, size = KEYS[k], y, 256 ^ y
-        spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * y - 2, 3 * y)
+        local first, log_tick, changed = 0, tick, false -- first that counts; when
+        key, width, size = KEYS[key_index], drain_or_mode, 256 ^ drain_or_mode
+        spec = sub('<I1<I2<I3<I4<I5<I6<I7', 3 * drain_or_mode - 2, 3 * drain_or_mode)
         local header
-        if s == nil then
-          s = pcall('GETRANGE', key, '0', '4095')
-          if s.err then s = sub(s.err, 1, 9) == 'WRONGTYPE' and '!' or call('GETRANGE', key, '0', '4095') end
-          states[k], header = s, s
-          if #s == 4096 then
+        if value == nil then
+          value = pcall('GETRANGE', key, '0', '4095')
+          if value.err then value = sub(value.err, 1, 9) == 'WRONGTYPE' and '!' or call('GETRANGE', key, '0', '4095') end
+          states[key_index], header = value, value
+          if #value == 4096 then
             n = call('STRLEN', key)
-            if n > 4096 then s = (n - 16) / y end
+            if n > 4096 then value = (n - 16) / drain_or_mode end
           end
-        elseif type(s) == 'number' then
+        elseif type(value) == 'number' then
           header = call('GETRANGE', key, '0', '15')
         else
-          s = s or ''
-          header = s
+          value = value or ''
+          header = value
         end
-        if type(s) == 'number' then
-          text, n = nil, s
+        if type(value) == 'number' then
+          text, n = nil, value
         else
-          text, n = s, s == '' and 0 or (#s - 16) / y
+          text, n = value, value == '' and 0 or (#value - 16) / drain_or_mode
         end
-        bad = n < 0 or n % 1 > 0
-        if n > 0 and not bad then
-          base, low = unpacks('<dd', header)
-          newest = at(n - 1)
-          bad = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
+        foreign = n < 0 or n % 1 > 0
+        if n > 0 and not foreign then
+          base, low = struct_unpack('<dd', header)
+          newest = tick_of(n - 1)
+          foreign = base % 1 ~= 0 or newest % 1 ~= 0 or newest < 0 or newest > 4503599627370496
         end
-        if n > 0 and not bad then
-          e0 = (newest + x) * ptick
-          e0 = e0 + -e0 % grid
-          if newest - tick > x then
+        if n > 0 and not foreign then
+          expiry_before = (newest + unit_or_span) * tick_length
+          expiry_before = expiry_before + -expiry_before % grid
+          if newest - tick > unit_or_span then
             -- The clock has stepped back: the entries move along.
             base, newest, changed = base - (newest - tick), tick, true
-            header = packs('<dd', base, low)
+            header = struct_pack('<dd', base, low)
             if text then
               text = header .. sub(text, 17)
             else
               call('SETRANGE', key, '0', header)
             end
           elseif newest > tick then
-            still = newest -- time stands still
+            log_tick = newest -- time stands still
           end
-          local edge = still - x
-          if at(0) <= edge then
+          local edge = log_tick - unit_or_span
+          if tick_of(0) <= edge then
             first = 1
             local live = 1
-            while live < n and at(live) <= edge do
+            while live < n and tick_of(live) <= edge do
               first, live = live + 1, 2 * live + 1
             end
             if live > n then live = n end
             while first < live do
               local i = first + live
               i = (i - i % 2) / 2
-              if at(i) <= edge then first = i + 1 else live = i end
+              if tick_of(i) <= edge then first = i + 1 else live = i end
             end
           end
           used = n - first
         end
-        fits = cost <= 0 or cost <= cap and used + cost <= cap
-        if bad then
+        fits = cost <= 0 or cost <= capacity and used + cost <= capacity
+        if foreign then
           text = false
         elseif take and fits and cost > 0 then
-          if used == 0 then base, low = still, 0 end
-          local entries = packs(spec, (still - base) % size)
+          if used == 0 then base, low = log_tick, 0 end
+          local entries = struct_pack(spec, (log_tick - base) % size)
           if cost > 1 then entries = string.rep(entries, cost) end
           if used == 0 then
-            n, first, text = 0, 0, packs('<dd', base, low) .. entries
-          elseif still - base - low >= size or not text and 2 * first > n then
-            keep(first)
+            n, first, text = 0, 0, struct_pack('<dd', base, low) .. entries
+          elseif log_tick - base - low >= size or not text and 2 * first > n then
+            keep_from(first)
             n, first, text = used, 0, text .. entries
           elseif not text then
             call('APPEND', key, entries)
           elseif first > 0 then
-            text = sub(text, 1, 16) .. sub(text, 17 + first * y) .. entries
+            text = sub(text, 1, 16) .. sub(text, 17 + first * drain_or_mode) .. entries
             n, first = used, 0
           else
             text = text .. entries
           end
-          newest, used, n, changed = still, used + cost, n + cost, true
+          newest, used, n, changed = log_tick, used + cost, n + cost, true
         elseif take and cost < 0 and n > 0 then
           used, changed = used + cost, true
           if used > 0 then
-            keep(first)
-            n, first, text = used, 0, sub(text, 1, 16 + used * y)
-            newest = at(used - 1)
+            keep_from(first)
+            n, first, text = used, 0, sub(text, 1, 16 + used * drain_or_mode)
+            newest = tick_of(used - 1)
           else
             n, used, text = 0, 0, ''
           end
         end
-        if not fits and used > 0 then r4 = at(first) + x end
-        if fits or cost <= cap then
-          local expire = used + (fits and 1 or cost) - cap
-          if expire > 0 then wait = at(first + expire - 1) + x end
+        if not fits and used > 0 then reply4 = tick_of(first) + unit_or_span end
+        if fits or cost <= capacity then
+          local expire = used + (fits and 1 or cost) - capacity
+          if expire > 0 then wait = tick_of(first + expire - 1) + unit_or_span end
         end
-        s = text or n
+        value = text or n
         if changed then
-          e1 = (newest + x) * ptick
-          e1 = e1 + -e1 % grid
+          expiry = (newest + unit_or_span) * tick_length
+          expiry = expiry + -expiry % grid
           if not text then
-            if expires and e1 ~= e0 then
-              call('PEXPIREAT', key, format('%d', (e1 + -e1 % 1000) / 1000))
+            if expires and expiry ~= expiry_before then
+              call('PEXPIREAT', key, format('%d', (expiry + -expiry % 1000) / 1000))
             end
-            e1 = nil
+            expiry = nil
           end
         end
         if used == 0 then newest = 0 end
-        r1, r2, r3, r4 = fits and used or -1 - used, newest, wait, r4 or 0
+        reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
       end
-      if bad then
-        fits, admitted, e1 = false, false, nil
-        if (state or states[k]) == '!' then
-          r1, s = -18014398509481984, '!'
+      if foreign then
+        fits, admitted, expiry = false, false, nil
+        if (state or states[key_index]) == '!' then
+          reply1, value = -18014398509481984, '!'
         else
-          call('DEL', KEYS[k])
-          r1, s = -9007199254740992, false
+          call('DEL', KEYS[key_index])
+          reply1, value = -9007199254740992, false
         end
       end
 
       -- What several requests change is written by the last that has the key.
-      if not alone then
-        states[k] = s
+      if not single then
+        states[key_index] = value
         if defer then
-          if e1 then
-            if later[k] == nil then sooner[k] = e0 end
-            later[k] = e1
+          if expiry then
+            if deferred_expiry[key_index] == nil then stored_expiry[key_index] = expiry_before end
+            deferred_expiry[key_index] = expiry
           end
-          e1 = nil
-        elseif later[k] then
-          e1, e0, by = e1 or later[k], sooner[k], nil
-          later[k] = nil
+          expiry = nil
+        elseif deferred_expiry[key_index] then
+          expiry, expiry_before, increment = expiry or deferred_expiry[key_index], stored_expiry[key_index], nil
+          deferred_expiry[key_index] = nil
         end
       end
-      if e1 then
-        if not s or s == '' then
-          call('DEL', KEYS[k])
-        elseif not (e1 == e0 and by) or type(pcall('INCRBY', KEYS[k], format('%d', by))) == 'table' then
+      if expiry then
+        if not value or value == '' then
+          call('DEL', KEYS[key_index])
+        elseif not (expiry == expiry_before and increment) or type(pcall('INCRBY', KEYS[key_index], format('%d', increment))) == 'table' then
           -- (What INCRBY does not take for a number, such as ' 7', is one here.)
-          if type(s) == 'number' then s = format('%d', s) end
-          if e1 == e0 then
-            call('SET', KEYS[k], s, 'KEEPTTL')
+          if type(value) == 'number' then value = format('%d', value) end
+          if expiry == expiry_before then
+            call('SET', KEYS[key_index], value, 'KEEPTTL')
           elseif expires then
-            call('SET', KEYS[k], s, 'PXAT', format('%d', (e1 + -e1 % 1000) / 1000))
+            call('SET', KEYS[key_index], value, 'PXAT', format('%d', (expiry + -expiry % 1000) / 1000))
           else
-            call('SET', KEYS[k], s)
+            call('SET', KEYS[key_index], value)
           end
         end
       end
 
-      if alone then
-        if not r2 then return packs('<dd', now, r1) end
-        return packs(sub('<ddddd', 1, r4 and 6 or r3 and 5 or 4), now, r1, r2, r3, r4)
+      if single then
+        if not reply2 then return struct_pack('<dd', now, reply1) end
+        return struct_pack(sub('<ddddd', 1, reply4 and 6 or reply3 and 5 or 4), now, reply1, reply2, reply3, reply4)
       end
-      o = o + 1
-      out[o] = r1
-      if r2 then
-        o = o + 1
-        out[o] = r2
-        if r3 then
-          o = o + 1
-          out[o] = r3
-          if r4 then
-            o = o + 1
-            out[o] = r4
+      out_length = out_length + 1
+      out[out_length] = reply1
+      if reply2 then
+        out_length = out_length + 1
+        out[out_length] = reply2
+        if reply3 then
+          out_length = out_length + 1
+          out[out_length] = reply3
+          if reply4 then
+            out_length = out_length + 1
+            out[out_length] = reply4
           end
         end
       end
       if look or not fits and flags % 2 == 0 then admitted = false end
-      if times < least and flags % 2 == 0 then least = times end
+      if fit_count < fewest_fits and flags % 2 == 0 then fewest_fits = fit_count end
     until flags >= 2
     again = admitted and not take
-    take, granted = true, least
+    take, granted = true, fewest_fits
   until not again
 end
 
-return packs('<' .. string.rep('d', o), unpack(out, 1, o))
+return struct_pack('<' .. string.rep('d', out_length), unpack(out, 1, out_length))

@@ -16,7 +16,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	a, t := m.open(c)
 	s := search{a, t, r.Now}
 	tick := r.Now / t.tick
-	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Local: r.Local}
+	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}
 	d.Remaining = int64(sort.Search(int(t.capacity), func(n int) bool { return !a.fits(t, tick, int64(n)+1) }))
 	d.ResetAfter = s.first(func(tick int64) bool { return a.idle(t, tick) })
 	need := int64(1)

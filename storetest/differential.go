@@ -41,7 +41,7 @@ func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 		s.receipts = ra
 		past = append(past, s)
 		for i := range ra {
-			if ra[i] != rb[i] {
+			if !equal(ra[i], rb[i]) {
 				t.Fatalf("seed %d, step %d, charge %d of %d: the receipts differ\n first %+v\nsecond %+v\nwhat happened to its key, as the first store has it:\n%s",
 					seed, n, i+1, len(ra), ra[i], rb[i], replay(past, s.charges[i]))
 			}

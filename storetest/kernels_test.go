@@ -75,7 +75,7 @@ func (k *kernels) open(c sluice.Charge) *state {
 
 // look returns the receipt for cost, and commits no more than what a stepped clock asks for.
 func (s *state) look(p *sluice.Plan, now, cost int64) sluice.Receipt {
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		s.Log.Step(p, now, 0)
 		return s.Log.Look(p, now, cost)
 	}
@@ -87,7 +87,7 @@ func (s *state) look(p *sluice.Plan, now, cost int64) sluice.Receipt {
 }
 
 func (s *state) step(p *sluice.Plan, now, cost int64) (r sluice.Receipt) {
-	if p.Kernel == sluice.Units {
+	if p.Kernel.Log() {
 		return s.Log.Step(p, now, cost)
 	}
 	s.State = p.Step(s.State, now, cost, &r)

@@ -77,7 +77,7 @@ func (s takes) used(key string, p *sluice.Plan) int64 {
 func spoilt(n int) []sluice.Receipt {
 	receipts := make([]sluice.Receipt, n)
 	for i := range receipts {
-		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5}
+		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5, Origin: 99}
 	}
 	return receipts
 }
@@ -87,6 +87,8 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 	switch {
 	case r.Now <= 0:
 		return "Now is not the time"
+	case r.Origin > sluice.ByOnError:
+		return "Origin is not set"
 	case r.Used < 0, r.Tick < 0, r.Prev < 0, r.Wait < 0:
 		return "a field is negative"
 	case c.Cost <= 0 && !r.Fits:
@@ -95,12 +97,20 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "a cost above the capacity never fits"
 	case c.Plan.Kernel == sluice.Meter && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
 		return "a meter's receipt has no Tick, Prev or Wait"
-	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel == sluice.Units && r.Prev != 0:
+	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
 		return "a field is set that the kernel has no use for"
-	case c.Plan.Kernel == sluice.Units && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
+	case c.Plan.Kernel.Log() && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
 		return "an empty log has no Tick or Wait"
 	}
 	return ""
+}
+
+// equal reports whether two receipts tell the same, from a deny cache or not.
+func equal(a, b sluice.Receipt) bool {
+	if a.Origin.Degraded() == b.Origin.Degraded() {
+		a.Origin = b.Origin
+	}
+	return a == b
 }
 
 // each runs a test for a plan of every algorithm: count units in a period.

@@ -158,7 +158,7 @@ func mostOwed(p *sluice.Plan) time.Duration {
 	switch {
 	case p.Limit.Algorithm == sluice.SlidingWindowCounter:
 		return 2 * p.Limit.Period
-	case p.Kernel == sluice.Units:
+	case p.Kernel.Log():
 		return time.Duration(p.Span*p.Tick) * time.Microsecond
 	}
 	return p.Limit.Period // of a meter, because its burst is its count

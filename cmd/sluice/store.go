@@ -86,15 +86,15 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*openStore,
 		return s.failOver(config, shared, func() { _ = shared.Close() }, log), nil
 	}
 	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", config.String(), "error", err)
-	later := failover.Later(opener(config, err, log))
+	later := failover.OpenLater(opener(config, err, log))
 	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
 }
 
 // opener returns a function that opens a store that could not be opened because of problem.
 // It says so where there is another kind of problem than before.
-func opener(config redisstore.Config, problem error, log *slog.Logger) func(context.Context) (sluice.Store, error) {
+func opener(config redisstore.Config, problem error, log *slog.Logger) func(context.Context) (failover.Shared, error) {
 	last := kind(problem)
-	return func(ctx context.Context) (sluice.Store, error) {
+	return func(ctx context.Context) (failover.Shared, error) {
 		shared, err := config.Open(ctx)
 		if err != nil {
 			if k := kind(err); k != last && ctx.Err() == nil {
@@ -119,7 +119,7 @@ func (s *storeSettings) local() *memory.Store {
 	return memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew}.New()
 }
 
-func (s *storeSettings) failOver(config redisstore.Config, shared sluice.Store, closeShared func(), log *slog.Logger) *openStore {
+func (s *storeSettings) failOver(config redisstore.Config, shared failover.Shared, closeShared func(), log *slog.Logger) *openStore {
 	local := s.local()
 	f := failover.New(shared, failover.Config{Deadline: time.Duration(s.timeout), Instances: s.instances, Local: local, Logger: log})
 	return &openStore{Store: f, where: config.String(), failover: f, memory: local, cluster: config.Cluster, close: func() {

@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -145,7 +147,7 @@ func TestRefusedCallsASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := p.Decide(1, receipts[0])
-		if d.Allowed != (n < 5) || d.Local || !receipts[1].Fits || receipts[1].Used != int64(min(n+1, 5)) {
+		if d.Allowed != (n < 5) || d.Origin.Degraded() || !receipts[1].Fits || receipts[1].Used != int64(min(n+1, 5)) {
 			t.Fatalf("take %d: %+v", n, receipts)
 		}
 		if !d.Allowed && d.RetryAfter > wait {
@@ -187,7 +189,7 @@ func TestRefusedLogsByCost(t *testing.T) {
 					if i == 0 {
 						first = r[0]
 					}
-					if r[0].Now = first.Now; r[0] != first || r[0].Fits || r[0].Used != p.Capacity {
+					if r[0].Now, r[0].Origin = first.Now, first.Origin; r[0] != first || r[0].Fits || r[0].Used != p.Capacity {
 						t.Fatalf("%s, take %d: %+v, the first was %+v", key, i, r[0], first)
 					}
 				}
@@ -196,5 +198,35 @@ func TestRefusedLogsByCost(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A receipt says whether the server was asked, and without a wait it is not.
+func TestRefusedOrigin(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.FixedWindow, "1/10d")
+	ask := func(wait time.Duration, key string) (sluice.Receipt, error) {
+		var r [1]sluice.Receipt
+		err := store.TakeWithin(t.Context(), wait, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, r[:])
+		return r[0], err
+	}
+	for i, want := range []sluice.Origin{sluice.ByStore, sluice.ByStore, sluice.ByDenyCache} {
+		if r, err := ask(time.Minute, "k"); err != nil || r.Origin != want || r.Fits != (i == 0) {
+			t.Errorf("take %d: %+v, %v, want it decided by %v", i, r, err, want)
+		}
+	}
+	calls := commandCalls(t, server, "evalsha")
+	if r, err := ask(0, "k"); err != nil || r.Origin != sluice.ByDenyCache || r.Fits {
+		t.Errorf("without a wait: %+v, %v", r, err)
+	}
+	_, err := ask(0, "other")
+	if e, ok := errors.AsType[*redisstore.Error](err); !ok || !e.NotCharged() || commandCalls(t, server, "evalsha") != calls {
+		t.Errorf("without a wait, of a key that is not known: %v", err)
+	}
+	server.Freeze()
+	defer server.Thaw()
+	if _, err := ask(10*time.Millisecond, "other"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of a server that hangs: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// part is the charges of a Take that have the same slot.
-type part struct {
+// slotPart is the charges of a Take that have the same slot.
+type slotPart struct {
 	slot     uint16
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
@@ -25,18 +25,18 @@ type part struct {
 	order          float64 // the lower, the sooner it is asked
 }
 
-// takeApart takes charges of several slots: part by part, and those before are given
-// back where one refuses or fails. Where one is known to refuse, and once one has refused, the
+// takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier
+// ones if one refuses or fails. Where one is known to refuse, and once one has refused, the
 // others are only looked at, so that nobody is refused for units that would be given back.
-func (s *Store) takeApart(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	parts := s.parts(charges)
-	refused := slices.ContainsFunc(parts, func(p part) bool { return p.refuses })
+func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	parts := s.slotParts(charges)
+	refused := slices.ContainsFunc(parts, func(p slotPart) bool { return p.refuses })
 	for i := range parts {
 		p := &parts[i]
 		if refused && p.known {
 			continue
 		}
-		err := s.takePart(ctx, p, refused)
+		err := s.takeSlot(ctx, p, refused)
 		if err == nil && (refused || sluice.Admitted(p.charges, p.receipts)) {
 			continue
 		}
@@ -59,17 +59,17 @@ func (s *Store) takeApart(ctx context.Context, charges []sluice.Charge, receipts
 	return nil
 }
 
-// parts groups charges by slot, and puts those first that are the most likely to refuse.
-func (s *Store) parts(charges []sluice.Charge) []part {
-	var parts []part
+// slotParts groups charges by slot, the most likely to refuse first.
+func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
+	var parts []slotPart
 	var name []byte
 	for i := range charges {
 		name = s.names.append(name[:0], &charges[i])
 		at := slot(name)
-		p := slices.IndexFunc(parts, func(p part) bool { return p.slot == at })
+		p := slices.IndexFunc(parts, func(p slotPart) bool { return p.slot == at })
 		if p < 0 {
 			p = len(parts)
-			parts = append(parts, part{slot: at, order: math.Inf(1)})
+			parts = append(parts, slotPart{slot: at, order: math.Inf(1)})
 		}
 		parts[p].charges = append(parts[p].charges, charges[i])
 		parts[p].receipts = append(parts[p].receipts, sluice.Receipt{})
@@ -77,8 +77,8 @@ func (s *Store) parts(charges []sluice.Charge) []part {
 	}
 	for i := range parts {
 		p := &parts[i]
-		if s.refused.table.Load() != nil {
-			p.refuses, p.known = s.refused.recall(s.refused.at(time.Now()), p.charges, p.receipts)
+		if s.denyCache.table.Load() != nil {
+			p.refuses, p.known = s.denyCache.lookUp(s.denyCache.at(time.Now()), p.charges, p.receipts)
 		}
 		for j := range p.charges {
 			p.order = min(p.order, s.order(&p.charges[j]))
@@ -88,28 +88,28 @@ func (s *Store) parts(charges []sluice.Charge) []part {
 			p.order = math.Inf(1)
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.order, b.order) })
+	slices.SortStableFunc(parts, func(a, b slotPart) int { return cmp.Compare(a.order, b.order) })
 	return parts
 }
 
-// order returns the rate at which the cost of c fits, in times a microsecond, or 0 if c has
-// been refused when its state was last heard of. Of the layers of a request, those with lower
-// rates are for fewer clients, and sooner used up by one of them.
+// order returns how many times the cost of c fits in a microsecond, or 0 if the last known
+// state would have refused c. Of the layers of a request, those with lower rates are for
+// fewer clients, and sooner used up by one of them.
 func (s *Store) order(c *sluice.Charge) float64 {
 	switch l := c.Plan.Limit; {
 	case c.Cost == 0 || c.Shadow:
 		return math.MaxFloat64
-	case s.refused.hasRefused(c):
+	case s.denyCache.wouldRefuse(c):
 		return 0
 	default:
 		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)
 	}
 }
 
-func (s *Store) takePart(ctx context.Context, p *part, look bool) error {
+func (s *Store) takeSlot(ctx context.Context, p *slotPart, look bool) error {
 	r := s.request(p.charges, look)
 	r.slot = p.slot
-	err := s.decide(ctx, s.nodes.lane(p.slot), r, p.charges, p.receipts)
+	err := s.decide(ctx, s.nodes.batcher(p.slot), r, p.charges, p.receipts)
 	if e, ok := errors.AsType[*ForeignState](err); ok {
 		for i, place := range e.charges {
 			e.charges[i] = p.places[place]
@@ -124,25 +124,25 @@ const giveBackFor = 2 * time.Second
 // giveBack undoes parts that were taken, and updates their receipts. It goes on when ctx
 // ends, without the caller. What cannot be given back because the server has gone is
 // lost: that refuses too much for a while.
-func (s *Store) giveBack(ctx context.Context, parts []part) error {
+func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	undo := make([]part, len(parts))
+	undo := make([]slotPart, len(parts))
 	for i := range parts {
 		undo[i] = parts[i].undo()
 	}
-	if !s.begin() {
+	if !s.track() {
 		return errClosed
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer s.flights.Done()
+		defer s.running.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackFor)
 		defer cancel()
 		var failed error
 		for i := range undo {
-			if err := s.takePart(ctx, &undo[i], false); err != nil {
+			if err := s.takeSlot(ctx, &undo[i], false); err != nil {
 				failed = err
 			}
 		}
@@ -164,8 +164,8 @@ func (s *Store) giveBack(ctx context.Context, parts []part) error {
 
 // undo returns the part that gives back what p has taken. Its charges keep copies of
 // their keys, which the caller may reuse when its context has ended.
-func (p *part) undo() part {
-	u := part{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
+func (p *slotPart) undo() slotPart {
+	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {
 		c := &u.charges[i]
 		c.Key = strings.Clone(c.Key)

@@ -16,7 +16,7 @@ import (
 
 // closing is a store that can be closed.
 type closing struct {
-	sluice.Store
+	failover.Shared
 	closed atomic.Bool
 }
 
@@ -26,12 +26,12 @@ func (c *closing) Close() error {
 }
 
 // A service starts without its shared store, and uses it as soon as it is there.
-func TestLater(t *testing.T) {
+func TestOpenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := &closing{Store: memory.New()}
+		shared := &closing{Shared: failover.Bulkhead(memory.New(), 0)}
 		var there atomic.Bool
 		var tries atomic.Int64
-		pending := failover.Later(func(context.Context) (sluice.Store, error) {
+		pending := failover.OpenLater(func(context.Context) (failover.Shared, error) {
 			tries.Add(1)
 			if !there.Load() {
 				return nil, errors.New("no route to host")
@@ -44,7 +44,7 @@ func TestLater(t *testing.T) {
 		}
 		p := plan(t, "10/day", sluice.FixedWindow)
 		for range 4 {
-			if r := take(t, s, "k", p, sluice.Local); !r.Local || !r.Fits {
+			if r := take(t, s, "k", p, sluice.Local); !r.Origin.Degraded() || !r.Fits {
 				t.Errorf("without a store: %+v", r)
 			}
 			time.Sleep(3 * time.Second)
@@ -56,7 +56,7 @@ func TestLater(t *testing.T) {
 		there.Store(true)
 		until(t, 4*time.Second, "is used", func() bool { return pending.Ready() && !s.Status().Degraded() })
 		until(t, time.Second, "is written back", func() bool { return s.Status().Owing == 0 })
-		if r := take(t, s, "k", p, sluice.Local); r.Local || r.Used != 5 {
+		if r := take(t, s, "k", p, sluice.Local); r.Origin.Degraded() || r.Used != 5 {
 			t.Errorf("with it: %+v, want 5 units used", r)
 		}
 		s.Close()
@@ -68,9 +68,9 @@ func TestLater(t *testing.T) {
 
 // A store that never came is closed all the same, and what it would have known is passed
 // on from the one that did.
-func TestLaterPassesOn(t *testing.T) {
+func TestOpenLaterPassesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never := failover.Later(func(ctx context.Context) (sluice.Store, error) {
+		never := failover.OpenLater(func(ctx context.Context) (failover.Shared, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
@@ -82,8 +82,8 @@ func TestLaterPassesOn(t *testing.T) {
 		}
 		sv := &beating{prompt: prompt{newServer()}}
 		sv.others.Store(3)
-		beats := failover.Later(func(context.Context) (sluice.Store, error) { return sv, nil })
-		parts := failover.Later(func(context.Context) (sluice.Store, error) { return &shards{prompt: sv.prompt}, nil })
+		beats := failover.OpenLater(func(context.Context) (failover.Shared, error) { return sv, nil })
+		parts := failover.OpenLater(func(context.Context) (failover.Shared, error) { return &shards{prompt: sv.prompt}, nil })
 		synctest.Wait()
 		if n, err := beats.Heartbeat(t.Context(), "me"); n != 4 || err != nil {
 			t.Errorf("%d instances, %v", n, err)

@@ -22,14 +22,14 @@ const (
 	flagShadow = 1 << iota
 	flagLast
 	flagLook
-	flagMany
-	flagLater
+	flagCoalesced
+	flagDefer
 )
 
 // anyCost is at least the capacity of any plan.
 const anyCost = 1 << 52
 
-// request is one Take on its way. The caller owns it, lends it to a flight, and gets it
+// request is one Take on its way. The caller owns it, lends it to a worker, and gets it
 // back through done.
 type request struct {
 	names   []byte // of all charges
@@ -42,13 +42,13 @@ type request struct {
 	now   float64
 	place int    // in the call
 	group int    // in the call, of those that ask for the same
-	turn  int    // in the group, counted from 0
-	many  int    // in the group
+	index int    // in the group, counted from 0
+	n     int    // in the group
 	reply string // of the group: packed numbers
 	// oldest has, per charge of a log that refuses, when its oldest unit expires, if the
 	// script has said it; else 0.
 	oldest []int64
-	left   time.Time // the moment before it was sent
+	sentAt time.Time // the moment before it was sent
 	err    error
 }
 
@@ -114,7 +114,7 @@ func (r *request) numbers() int {
 	n := 0
 	for i := range r.charges {
 		n += r.charges[i].numbers()
-		if r.many > 1 {
+		if r.n > 1 {
 			n++
 		}
 	}
@@ -132,24 +132,24 @@ func (c *charge) numbers() int {
 	return 4
 }
 
-// call is one run of the script, for any number of requests.
-type call struct {
+// scriptCall is one run of the script, for any number of requests.
+type scriptCall struct {
 	requests []*request
 	keys     []string
 	arg      []byte
 
-	groups []group
-	logs   []string          // the keys of exact ones
-	ids    []uint16          // per charge of the groups: its key; of an exact log its place in logs
-	known  map[string]uint16 // the ids of the keys so far
-	users  []int             // per key: the last group that has it
-	owners []int             // the same per log
-	plans  []*sluice.Plan
+	groups      []coalesced
+	logs        []string          // the keys of exact ones
+	keyIDs      []uint16          // per charge of the groups: the index of its key, or of an exact log in logs
+	ids         map[string]uint16 // the ids of the keys so far
+	lastUser    []int             // per key: the last group that has it
+	lastLogUser []int             // the same per log
+	plans       []*sluice.Plan
 }
 
-// build packs the requests as take.lua reads them.
-func (c *call) build() {
-	c.gather()
+// pack packs the requests as take.lua reads them.
+func (c *scriptCall) pack() {
+	c.coalesce()
 	short := uint16(len(c.keys))
 	c.keys = append(c.keys, c.logs...)
 
@@ -174,60 +174,34 @@ func (c *call) build() {
 }
 
 // appendCharge packs charge i of group n.
-func (c *call) appendCharge(arg []byte, n, i int, short uint16) []byte {
+func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	g := &c.groups[n]
-	charge, id := &g.head.charges[i], c.ids[g.ids+i]
+	charge, id := &g.head.charges[i], c.keyIDs[g.at+i]
 	flags := charge.flags
-	if *c.user(charge, id) != n {
-		flags |= flagLater
+	if *c.lastUserOf(charge, id) != n {
+		flags |= flagDefer
 	}
 	if exactLog(charge.plan) {
 		id += short
 	}
-	if i == 0 && g.many > 1 {
-		flags |= flagMany
+	if i == 0 && g.n > 1 {
+		flags |= flagCoalesced
 	}
 	arg = binary.LittleEndian.AppendUint16(arg, id+1)
 	arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
 	arg = appendFloats(append(arg, flags), charge.cost)
-	if flags&flagMany != 0 {
-		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.many))
+	if flags&flagCoalesced != 0 {
+		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.n))
 	}
 	return arg
 }
 
 // exactLog reports whether a state of p may be long, so that it is not read as a whole.
-func exactLog(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.SlidingWindowLogExact }
-
-// Kernels as take.lua numbers them.
-const (
-	luaMeter = iota
-	luaWindow
-	luaStamps
-	luaCounts
-	luaExact
-)
-
-// countedTicks is how many ticks the script counts one by one.
-const countedTicks = 33
-
-func luaKernel(p *sluice.Plan) byte {
-	switch {
-	case p.Kernel == sluice.Meter:
-		return luaMeter
-	case p.Kernel == sluice.Window:
-		return luaWindow
-	case exactLog(p):
-		return luaExact
-	case p.Span <= countedTicks:
-		return luaCounts
-	}
-	return luaStamps
-}
+func exactLog(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog }
 
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
-	dst = append(dst, luaKernel(p))
+	dst = append(dst, byte(p.Kernel))
 	tick, capacity := float64(p.Tick), float64(p.Capacity)
 	switch {
 	case p.Kernel == sluice.Meter:
@@ -273,12 +247,12 @@ func appendFloats(dst []byte, values ...float64) []byte {
 	return dst
 }
 
-// deal gives each request its part of the script's reply.
-func (c *call) deal(reply string) error {
+// unpack gives each request its part of the script's reply.
+func (c *scriptCall) unpack(reply string) error {
 	numbers := 1
 	for _, r := range c.requests {
-		r.many = c.groups[r.group].many
-		if r.turn == 0 {
+		r.n = c.groups[r.group].n
+		if r.index == 0 {
 			numbers += r.numbers()
 		}
 	}
@@ -289,7 +263,7 @@ func (c *call) deal(reply string) error {
 	reply = reply[8:]
 	for place, r := range c.requests {
 		r.now, r.place = now, place
-		if r.turn > 0 {
+		if r.index > 0 {
 			r.reply = c.groups[r.group].head.reply
 			continue
 		}
@@ -321,7 +295,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	for i := range dst {
 		c := &r.charges[i]
 		n := c.numbers()
-		if r.many > 1 {
+		if r.n > 1 {
 			n++
 		}
 		clear(values[:])
@@ -332,8 +306,8 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 			}
 		}
 		at += n
-		if r.many > 1 {
-			values[0] = c.first(values[0], values[n-1], int64(r.turn), admitted)
+		if r.n > 1 {
+			values[0] = c.firstNumber(values[0], values[n-1], int64(r.index), admitted)
 		}
 		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
 		r.oldest = append(r.oldest, values[3])
@@ -355,7 +329,7 @@ func (r *request) foreign() error {
 			e.Keys = append(e.Keys, strings.Clone(r.name(c)))
 			e.Deleted = append(e.Deleted, v == badText)
 		}
-		if at += c.numbers(); r.many > 1 {
+		if at += c.numbers(); r.n > 1 {
 			at++
 		}
 	}
@@ -373,7 +347,8 @@ func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
 	switch kernel {
 	case sluice.Window:
 		r.Tick, r.Prev = v[1], v[2]
-	case sluice.Units:
+	case sluice.Meter:
+	default:
 		r.Tick, r.Wait = v[1], v[2]
 	}
 	return r

@@ -18,19 +18,19 @@ func bucket(t *testing.T, burst int64) *sluice.Plan {
 }
 
 // note has f learn that at now, between local times, the bucket of a key was full or empty.
-func (f *refused) noteBucket(p *sluice.Plan, key string, full bool, k known) {
+func (d *denyCache) noteBucket(p *sluice.Plan, key string, full bool, k cacheEntry) {
 	c := sluice.Charge{Key: key, Plan: p, Cost: 1}
-	r := sluice.Receipt{Now: k.now, Used: p.Size}
+	r := sluice.Receipt{Now: k.Now, Used: p.Size}
 	if !full {
 		c.Cost, r.Used, r.Fits = sluice.All, 0, true
 	}
 	charges := []sluice.Charge{c}
-	f.note(k, false, charges, []sluice.Receipt{r}, []int64{0})
+	d.note(k, false, charges, []sluice.Receipt{r}, []int64{0})
 }
 
-func (f *refused) refuses(p *sluice.Plan, key string, at int64) (sluice.Receipt, bool) {
+func (d *denyCache) refuses(p *sluice.Plan, key string, at int64) (sluice.Receipt, bool) {
 	var r [1]sluice.Receipt
-	ok := f.answerAt(at, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, r[:])
+	ok := d.answerAt(at, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, r[:])
 	return r[0], ok
 }
 
@@ -39,16 +39,16 @@ func TestRefusedOrder(t *testing.T) {
 	p := bucket(t, 3)
 	for _, test := range []struct {
 		name       string
-		back, late known
+		back, late cacheEntry
 		refuses    bool
 	}{
-		{"older", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: 80, back: 150}, false},
-		{"newer", known{now: 2000, sent: 90, back: 120}, known{now: 3000, sent: 80, back: 150}, true},
-		{"before it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 6, sent: 90, back: 121}, false},
-		{"after it in one call", known{now: 2000, place: 7, sent: 90, back: 120}, known{now: 2000, place: 8, sent: 90, back: 121}, true},
-		{"by a clock that was set back", known{now: 2000, sent: 90, back: 120}, known{now: 1000, sent: remember + 80, back: remember + 91}, true},
+		{"older", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: 80, back: 150}, false},
+		{"newer", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 3000}, sent: 80, back: 150}, true},
+		{"before it in one call", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 6, sent: 90, back: 121}, false},
+		{"after it in one call", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 8, sent: 90, back: 121}, true},
+		{"by a clock that was set back", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: cacheFor + 80, back: cacheFor + 91}, true},
 	} {
-		f := newRefused()
+		f := newDenyCache()
 		f.noteBucket(p, "k", false, test.back)
 		f.noteBucket(p, "k", true, test.late)
 		if _, refuses := f.refuses(p, "k", test.late.back+1); refuses != test.refuses {
@@ -59,15 +59,15 @@ func TestRefusedOrder(t *testing.T) {
 
 // A state that may have been given back to is not known, whatever arrives late.
 func TestRefusedForget(t *testing.T) {
-	p, f := bucket(t, 3), newRefused()
+	p, f := bucket(t, 3), newDenyCache()
 	f.forget([]sluice.Charge{{Key: "k", Plan: p, Cost: -1}})
 	at := f.at(time.Now())
-	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	f.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
 	if _, refuses := f.refuses(p, "k", at+1); refuses {
 		t.Error("refuses by an answer that may be from before")
 	}
-	at += remember + 1
-	f.noteBucket(p, "k", true, known{now: 1000, sent: at, back: at})
+	at += cacheFor + 1
+	f.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
 	if _, refuses := f.refuses(p, "k", at+1); !refuses {
 		t.Error("does not refuse though a second has passed")
 	}
@@ -76,12 +76,12 @@ func TestRefusedForget(t *testing.T) {
 // It refuses only what does not fit by the latest time that the server can have, and
 // promises by the earliest.
 func TestRefusedBounds(t *testing.T) {
-	p, f := bucket(t, 1), newRefused()
+	p, f := bucket(t, 1), newDenyCache()
 	const hour = 3_600_000_000
 	// Within 100 µs, which count as 101 as clocks differ, the bucket is empty.
 	full := sluice.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
-	f.note(known{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full}, []int64{0})
+	f.note(cacheEntry{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full}, []int64{0})
 	r, refuses := f.refuses(p, "k", 1100)
 	if want := p.Decide(1, r); !refuses || r.Now != 10*hour+80 || want.RetryAfter != 21*time.Microsecond {
 		t.Errorf("%v, %+v, %+v", refuses, r, want)
@@ -92,7 +92,7 @@ func TestRefusedBounds(t *testing.T) {
 	if _, refuses := f.refuses(bucket(t, 2), "k", 1050); refuses {
 		t.Error("refuses though the burst is larger")
 	}
-	f.noteBucket(bucket(t, 2), "large", true, known{now: 10 * hour, sent: 1000, back: 1020})
+	f.noteBucket(bucket(t, 2), "large", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 10 * hour}, sent: 1000, back: 1020})
 	if _, refuses := f.refuses(p, "large", 1050); refuses {
 		t.Error("refuses by a level above the burst, which the server cuts")
 	}
@@ -100,19 +100,19 @@ func TestRefusedBounds(t *testing.T) {
 
 // However many are refused, the newest are remembered.
 func TestRefusedFull(t *testing.T) {
-	p, f := bucket(t, 3), newRefused()
-	const keys = 10 * refusedSets * refusedWays
+	p, f := bucket(t, 3), newDenyCache()
+	const keys = 10 * cacheSets * cacheWays
 	for i := range int64(keys) {
-		f.noteBucket(p, strconv.FormatInt(i, 10), true, known{now: 1000, sent: i, back: i})
+		f.noteBucket(p, strconv.FormatInt(i, 10), true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: i, back: i})
 	}
 	newest := 0
-	for i := range refusedSets {
+	for i := range cacheSets {
 		if _, refuses := f.refuses(p, strconv.Itoa(keys-1-i), keys); refuses {
 			newest++
 		}
 	}
-	if newest < refusedSets*9/10 {
-		t.Errorf("of the newest %d keys %d are remembered", refusedSets, newest)
+	if newest < cacheSets*9/10 {
+		t.Errorf("of the newest %d keys %d are remembered", cacheSets, newest)
 	}
 }
 
@@ -130,29 +130,29 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 	full := func(at int64) []sluice.Receipt {
 		return []sluice.Receipt{{Now: at, Tick: at / p.Span, Used: 5}}
 	}
-	for name, giveBack := range map[string]func(f *refused){
-		"given back": func(f *refused) {
-			f.note(known{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}}, []int64{0})
+	for name, giveBack := range map[string]func(f *denyCache){
+		"given back": func(f *denyCache) {
+			f.note(cacheEntry{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}}, []int64{0})
 		},
-		"unknown": func(f *refused) { f.forget(charge("k", -5)) },
+		"unknown": func(f *denyCache) { f.forget(charge("k", -5)) },
 	} {
 		for others := range 6 {
-			f := newRefused()
+			f := newDenyCache()
 			f.base = f.base.Add(-100 * time.Microsecond)
 			giveBack(f)
 			_, want := f.set(&charge("k", 1)[0])
 			for i, n := 0, 0; n < others; i++ { // other keys of the set
 				o := charge(fmt.Sprint("other ", i), 1)
 				if _, set := f.set(&o[0]); set == want {
-					f.note(known{sent: 200_000, back: 200_100}, false, o, full(now+200_000), []int64{0})
+					f.note(cacheEntry{sent: 200_000, back: 200_100}, false, o, full(now+200_000), []int64{0})
 					n++
 				}
 			}
-			f.note(known{sent: 1, back: 300_000}, false, charge("k", 1), full(now), []int64{0})
+			f.note(cacheEntry{sent: 1, back: 300_000}, false, charge("k", 1), full(now), []int64{0})
 			if f.answerAt(300_001, charge("k", 1), make([]sluice.Receipt, 1)) {
 				t.Errorf("%s, then %d others: refused by what was said before", name, others)
 			}
-			f.note(known{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000), []int64{0})
+			f.note(cacheEntry{sent: 2_000_000, back: 2_000_100}, false, charge("k", 1), full(now+2_000_000), []int64{0})
 			if !f.answerAt(2_000_101, charge("k", 1), make([]sluice.Receipt, 1)) {
 				t.Errorf("%s, then %d others: what was said after it is not remembered", name, others)
 			}
@@ -169,9 +169,9 @@ func TestRefusedLearntMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
-	f := newRefused()
-	f.note(known{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}}, []int64{0})
-	f.note(known{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}}, []int64{0})
+	f := newDenyCache()
+	f.note(cacheEntry{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}}, []int64{0})
+	f.note(cacheEntry{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}}, []int64{0})
 	for at := int64(200); at <= 400; at++ {
 		r := make([]sluice.Receipt, 1)
 		if f.answerAt(at, charges, r) {

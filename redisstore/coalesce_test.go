@@ -37,7 +37,7 @@ func (c *crowd) request() []sluice.Charge {
 	return charges
 }
 
-// ask returns the requests of one flight: a few, made by many, some of them in turns.
+// ask returns the requests of one call: a few, made by many, some of them in turns.
 func (c *crowd) ask() (all [][]sluice.Charge) {
 	var few [][]sluice.Charge
 	for range 1 + c.IntN(3) {
@@ -67,7 +67,7 @@ func TestSame(t *testing.T) {
 	c.plans = append(c.plans, plan(t, sluice.TokenBucket, "7/second burst 200"), plan(t, sluice.GCRA, "70/10s burst 3"))
 	now := int64(1_700_000_000_000_000)
 	decided, refused, split := 0, 0, 0
-	for flight := range steps(t) / 100 {
+	for batch := range steps(t) / 100 {
 		all := c.ask()
 		receipts := make([][]sluice.Receipt, len(all))
 		for i := range all {
@@ -84,8 +84,8 @@ func TestSame(t *testing.T) {
 			}
 			for j := range want {
 				if receipts[i][j] != want[j] {
-					t.Fatalf("flight %d, request %d of %d, charge %+v of %v: %+v, alone %+v",
-						flight, i, len(all), charges[j], charges[j].Plan.Limit, receipts[i][j], want[j])
+					t.Fatalf("call %d, request %d of %d, charge %+v of %v: %+v, alone %+v",
+						batch, i, len(all), charges[j], charges[j].Plan.Limit, receipts[i][j], want[j])
 				}
 			}
 			if !sluice.Admitted(charges, want) {
@@ -104,7 +104,7 @@ func TestSame(t *testing.T) {
 		}
 	}
 	if many.Joined < decided/3 || refused < decided/10 || refused > decided*9/10 || split < steps(t)/1000 {
-		t.Errorf("of %d requests %d were asked for with others and %d refused, in %d flights some of them: this tells little",
+		t.Errorf("of %d requests %d were asked for with others and %d refused, in %d calls some of them: this tells little",
 			decided, many.Joined, refused, split)
 	}
 }

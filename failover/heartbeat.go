@@ -1,0 +1,78 @@
+package failover
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	idleProbeEvery = time.Second
+	beatDeadline   = time.Second
+	fewerFor       = 5 * time.Second
+	maxInstances   = 1 << 10
+	warnAfter      = 3 // after so many failures in a row, while the shared store is in use
+)
+
+// watchIdle probes the shared store now and then, so that an instance without traffic also
+// learns that it is away, and keeps the number of instances up to date.
+func (s *Store) watchIdle() {
+	b := heartbeats{s: s}
+	for s.ctx.Err() == nil {
+		if s.countInstances {
+			b.beat()
+		}
+		pause(s.ctx, jittered(idleProbeEvery))
+		suspect(*s.shards.Load())
+	}
+}
+
+// heartbeats is what is known from the heartbeats so far.
+type heartbeats struct {
+	s           *Store
+	fewerSince  time.Time // since when there are fewer instances than before
+	failedInRow int       // heartbeats that have failed in a row
+}
+
+func (b *heartbeats) beat() {
+	ctx, cancel := context.WithTimeout(b.s.ctx, beatDeadline)
+	defer cancel()
+	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
+	switch {
+	case err == nil:
+		if b.failedInRow >= warnAfter {
+			b.s.log.Info("the instances are counted again", "instances", n)
+		}
+		b.failedInRow = 0
+		b.counted(int64(min(max(1, n), maxInstances)))
+	case b.s.ctx.Err() == nil:
+		b.failed(err)
+	}
+}
+
+// failed logs once if only heartbeats fail: that the shared store is away is logged elsewhere.
+func (b *heartbeats) failed(err error) {
+	b.fewerSince = time.Time{}
+	if b.failedInRow < warnAfter && b.s.Status().Degraded() {
+		b.failedInRow = 0
+		return
+	}
+	if b.failedInRow++; b.failedInRow == warnAfter {
+		b.s.log.Warn("the instances cannot be counted: if the shared store goes away, limits are divided by the number known last",
+			"instances", b.s.instances.Load(), "error", err)
+	}
+}
+
+// counted takes over a count of the instances. A lower one has to last: a store that was
+// restarted has forgotten all instances, and learns of them one heartbeat at a time.
+func (b *heartbeats) counted(n int64) {
+	if n < b.s.instances.Load() {
+		if b.fewerSince.IsZero() {
+			b.fewerSince = time.Now()
+		}
+		if time.Since(b.fewerSince) < fewerFor {
+			return
+		}
+	}
+	b.fewerSince = time.Time{}
+	b.s.instances.Store(n)
+}

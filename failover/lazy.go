@@ -1,0 +1,95 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Lazy is a shared store that may not be open yet: see [OpenLater].
+type Lazy struct {
+	open    func(context.Context) (Shared, error)
+	store   atomic.Pointer[Shared] // nil until open has succeeded
+	reason  atomic.Pointer[notOpen]
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+const retryOpenEvery = time.Second
+
+// OpenLater returns a shared store for [New] that is opened in the background, so that
+// a service can start without it. Open is tried once a second. Until it succeeds every Take
+// fails at once, with its last error; then all calls go to the store that it returned.
+func OpenLater(open func(context.Context) (Shared, error)) *Lazy {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Lazy{open: open, cancel: cancel}
+	p.reason.Store(&notOpen{errors.New("it is being opened")})
+	p.running.Go(func() { p.try(ctx) })
+	return p
+}
+
+func (p *Lazy) try(ctx context.Context) {
+	for ctx.Err() == nil {
+		store, err := p.open(ctx)
+		if err == nil {
+			p.store.Store(&store)
+			return
+		}
+		p.reason.Store(&notOpen{err})
+		pause(ctx, jittered(retryOpenEvery))
+	}
+}
+
+// Close stops trying to open the store, and closes it if it has been opened and is an io.Closer.
+func (p *Lazy) Close() error {
+	p.cancel()
+	p.running.Wait()
+	if s := p.store.Load(); s != nil {
+		if c, ok := (*s).(io.Closer); ok {
+			return c.Close()
+		}
+	}
+	return nil
+}
+
+// Ready reports whether the store has been opened.
+func (p *Lazy) Ready() bool { return p.store.Load() != nil }
+
+// TakeWithin implements [Shared].
+func (p *Lazy) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if s := p.store.Load(); s != nil {
+		return (*s).TakeWithin(ctx, wait, charges, receipts)
+	}
+	return p.reason.Load()
+}
+
+// Shard implements [Shared].
+func (p *Lazy) Shard(key string) int {
+	if s := p.store.Load(); s != nil {
+		return (*s).Shard(key)
+	}
+	return 0
+}
+
+// Heartbeat implements [Shared].
+func (p *Lazy) Heartbeat(ctx context.Context, id string) (instances int, err error) {
+	if s := p.store.Load(); s != nil {
+		return (*s).Heartbeat(ctx, id)
+	}
+	return 0, p.reason.Load()
+}
+
+// notOpen is why a store is not open yet.
+type notOpen struct{ err error }
+
+func (e *notOpen) Error() string {
+	return fmt.Sprintf("failover: the shared store is not open: %v", e.err)
+}
+func (e *notOpen) Unwrap() error    { return e.err }
+func (e *notOpen) NotCharged() bool { return true }

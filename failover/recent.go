@@ -1,0 +1,92 @@
+package failover
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// recent remembers the last states of keys, so that a local share begins where the
+// shared store was. It is a 4-way set-associative cache: a new key takes the place of the
+// least recently seen one of its set.
+type recent struct {
+	seed  maphash.Seed
+	base  time.Time
+	locks [64]sync.Mutex
+	sets  [1 << setBits][4]observation
+}
+
+const (
+	setBits     = 12
+	maxDisorder = 1_000_000 // µs by which answers may come out of order
+)
+
+// observation is what was seen of a key, and when.
+type observation struct {
+	tag      uint64
+	at       time.Duration // since base
+	snapshot sluice.Snapshot
+}
+
+func newRecent() *recent { return &recent{seed: maphash.MakeSeed(), base: time.Now()} }
+
+// now is the time by which observations are dated.
+func (s *recent) now() time.Duration { return time.Since(s.base) }
+
+func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
+	tag, lock, set := s.set(c)
+	v := observation{tag, s.now(), c.Plan.Snapshot(c.Cost, r, 0)}
+	lock.Lock()
+	defer lock.Unlock()
+	oldest := &set[0]
+	for i := range set {
+		switch old := &set[i]; {
+		case old.tag == tag:
+			// Answers of concurrent calls may arrive in another order. One that is much
+			// older is of a clock that has stepped back.
+			if late := old.snapshot.Now - r.Now; late <= 0 || late > maxDisorder {
+				*old = v
+			}
+			return
+		case old.at < oldest.at:
+			oldest = old
+		}
+	}
+	*oldest = v
+}
+
+// remaining returns the units that fit now by what was last seen of the key, or all if
+// nothing is remembered.
+func (s *recent) remaining(c *sluice.Charge) int64 {
+	if v, ok := s.get(c); ok {
+		return v.snapshot.Remaining(c.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
+	}
+	return c.Plan.Capacity
+}
+
+// after reports whether the key was seen after that time.
+func (s *recent) after(c *sluice.Charge, at time.Duration) bool {
+	v, ok := s.get(c)
+	return ok && v.at > at
+}
+
+func (s *recent) get(c *sluice.Charge) (v observation, ok bool) {
+	tag, lock, set := s.set(c)
+	lock.Lock()
+	defer lock.Unlock()
+	for _, v := range set {
+		if v.tag == tag {
+			return v, true
+		}
+	}
+	return observation{}, false
+}
+
+// set returns the places of a key, its tag there, which is not 0, and their lock.
+func (s *recent) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]observation) {
+	tag = maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint | 1
+	i := tag >> (64 - setBits)
+	return tag, &s.locks[i%uint64(len(s.locks))], &s.sets[i]
+}

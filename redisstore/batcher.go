@@ -1,0 +1,344 @@
+package redisstore
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A call has no more than this, so that it does not hold up the server for long, nor a
+	// reply for ever more others.
+	maxCallRequests = 256
+	maxCallCharges  = 1024
+	// usualWorkers is how many calls are under way at a time, on a connection each. If none
+	// has been sent for lateAfter, since the server is far away, one more worker starts, up to
+	// maxWorkers: so nobody waits for somebody else's round trip.
+	usualWorkers = 2
+	maxWorkers   = 24
+	lateAfter    = 2 * time.Millisecond
+	// A call that has been out for lostAfter is given up, up to maxLost of them, so that
+	// others can be sent: its connection may be dead. So is one that another has overtaken,
+	// which was sent later and returned in a fraction of the time.
+	lostAfter = 400 * time.Millisecond
+	maxLost   = 24
+	// sweepFrom is the length at which a queue is first searched for cancelled requests.
+	sweepFrom = 1024
+)
+
+// batcher gathers the requests for one server. One that finds a worker free is sent at
+// once, alone. The others wait until a worker returns, and are sent together.
+type batcher struct {
+	store *Store
+	index int // counted from 0
+
+	mu       sync.Mutex
+	queue    []*request
+	sweep    int       // the length of queue at which it is searched again
+	workers  int       // without those that are lost
+	out      []*worker // those of them that have sent a call
+	lost     int
+	closed   bool
+	lastSent time.Time   // when the last call was sent
+	cutAt    time.Time   // when connections were last cut
+	timer    *time.Timer // runs while timerSet is true
+	timerSet bool
+	loading  chan struct{} // closed when a call has loaded the script; nil if none is doing so
+	loads    atomic.Int64  // how often one has done so
+}
+
+// add queues r, and starts a worker if too few run: on the caller's goroutine, which is
+// cheaper, if the caller stays until it is done.
+func (b *batcher) add(r *request, stays bool) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return errClosed
+	}
+	if len(b.queue) >= max(b.sweep, sweepFrom) {
+		b.dropCancelled()
+	}
+	b.queue = append(b.queue, r)
+	start := b.workers < usualWorkers
+	if start {
+		if b.workers > 0 {
+			b.abandonLost()
+		}
+		b.workers++
+		b.store.running.Add(1)
+	} else {
+		b.checkIn(lateAfter)
+	}
+	b.mu.Unlock()
+	switch {
+	case start && stays:
+		b.workOnce()
+	case start:
+		go b.work()
+	}
+	return nil
+}
+
+// checkIn has addWorker called after d. b.mu is held.
+func (b *batcher) checkIn(d time.Duration) {
+	switch {
+	case b.timerSet:
+		return
+	case b.timer == nil:
+		b.timer = time.AfterFunc(d, b.addWorker)
+	default:
+		b.timer.Reset(d)
+	}
+	b.timerSet = true
+}
+
+// addWorker starts one more worker if requests wait and none has been sent for lateAfter.
+func (b *batcher) addWorker() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timerSet = false
+	if b.closed || len(b.queue) == 0 {
+		return
+	}
+	if early := lateAfter - time.Since(b.lastSent); early > 0 {
+		b.checkIn(early)
+		return
+	}
+	b.abandonLost()
+	if b.workers == maxWorkers {
+		b.checkIn(lostAfter / 8)
+		return
+	}
+	b.workers++
+	b.store.running.Add(1)
+	go b.work()
+}
+
+// abandonLost stops waiting for calls that have been out for longer than lostAfter, and
+// retires the pooled connections, which may be dead, too. b.mu is held.
+func (b *batcher) abandonLost() {
+	before := b.lost
+	b.out = slices.DeleteFunc(b.out, func(w *worker) bool {
+		w.abandoned = b.lost < maxLost && time.Since(w.sentAt) > lostAfter
+		if w.abandoned {
+			b.lost++
+			b.workers--
+		}
+		return w.abandoned
+	})
+	if b.lost > before && !b.store.cluster {
+		b.store.conns.retire()
+	}
+}
+
+// returned takes back a worker that was out, and reports whether it was still waited for.
+// b.mu is held.
+func (b *batcher) returned(w *worker, now time.Time) bool {
+	if w.abandoned {
+		w.abandoned = false
+		b.lost--
+		return false
+	}
+	if i := slices.Index(b.out, w); i >= 0 {
+		b.out = slices.Delete(b.out, i, i+1)
+		b.abandonOvertaken(w, now)
+	}
+	return true
+}
+
+// abandonOvertaken stops waiting for calls that should have returned before w's: the server
+// answers, so their answers are lost, and must not hold up others. If there are too many of
+// them, connections that have been silent for long are closed. b.mu is held.
+func (b *batcher) abandonOvertaken(w *worker, now time.Time) {
+	patience := 2*now.Sub(w.sentAt) + lateAfter
+	b.out = slices.DeleteFunc(b.out, func(other *worker) bool {
+		switch {
+		case now.Sub(other.sentAt) <= patience:
+			return false
+		case b.lost == maxLost:
+			b.cutSilent(now)
+			return false
+		}
+		other.abandoned = true
+		b.lost++
+		b.workers--
+		return true
+	})
+}
+
+// cutSilent closes connections that have been silent for long, now and then. b.mu is held.
+func (b *batcher) cutSilent(now time.Time) {
+	if now.Sub(b.cutAt) < lostAfter/4 || !b.store.track() {
+		return
+	}
+	b.cutAt = now
+	go func() {
+		defer b.store.running.Done()
+		b.store.conns.cutSilent(lostAfter)
+	}()
+}
+
+// startLoading reports whether the caller is the one to load the script into a server that
+// did not have it, and has to call doneLoading afterwards. If not, the caller waits for
+// loaded, or tries again at once if that is nil: the script has been loaded since the caller
+// looked, when it had been loaded so many times.
+func (b *batcher) startLoading(times int64) (mine bool, loaded <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.loading != nil || b.loads.Load() > times {
+		return false, b.loading
+	}
+	b.loading = make(chan struct{})
+	return true, b.loading
+}
+
+func (b *batcher) doneLoading() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.loading)
+	b.loading = nil
+	b.loads.Add(1)
+}
+
+// dropCancelled makes room where a server has been silent for long. b.mu is held.
+func (b *batcher) dropCancelled() {
+	kept := b.queue[:0]
+	for _, r := range b.queue {
+		if r.state.Load() != cancelled {
+			kept = append(kept, r)
+		}
+	}
+	clear(b.queue[len(kept):])
+	b.queue = kept
+	b.sweep = 2 * len(kept)
+}
+
+// work sends what is queued until nothing is.
+func (b *batcher) work() {
+	defer b.store.running.Done()
+	w := b.store.newWorker()
+	w.sentAt = time.Time{}
+	for b.fill(w) {
+		w.run(b)
+		runtime.Gosched() // those who were answered may ask again, and come along
+	}
+	b.store.freeWorkers.Put(w)
+}
+
+// workOnce sends what is queued, and leaves what comes meanwhile to a goroutine.
+func (b *batcher) workOnce() {
+	w := b.store.newWorker()
+	w.sentAt = time.Time{}
+	filled := b.fill(w)
+	if filled {
+		w.run(b)
+	}
+	more := filled && b.hasMore(w)
+	b.store.freeWorkers.Put(w)
+	if more {
+		go b.work()
+		return
+	}
+	b.store.running.Done()
+}
+
+// hasMore reports whether there is more to send. If not the worker has ended.
+func (b *batcher) hasMore(w *worker) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.returned(w, time.Now()) {
+		return false
+	}
+	if len(b.queue) == 0 {
+		b.workers--
+	}
+	return len(b.queue) > 0
+}
+
+// fill moves requests from the queue to w, or ends the worker and returns false. One that
+// was added because the server is far away ends when that turns out to be near.
+func (b *batcher) fill(w *worker) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.requests = w.requests[:0]
+	now := time.Now()
+	if !b.returned(w, now) {
+		return false
+	}
+	if b.workers > usualWorkers && now.Sub(w.sentAt) < lateAfter {
+		b.workers--
+		if len(b.queue) > 0 {
+			b.checkIn(lateAfter) // it had no place for one more
+		}
+		return false
+	}
+	w.sentAt, b.lastSent = now, now
+	n, charges := 0, 0
+	for _, r := range b.queue {
+		if charges += len(r.charges); len(w.requests) == maxCallRequests || len(w.requests) > 0 && charges > maxCallCharges {
+			break
+		}
+		n++
+		if r.state.CompareAndSwap(queued, sent) {
+			r.sentAt = now
+			w.requests = append(w.requests, r)
+		} else {
+			charges -= len(r.charges)
+		}
+	}
+	rest := copy(b.queue, b.queue[n:])
+	clear(b.queue[rest:])
+	b.queue = b.queue[:rest]
+	if len(w.requests) == 0 {
+		b.workers--
+		return false
+	}
+	b.out = append(b.out, w)
+	if rest > 0 {
+		b.checkIn(lateAfter)
+	}
+	return true
+}
+
+// close refuses what is queued, and what comes.
+func (b *batcher) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	for _, r := range b.queue {
+		if r.state.CompareAndSwap(queued, cancelled) {
+			r.err = errClosed
+			r.done <- struct{}{}
+		}
+	}
+	b.queue = nil
+}
+
+// wait waits until r is decided or ctx ends. In the latter case r is lost: a worker may
+// still have it.
+func (r *request) wait(ctx context.Context) (lost bool, err error) {
+	if ctx.Done() == nil { // a select would cost more
+		<-r.done
+		return false, r.err
+	}
+	select {
+	case <-r.done:
+		return false, r.err
+	case <-ctx.Done():
+	}
+	if r.state.CompareAndSwap(queued, cancelled) {
+		return true, &Error{NotSent, ctx.Err()}
+	}
+	select {
+	case <-r.done: // it was decided at the same moment
+		return false, r.err
+	default:
+		return true, &Error{Unknown, ctx.Err()}
+	}
+}

@@ -1,0 +1,119 @@
+package redisstore
+
+// coalesced is one or more requests of a call that ask for the same. The script is asked once
+// how many of them are admitted, first come first served, and what each of them is told
+// follows from that. As nothing in between touches their keys, and all of it is decided
+// at one time, it is what they would be told one by one.
+type coalesced struct {
+	head *request
+	n    int
+	at   int // where its keys begin in keyIDs
+}
+
+// coalesce groups the requests, and numbers their keys.
+func (c *scriptCall) coalesce() {
+	c.keys, c.logs, c.keyIDs, c.groups = c.keys[:0], c.logs[:0], c.keyIDs[:0], c.groups[:0]
+	c.lastUser, c.lastLogUser = c.lastUser[:0], c.lastLogUser[:0]
+	for _, r := range c.requests {
+		id, known := c.keyID(r, &r.charges[0])
+		if known && c.join(r, *c.lastUserOf(&r.charges[0], id)) {
+			continue
+		}
+		r.group, r.index = len(c.groups), 0
+		c.groups = append(c.groups, coalesced{r, 1, len(c.keyIDs)})
+		for i := range r.charges {
+			if i > 0 {
+				id, _ = c.keyID(r, &r.charges[i])
+			}
+			c.keyIDs = append(c.keyIDs, id)
+			*c.lastUserOf(&r.charges[i], id) = r.group
+		}
+	}
+	clear(c.ids)
+}
+
+// join adds r to group n if it asks for the same and nobody has asked for any of its keys
+// since.
+func (c *scriptCall) join(r *request, n int) bool {
+	g := &c.groups[n]
+	if !g.head.sameAs(r) {
+		return false
+	}
+	for _, id := range c.keyIDs[g.at : g.at+len(r.charges)] {
+		if c.lastUser[id] != n {
+			return false
+		}
+	}
+	r.group, r.index = n, g.n
+	g.n++
+	return true
+}
+
+// keyID returns the index of a charge's name in keys or logs, adding it if it is missing.
+func (c *scriptCall) keyID(r *request, ch *charge) (id uint16, known bool) {
+	name := r.name(ch)
+	list, users := &c.keys, &c.lastUser
+	if exactLog(ch.plan) {
+		list, users = &c.logs, &c.lastLogUser
+	}
+	if len(c.requests) > 1 { // within one request all are different
+		if id, known = c.ids[name]; known {
+			return id, true
+		}
+		c.ids[name] = uint16(len(*list))
+	}
+	*list, *users = append(*list, name), append(*users, 0)
+	return uint16(len(*list) - 1), false
+}
+
+// lastUserOf returns where the last group that has the key of a charge is kept.
+func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
+	if exactLog(ch.plan) {
+		return &c.lastLogUser[id]
+	}
+	return &c.lastUser[id]
+}
+
+// sameAs reports whether r and o ask for the same units of meters and windows. The receipts
+// of a log do not follow from each other.
+func (r *request) sameAs(o *request) bool {
+	if len(r.charges) != len(o.charges) || r.look || o.look || string(r.names) != string(o.names) {
+		return false
+	}
+	for i, c := range r.charges {
+		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel.Log() {
+			return false
+		}
+	}
+	return true
+}
+
+// admitted returns how many of the group of r are admitted.
+func (r *request) admitted() int64 {
+	least, at := int64(r.n), -1
+	if r.n == 1 {
+		return least
+	}
+	for i := range r.charges {
+		c := &r.charges[i]
+		if at += c.numbers() + 1; c.flags&flagShadow == 0 {
+			least = min(least, int64(number(r.reply, at)))
+		}
+	}
+	return least
+}
+
+// firstNumber returns what the first number of the reply to a charge would be if its request
+// had come alone, after turn others like it. Had is what it was before all of them, times is
+// how often the cost fits, and admitted is how many of the requests are.
+func (c *charge) firstNumber(had, times, turn, admitted int64) int64 {
+	taken, fits := min(admitted, times), times > admitted
+	if turn < admitted {
+		taken, fits = min(turn+1, times), turn < times
+	}
+	used := had + c.plan.Level(taken*int64(c.cost))
+	if !fits {
+		return -1 - used
+	}
+	return used
+}

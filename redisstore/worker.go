@@ -1,0 +1,217 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/redis/rueidis"
+)
+
+// movingFor is how long a request may wait for keys that are on their way from one node
+// of a cluster to another.
+const movingFor = 2 * time.Second
+
+// worker takes requests to the server and brings back their replies. It is used by one
+// goroutine at a time.
+type worker struct {
+	store     *Store
+	requests  []*request
+	calls     []*scriptCall // one on a single server, one per slot on a cluster
+	free      []*scriptCall
+	bySlot    map[uint16]*scriptCall
+	commands  []rueidis.Completed
+	result    [1]rueidis.RedisResult
+	sentAt    time.Time // when it last sent something
+	abandoned bool      // its batcher does not wait for it; under the batcher's lock
+}
+
+// run has all requests decided, or gives them an error, and tells those who wait.
+func (w *worker) run(b *batcher) {
+	if w.store.cluster {
+		w.splitBySlot()
+	} else {
+		c := w.newCall()
+		c.requests = append(c.requests, w.requests...)
+	}
+	w.send(b)
+	for _, c := range w.calls {
+		clear(c.requests)
+		c.requests = c.requests[:0]
+	}
+	w.free = append(w.free, w.calls...)
+	w.calls = w.calls[:0]
+	for _, r := range w.requests {
+		r.done <- struct{}{}
+	}
+}
+
+// newCall adds an empty call.
+func (w *worker) newCall() *scriptCall {
+	var c *scriptCall
+	if n := len(w.free); n > 0 {
+		c, w.free = w.free[n-1], w.free[:n-1]
+	} else {
+		c = &scriptCall{ids: make(map[string]uint16)}
+	}
+	w.calls = append(w.calls, c)
+	return c
+}
+
+// splitBySlot makes a call of the requests of each slot, in order.
+func (w *worker) splitBySlot() {
+	for _, r := range w.requests {
+		c := w.bySlot[r.slot]
+		if c == nil {
+			c = w.newCall()
+			w.bySlot[r.slot] = c
+		}
+		c.requests = append(c.requests, r)
+	}
+	clear(w.bySlot)
+}
+
+// send runs the script for each call. A call is sent again only after NOSCRIPT,
+// TRYAGAIN, MOVED and ASK, which say that it has not run.
+func (w *worker) send(b *batcher) {
+	var giveUp time.Time
+	for calls, pause := w.calls, time.Millisecond; ; {
+		loads := b.loads.Load()
+		missing, moving := w.sendOnce(calls, false)
+		calls = nil
+		if len(missing) > 0 {
+			if mine, loaded := b.startLoading(loads); mine {
+				// The first loads the script, and the others find it there.
+				_, more := w.sendOnce(missing[:1], true)
+				b.doneLoading()
+				calls, moving = missing[1:], append(moving, more...)
+			} else {
+				if loaded != nil {
+					<-loaded
+				}
+				calls = missing
+			}
+		}
+		if len(moving) > 0 {
+			if giveUp.IsZero() {
+				giveUp = time.Now().Add(movingFor)
+			}
+			moving = w.splitCalls(moving, time.Now().Before(giveUp))
+			time.Sleep(pause)
+			pause = min(2*pause, 50*time.Millisecond)
+		}
+		if calls = append(calls, moving...); len(calls) == 0 {
+			return
+		}
+	}
+}
+
+// splitCalls makes a call of each request, because those for one key can be served even
+// while their slot moves. If it is too late for that, it gives them an error.
+func (w *worker) splitCalls(calls []*scriptCall, again bool) (more []*scriptCall) {
+	for _, c := range calls {
+		switch {
+		case !again:
+			c.fail(errMoving)
+		case len(c.requests) == 1:
+			more = append(more, c)
+		default:
+			for _, r := range c.requests {
+				one := w.newCall()
+				one.requests = append(one.requests, r)
+				more = append(more, one)
+			}
+		}
+	}
+	return more
+}
+
+// maxStale is how often a call is tried that could not be sent because its connection had
+// died: often enough for all that may be pooled.
+const maxStale = maxWorkers + maxLost + 8
+
+// sendOnce sends calls, and returns those that the server has not run because the script
+// is missing, or because keys are moving.
+func (w *worker) sendOnce(calls []*scriptCall, load bool) (missing, moving []*scriptCall) {
+	for tries := 0; len(calls) > 0; tries++ {
+		var stale []*scriptCall
+		for i, result := range w.do(calls, load) {
+			c := calls[i]
+			reply, err := result.ToString()
+			e, ok := rueidis.IsRedisErr(err)
+			switch {
+			case err == nil:
+				err = c.unpack(reply)
+			case ok && e.IsNoScript():
+				missing = append(missing, c)
+				continue
+			case ok && isMoving(e):
+				moving = append(moving, c)
+				continue
+			case errors.Is(err, errStale) && tries < maxStale:
+				stale = append(stale, c)
+				continue
+			default:
+				err = w.store.failed(err)
+			}
+			if err != nil {
+				c.fail(err)
+			}
+		}
+		calls = stale
+	}
+	return missing, moving
+}
+
+// do sends calls and returns a result for each.
+func (w *worker) do(calls []*scriptCall, load bool) []rueidis.RedisResult {
+	w.commands = w.commands[:0]
+	for _, c := range calls {
+		c.pack()
+		w.commands = append(w.commands, w.command(c, load))
+	}
+	if len(calls) > 1 {
+		return w.store.client.DoMulti(context.Background(), w.commands...)
+	}
+	w.result[0] = w.store.client.Do(context.Background(), w.commands[0])
+	return w.result[:]
+}
+
+// failed wraps an error of the client library. A server that has become a replica may still
+// be reached by old connections while a new one would lead to the master. A cluster says
+// where to go.
+func (s *Store) failed(err error) error {
+	e := failure(err)
+	if e.Kind == ReadOnly && !s.cluster {
+		s.conns.retire()
+	}
+	return e
+}
+
+// isMoving reports whether the server has redirected a call. The library follows MOVED
+// and ASK, but not for ever while nodes disagree on whose the keys are.
+func isMoving(e *rueidis.RedisError) bool {
+	_, moved := e.IsMoved()
+	_, ask := e.IsAsk()
+	return e.IsTryAgain() || moved || ask
+}
+
+// command builds the command of a call, with the hash of the script or all of it.
+func (w *worker) command(c *scriptCall, load bool) rueidis.Completed {
+	name, text := "EVALSHA", w.store.hash
+	if load {
+		name, text = "EVAL", script
+	}
+	b := w.store.client.B().Arbitrary(name, text, strconv.Itoa(len(c.keys)))
+	// The library finds the node by the first key. The others have the same slot.
+	return b.Keys(c.keys[0]).Args(c.keys[1:]...).Args(unsafe.String(&c.arg[0], len(c.arg))).Build()
+}
+
+// fail gives all requests of a call an error.
+func (c *scriptCall) fail(err error) {
+	for _, r := range c.requests {
+		r.err = err
+	}
+}

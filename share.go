@@ -1,0 +1,150 @@
+package sluice
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Share is one part of a limit that several instances divide while they cannot count
+// together. It is counted by the limit's own algorithm with a unit that costs as much as
+// there are parts: that divides any rate exactly, 7 per second by two as well. A share is
+// at least one unit.
+type Share struct {
+	// Plan is what counts it.
+	Plan *Plan
+
+	limit *Plan
+	unit  int64 // what a unit of limit costs in Plan
+}
+
+// Share returns one of n parts of the plan's limit, n being at least 1.
+func (p *Plan) Share(n int64) Share {
+	plan := p.dividable(n)
+	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
+}
+
+// dividable returns the plan that counts a share of one in n: p itself, unless n units do
+// not fit at once, or a count is no multiple of n.
+func (p *Plan) dividable(n int64) *Plan {
+	l := p.Limit
+	if p.Kernel == Meter {
+		l.Burst = max(l.Burst, n)
+	} else {
+		l.Count = max(1, l.Count/n) * n
+	}
+	if l == p.Limit {
+		return p
+	}
+	if d, err := NewPlan(l); err == nil {
+		return d
+	}
+	return p // one unit takes all there is
+}
+
+// Cost returns what a charge of cost units of the limit costs in the share.
+func (s Share) Cost(cost int64) int64 {
+	switch {
+	case cost > s.Plan.Capacity/s.unit:
+		return s.Plan.Capacity + 1 // never fits, and cannot overflow
+	case cost < -s.Plan.Capacity/s.unit:
+		return All
+	}
+	return cost * s.unit
+}
+
+// Used returns what an empty share is to be charged with, so that it has its part of the
+// units that remain of the whole limit.
+func (s Share) Used(remaining int64) int64 {
+	switch {
+	case s.limit.Capacity < s.unit:
+		remaining = 0 // a part of the only unit
+	case s.Plan.Kernel != Meter:
+		remaining -= remaining % s.unit // counts stay whole units of the share
+	}
+	return s.Plan.Capacity - remaining
+}
+
+// Ahead returns how many units of the limit have been taken in one state of the share above
+// another, by the receipts of both at one time. It is at most the limit's capacity.
+func (s Share) Ahead(r, baseline Receipt) int64 {
+	more := s.Plan.Decide(0, baseline).Remaining - s.Plan.Decide(0, r).Remaining
+	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
+}
+
+// Receipt turns the share's receipt of a charge into one from which the limit's own plan
+// decides what the share says. A receipt of the whole limit has no room for everything:
+// exact is how much remains, or where that is too little, when the cost fits (a sliding
+// window counter may promise a little more time than it takes), or of what is admitted to
+// a queue, the delay. Cost is in units of the limit.
+func (s Share) Receipt(cost int64, r Receipt) Receipt {
+	if s.unit == 1 {
+		return r
+	}
+	p, plan := s.limit, s.Plan
+	left := plan.Decide(0, r).Remaining / s.unit
+	need := int64(1)
+	if !r.Fits {
+		need = cost
+	}
+	switch {
+	case p.Limit.Algorithm == LeakyBucket && r.Fits && cost > 0:
+		r.Used = cost*p.Unit + p.ticksUntil(r.Now, plan.Decide(s.Cost(cost), r).Delay)*p.Drain
+	case p.Kernel == Meter && left < need:
+		r.Used = p.Size - need*p.Unit + p.ticksUntil(r.Now, s.wait(need, r))*p.Drain
+	case p.Kernel == Meter:
+		r.Used = p.Size - left*p.Unit
+	case p.Kernel.Log():
+		r.Tick = r.Tick * plan.Tick / p.Tick // a limit near FineLogCount may have a share with other ticks
+		r.Wait = r.Now/p.Tick + p.ticksUntil(r.Now, s.wait(need, r))
+		r.Used = p.Capacity - left
+	case left < need && p.sliding():
+		r.Used, r.Prev = s.slidingCounts(need, &r)
+	default:
+		r.Used, r.Prev = p.Capacity-left, 0
+	}
+	return r
+}
+
+// slidingCounts returns counts of the whole limit under which need units fit when they do
+// in the share.
+func (s Share) slidingCounts(need int64, r *Receipt) (used, prev int64) {
+	p, plan, cost := s.limit, s.Plan, s.Cost(need)
+	room := plan.Capacity - r.Used - cost
+	switch {
+	case cost > plan.Capacity:
+		return p.Capacity, 0
+	case room >= 0: // once the previous window weighs less
+		return p.Capacity - need - room, r.Prev
+	case cost == plan.Capacity: // once both windows are over
+		return (p.Capacity-need)*p.Span + 1, 0
+	}
+	// Once this window weighs less.
+	most := (p.Capacity-need)*p.Span + 1
+	hi, lo := bits.Mul64(uint64(p.Capacity-need), uint64(r.Used))
+	of := uint64(plan.Capacity - cost)
+	if hi >= of {
+		return most, 0
+	}
+	q, rest := bits.Div64(hi, lo, of)
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, uint64(most))), 0
+}
+
+// wait returns how long it takes until units of the limit fit the share, whose receipt is r.
+// What never fits the share may fit when instances count together again, so it has a wait, too.
+func (s Share) wait(units int64, r Receipt) time.Duration {
+	r.Fits = false
+	d := s.Plan.Decide(s.Cost(units), r)
+	if d.RetryAfter == Never {
+		return max(d.ResetAfter, time.Second)
+	}
+	return d.RetryAfter
+}
+
+// ticksUntil returns how many ticks after that of now the first one begins that is not
+// earlier than now + d.
+func (p *Plan) ticksUntil(now int64, d time.Duration) int64 {
+	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
+}

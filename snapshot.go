@@ -1,0 +1,96 @@
+package sluice
+
+// Snapshot is what a receipt has told of the state of a key. Receipts of later charges can
+// be derived from it, as long as nothing is given back: what was taken since only adds to
+// what is used, so a charge that it refuses is refused.
+type Snapshot struct {
+	// Now is the time of the receipt, in microseconds since the Unix epoch.
+	Now int64
+
+	// state is that of the kernel. Of a log it has the tick of the newest unit, the number of
+	// units, and as Prev the tick at which the oldest expires, or 0 if there is none or it is
+	// not known.
+	state State
+	// Of a log: that many of its oldest units will have expired at that tick.
+	expired, expiry int64
+}
+
+// Snapshot returns what r, the receipt of a charge of cost, tells of its key. Of a log a
+// receipt may leave open when its oldest unit expires: oldest is that tick, or 0 if the
+// store has not said it.
+func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
+	s := Snapshot{Now: r.Now}
+	switch p.Kernel {
+	case Meter:
+		s.state = State{Tick: r.Now / p.Tick, Used: r.Used}
+	case Window:
+		s.state = r.window()
+	default:
+		if r.Fits {
+			cost = 1
+		}
+		if r.Wait > 0 {
+			s.expired, s.expiry = r.Used+cost-p.Capacity, r.Wait
+		}
+		if s.expired == 1 {
+			oldest = r.Wait
+		}
+		s.state = State{Tick: r.Tick, Used: r.Used, Prev: oldest}
+	}
+	return s
+}
+
+// Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing
+// had happened since the snapshot, and whether it is known. The plan has the fingerprint of
+// the one that has made the snapshot. Of a log whose oldest unit is unknown nothing is taken
+// to have expired: that receipt is known if it fits.
+func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
+	if p.Kernel.Log() {
+		return s.logReceipt(p, now, cost)
+	}
+	if p.Kernel == Meter && s.state.Used > p.Size {
+		return r, false // the burst is lower: the store has to cut the level to it
+	}
+	p.Step(s.state, now, cost, &r)
+	if r.Fits && cost > 0 {
+		p.Step(s.state, now, 0, &r)
+	}
+	return r, true
+}
+
+// logReceipt is Receipt for a log, which is as it was until its oldest unit expires.
+func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) {
+	oldest := s.state.Prev
+	r = Receipt{Now: now, Tick: s.state.Tick, Used: s.state.Used}
+	if r.Fits = cost == 0 || cost <= p.Capacity-r.Used; r.Fits {
+		cost = 1
+	}
+	if oldest > 0 && now >= oldest*p.Tick {
+		return r, false
+	}
+	exact := oldest > 0 || r.Used == 0
+	switch expire := r.Used + cost - p.Capacity; {
+	case cost > p.Capacity || expire <= 0:
+		return r, r.Fits || exact
+	case expire == 1 || expire <= s.expired && s.expiry == oldest:
+		r.Wait = oldest
+	case expire == s.expired:
+		r.Wait = s.expiry
+	default:
+		return r, false
+	}
+	return r, exact
+}
+
+// Remaining returns how many units fit at now, as if nothing had happened since the
+// snapshot. Of a log all units are taken to count until the newest expires.
+func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
+	var r Receipt
+	switch {
+	case !p.Kernel.Log():
+		p.Step(s.state, now, 0, &r)
+	case now/p.Tick < s.state.Tick+p.Span:
+		r = Receipt{Now: now, Tick: s.state.Tick, Used: s.state.Used, Fits: true}
+	}
+	return p.Decide(0, r).Remaining
+}

@@ -18,21 +18,14 @@ type Limiter struct {
 	OnError OnError
 
 	store  Store
-	direct keyTaker // the store too, or nil
 	plan   *Plan
 	name   string
-	prefix string    // of the keys that need no escaping
+	prefix string    // of all keys, but plain ones where there is no name
 	calls  sync.Pool // of *call
 }
 
-// keyTaker is a Store with a Take of one charge that needs no memory of its caller's. It keeps
-// no reference to prefix and key, which together are the key. Direct returns the store whose
-// TakeKey it is.
-type keyTaker interface {
-	Direct() Store
-	TakeKey(ctx context.Context, prefix, key string, p *Plan, cost int64) (Receipt, error)
-}
-
+// call is what a Take of one charge needs, and cannot be on the stack: a Store may hand it to
+// another goroutine.
 type call struct {
 	charges  [1]Charge
 	receipts [1]Receipt
@@ -49,13 +42,7 @@ func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, plan: plan, name: name}
-	if d, ok := store.(keyTaker); ok && d.Direct() == store {
-		l.direct = d // and not a wrapper that has its TakeKey, but a Take of its own
-	}
-	if name != "" {
-		l.prefix = string(append(AppendKeyPart(nil, name), '/'))
-	}
+	l := &Limiter{store: store, plan: plan, name: name, prefix: string(append(AppendKeyPart(nil, name), '/'))}
 	l.calls.New = func() any { return new(call) }
 	return l, nil
 }
@@ -68,31 +55,34 @@ func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Take asks for cost units under key. The cost must be at least 1. An error is the
 // store's; the decision is then the zero one.
-func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
+func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
-		return Decision{}, fmt.Errorf("sluice: Take of %d units: a cost is at least 1; Peek and Refund are calls of their own", cost)
+		return d, fmt.Errorf("sluice: Take of %d units: a cost is at least 1; Peek and Refund are calls of their own", cost)
 	}
-	return l.take(ctx, key, cost)
+	err = l.take(ctx, key, cost, &d)
+	return d, err
 }
 
 // Peek returns the decision without taking anything: Remaining says what would fit.
-func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 0)
+func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
+	err = l.take(ctx, key, 0, &d)
+	return d, err
 }
 
 // Refund gives back cost units, for example of work that was not done. What is given
 // back beyond what is used is lost.
-func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
+func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
-		return Decision{}, fmt.Errorf("sluice: Refund of %d units: must be at least 1", cost)
+		return d, fmt.Errorf("sluice: Refund of %d units: must be at least 1", cost)
 	}
-	return l.take(ctx, key, -cost)
+	err = l.take(ctx, key, -cost, &d)
+	return d, err
 }
 
 // Reset forgets all that was taken under key.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.take(ctx, key, All)
-	return err
+	var d Decision
+	return l.take(ctx, key, All, &d)
 }
 
 // ErrNever is returned by Wait for a cost above the capacity of the limit.
@@ -160,31 +150,25 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	if l.direct != nil && plainKey(key) {
-		r, err := l.direct.TakeKey(ctx, l.prefix, key, l.plan, cost)
-		if err == nil {
-			l.plan.decide(cost, &r, &d)
-		}
-		return d, err
-	}
+// take sets d, which is empty.
+func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
 	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(c, key), l.plan, cost, l.OnError
-	if err = l.store.Take(ctx, c.charges[:], c.receipts[:]); err == nil {
-		l.plan.decide(cost, &c.receipts[0], &d)
+	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
+	if err == nil {
+		l.plan.decide(cost, &c.receipts[0], d)
 	}
 	charge.Key = ""
 	l.calls.Put(c)
-	return d, err
+	return err
 }
 
 func (l *Limiter) key(c *call, key string) string {
 	if l.name == "" && plainKey(key) {
 		return key
 	}
-	c.key = AppendKeyPart(c.key[:0], l.name)
-	c.key = AppendKeyPart(append(c.key, '/'), key)
+	c.key = AppendKeyPart(append(c.key[:0], l.prefix...), key)
 	// The store keeps no reference, and c is not reused before Take has returned.
 	return unsafe.String(unsafe.SliceData(c.key), len(c.key))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// TestTakeKey holds that a Limiter and a Take of the key that it makes mean one state.
-func TestTakeKey(t *testing.T) {
+// TestLimiterKey holds that a Limiter and a Take of the key that it makes mean one state.
+func TestLimiterKey(t *testing.T) {
 	stores(t, func(t *testing.T, newSize func(int64) *memory.Store) {
 		s, limit := newSize(0), sluice.Limit{Count: 100, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow}
 		for _, name := range []string{"", "api", "a/b", strings.Repeat("n", 200)} {
@@ -38,9 +38,6 @@ func TestTakeKey(t *testing.T) {
 			}
 		}
 	})
-	if _, err := memory.New().TakeKey(t.Context(), "", "k", nil, 1); err == nil {
-		t.Error("no error for no plan")
-	}
 }
 
 func TestLimiterAllocations(t *testing.T) {
@@ -62,33 +59,5 @@ func TestLimiterAllocations(t *testing.T) {
 		}); a != 0 {
 			t.Errorf("known %v: %v allocations", known, a)
 		}
-	}
-}
-
-// counting is a store of somebody's own around a memory store.
-type counting struct {
-	*memory.Store
-	takes int
-}
-
-func (c *counting) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	c.takes++
-	return c.Store.Take(ctx, charges, receipts)
-}
-
-// A Limiter asks the store that it was given, also where that has the TakeKey of another.
-func TestWrapperIsAsked(t *testing.T) {
-	s := &counting{Store: memory.New()}
-	l, err := sluice.NewLimiter(s, "", sluice.Limit{Count: 5, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := l.Take(t.Context(), "k", 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.takes != 3 {
-		t.Errorf("the wrapper was asked %d times of 3", s.takes)
 	}
 }

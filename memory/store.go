@@ -76,8 +76,8 @@ type Config struct {
 	MaxBytes int64
 	// Verified stores keep keys, so that no two can ever share a state. All of MaxBytes is for
 	// them, but that is room for fewer: a key takes some 140 bytes and its own length. A
-	// decision takes two to five times as long. A key allocates when it is new, or asked for by
-	// a [sluice.Limiter], and the garbage collector has to look at each.
+	// decision takes two to five times as long. A key allocates when it is new, and the garbage
+	// collector has to look at each.
 	Verified bool
 	// RefuseNew refuses a new key, as if it had used up its limit, where there is no room for
 	// it but that of states which have used more than half of theirs. Else the least of these
@@ -249,29 +249,6 @@ func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 		s.takeLocked(now, charges, receipts, ops, order)
 	}
 }
-
-// TakeKey is Take of one charge, of a key that is put together from a prefix and the rest. It is
-// what a [sluice.Limiter] calls, and saves it the memory for charges, receipts and keys.
-func (s *Store) TakeKey(_ context.Context, prefix, key string, p *sluice.Plan, cost int64) (r sluice.Receipt, err error) {
-	if p == nil || p.Tick < 1 {
-		return r, errPlan
-	}
-	var buf [96]byte
-	whole := append(append(buf[:0], prefix...), key...)
-	hash := (maphash.Bytes(s.seed, whole) ^ p.Fingerprint) & s.mask
-	if !s.takeKnown(own, hash, p, cost, &r) {
-		c := sluice.Charge{Plan: p, Cost: cost}
-		if s.verified {
-			c.Key = string(whole)
-		}
-		s.takeOne(own, hash, &c, &r)
-	}
-	return r, nil
-}
-
-// Direct returns s: whoever embeds a Store in another has its TakeKey, too, which is not that
-// of the other.
-func (s *Store) Direct() sluice.Store { return s }
 
 // hash returns what stands for the state of a charge.
 func (s *Store) hash(c *sluice.Charge) uint64 {

@@ -45,6 +45,7 @@ type rule struct {
 	tiers     map[string]*source
 	cost      cost
 	onError   sluice.OnError
+	byDefault bool // is onError
 	shadow    bool
 	exempt    bool
 	file      string // where it is written
@@ -246,7 +247,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.missing = missing(c.choice("missing", r.Missing, missingNames))
 	out.algorithm = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames))
 	out.onError = sluice.OnError(c.choice("on_error", r.OnError, onErrorNames))
-	if r.OnError == "" {
+	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow

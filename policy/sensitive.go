@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
 // Words of hosts and paths behind which guessing or paying is done: those that stay closed
@@ -19,21 +21,24 @@ var (
 	}
 )
 
-// names reports whether a host or path has one of words: "sign-in" and "signIn" are "signin",
+// wordOf returns which of words a host or path has, or "": "sign-in" and "signIn" are "signin",
 // and "reset_password" has "password", but "/payload" does not have "pay".
-func names(text string, words []string) bool {
+func wordOf(text string, words []string) string {
 	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '/' || r == '.' || r == ' ' }) {
 		pieces := strings.FieldsFunc(camel(part), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		if slices.Contains(words, strings.Join(pieces, "")) {
-			return true
+		if whole := strings.Join(pieces, ""); slices.Contains(words, whole) {
+			return whole
 		}
 		for i, piece := range pieces {
-			if slices.Contains(words, piece) || i > 0 && slices.Contains(words, pieces[i-1]+piece) {
-				return true
+			if slices.Contains(words, piece) {
+				return piece
+			}
+			if i > 0 && slices.Contains(words, pieces[i-1]+piece) {
+				return pieces[i-1] + piece
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // camel writes "signInPage" as "sign-in-page".
@@ -50,25 +55,57 @@ func camel(text string) string {
 	return b.String()
 }
 
-// named returns what of the hosts and patterns of a rule has one of words, or "".
-func named(hosts []string, match []*pattern, words []string) string {
+// named returns what of the hosts and patterns of a rule has one of words, and which, or "".
+func named(hosts []string, match []*pattern, words []string) (text, word string) {
 	for _, p := range match {
-		if names(p.text, words) {
-			return p.text
+		if word := wordOf(p.text, words); word != "" {
+			return p.text, word
 		}
 	}
 	for _, h := range hosts {
-		if names(h, words) {
-			return h
+		if word := wordOf(h, words); word != "" {
+			return h, word
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // defaultOnError is on_error where a rule does not say it.
 func defaultOnError(hosts []string, match []*pattern, shadow bool) sluice.OnError {
-	if !shadow && named(hosts, match, closedWords) != "" {
+	if _, word := named(hosts, match, closedWords); word != "" && !shadow {
 		return sluice.Deny
 	}
 	return sluice.Allow
+}
+
+// Outage is what a rule does while the shared store does not answer.
+type Outage struct {
+	Rule    string
+	OnError sluice.OnError
+	// Why says what that follows from: "it says so", or "by default", with the word that closes
+	// the rule if one does.
+	Why string
+}
+
+// Outages tells of every rule, in the order of the document, what an outage makes of it. A default
+// follows from the words in match and hosts, so another path can be another default: compare
+// the two, or write on_error.
+func (p *Policy) Outages() []Outage {
+	all := make([]Outage, len(p.rules))
+	for i := range p.rules {
+		r := &p.rules[i]
+		all[i] = Outage{r.name, r.onError, "by default"}
+		text, word := named(r.hosts, r.match, closedWords)
+		switch o := &all[i]; {
+		case r.exempt:
+			o.Why = "it exempts"
+		case r.shadow:
+			o.OnError, o.Why = sluice.Allow, "a shadow never refuses"
+		case !r.byDefault:
+			o.Why = "it says so"
+		case r.onError == sluice.Deny:
+			o.Why = fmt.Sprintf("by default, since %s names %q", spelling.Quote(text), word)
+		}
+	}
+	return all
 }

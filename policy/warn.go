@@ -140,11 +140,11 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return
 	}
-	what := named(r.hosts, r.match, closedWords)
-	if what == "" {
-		what = named(r.hosts, r.match, carefulWords)
+	what, word := named(r.hosts, r.match, closedWords)
+	if word == "" {
+		what, word = named(r.hosts, r.match, carefulWords)
 	}
-	if what == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
+	if word == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
 		return
 	}
 	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", spelling.Quote(what))

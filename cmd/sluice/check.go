@@ -76,8 +76,9 @@ func (q *checked) run(c *cobra.Command, target string) error {
 	trace := engine.Explain(context.Background(), asked)
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s %s from %s\n\n", r.Method, r.URL, trace.Client)
-	for _, rule := range trace.Rules {
-		printRule(&out, rule)
+	outages := p.Outages()
+	for i, rule := range trace.Rules {
+		printRule(&out, rule, outages[i])
 	}
 	printDecision(&out, trace.Decision)
 	if _, err := c.OutOrStdout().Write(out.Bytes()); err != nil {
@@ -160,7 +161,7 @@ func (q *checked) decode(r *http.Request) *policy.Request {
 	}
 }
 
-func printRule(out io.Writer, rule policy.RuleTrace) {
+func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
 	mark := "-"
 	if rule.Applies {
 		mark = "*"
@@ -173,6 +174,7 @@ func printRule(out io.Writer, rule policy.RuleTrace) {
 	fmt.Fprintf(out, "  %-16s key    %s\n", "", rule.Key)
 	fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
 	fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
+	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
 }
 
 // verdict puts what a rule says into words.

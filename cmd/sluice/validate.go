@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -16,6 +19,8 @@ func validateCommand() *cobra.Command {
 		Use:   "validate FILE...",
 		Short: "Check policies, and list everything wrong with them",
 		Long: "Check policies, and list everything wrong with them.\n\n" +
+			"For each rule of a policy that is right, say what it does while the shared store is away, and\n" +
+			"whether it says so itself or that follows from the words in its match and hosts.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
@@ -41,6 +46,9 @@ func validateCommand() *cobra.Command {
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", file, counted(len(p.Warnings()), "warning")); err != nil {
 					return &failedError{err}
 				}
+				if err := printOutages(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
+				}
 				if !cluster {
 					continue
 				}
@@ -56,6 +64,21 @@ func validateCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
 	return c
+}
+
+// printOutages says what each rule does while the store is away.
+func printOutages(out io.Writer, p *policy.Policy) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, o := range p.Outages() {
+		fmt.Fprintf(table, "  rule %s\t%s\n", o.Rule, inOutage(o))
+	}
+	return table.Flush()
+}
+
+// inOutage puts what a rule does while the store is away into words.
+func inOutage(o policy.Outage) string {
+	does := [...]string{sluice.Allow: "passes", sluice.Deny: "refuses", sluice.Local: "limits to the local share"}[o.OnError]
+	return fmt.Sprintf("%s if the store is away: %s", does, o.Why)
 }
 
 // printCluster says which rules are charged in one step on a cluster, and which are not.

@@ -27,11 +27,11 @@ func (s *Store) Losses() Losses {
 }
 
 // forgot counts a state that was forgotten to make room.
-func (s *Store) forgot(r rank) {
+func (s *Store) countEvicted(r priority) {
 	if r > drained {
 		s.evicted.Add(1)
 	}
-	if r >= spent {
+	if r >= overHalf {
 		s.freed.Add(1)
 	}
 }
@@ -42,7 +42,7 @@ func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
 // StatsAt is Stats for a store that is used with TakeAt.
 func (s *Store) StatsAt(now int64) Stats {
-	st := Stats{Bytes: s.asides.bytes.Load() + s.headBytes(), Losses: s.Losses()}
+	st := Stats{Bytes: s.overflow.bytes.Load() + s.headBytes(), Losses: s.Losses()}
 	for i := range s.stripes {
 		s.stripes[i].count(s, now, &st)
 	}
@@ -52,17 +52,17 @@ func (s *Store) StatsAt(now int64) Stats {
 func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	lines := st.lines()
-	sum.Bytes += int64(len(lines)) * lineBytes
-	for i := range lines {
-		for j := range lines[i] {
-			if s.rank(lines[i][j].word.Load(), lines[i][j].tag.Load(), now) > drained {
+	table := st.table()
+	sum.Bytes += int64(len(table)) * bucketBytes
+	for i := range table {
+		for j := range table[i] {
+			if s.priority(table[i][j].word.Load(), table[i][j].tag.Load(), now) > drained {
 				sum.Keys++
 			}
 		}
 	}
-	for a := range st.eachAside() {
-		if r, _ := a.rank(now); r != drained {
+	for a := range st.eachRecord() {
+		if r, _ := a.priority(now); r != drained {
 			sum.Keys++
 		}
 	}

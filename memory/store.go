@@ -48,15 +48,15 @@ type Store struct {
 	base time.Time // when the store was made
 	wall int64     // the same in microseconds since the epoch
 
-	seed     maphash.Seed
-	plans    plans
-	stripes  []stripe
-	shift    int    // of a hash, for the number of its stripe
-	mask     uint64 // of a hash, for what a slot and its stripe know of it
-	maxLines int    // of a stripe
-	asides   asides
-	verified bool // all is aside, with its key
-	refuse   bool // new keys, rather than to forget what is spent
+	seed        maphash.Seed
+	plans       plans
+	stripes     []stripe
+	stripeShift int    // of a hash, for the number of its stripe
+	mask        uint64 // of a hash, for what a slot and its stripe know of it
+	maxBuckets  int    // of a stripe
+	overflow    overflow
+	verified    bool // all is aside, with its key
+	refuse      bool // new keys, rather than to forget what is spent
 
 	evicted, freed, refused atomic.Int64
 }
@@ -112,31 +112,31 @@ func (c Config) New() *Store {
 	shift := 64 - bits.Len(uint(n-1))
 	now := time.Now()
 	s := &Store{
-		base:     now,
-		wall:     now.UnixMicro(),
-		seed:     maphash.MakeSeed(),
-		stripes:  make([]stripe, n),
-		shift:    shift,
-		mask:     ^uint64(0)<<shift | 1<<48 - 1,
-		maxLines: int(min(1<<16, (half/int64(n)-headBytes)/lineBytes)),
-		verified: c.Verified,
-		refuse:   c.RefuseNew,
+		base:        now,
+		wall:        now.UnixMicro(),
+		seed:        maphash.MakeSeed(),
+		stripes:     make([]stripe, n),
+		stripeShift: shift,
+		mask:        ^uint64(0)<<shift | 1<<48 - 1,
+		maxBuckets:  int(min(1<<16, (half/int64(n)-headBytes)/bucketBytes)),
+		verified:    c.Verified,
+		refuse:      c.RefuseNew,
 	}
-	lines := make([]line, n*firstLines)
-	s.asides.outlines = make([]outline, n)
+	table := make([]bucket, n*firstBuckets)
+	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
-		s.stripes[i].setLines(lines[i*firstLines:][:firstLines:firstLines])
-		s.asides.outlines[i].set(0, most, latest)
+		s.stripes[i].setTable(table[i*firstBuckets:][:firstBuckets:firstBuckets])
+		s.overflow.summaries[i].set(0, unevictable, latest)
 	}
-	s.asides.max = half
+	s.overflow.max = half
 	if c.Verified {
-		s.asides.max = size - s.headBytes() - int64(n)*firstLines*lineBytes
+		s.overflow.max = size - s.headBytes() - int64(n)*firstBuckets*bucketBytes
 	}
 	return s
 }
 
 // headBytes is what a stripe takes beside its table.
-const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(outline{}))
+const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}))
 
 func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * headBytes }
 
@@ -189,7 +189,7 @@ func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Recei
 		if c.Plan == nil || c.Plan.Tick < 1 {
 			return errPlan
 		}
-		if hash := s.hash(c); !s.takeKnown(now, hash, c.Plan, c.Cost, &receipts[0]) {
+		if hash := s.hash(c); !s.takeFast(now, hash, c.Plan, c.Cost, &receipts[0]) {
 			s.takeOne(now, hash, c, &receipts[0])
 		}
 		return nil
@@ -225,7 +225,7 @@ func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.R
 // takeOne takes one charge of any kind.
 func (s *Store) takeOne(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) {
 	ops := [1]op{{hash: hash, stripe: s.stripe(hash)}}
-	s.takeLocked(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
+	s.takeSlow(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
 }
 
 // hashed returns ops with the hashes of charges.
@@ -241,12 +241,12 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
-			ops[i].touch()
+			ops[i].prefetch()
 		}
 	}
 	sortByHash(order, ops)
-	if !s.takeAllKnown(now, charges, receipts, ops, order) {
-		s.takeLocked(now, charges, receipts, ops, order)
+	if !s.takeAllFast(now, charges, receipts, ops, order) {
+		s.takeSlow(now, charges, receipts, ops, order)
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *Store) TakeKey(_ context.Context, prefix, key string, p *sluice.Plan, c
 	var buf [96]byte
 	whole := append(append(buf[:0], prefix...), key...)
 	hash := (maphash.Bytes(s.seed, whole) ^ p.Fingerprint) & s.mask
-	if !s.takeKnown(own, hash, p, cost, &r) {
+	if !s.takeFast(own, hash, p, cost, &r) {
 		c := sluice.Charge{Plan: p, Cost: cost}
 		if s.verified {
 			c.Key = string(whole)
@@ -278,19 +278,19 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 	return (maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint) & s.mask
 }
 
-func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.shift] }
+func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.stripeShift] }
 
 // op is a charge under way.
 type op struct {
 	*stripe
 	hash      uint64
 	layout    *layout
-	slot      *slot  // where the state is, or
-	aside     *aside // where it is, or both nil
-	tag, word uint64 // of slot
-	next      uint64 // the word to come, without a lock
-	held      int64  // the bytes of aside, 0 if it is not kept yet
-	key       string // in a verified store
+	cell      *cell   // where the state is, or
+	record    *record // where it is, or both nil
+	tag, word uint64  // of slot
+	next      uint64  // the word to come, without a lock
+	held      int64   // the bytes of aside, 0 if it is not kept yet
+	key       string  // in a verified store
 	old, new  sluice.State
 	twin      bool // has the hash of another
 }

@@ -11,7 +11,7 @@ import (
 // A word is free, or busy while a take that has charges in other slots has claimed it, and
 // else changes by compare-and-swap only. Free words and all tags belong to who has the lock of
 // the stripe. So the states of known keys need no lock.
-type slot struct{ word, tag atomic.Uint64 }
+type cell struct{ word, tag atomic.Uint64 }
 
 const (
 	free = 0
@@ -19,17 +19,17 @@ const (
 )
 
 // line is what a processor reads at once.
-type line [4]slot
+type bucket [4]cell
 
 // at returns the slot of a tag, or any if it is in none. It does not branch: where in a line a
 // state is cannot be predicted.
-func (ln *line) at(tag uint64) *slot {
-	return &ln[(ln[1].has(tag)|2*ln[2].has(tag)|3*ln[3].has(tag))&3]
+func (b *bucket) at(tag uint64) *cell {
+	return &b[(b[1].has(tag)|2*b[2].has(tag)|3*b[3].has(tag))&3]
 }
 
 // has returns 1 if that is the tag, else 0.
-func (sl *slot) has(tag uint64) (n int) {
-	if sl.tag.Load() == tag {
+func (c *cell) has(tag uint64) (n int) {
+	if c.tag.Load() == tag {
 		n = 1
 	}
 	return n
@@ -42,48 +42,48 @@ func (sl *slot) has(tag uint64) (n int) {
 func mixed(word, tag uint64) uint64 { return word ^ tag*0x9e3779b97f4a7c15 }
 
 // load returns the word once it is not busy.
-func (sl *slot) load() uint64 {
-	if w := sl.word.Load(); w != busy {
+func (c *cell) load() uint64 {
+	if w := c.word.Load(); w != busy {
 		return w
 	}
-	return sl.wait()
+	return c.wait()
 }
 
 // wait waits for the end of a claim. That comes with the end of a decision, unless who
 // decides has lost the processor: then it is better to leave it to them.
-func (sl *slot) wait() uint64 {
+func (c *cell) wait() uint64 {
 	for {
 		runtime.Gosched()
-		if w := sl.word.Load(); w != busy {
+		if w := c.word.Load(); w != busy {
 			return w
 		}
 	}
 }
 
 // claim makes the word busy and returns what it was, or free if it is that.
-func (sl *slot) claim() uint64 { return sl.exchange(busy) }
+func (c *cell) claim() uint64 { return c.exchange(busy) }
 
 // take makes the slot free and returns what its word was.
-func (sl *slot) take() uint64 { return sl.exchange(free) }
+func (c *cell) take() uint64 { return c.exchange(free) }
 
-func (sl *slot) exchange(to uint64) uint64 {
+func (c *cell) exchange(to uint64) uint64 {
 	for {
-		if w := sl.load(); w == free || sl.word.CompareAndSwap(w, to) {
+		if w := c.load(); w == free || c.word.CompareAndSwap(w, to) {
 			return w
 		}
 	}
 }
 
 // put fills a slot that is free. The caller has the lock of the stripe.
-func (sl *slot) put(word, tag uint64) {
-	sl.tag.Store(tag)
-	sl.word.Store(word)
+func (c *cell) put(word, tag uint64) {
+	c.tag.Store(tag)
+	c.word.Store(word)
 }
 
 // move moves what is in a slot to a free one. While it is in neither, those who look for it
 // wait for the lock, which the caller has.
-func (sl *slot) move(to *slot) {
-	if w := sl.take(); w != free {
-		to.put(w, sl.tag.Load())
+func (c *cell) move(to *cell) {
+	if w := c.take(); w != free {
+		to.put(w, c.tag.Load())
 	}
 }

@@ -6,25 +6,25 @@ import (
 
 // takeKnown takes from a state that is in a slot, without the lock. It reports false, and has
 // done nothing, where that cannot be.
-func (s *Store) takeKnown(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
+func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
 	l := s.plans.find(p)
 	if l == nil || !l.fits {
 		return false
 	}
 	st, tag := s.stripe(hash), l.tag(hash)
-	if st.n.Load() >= farLines && cost > 0 && cost <= l.most && s.takeFar(s.at(now), st, l, tag, cost, r) {
+	if st.n.Load() >= manyBuckets && cost > 0 && cost <= l.most && s.takeClockFirst(s.at(now), st, l, tag, cost, r) {
 		return true
 	}
 	for {
-		sl, word := st.find(tag)
-		if sl == nil {
+		c, word := st.find(tag)
+		if c == nil {
 			return false
 		}
 		next, ok := l.step(word, tag, s.at(now), cost, r)
 		if !ok {
 			return false
 		}
-		if next == word || sl.word.CompareAndSwap(word, next) {
+		if next == word || c.word.CompareAndSwap(word, next) {
 			return true
 		}
 	}
@@ -32,7 +32,7 @@ func (s *Store) takeKnown(now int64, hash uint64, p *sluice.Plan, cost int64, r 
 
 // farLines is how many lines the table of a stripe has when there are so many keys that a
 // state is seldom near the processor.
-const farLines = 16
+const manyBuckets = 16
 
 // takeFar takes from a meter at a time that was read before its state. Reading the clock waits
 // for all that was read before it, so this way round the state is fetched while the processor
@@ -40,14 +40,14 @@ const farLines = 16
 // at later times: what fits at this time fits at theirs, but what does not is to be looked at
 // again at a time that is read after the state. takeFar reports false for that, and for all
 // that is not usual.
-func (s *Store) takeFar(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
-	first, second := st.both(tag)
-	sl := first.at(tag)
-	if sl.tag.Load() != tag {
-		sl = second.at(tag)
+func (s *Store) takeClockFirst(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
+	first, second := st.buckets(tag)
+	c := first.at(tag)
+	if c.tag.Load() != tag {
+		c = second.at(tag)
 	}
-	word := sl.word.Load()
-	if sl.tag.Load() != tag || word <= reserved {
+	word := c.word.Load()
+	if c.tag.Load() != tag || word <= reserved {
 		return false
 	}
 	next := l.add(mixed(word, tag), now, cost, r)
@@ -55,13 +55,13 @@ func (s *Store) takeFar(now int64, st *stripe, l *layout, tag uint64, cost int64
 		return false
 	}
 	next = mixed(next, tag)
-	return next > reserved && sl.word.CompareAndSwap(word, next)
+	return next > reserved && c.word.CompareAndSwap(word, next)
 }
 
 // takeAllKnown is takeKnown for several charges. It claims the slots of all but one, in the
 // order of their hashes, so that nobody waits in a circle. Writing the last one is the moment
 // at which all is taken.
-func (s *Store) takeAllKnown(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
+func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]
 		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil {
@@ -79,23 +79,23 @@ func (s *Store) takeAllKnown(now int64, charges []sluice.Charge, receipts []slui
 			release(ops, order[:n])
 			return false
 		}
-		o.slot, o.word = o.find(o.tag)
-		for o.slot != nil && !o.slot.word.CompareAndSwap(o.word, busy) {
-			o.slot, o.word = o.find(o.tag)
+		o.cell, o.word = o.find(o.tag)
+		for o.cell != nil && !o.cell.word.CompareAndSwap(o.word, busy) {
+			o.cell, o.word = o.find(o.tag)
 		}
-		if o.slot == nil {
+		if o.cell == nil {
 			release(ops, order[:n])
 			return false
 		}
 	}
 	o := &ops[order[last]]
 	for {
-		o.slot, o.word = o.find(o.tag)
-		if o.slot == nil || !stepKnown(s.at(now), charges, receipts, ops) {
+		o.cell, o.word = o.find(o.tag)
+		if o.cell == nil || !stepFast(s.at(now), charges, receipts, ops) {
 			release(ops, order[:last])
 			return false
 		}
-		if o.next == o.word || o.slot.word.CompareAndSwap(o.word, o.next) {
+		if o.next == o.word || o.cell.word.CompareAndSwap(o.word, o.next) {
 			break
 		}
 	}
@@ -109,15 +109,15 @@ func (s *Store) takeAllKnown(now int64, charges []sluice.Charge, receipts []slui
 // release ends the claims of ops.
 func release(ops []op, order []int32) {
 	for _, i := range order {
-		ops[i].slot.word.Store(ops[i].word)
+		ops[i].cell.word.Store(ops[i].word)
 	}
 }
 
 // stepKnown works out receipts and the next words of ops, and reports whether it could.
-func stepKnown(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
+func stepFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
 	admitted := true
 	for i := range ops {
-		if !ops[i].stepKnown(now, charges[i].Cost, &receipts[i]) {
+		if !ops[i].stepFast(now, charges[i].Cost, &receipts[i]) {
 			return false
 		}
 		admitted = admitted && (receipts[i].Fits || charges[i].Shadow)
@@ -127,13 +127,13 @@ func stepKnown(now int64, charges []sluice.Charge, receipts []sluice.Receipt, op
 	}
 	for i := range ops {
 		if receipts[i].Fits {
-			ops[i].stepKnown(now, 0, &receipts[i])
+			ops[i].stepFast(now, 0, &receipts[i])
 		}
 	}
 	return true
 }
 
-func (o *op) stepKnown(now, cost int64, r *sluice.Receipt) (ok bool) {
+func (o *op) stepFast(now, cost int64, r *sluice.Receipt) (ok bool) {
 	o.next, ok = o.layout.step(o.word, o.tag, now, cost, r)
 	return ok
 }

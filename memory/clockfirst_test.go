@@ -15,7 +15,7 @@ type taking interface {
 	take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// fill has a store with so many keys that takeFar is asked first: at now, which may be own.
+// fill has a store with so many keys that takeClockFirst is asked first: at now, which may be own.
 func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 1000 * time.Hour})
@@ -30,7 +30,7 @@ func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	}
 	for i := range stripes {
 		if n := stripes[i].n.Load(); n < manyBuckets {
-			t.Fatalf("premise: a stripe of %d lines", n)
+			t.Fatalf("premise: a stripe of %d buckets", n)
 		}
 	}
 	return s

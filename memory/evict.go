@@ -2,9 +2,9 @@ package memory
 
 import "sync/atomic"
 
-// outline is what can be known of a stripe's asides without its lock: how many there are, that no
-// rank is less than least, and that none is empty before soonest, but for those that have become
-// less by themselves.
+// summary is what is known of a stripe's overflow without its lock: how many records there are,
+// that none had a priority below lowest when it was last changed, and that none drains before
+// soonest.
 type summary struct{ n, lowest, soonest atomic.Int64 }
 
 func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>s.stripeShift] }
@@ -15,7 +15,7 @@ func (sm *summary) set(n int, lowest priority, soonest int64) {
 	sm.soonest.Store(soonest)
 }
 
-// add has an outline cover a rank. The caller has the lock of the stripe.
+// add has a summary cover one more record, or one that has changed. The caller has the lock of the stripe.
 func (sm *summary) add(n int, r priority, until int64) {
 	sm.n.Store(int64(n))
 	if int64(r) < sm.lowest.Load() {
@@ -26,8 +26,8 @@ func (sm *summary) add(n int, r priority, until int64) {
 	}
 }
 
-// shed evicts asides below a rank until no more than so many bytes are taken, and reports
-// whether it could. The caller has no stripe locked.
+// evictOverflow evicts records below a priority until they take no more than so many bytes, and
+// reports whether it could. The caller has no stripe locked.
 func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	for s.overflow.bytes.Load() > bytes {
 		i, r := s.victimStripe(now)
@@ -38,12 +38,12 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 	return true
 }
 
-// inReach is in how many outlines the least is looked for, as long as that is not spent.
+// sampleSize is how many summaries are read, unless all of these are above a half.
 const sampleSize = 64
 
-// leastStripe returns the stripe whose asides have the least rank, and that rank as it is known
-// without locks. It looks at some stripes, and at all if it finds only what is spent: so what is
-// spent goes last, wherever the others are.
+// victimStripe returns the stripe whose overflow has the lowest priority, and that priority as far
+// as it is known without locks. It reads the summaries of some stripes, and of all if these have
+// only records that have used more than half: so such records go last, wherever the others are.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))
@@ -68,7 +68,7 @@ func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	if lowest < overHalf || lowest == unevictable {
 		return at, lowest
 	}
-	// Some may have become less since they were last looked at.
+	// Some may have become lower since they were last changed.
 	for n := range 2 {
 		i := (2*first + n) % len(summaries)
 		if r := s.refresh(i, now); r < lowest {
@@ -78,7 +78,7 @@ func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	return at, lowest
 }
 
-// look brings the outline of a stripe up to date, and returns the least rank.
+// refresh brings the summary of a stripe up to date, and returns its lowest priority.
 func (s *Store) refresh(i int, now int64) priority {
 	st := &s.stripes[i]
 	st.mu.Lock()
@@ -91,9 +91,9 @@ func (s *Store) refresh(i int, now int64) priority {
 	return r
 }
 
-// evictAside evicts the least of a stripe, which was expected to be of a rank, and reports
-// false if it is not below another. If it is more than expected, it is left, because it may be
-// another stripe's turn.
+// evictRecord evicts a stripe's record of lowest priority, and reports false if that is not below
+// the one given. If it is higher than expected the record stays, since it may be another stripe's
+// turn.
 func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
 	st := &s.stripes[i]
 	st.mu.Lock()

@@ -4,8 +4,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// takeKnown takes from a state that is in a slot, without the lock. It reports false, and has
-// done nothing, where that cannot be.
+// takeFast takes one charge from a state in a cell, without the lock. It reports false, having done
+// nothing, if there is no such state.
 func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
 	l := s.plans.find(p)
 	if l == nil || !l.fits {
@@ -30,16 +30,15 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 	}
 }
 
-// farLines is how many lines the table of a stripe has when there are so many keys that a
-// state is seldom near the processor.
+// manyBuckets is the size of a stripe's table from which on there are so many keys that a state is
+// seldom in the processor's caches.
 const manyBuckets = 16
 
-// takeFar takes from a meter at a time that was read before its state. Reading the clock waits
-// for all that was read before it, so this way round the state is fetched while the processor
-// goes on with what follows, for example to the next key. Others may have taken meanwhile,
-// at later times: what fits at this time fits at theirs, but what does not is to be looked at
-// again at a time that is read after the state. takeFar reports false for that, and for all
-// that is not usual.
+// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock
+// waits for all reads before it; this way round, the processor fetches the state while it goes on
+// to the next key. Others may have taken meanwhile, at later times: what fits at this time also
+// fits at theirs, but a refusal must be decided again at a time read after the state.
+// takeClockFirst reports false for that, and for all that is not usual.
 func (s *Store) takeClockFirst(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	first, second := st.buckets(tag)
 	c := first.at(tag)
@@ -58,9 +57,8 @@ func (s *Store) takeClockFirst(now int64, st *stripe, l *layout, tag uint64, cos
 	return next > reserved && c.word.CompareAndSwap(word, next)
 }
 
-// takeAllKnown is takeKnown for several charges. It claims the slots of all but one, in the
-// order of their hashes, so that nobody waits in a circle. Writing the last one is the moment
-// at which all is taken.
+// takeAllFast is takeFast for several charges. It claims the cells of all but the last in the order
+// of their hashes, so that there is no deadlock. The write of the last commits them all.
 func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]
@@ -113,7 +111,7 @@ func release(ops []op, order []int32) {
 	}
 }
 
-// stepKnown works out receipts and the next words of ops, and reports whether it could.
+// stepFast works out receipts and the next words of ops, and reports whether it could.
 func stepFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
 	admitted := true
 	for i := range ops {

@@ -36,7 +36,7 @@ func TestPackedStates(t *testing.T) {
 			continue
 		}
 		if word == 0 {
-			t.Fatalf("%v: %+v is packed as a free slot", p.Limit, state)
+			t.Fatalf("%v: %+v is packed as a free cell", p.Limit, state)
 		}
 		stuck[l.Algorithm.String()]++
 		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
@@ -67,13 +67,13 @@ func TestCommonLimitsPack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !newLayout(p, 0).fits {
-				t.Errorf("%s %v is kept aside", limit, a)
+				t.Errorf("%s %v does not fit a cell", limit, a)
 			}
 		}
 	}
 }
 
-// TestOddBucketIsAside holds that the odd bucket of the tests does not fit a slot.
+// TestOddBucketOverflows holds that the odd bucket of the tests does not fit a cell.
 func TestOddBucketOverflows(t *testing.T) {
 	l, err := sluice.ParseLimit("9973/23935h13m burst 10")
 	if err != nil {

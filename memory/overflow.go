@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// aside is what does not fit a slot: a log, or a state whose numbers are too large.
+// record is a state that does not fit a cell: a log, or one whose numbers are too large.
 type record struct {
 	plan  *sluice.Plan
 	state sluice.State
@@ -16,18 +16,18 @@ type record struct {
 	key   string // in a verified store
 }
 
-// asides bounds what all stripes have aside.
+// overflow bounds the records of all stripes.
 type overflow struct {
 	max       int64
 	bytes     atomic.Int64
-	hand      atomic.Uint64 // which outline is looked at first
+	hand      atomic.Uint64 // which summary is read first
 	summaries []summary     // of each stripe
 
 	crowdedUntil atomic.Int64 // see crowded
 }
 
-// What is counted beside the bytes of a log and a key: for an aside itself, for what the
-// allocator rounds up of a key and a log, and for a stripe that has any.
+// What is counted besides the bytes of a log and a key: a record itself, what the allocator rounds
+// up of a key and a log, and the table of a stripe that has any.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{}))
 	keyRounded         = 15
@@ -57,7 +57,7 @@ func (a *record) priority(now int64) (_ priority, until int64) {
 	return priorityOf(a.plan, &r, 0)
 }
 
-// findAside returns what is aside for an op, or nil. Without a key the hash is enough.
+// findRecord returns the record of an op, or nil. Without a key the hash is enough.
 func (s *Store) findRecord(o *op, p *sluice.Plan) *record {
 	sa := o.overflow
 	for i := sa.home(o.hash); sa.entries[i].record != nil; i = sa.next(i) {
@@ -87,7 +87,7 @@ func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
 	}
 }
 
-// setState keeps the state of an op, which fits no slot.
+// setState keeps the state of an op, which fits no cell.
 func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	if o.held > 0 {
 		o.record.plan, o.record.state = p, o.new
@@ -124,16 +124,16 @@ func (s *Store) removeRecord(o *op) {
 	s.removeAt(o.overflow, o.overflow.find(o.hash, o.record), o.held)
 }
 
-// removeAt removes what is at a place, and has so many bytes.
+// removeAt removes the record at an index, which has so many bytes.
 func (s *Store) removeAt(sa *overflowTable, at int, bytes int64) {
 	before := sa.bytes()
 	sa.remove(at)
 	s.overflow.bytes.Add(sa.bytes() - before - bytes)
 }
 
-// sweep forgets what has drained. It comes once each time that the number of asides has
-// doubled, so that it costs each of them little. No op may be under way in the stripe, which
-// could hold what is forgotten.
+// sweep drops the records that have drained. It runs each time their number has doubled, so that
+// it costs each of them little. No op may be under way in the stripe, since it could hold one of
+// them.
 func (s *Store) sweep(st *stripe, now int64) {
 	sa := st.overflow
 	if sa == nil || sa.n < sa.sweep {

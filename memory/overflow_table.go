@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// entry is an aside, with what is looked for in it, so that a search reads one stretch of memory.
+// entry is a record with what searches look for in it, so that they read one stretch of memory.
 type entry struct {
 	hash     uint64
-	priority priority // when it was last changed: since then it can only have become less
+	priority priority // when it was last changed: since then it can only have become lower
 	until    int64    // when it is empty, in microseconds since the epoch
 	record   *record
 }
 
-// at returns the rank, or that of what has drained by then.
+// at returns the priority at a time: drained, if it has by then.
 func (e *entry) at(now int64) priority {
 	if e.until <= now {
 		return drained
@@ -21,17 +21,17 @@ func (e *entry) at(now int64) priority {
 	return e.priority
 }
 
-// stripeAsides are the asides of a stripe, under its lock: a hash table with linear probing, in
-// which what lies behind something that goes moves up.
+// overflowTable has the records of a stripe, under its lock: a hash table with linear probing, in
+// which a removal moves up what follows.
 type overflowTable struct {
-	entries []entry // those without an aside are free
+	entries []entry // those without a record are free
 	n       int     // how many are not
 	sweep   int     // the n at which those that have drained are looked for
 }
 
 const (
 	minEntries = 4
-	minSweep   = 8 // how many asides are worth being looked at
+	minSweep   = 8 // how many records are worth a sweep
 )
 
 func newOverflowTable() *overflowTable {
@@ -71,7 +71,7 @@ func (sa *overflowTable) put(e entry) {
 	sa.entries[i] = e
 }
 
-// find returns the place of an aside that is there.
+// find returns the index of a record that is there.
 func (sa *overflowTable) find(hash uint64, a *record) int {
 	i := sa.home(hash)
 	for sa.entries[i].record != a {
@@ -92,7 +92,7 @@ func (sa *overflowTable) rebuild(entries []entry, n int) {
 	}
 }
 
-// remove removes the entry at a place. A table that is nearly empty becomes smaller.
+// remove removes the entry at an index. A table that is nearly empty becomes smaller.
 func (sa *overflowTable) remove(at int) {
 	for i := sa.next(at); sa.entries[i].record != nil; i = sa.next(i) {
 		// What is at i may move to at unless its home is behind that.
@@ -112,9 +112,8 @@ func (sa *overflowTable) remove(at int) {
 	}
 }
 
-// least returns the place of the least rank, that rank, and when the first is empty: of
-// nothing, most. Where all were spent when they were last changed, it looks at what they are
-// now.
+// victim returns the index of the lowest priority, that priority, and when the first record drains.
+// If all had used more than half when they were last changed, it looks at what they are now.
 func (sa *overflowTable) victim(now int64) (at int, r priority, soonest int64) {
 	at, r, soonest = sa.scan(now)
 	if r < overHalf || r == unevictable {
@@ -143,7 +142,7 @@ func (sa *overflowTable) scan(now int64) (at int, lowest priority, soonest int64
 	return at, lowest, soonest
 }
 
-// eachAside yields the asides of a stripe. The caller has the lock.
+// eachRecord yields the records of a stripe. The caller has the lock.
 func (st *stripe) eachRecord() iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		if st.overflow == nil {

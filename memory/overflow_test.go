@@ -13,7 +13,7 @@ import (
 
 // A charge of a Take must not forget the state that another charge of it has found.
 func TestTakeKeepsWhatItHolds(t *testing.T) {
-	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // kept aside
+	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // fits no cell
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestAsidesDifferential has takes of several charges whose states are all kept aside, in few
+// TestOverflowDifferential has takes of several charges whose states are all in the overflow, in few
 // stripes, and drain all the time. A prime count has the largest numbers.
 func TestOverflowDifferential(t *testing.T) {
 	var plans []*sluice.Plan
@@ -119,11 +119,11 @@ func TestOverflowDifferential(t *testing.T) {
 		}
 	}
 	if most <= minSweep || s.evicted.Load() > 0 {
-		t.Errorf("premise: a stripe had %d states aside at most, and %d were evicted, want more than %d and none", most, s.evicted.Load(), minSweep)
+		t.Errorf("premise: a stripe had %d records at most, and %d were evicted, want more than %d and none", most, s.evicted.Load(), minSweep)
 	}
 }
 
-// countAsides counts what asides.bytes should be.
+// countOverflow counts what overflow.bytes should be.
 func (s *Store) countOverflow() (bytes int64) {
 	for i := range s.stripes {
 		st := &s.stripes[i]

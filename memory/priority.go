@@ -7,33 +7,33 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// rank orders states by what is lost with them: first by how much of the limit is used, in
-// steps of a factor of two. Of those that have used more than half, the one goes first that is
-// empty first: so a limit of one a second, which a single request uses up, does not outweigh for
-// a second what counts for an hour. Of the others, the one that has not been asked for longest,
-// where that is known, so that whoever goes on asking comes to be worth more in time.
+// priority orders states by what is lost with them; the lowest is evicted first. What counts first
+// is how much of the limit is used, in steps of a factor of two. Among those that have used more
+// than half, the first to drain goes first, so that a limit of one a second, which a single
+// request uses up, does not outweigh what counts for an hour. Among the others, where it is
+// known, the least recently used goes first.
 //
-// From the unevictable bit: 4 of the step, 52 of that time in microseconds, 7 of the share.
+// From the highest bit: 4 of the step, 52 of that time in microseconds, 7 of the share.
 type priority int64
 
 const (
-	vacant      priority = -1 // of a free slot
+	vacant      priority = -1 // of a free cell
 	drained     priority = 0
-	unevictable priority = math.MaxInt64 // of nothing, and of what must not go
+	unevictable priority = math.MaxInt64 // of what must stay, and of nothing
 
 	stepShift = 59
 	timeShift = 7
 	latest    = 1<<(stepShift-timeShift) - 1
 
-	// trifling is the unevictable rank of what has used an eighth of its limit at most. It may go
-	// before all that could take its place have been looked at.
+	// negligible is the highest priority of a state that has used at most an eighth of its limit:
+	// it may go without a search for a lower one.
 	negligible priority = 8<<stepShift - 1
-	// spent is the least rank of what has used more than half of its limit.
+	// overHalf is the lowest priority of a state that has used more than half of its limit.
 	overHalf priority = 10 << stepShift
 )
 
-// rankOf ranks a state by a receipt for it and when it was last asked for, and says when it is
-// empty.
+// priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
+// and when it is empty.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
 	d := p.Decide(0, *r)
 	if d.ResetAfter == 0 {
@@ -43,7 +43,7 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	return newPriority(p.Capacity-d.Remaining, p.Capacity, asked, until), until
 }
 
-// newRank ranks what has so many units used of a capacity.
+// newPriority returns the priority of a state that has used so many units of a capacity.
 func newPriority(used, capacity, asked, until int64) priority {
 	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
 	step := bits.Len64(uint64(share))                  // from 0 to 10
@@ -53,7 +53,7 @@ func newPriority(used, capacity, asked, until int64) priority {
 	return max(1, priority(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
 }
 
-// rank ranks a word of a slot. One that is busy is in use, and ranks unevictable of all.
+// priority returns the priority of a word in a cell. A busy one is in use, and must stay.
 func (s *Store) priority(word, tag uint64, now int64) priority {
 	switch word {
 	case free:

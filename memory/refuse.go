@@ -3,18 +3,18 @@ package memory
 import "github.com/sluicehq/sluice"
 
 // A store that is made to refuse new keys asks, before it decides about one, whether there is
-// room for it without forgetting a state that is spent.
+// room for it without evicting a state that has used more than half of its limit.
 
 const (
-	// spare is the part of the bytes for asides that is for those that grow. New ones have to
-	// leave it.
+	// spare is the part of the overflow's bytes, one in so many, that new records leave to those
+	// that grow.
 	spare = 16
-	// crowdedFor is for how long, in microseconds, it is believed that there is no room aside.
+	// crowdedFor is for how long, in microseconds, a failed search for room is believed.
 	crowdedFor = 10_000
 )
 
-// crowded reports whether there is no room aside for a new key, should a charge need it, and
-// makes room where it can. The caller has no stripe locked.
+// crowded reports whether a charge may need room in the overflow for a new key, and there is none.
+// It makes room where it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 	most := s.overflow.max - s.overflow.max/spare
 	if s.overflow.bytes.Load() <= most || !s.anyOverflows(charges) {

@@ -2,8 +2,8 @@ package memory
 
 import "github.com/sluicehq/sluice"
 
-// takeLocked takes whatever there is, new keys and states that are kept aside too, with the
-// locks of all stripes.
+// takeSlow takes any charges, of new keys and of states in the overflow too, with the locks of their
+// stripes.
 func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	crowded := s.refuse && s.crowded(s.at(now), charges)
 	lock(ops, order)
@@ -26,7 +26,7 @@ func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.R
 			ops[i].replace()
 		}
 	}
-	// An insertion moves slots, so that from here on ops[i].slot says nothing.
+	// Insertions move states, so ops[i].cell means nothing from here on.
 	for i := range ops {
 		if ops[i].cell == nil && !ops[i].twin {
 			s.insert(&ops[i], now, &charges[i], &receipts[i])
@@ -43,8 +43,8 @@ func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.R
 	}
 }
 
-// lock locks the stripes of ops, each once and everybody in the same order, so that nobody
-// waits in a circle. Claims come after locks: who has claimed a slot waits for no lock.
+// lock locks the stripes of ops, each once and in the same order for everybody, so that there is no
+// deadlock. Claims come after locks: whoever has claimed a cell waits for no lock.
 func lock(ops []op, order []int32) {
 	for n, i := range order {
 		if n == 0 || ops[i].stripe != ops[order[n-1]].stripe {
@@ -53,11 +53,11 @@ func lock(ops []op, order []int32) {
 	}
 }
 
-// read finds the state of a charge, and claims it if it is in a slot. Two keys of one hash,
-// which come one after the other, have one claim, and one state.
+// read finds the state of a charge, and claims it if it is in a cell. Two keys of one hash, which
+// follow one another, share a claim and a state.
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
-	o.tag, o.word = 0, free // touch and takeAllKnown have used them
+	o.tag, o.word = 0, free // prefetch and takeAllFast have used them
 	o.twin = before != nil && before.hash == o.hash && !s.verified
 	switch {
 	case s.verified:
@@ -133,8 +133,8 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// replace writes the state of an op that has claimed a slot. If it no longer fits the slot, op
-// has none afterwards and is to be inserted.
+// replace writes the state of an op that has claimed a cell. If it no longer fits the cell, the op
+// has none afterwards and has to be inserted.
 func (o *op) replace() {
 	if o.new == o.old {
 		o.cell.word.Store(o.word)
@@ -151,7 +151,7 @@ func (o *op) replace() {
 	}
 }
 
-// insert keeps the state of an op that has no slot, in one or aside.
+// insert keeps the state of an op that has no cell: in one, or in the overflow.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
 	if p.Kernel == sluice.Units {

@@ -13,16 +13,16 @@ const (
 	firstBuckets = 2
 )
 
-// stripe is a table of its own with a lock of its own, for all but the states of known keys:
-// see slot. A key has two lines where it can be, given by its tag, so that a slot can be moved
-// without knowing the key.
+// stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow
+// from its tag, so that a state can move without its key being known. The lock is for everything
+// but the states of known keys: see cell.
 type stripe struct {
 	mu sync.Mutex
-	// The first line and how many there are. Tables only grow, and the line is written
-	// before the number: who reads the number first never reads beyond the table.
+	// The first bucket and their number. Tables only grow, and the pointer is written before
+	// the number, so a reader that loads the number first never reads beyond the table.
 	first    atomic.Pointer[bucket]
 	n        atomic.Uint32
-	stuck    bool // there is no use in shifting
+	stuck    bool // displacing found no free cell, and will not until the table grows
 	overflow *overflowTable
 }
 
@@ -36,7 +36,7 @@ func (st *stripe) setTable(table []bucket) {
 	st.n.Store(uint32(len(table)))
 }
 
-// both returns the two lines of a tag.
+// buckets returns the two buckets of a tag.
 func (st *stripe) buckets(tag uint64) (first, second *bucket) {
 	n := uint64(st.n.Load())
 	a := tag >> 48 * n >> 16
@@ -48,20 +48,20 @@ func (st *stripe) buckets(tag uint64) (first, second *bucket) {
 	return (*bucket)(unsafe.Add(table, a*bucketBytes)), (*bucket)(unsafe.Add(table, b*bucketBytes))
 }
 
-// touch reads the lines of a hash, for the processor to fetch them while others are looked for.
+// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
 func (o *op) prefetch() {
 	first, second := o.buckets(o.hash << 16)
 	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
 }
 
-// find returns the slot of a tag and its word, or nil. It needs no lock. The second line is read
-// only for what is not in the first, which is where it is put if there is room.
+// find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
+// first bucket where there is room, so the second is read only if it is not there.
 func (st *stripe) find(tag uint64) (*cell, uint64) {
 	first, second := st.buckets(tag)
 	for _, b := range [...]*bucket{first, second} {
 		for i := range b {
 			if c := &b[i]; c.tag.Load() == tag {
-				// The tag is still the same: so it was when the word was read.
+				// The tag has not changed, so the word is that tag's.
 				if w := c.load(); w != free && c.tag.Load() == tag {
 					return c, w
 				}
@@ -71,7 +71,7 @@ func (st *stripe) find(tag uint64) (*cell, uint64) {
 	return nil, free
 }
 
-// findHash returns the slot of a hash, whatever plan packed its state, or nil. The caller has
+// findHash returns the cell of a hash, whichever plan packed its state, or nil. The caller has
 // the lock.
 func (st *stripe) findHash(hash uint64) *cell {
 	tag := hash << 16
@@ -86,9 +86,9 @@ func (st *stripe) findHash(hash uint64) *cell {
 	return nil
 }
 
-// room returns the slot in which a new tag may be put: a free one, else one that has drained,
-// else one of a larger table, else that of the state that matters least. It returns nil where
-// that one is spent, and the store is not to forget such states for new ones.
+// cellFor returns a cell for a new tag: a free one, else one that has drained, else one of a
+// larger table, else the victim's. It returns nil if the victim has used more than half of its
+// limit and the store refuses new keys instead.
 func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	for {
 		if c := st.freeCell(tag); c != nil {
@@ -111,7 +111,7 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	}
 }
 
-// full reports whether room would have to forget a state that is spent.
+// full reports whether cellFor would have to evict a state that has used more than half.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	if int(st.n.Load()) < s.maxBuckets || st.freeCell(tag) != nil || st.displace(tag) != nil {
 		return false
@@ -120,19 +120,19 @@ func (s *Store) full(st *stripe, tag uint64, now int64) bool {
 	return r >= overHalf && r != unevictable
 }
 
-// place is a slot that a new tag may have, and its word when it was chosen. What is in via,
-// if that is not nil, moves on to make it so: what is in via[0] to via[1], or if that is nil
-// to slot, and what is in via[1] to slot.
+// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from
+// the new key: then the state in via[1] moves to cell, and that in via[0] to via[1], or to cell
+// if via[1] is nil.
 type victim struct {
 	cell *cell
 	word uint64
 	via  [2]*cell
 }
 
-// evict makes slot free, unless its state has changed.
+// evict frees the cell, unless its state has changed.
 func (v victim) evict() bool { return v.cell.word.CompareAndSwap(v.word, free) }
 
-// clear returns the slot that is free then.
+// makeWay makes the moves, and returns the cell that is free for the new key.
 func (v victim) makeWay() *cell {
 	for _, from := range [...]*cell{v.via[1], v.via[0]} {
 		if from != nil {
@@ -143,11 +143,11 @@ func (v victim) makeWay() *cell {
 	return v.cell
 }
 
-// least returns the place of the lowest rank for a tag: in its own two lines, or, if
-// these have nothing drained, in the lines that their slots could move to. If all that are
-// spent it goes on to where the slots of those lines could move to, which makes some 170 slots
-// in all. So a spent state is not forgotten where three quarters of a store are spent, and
-// seldom where nine tenths are.
+// victim returns the state of lowest priority that could give way to a tag: in its own two
+// buckets; if nothing there may go at once, in the buckets that their states could move to; and
+// if all of these have used more than half, in those one move further, some 170 cells in all. So
+// nothing that has used more than half is evicted while such states fill three quarters of a
+// store, and hardly any while they fill nine tenths.
 func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	first, second := st.buckets(tag)
 	l := search{priority: unevictable, from: int(tag >> 16), now: now}
@@ -178,8 +178,8 @@ func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	return l.victim, l.priority
 }
 
-// lowest is the least that was found by now. In each line the search begins somewhere else, so
-// that of equals any may go.
+// search is the victim so far. Each bucket is searched from another cell on, so that of equals
+// any may go.
 type search struct {
 	victim
 	priority priority
@@ -187,7 +187,7 @@ type search struct {
 	now      int64
 }
 
-// lower looks for a lower rank in a line.
+// consider looks for a lower priority in a bucket.
 func (s *Store) consider(l *search, b *bucket, via [2]*cell) {
 	for i := range b {
 		c := &b[(l.from+i)&(len(b)-1)]
@@ -198,7 +198,7 @@ func (s *Store) consider(l *search, b *bucket, via [2]*cell) {
 	}
 }
 
-// other returns the line where what is in a slot of a line could be too.
+// alternate returns the other bucket of the state in a cell of a bucket.
 func (st *stripe) alternate(c *cell, in *bucket) *bucket {
 	a, b := st.buckets(c.tag.Load())
 	if in == a {
@@ -207,8 +207,8 @@ func (st *stripe) alternate(c *cell, in *bucket) *bucket {
 	return a
 }
 
-// grow makes the table larger, by a quarter or what it takes, and reports whether that
-// was possible within maxLines.
+// grow makes the table larger, by a quarter or as much as it takes, and reports whether it could
+// within maxBuckets.
 func (st *stripe) grow(maxBuckets int) bool {
 	old := st.table()
 	for n := len(old); n < maxBuckets; {
@@ -233,11 +233,11 @@ func (st *stripe) grow(maxBuckets int) bool {
 	return false
 }
 
-// reserved is the word of a slot for which there is a state to come.
+// reserved is the word of a cell whose state is still to be moved in.
 const reserved = busy + 1
 
-// reserve reserves slots for all that is in lines in an empty table that nobody else has, and
-// reports whether there was room.
+// reserve reserves cells for all states of another table, in an empty one that nobody else has
+// yet, and reports whether there was room.
 func (st *stripe) reserve(table []bucket) bool {
 	for i := range table {
 		for j := range table[i] {
@@ -259,8 +259,8 @@ func (st *stripe) reserve(table []bucket) bool {
 	return true
 }
 
-// adopt moves what is in lines to the slots that are reserved for it. Those who look for it
-// wait for the lock meanwhile.
+// adopt moves the states of another table into the cells that are reserved for them. Whoever looks
+// for them waits for the lock meanwhile.
 func (st *stripe) adopt(table []bucket) {
 	for i := range table {
 		for j := range table[i] {
@@ -270,7 +270,7 @@ func (st *stripe) adopt(table []bucket) {
 			}
 		}
 	}
-	// What was given back since there was no need to reserve.
+	// States that were given back meanwhile left their cells reserved.
 	all := st.table()
 	for i := range all {
 		for j := range all[i] {
@@ -281,7 +281,7 @@ func (st *stripe) adopt(table []bucket) {
 	}
 }
 
-// free returns a free slot of a tag, or nil.
+// freeCell returns a free cell of a tag, or nil.
 func (st *stripe) freeCell(tag uint64) *cell {
 	first, second := st.buckets(tag)
 	if c := first.freeCell(); c != nil {
@@ -299,8 +299,8 @@ func (b *bucket) freeCell() *cell {
 	return nil
 }
 
-// shift returns a slot of a tag that it has made free by moving what is there to its
-// other line, and what is there on, or nil. Once that has failed it is not tried again
+// displace frees a cell of a tag by moving its state to its alternate bucket, displacing others
+// there if need be, and returns the cell, or nil. Once that has failed it is not tried again
 // until the table grows.
 func (st *stripe) displace(tag uint64) *cell {
 	if st.stuck {
@@ -316,8 +316,8 @@ func (st *stripe) displace(tag uint64) *cell {
 	return nil
 }
 
-// vacate makes a slot of a line free with at most that many moves, and returns it or nil.
-// Three moves are too few to come back to where they began.
+// vacate frees a cell of a bucket with at most so many moves, and returns it or nil. Three moves
+// are too few to come back to where they began.
 func (st *stripe) vacate(b *bucket, moves int) *cell {
 	if c := b.freeCell(); c != nil || moves == 0 {
 		return c

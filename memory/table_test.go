@@ -45,14 +45,14 @@ func TestTable(t *testing.T) {
 			}
 		}
 		if int64(lost) != s.evicted.Load() {
-			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.table()))
+			t.Fatalf("%d of %d are lost in %d buckets", lost, n, len(st.table()))
 		}
 	}
 	if len(sizes) < 5 {
 		t.Errorf("the table had the sizes %v only", sizes)
 	}
 	if share := float64(len(hashes)) / float64(4*len(st.table())); share < 0.85 {
-		t.Errorf("the first of %d was evicted at %.2f of the slots", len(hashes), share)
+		t.Errorf("the first of %d was evicted at %.2f of the cells", len(hashes), share)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
 		st := newStripe(firstBuckets)
-		for i := range 8 { // all slots, in the order of a table of two lines
+		for i := range 8 { // all cells, in the order of a table of two buckets
 			l := sluice.Limit{Count: 10, Period: time.Duration(20-(i+8-soonest)%8) * time.Hour}
 			if i == soonest {
 				l.Period = time.Hour
@@ -121,13 +121,13 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			layout := s.plans.layout(p)
 			word, ok := layout.pack(p.Step(sluice.State{}, now, 6, &r))
 			if !ok || r.Used*10 != p.Size*6 {
-				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a slot: %+v, %v", l, r, ok)
+				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a cell: %+v, %v", l, r, ok)
 			}
 			st.table()[i/4][i%4].put(mixed(word, layout.index), layout.index)
 		}
 		want := &st.table()[soonest/4][soonest%4]
 		if at, lowest := s.victim(st, 0, now); at.cell != want {
-			t.Errorf("slot %d is empty first, and what goes has rank %d", soonest, lowest)
+			t.Errorf("cell %d is empty first, and what goes has priority %d", soonest, lowest)
 		}
 	}
 }
@@ -144,14 +144,14 @@ func TestReserveSaysWhenFull(t *testing.T) {
 	}
 	small, large := newStripe(2), newStripe(20)
 	if small.reserve(from) {
-		t.Error("12 states went into 8 slots")
+		t.Error("12 states went into 8 cells")
 	}
 	if !large.reserve(from) {
-		t.Error("12 states did not go into 80 slots")
+		t.Error("12 states did not go into 80 cells")
 	}
 }
 
-// TestTakesWhileSlotsMove holds that no take is lost while its state is moved, or its table grows.
+// TestTakesWhileCellsMove holds that no take is lost while its state is moved, or its table grows.
 func TestTakesWhileCellsMove(t *testing.T) {
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
 	if err != nil {
@@ -214,7 +214,7 @@ func TestTakesWhileCellsMove(t *testing.T) {
 	}
 }
 
-// TestAsidesGoEvenly holds that a flood leaves each stripe its share of logs. If it were
+// TestOverflowShrinksEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
 func TestOverflowShrinksEvenly(t *testing.T) {
 	s := NewSeededSize(t, 256<<10)

@@ -34,7 +34,7 @@ func TestVerified(t *testing.T) {
 }
 
 // TestVerifiedBytes holds that what is counted is what there is, and that the bound holds, while
-// asides of one hash come, drain and are evicted.
+// records of one hash come, drain and are evicted.
 func TestVerifiedBytes(t *testing.T) {
 	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Second})
 	if err != nil {

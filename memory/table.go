@@ -207,7 +207,7 @@ func (st *stripe) alternate(c *cell, in *bucket) *bucket {
 	return a
 }
 
-// grow makes the table larger, by a quarter or as much as it takes, and reports whether it could
+// grow makes the table larger, by a fifth or as much as it takes, and reports whether it could
 // within maxBuckets.
 func (st *stripe) grow(maxBuckets int) bool {
 	old := st.table()
@@ -215,7 +215,7 @@ func (st *stripe) grow(maxBuckets int) bool {
 		if n < 16 {
 			n *= 2
 		} else {
-			n += n / 4
+			n += n / 5
 		}
 		// The allocator rounds up, and it is ours.
 		table := slices.Grow([]bucket(nil), min(n, maxBuckets))
@@ -299,31 +299,40 @@ func (b *bucket) freeCell() *cell {
 	return nil
 }
 
-// displace frees a cell of a tag by moving its state to its alternate bucket, displacing others
-// there if need be, and returns the cell, or nil. Once that has failed it is not tried again
-// until the table grows.
+// displace frees a cell of a tag by moving its state to its alternate bucket, after another there
+// if need be, and returns the cell, or nil. Once that has failed it is not tried again until the
+// table grows. It looks at what takes one move first: the buckets to look at are then known at
+// once, and the processor fetches them together.
 func (st *stripe) displace(tag uint64) *cell {
 	if st.stuck {
 		return nil
 	}
 	first, second := st.buckets(tag)
-	for _, b := range [...]*bucket{first, second} {
-		if c := st.vacate(b, 3); c != nil {
-			return c
+	own := [...]*bucket{first, second}
+	for _, b := range own {
+		for i := range b {
+			if to := st.alternate(&b[i], b).freeCell(); to != nil {
+				b[i].move(to)
+				return &b[i]
+			}
+		}
+	}
+	for _, b := range own {
+		for i := range b {
+			if via := st.vacate(st.alternate(&b[i], b)); via != nil {
+				b[i].move(via)
+				return &b[i]
+			}
 		}
 	}
 	st.stuck = true
 	return nil
 }
 
-// vacate frees a cell of a bucket with at most so many moves, and returns it or nil. Three moves
-// are too few to come back to where they began.
-func (st *stripe) vacate(b *bucket, moves int) *cell {
-	if c := b.freeCell(); c != nil || moves == 0 {
-		return c
-	}
+// vacate frees a cell of a bucket with one move, and returns it or nil.
+func (st *stripe) vacate(b *bucket) *cell {
 	for i := range b {
-		if to := st.vacate(st.alternate(&b[i], b), moves-1); to != nil {
+		if to := st.alternate(&b[i], b).freeCell(); to != nil {
 			b[i].move(to)
 			return &b[i]
 		}

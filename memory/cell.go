@@ -16,6 +16,8 @@ type cell struct{ word, tag atomic.Uint64 }
 const (
 	free = 0
 	busy = 1
+
+	reserved = busy // states are above
 )
 
 // bucket is a cache line: what a processor reads at once.

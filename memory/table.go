@@ -223,8 +223,7 @@ func (st *stripe) grow(maxBuckets int) bool {
 		clear(table[:n])
 		var larger stripe
 		larger.setTable(table[:n])
-		if larger.reserve(old) {
-			larger.adopt(old)
+		if larger.adopt(old) {
 			st.setTable(table[:n])
 			st.stuck = false
 			return true
@@ -233,16 +232,15 @@ func (st *stripe) grow(maxBuckets int) bool {
 	return false
 }
 
-// reserved is the word of a cell whose state is still to be moved in.
-const reserved = busy + 1
-
-// reserve reserves cells for all states of another table, in an empty one that nobody else has
-// yet, and reports whether there was room.
-func (st *stripe) reserve(table []bucket) bool {
+// adopt moves all states of another table into an empty one that nobody else has yet, and reports
+// whether there was room: else they are back where they were. Whoever looks for them meanwhile waits
+// for the lock.
+func (st *stripe) adopt(table []bucket) bool {
 	for i := range table {
 		for j := range table[i] {
 			c := &table[i][j]
-			if c.word.Load() == free {
+			w := c.take()
+			if w == free {
 				continue
 			}
 			tag := c.tag.Load()
@@ -251,31 +249,28 @@ func (st *stripe) reserve(table []bucket) bool {
 				to = st.displace(tag)
 			}
 			if to == nil {
+				c.word.Store(w)
+				st.giveBack(table)
 				return false
 			}
-			to.put(reserved, tag)
+			to.put(w, tag)
 		}
 	}
 	return true
 }
 
-// adopt moves the states of another table into the cells that are reserved for them. Whoever looks
-// for them waits for the lock meanwhile.
-func (st *stripe) adopt(table []bucket) {
+// giveBack moves the states that came from another table back into it. Of two cells with the tag
+// of a state, which it has moved between, either will do.
+func (st *stripe) giveBack(table []bucket) {
 	for i := range table {
 		for j := range table[i] {
-			if w := table[i][j].take(); w != free {
-				to, _ := st.find(table[i][j].tag.Load())
-				to.word.Store(w)
+			c := &table[i][j]
+			if c.word.Load() != free {
+				continue
 			}
-		}
-	}
-	// States that were given back meanwhile left their cells reserved.
-	all := st.table()
-	for i := range all {
-		for j := range all[i] {
-			if c := &all[i][j]; c.word.Load() == reserved {
-				c.word.Store(free)
+			if from, w := st.find(c.tag.Load()); from != nil {
+				from.take()
+				c.word.Store(w)
 			}
 		}
 	}

@@ -132,22 +132,44 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	}
 }
 
-// TestReserveSaysWhenFull holds that a table which is too small for what it is to take over
-// says so, since then the next size is tried.
-func TestReserveSaysWhenFull(t *testing.T) {
+// TestAdoptSaysWhenFull holds that a table which is too small for what it is to take over says so,
+// and gives back what it has taken, since then the next size is tried.
+func TestAdoptSaysWhenFull(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
-	from := make([]bucket, 3)
+	from, words := make([]bucket, 3), [3][4]uint64{}
 	for i := range from {
 		for j := range from[i] {
-			from[i][j].put(2, rng.Uint64())
+			words[i][j] = rng.Uint64() | 2
+			from[i][j].put(words[i][j], rng.Uint64())
 		}
 	}
-	small, large := newStripe(2), newStripe(20)
-	if small.reserve(from) {
-		t.Error("12 states went into 8 cells")
+	left := func() (n int) {
+		for i := range from {
+			for j := range from[i] {
+				switch from[i][j].word.Load() {
+				case words[i][j]:
+					n++
+				case free:
+				default:
+					t.Errorf("cell %d of bucket %d has the state of another", j, i)
+				}
+			}
+		}
+		return n
 	}
-	if !large.reserve(from) {
-		t.Error("12 states did not go into 80 cells")
+	small, large := newStripe(2), newStripe(20)
+	if small.adopt(from) || left() != 12 {
+		t.Errorf("12 states went into 8 cells, or did not come back: %d are left", left())
+	}
+	if !large.adopt(from) || left() != 0 {
+		t.Errorf("12 states did not go into 80 cells: %d are left", left())
+	}
+	for i := range from {
+		for j := range from[i] {
+			if _, w := large.find(from[i][j].tag.Load()); w != words[i][j] {
+				t.Errorf("a state is %x in the larger table, and was %x", w, words[i][j])
+			}
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func (d *deluge) check(t *testing.T, model *storetest.Model, limited int) {
 		t.Errorf("%d of %d were freed, want none of %d", freed, limited, d.clients)
 	}
 	if stats.Freed != 0 || stats.Evicted == 0 {
-		t.Errorf("%+v, want evictions and none of what was spent", stats)
+		t.Errorf("%+v, want evictions, and none of what had used more than half", stats)
 	}
 	if stats.Evicted+int64(stats.Keys) != int64(limited+d.keys) {
 		t.Errorf("%+v: kept and evicted are not %d together", stats, limited+d.keys)
@@ -171,12 +171,12 @@ func TestFloodTogether(t *testing.T) {
 		}
 	}
 	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Freed != 0 || stats.Evicted == 0 {
-		t.Errorf("%+v, want at most %d bytes, and evictions of what is not spent", stats, size)
+		t.Errorf("%+v, want at most %d bytes, and evictions of what has used less than half", stats, size)
 	}
 }
 
 // TestNearlyAllLimited holds that nobody is freed where those who are limited take most of the
-// room: some eight tenths of the slots, or 97 of 100 of what fits aside.
+// room: some eight tenths of the cells, or 97 of 100 of what fits the overflow.
 func TestNearlyAllLimited(t *testing.T) {
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestNearlyAllLimited(t *testing.T) {
 			}
 			s = memory.NewSeededSize(t, 1<<20)
 			clients := fits * 92 / 100
-			if fits < 1<<20/2/16/2 { // it is not slots that they are in
+			if fits < 1<<20/2/16/2 { // they are in the overflow
 				clients = fits * 97 / 100
 			}
 			for i := range clients {

@@ -60,7 +60,7 @@ func (s *Seeded) take(now int64, charges []sluice.Charge, receipts []sluice.Rece
 	}
 	if len(charges) == 1 {
 		c := &charges[0]
-		if hash := s.hash(c); !s.takeKnown(now, hash, c.Plan, c.Cost, &receipts[0]) {
+		if hash := s.hash(c); !s.takeFast(now, hash, c.Plan, c.Cost, &receipts[0]) {
 			s.takeOne(now, hash, c, &receipts[0])
 		}
 		return nil

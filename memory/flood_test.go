@@ -57,7 +57,7 @@ var limits = []struct {
 	{"exact log", "10/day", sluice.SlidingWindowLogExact},
 }
 
-// TestBothHalvesFull holds to the bound while slots and logs are flooded at once.
+// TestBothHalvesFull holds to the bound while cells and logs are flooded at once.
 func TestBothHalvesFull(t *testing.T) {
 	const size = 512 << 10
 	s := memory.NewSeededSize(t, size)
@@ -216,8 +216,8 @@ func TestOccupancy(t *testing.T) {
 		}
 	}
 	if share := float64(n) * 16 / (size / 2); share < 0.8 {
-		t.Errorf("the first of %d keys was evicted at %.2f of the slots", n, share)
+		t.Errorf("the first of %d keys was evicted at %.2f of the cells", n, share)
 	} else {
-		t.Logf("the first of %d keys was evicted at %.2f of the slots", n, share)
+		t.Logf("the first of %d keys was evicted at %.2f of the cells", n, share)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // clock does between.
 func TestPackedStates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	packed := map[string]int{}
+	stuck := map[string]int{}
 	for range 100_000 {
 		l := sluice.Limit{
 			Count:     1 + rng.Int64N(1<<rng.IntN(40)),
@@ -36,9 +36,9 @@ func TestPackedStates(t *testing.T) {
 			continue
 		}
 		if word == 0 {
-			t.Fatalf("%v: %+v is packed as a free slot", p.Limit, state)
+			t.Fatalf("%v: %+v is packed as a free cell", p.Limit, state)
 		}
-		packed[l.Algorithm.String()]++
+		stuck[l.Algorithm.String()]++
 		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
 		p.Step(state, later, cost, &want)
 		p.Step(layout.unpack(word, later), later, cost, &got)
@@ -47,8 +47,8 @@ func TestPackedStates(t *testing.T) {
 		}
 	}
 	for _, a := range sluice.Algorithms()[:5] {
-		if packed[a.String()] < 1500 {
-			t.Errorf("only %d states of %v were packed", packed[a.String()], a)
+		if stuck[a.String()] < 1500 {
+			t.Errorf("only %d states of %v were packed", stuck[a.String()], a)
 		}
 	}
 }
@@ -67,14 +67,14 @@ func TestCommonLimitsPack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !newLayout(p, 0).fits {
-				t.Errorf("%s %v is kept aside", limit, a)
+				t.Errorf("%s %v does not fit a cell", limit, a)
 			}
 		}
 	}
 }
 
-// TestOddBucketIsAside holds that the odd bucket of the tests does not fit a slot.
-func TestOddBucketIsAside(t *testing.T) {
+// TestOddBucketOverflows holds that the odd bucket of the tests does not fit a cell.
+func TestOddBucketOverflows(t *testing.T) {
 	l, err := sluice.ParseLimit("9973/23935h13m burst 10")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLinearizable holds that takes of some keys at once look as if they had come one after the
-// other, each at the time in its receipts, while their tables grow and their slots move. That
+// other, each at the time in its receipts, while their tables grow and their cells move. That
 // time is no earlier than the last change of the state, unless that has become again what it
 // was by a give-back: so every other round has none. With many keys it may be earlier where a
 // meter admits.

@@ -138,7 +138,7 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 
 // plans gives each plan that a store meets a layout. Plans of the same fingerprint and
 // capacity are one. There is no removal: the plans of a process are few, and if there are
-// more than maxPlans over time, the states of those that come last are kept aside.
+// more than maxPlans over time, the states of those that come last are in the overflow.
 type plans struct {
 	mu sync.Mutex
 	// A hash table with linear probing, at most half full, replaced when it grows.

@@ -3,34 +3,34 @@ package memory
 import "github.com/sluicehq/sluice"
 
 // A store that is made to refuse new keys asks, before it decides about one, whether there is
-// room for it without forgetting a state that is spent.
+// room for it without evicting a state that has used more than half of its limit.
 
 const (
-	// spare is the part of the bytes for asides that is for those that grow. New ones have to
-	// leave it.
+	// spare is the part of the overflow's bytes, one in so many, that new records leave to those
+	// that grow.
 	spare = 16
-	// crowdedFor is for how long, in microseconds, it is believed that there is no room aside.
+	// crowdedFor is for how long, in microseconds, a failed search for room is believed.
 	crowdedFor = 10_000
 )
 
-// crowded reports whether there is no room aside for a new key, should a charge need it, and
-// makes room where it can. The caller has no stripe locked.
+// crowded reports whether a charge may need room in the overflow for a new key, and there is none.
+// It makes room where it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
-	most := s.asides.max - s.asides.max/spare
-	if s.asides.bytes.Load() <= most || !s.anyAside(charges) {
+	most := s.overflow.max - s.overflow.max/spare
+	if s.overflow.bytes.Load() <= most || !s.anyOverflows(charges) {
 		return false
 	}
-	if left := s.asides.crowdedUntil.Load() - now; 0 < left && left <= crowdedFor {
+	if left := s.overflow.crowdedUntil.Load() - now; 0 < left && left <= crowdedFor {
 		return true
 	}
-	if s.shed(most, spent, now) {
+	if s.evictOverflow(most, overHalf, now) {
 		return false
 	}
-	s.asides.crowdedUntil.Store(now + crowdedFor)
+	s.overflow.crowdedUntil.Store(now + crowdedFor)
 	return true
 }
 
-func (s *Store) anyAside(charges []sluice.Charge) bool {
+func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
 		if p := charges[i].Plan; s.verified || p.Kernel.Log() || !s.plans.layout(p).fits {
 			return true
@@ -42,7 +42,7 @@ func (s *Store) anyAside(charges []sluice.Charge) bool {
 // refuseNew gives an op whose key is new a state that is used up, if there is no room for one of
 // its own. It is not kept.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
-	if o.slot != nil || o.aside != nil || o.twin || c.Cost <= 0 {
+	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 {
 		return
 	}
 	p := c.Plan
@@ -57,7 +57,7 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	case sluice.Window:
 		o.old = sluice.State{Tick: now / p.Tick / p.Span, Used: p.Capacity}
 	default:
-		o.aside = &aside{plan: p}
-		o.aside.log.Step(p, now, p.Capacity)
+		o.record = &record{plan: p}
+		o.record.log.Step(p, now, p.Capacity)
 	}
 }

@@ -11,38 +11,38 @@ type Stats struct {
 
 // Losses count what did not fit since a store was made.
 type Losses struct {
-	// Evicted is how many states that were not empty have been forgotten to make room. If it
-	// grows, the store is too small for its keys.
+	// Evicted is how many states that were not empty were evicted. If it grows, the store is too
+	// small for its keys.
 	Evicted int64
-	// Freed is how many of these had used more than half of their limit. If it grows, more is
-	// limited than the store has room for, and a client can buy a fresh limit with new keys.
+	// Freed is how many of these had used more than half of their limit. If it grows, more keys
+	// are being limited than fit, and clients can get a fresh limit by bringing new keys.
 	Freed int64
-	// Refused is how many charges of new keys were refused instead: see [Config.RefuseNew].
+	// Refused is how many charges of new keys were refused instead; see [Config.RefuseNew].
 	Refused int64
 }
 
-// Losses returns what [Stats] says of them, at once.
+// Losses returns the part of [Stats] that takes no time.
 func (s *Store) Losses() Losses {
 	return Losses{Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load()}
 }
 
-// forgot counts a state that was forgotten to make room.
-func (s *Store) forgot(r rank) {
+// countEvicted counts a state that was evicted.
+func (s *Store) countEvicted(r priority) {
 	if r > drained {
 		s.evicted.Add(1)
 	}
-	if r >= spent {
+	if r >= overHalf {
 		s.freed.Add(1)
 	}
 }
 
-// Stats counts what the store holds, on its own clock. It looks at every state, one stripe
-// at a time, and takes some milliseconds for a million: it is for people and metrics.
+// Stats counts what the store holds, by its own clock. It looks at every state, one stripe at a
+// time, which takes some milliseconds for a million: it is for people and metrics.
 func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
 // StatsAt is Stats for a store that is used with TakeAt.
 func (s *Store) StatsAt(now int64) Stats {
-	st := Stats{Bytes: s.asides.bytes.Load() + s.headBytes(), Losses: s.Losses()}
+	st := Stats{Bytes: s.overflow.bytes.Load() + s.headBytes(), Losses: s.Losses()}
 	for i := range s.stripes {
 		s.stripes[i].count(s, now, &st)
 	}
@@ -52,17 +52,17 @@ func (s *Store) StatsAt(now int64) Stats {
 func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	lines := st.lines()
-	sum.Bytes += int64(len(lines)) * lineBytes
-	for i := range lines {
-		for j := range lines[i] {
-			if s.rank(lines[i][j].word.Load(), lines[i][j].tag.Load(), now) > drained {
+	table := st.table()
+	sum.Bytes += int64(len(table)) * bucketBytes
+	for i := range table {
+		for j := range table[i] {
+			if s.priority(table[i][j].word.Load(), table[i][j].tag.Load(), now) > drained {
 				sum.Keys++
 			}
 		}
 	}
-	for a := range st.eachAside() {
-		if r, _ := a.rank(now); r != drained {
+	for a := range st.eachRecord() {
+		if r, _ := a.priority(now); r != drained {
 			sum.Keys++
 		}
 	}

@@ -1,24 +1,21 @@
 // Package memory is the store of one process: bounded, exact, and cheap.
 //
-// A [Store] keeps what meters and windows need in 16 bytes a key, in tables without
-// pointers, and starts small: it grows with the keys that are in use, up to its bound. A
-// state that has drained is room for the next key, so there is no sweeper, and nothing to
-// close.
+// A [Store] keeps meters and windows in 16 bytes a key, in tables without pointers. It starts
+// small and grows with the keys in use, up to its bound. A state that has drained is room for
+// the next key, so there is no sweeper, and nothing to close.
 //
-// When the bound is reached, a new key takes the place of another: of one that has used little
-// of its limit, in steps of a factor of two, and of these, where that is known, of the one that
-// has not been asked for longest. What has used more than half of its limit goes last, the one
-// first that is empty first. So who is being limited stays limited, whatever a flood of new keys
-// does and whatever limits it meets, as long as such states do not fill three quarters of the
-// room. Where they do, [Stats] counts who is freed, and [Config] can have new keys refused
-// instead. A store does not help where a client brings as many new keys as it has room for
-// between each two requests of one key: that is forgotten while it has hardly used anything.
-// Limit by address beside limits whose keys a client can make up.
+// At the bound, a new key evicts another: one that has used little of its limit, in steps of a
+// factor of two, and of these, where that is known, the least recently used. Keys that have used
+// more than half of their limit go last, the first to drain first. So a flood of new keys,
+// whatever limits it meets, never evicts a key that is being limited, unless such keys fill three
+// quarters of the room. If they do, [Stats] counts those that are freed, and [Config] can have
+// new keys refused instead. A key that has hardly used anything is forgotten if a client brings
+// as many new keys as there is room for between two of its requests: where clients can make up
+// keys, limit by address as well.
 //
-// Of a key only a hash is kept, 60 bits of it in a store of the default size, with a seed
-// of its own. Of a million keys some two share a state with a probability of one in two
-// million, and nobody outside can find out which. [NewVerified] is for those to whom that is
-// too much.
+// Of a key only a hash is kept, with a seed of its own: 60 bits in a store of the default size.
+// The probability that any two of a million keys share a state is one in two million, and nobody
+// outside can find out which. [NewVerified] is for those to whom that is too much.
 package memory
 
 import (
@@ -39,7 +36,7 @@ const (
 	defaultBytes = 64 << 20
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
-	stripeBytes  = 8 << 10 // what a stripe's table may grow to, where that is not too many
+	stripeBytes  = 8 << 10 // what a stripe's table may grow to, unless that makes too many stripes
 )
 
 // Store is a [sluice.Store] in memory. It is safe for concurrent use, has no goroutines
@@ -48,15 +45,15 @@ type Store struct {
 	base time.Time // when the store was made
 	wall int64     // the same in microseconds since the epoch
 
-	seed     maphash.Seed
-	plans    plans
-	stripes  []stripe
-	shift    int    // of a hash, for the number of its stripe
-	mask     uint64 // of a hash, for what a slot and its stripe know of it
-	maxLines int    // of a stripe
-	asides   asides
-	verified bool // all is aside, with its key
-	refuse   bool // new keys, rather than to forget what is spent
+	seed        maphash.Seed
+	plans       plans
+	stripes     []stripe
+	stripeShift int    // of a hash, for the number of its stripe
+	mask        uint64 // of a hash, for what a cell and its stripe know of it
+	maxBuckets  int    // of a stripe
+	overflow    overflow
+	verified    bool // all states are in the overflow, with their keys
+	refuse      bool // new keys, rather than evict what has used more than half
 
 	evicted, freed, refused atomic.Int64
 }
@@ -67,24 +64,21 @@ var _ sluice.Store = (*Store)(nil)
 type Config struct {
 	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
 	//
-	// Half of it is for meters and windows, 16 bytes each. The other half is for logs, of
-	// about 150 bytes and 2 to 4 for each unit, or 250 in all above [sluice.FineLogCount], or
-	// 16 to 32 for each moment that an exact one remembers, and for the few meters and windows
-	// whose numbers are too large for 16 bytes. A log that is too large for its half is
-	// forgotten, so that its limit does not hold: allow for 32 bytes times the Count of an
-	// exact one.
+	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
+	// whose numbers do not fit 16 bytes, and for logs. A log takes about 150 bytes and 2 to 4 for
+	// each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each
+	// moment that it remembers. A log that is larger than its half is forgotten, so that its limit
+	// does not hold: allow for 32 bytes times the Count of an exact one.
 	MaxBytes int64
-	// Verified stores keep keys, so that no two can ever share a state. All of MaxBytes is for
-	// them, but that is room for fewer: a key takes some 140 bytes and its own length. A
-	// decision takes two to five times as long. A key allocates when it is new, and the garbage
-	// collector has to look at each.
+	// Verified keeps keys and compares them, so that no two can ever share a state. A key then
+	// takes some 140 bytes and its own length, and a decision two to five times as long. A new
+	// key allocates, and the garbage collector looks at each.
 	Verified bool
-	// RefuseNew refuses a new key, as if it had used up its limit, where there is no room for
-	// it but that of states which have used more than half of theirs. Else the least of these
-	// goes. It keeps who is being limited from being freed by more of their kind than fit, at
-	// the price that those keep others out: give it to limits whose keys guess passwords, say,
-	// and not to those that keep a site reachable. What keys that are known add may still
-	// free one, where logs grow into the last sixteenth of their room.
+	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
+	// has used more than half of its own. So nobody who is being limited is freed by more of
+	// their kind than fit, but these then keep others out: it suits limits against guessing of
+	// passwords, and not those that keep a site reachable. Known keys may still free one, when
+	// their logs grow into the last sixteenth of the room.
 	RefuseNew bool
 }
 
@@ -112,37 +106,37 @@ func (c Config) New() *Store {
 	shift := 64 - bits.Len(uint(n-1))
 	now := time.Now()
 	s := &Store{
-		base:     now,
-		wall:     now.UnixMicro(),
-		seed:     maphash.MakeSeed(),
-		stripes:  make([]stripe, n),
-		shift:    shift,
-		mask:     ^uint64(0)<<shift | 1<<48 - 1,
-		maxLines: int(min(1<<16, (half/int64(n)-headBytes)/lineBytes)),
-		verified: c.Verified,
-		refuse:   c.RefuseNew,
+		base:        now,
+		wall:        now.UnixMicro(),
+		seed:        maphash.MakeSeed(),
+		stripes:     make([]stripe, n),
+		stripeShift: shift,
+		mask:        ^uint64(0)<<shift | 1<<48 - 1,
+		maxBuckets:  int(min(1<<16, (half/int64(n)-headBytes)/bucketBytes)),
+		verified:    c.Verified,
+		refuse:      c.RefuseNew,
 	}
-	lines := make([]line, n*firstLines)
-	s.asides.outlines = make([]outline, n)
+	table := make([]bucket, n*firstBuckets)
+	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
-		s.stripes[i].setLines(lines[i*firstLines:][:firstLines:firstLines])
-		s.asides.outlines[i].set(0, most, latest)
+		s.stripes[i].setTable(table[i*firstBuckets:][:firstBuckets:firstBuckets])
+		s.overflow.summaries[i].set(0, unevictable, latest)
 	}
-	s.asides.max = half
+	s.overflow.max = half
 	if c.Verified {
-		s.asides.max = size - s.headBytes() - int64(n)*firstLines*lineBytes
+		s.overflow.max = size - s.headBytes() - int64(n)*firstBuckets*bucketBytes
 	}
 	return s
 }
 
 // headBytes is what a stripe takes beside its table.
-const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(outline{}))
+const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}))
 
 func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * headBytes }
 
-// Take implements [sluice.Store] on the store's own clock: the wall time at which the
-// store was made and the time since then, so that steps of the wall clock change nothing. It
-// does not block, ignores ctx, and fails only for arguments that break the contract.
+// Take implements [sluice.Store] by the store's own clock: the wall time at which the store was
+// made, and the monotonic time since, so that steps of the wall clock change nothing. It does not
+// block, ignores ctx, and fails only for arguments that break the contract.
 func (s *Store) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return s.take(own, charges, receipts)
 }
@@ -150,10 +144,9 @@ func (s *Store) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 // now returns microseconds since the Unix epoch.
 func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Microsecond) }
 
-// TakeAt is Take at a time of the caller's, in microseconds since the Unix epoch: for
-// replays, simulations and tests. The time may be anywhere from 1970 to 2112 and may go
-// back: a state that had drained by then may have been forgotten, and is empty, or is as it was.
-// It does not go with Take on one store.
+// TakeAt is Take at a time of the caller's, in microseconds since the Unix epoch, from 1970 to
+// 2112: for replays, simulations and tests. The time may go back; a state that had drained
+// meanwhile may then be empty, or as it was. Do not mix it with Take on one store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime
@@ -169,9 +162,9 @@ var (
 	errPlan = errors.New("memory: a charge has no plan, or one that was not made by sluice.NewPlan")
 )
 
-// own stands for the time of the store's own clock. It is read when states have been: who
-// reads it before them may find that others have been faster, and that their states look as
-// if the clock had stepped back. takeFar is the exception.
+// own stands for the time of the store's own clock. It is read after the states: read before,
+// the states of faster goroutines would look as if the clock had stepped back. takeClockFirst is
+// the exception.
 const own = -1
 
 // at returns the time that now stands for.
@@ -189,7 +182,7 @@ func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Recei
 		if c.Plan == nil || c.Plan.Tick < 1 {
 			return errPlan
 		}
-		if hash := s.hash(c); !s.takeKnown(now, hash, c.Plan, c.Cost, &receipts[0]) {
+		if hash := s.hash(c); !s.takeFast(now, hash, c.Plan, c.Cost, &receipts[0]) {
 			s.takeOne(now, hash, c, &receipts[0])
 		}
 		return nil
@@ -225,7 +218,7 @@ func (s *Store) takeMany(now int64, charges []sluice.Charge, receipts []sluice.R
 // takeOne takes one charge of any kind.
 func (s *Store) takeOne(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) {
 	ops := [1]op{{hash: hash, stripe: s.stripe(hash)}}
-	s.takeLocked(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
+	s.takeSlow(now, unsafe.Slice(c, 1), unsafe.Slice(r, 1), ops[:], []int32{0})
 }
 
 // hashed returns ops with the hashes of charges.
@@ -241,12 +234,12 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
-			ops[i].touch()
+			ops[i].prefetch()
 		}
 	}
 	sortByHash(order, ops)
-	if !s.takeAllKnown(now, charges, receipts, ops, order) {
-		s.takeLocked(now, charges, receipts, ops, order)
+	if !s.takeAllFast(now, charges, receipts, ops, order) {
+		s.takeSlow(now, charges, receipts, ops, order)
 	}
 }
 
@@ -255,19 +248,19 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 	return (maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint) & s.mask
 }
 
-func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.shift] }
+func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.stripeShift] }
 
 // op is a charge under way.
 type op struct {
 	*stripe
 	hash      uint64
 	layout    *layout
-	slot      *slot  // where the state is, or
-	aside     *aside // where it is, or both nil
-	tag, word uint64 // of slot
-	next      uint64 // the word to come, without a lock
-	held      int64  // the bytes of aside, 0 if it is not kept yet
-	key       string // in a verified store
+	cell      *cell   // where the state is, or
+	record    *record // where it is, or both nil
+	tag, word uint64  // of cell
+	next      uint64  // the word to come, without a lock
+	held      int64   // the bytes of record, 0 if it is not kept yet
+	key       string  // in a verified store
 	old, new  sluice.State
 	twin      bool // has the hash of another
 }

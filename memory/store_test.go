@@ -172,7 +172,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestManyPlans has more plans than slots can tell apart. Each of them counts.
+// TestManyPlans has more plans than cells can tell apart. Each of them counts.
 func TestManyPlans(t *testing.T) {
 	s := memory.New()
 	const plans = 1<<16 + 500

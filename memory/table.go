@@ -9,61 +9,61 @@ import (
 )
 
 const (
-	lineBytes  = 64
-	firstLines = 2
+	bucketBytes  = 64
+	firstBuckets = 2
 )
 
-// stripe is a table of its own with a lock of its own, for all but the states of known keys:
-// see slot. A key has two lines where it can be, given by its tag, so that a slot can be moved
-// without knowing the key.
+// stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow
+// from its tag, so that a state can move without its key being known. The lock is for everything
+// but the states of known keys: see cell.
 type stripe struct {
 	mu sync.Mutex
-	// The first line and how many there are. Tables only grow, and the line is written
-	// before the number: who reads the number first never reads beyond the table.
-	first  atomic.Pointer[line]
-	n      atomic.Uint32
-	packed bool // there is no use in shifting
-	asides *stripeAsides
+	// The first bucket and their number. Tables only grow, and the pointer is written before
+	// the number, so a reader that loads the number first never reads beyond the table.
+	first    atomic.Pointer[bucket]
+	n        atomic.Uint32
+	stuck    bool // displacing found no free cell, and will not until the table grows
+	overflow *overflowTable
 }
 
-func (st *stripe) lines() []line {
+func (st *stripe) table() []bucket {
 	n := st.n.Load()
 	return unsafe.Slice(st.first.Load(), n)
 }
 
-func (st *stripe) setLines(lines []line) {
-	st.first.Store(&lines[0])
-	st.n.Store(uint32(len(lines)))
+func (st *stripe) setTable(table []bucket) {
+	st.first.Store(&table[0])
+	st.n.Store(uint32(len(table)))
 }
 
-// both returns the two lines of a tag.
-func (st *stripe) both(tag uint64) (first, second *line) {
+// buckets returns the two buckets of a tag.
+func (st *stripe) buckets(tag uint64) (first, second *bucket) {
 	n := uint64(st.n.Load())
 	a := tag >> 48 * n >> 16
 	b := a + 1 + tag>>32&0xffff*(n-1)>>16
 	if b >= n {
 		b -= n
 	}
-	lines := unsafe.Pointer(st.first.Load())
-	return (*line)(unsafe.Add(lines, a*lineBytes)), (*line)(unsafe.Add(lines, b*lineBytes))
+	table := unsafe.Pointer(st.first.Load())
+	return (*bucket)(unsafe.Add(table, a*bucketBytes)), (*bucket)(unsafe.Add(table, b*bucketBytes))
 }
 
-// touch reads the lines of a hash, for the processor to fetch them while others are looked for.
-func (o *op) touch() {
-	first, second := o.both(o.hash << 16)
+// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
+func (o *op) prefetch() {
+	first, second := o.buckets(o.hash << 16)
 	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
 }
 
-// find returns the slot of a tag and its word, or nil. It needs no lock. The second line is read
-// only for what is not in the first, which is where it is put if there is room.
-func (st *stripe) find(tag uint64) (*slot, uint64) {
-	first, second := st.both(tag)
-	for _, ln := range [...]*line{first, second} {
-		for i := range ln {
-			if sl := &ln[i]; sl.tag.Load() == tag {
-				// The tag is still the same: so it was when the word was read.
-				if w := sl.load(); w != free && sl.tag.Load() == tag {
-					return sl, w
+// find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
+// first bucket where there is room, so the second is read only if it is not there.
+func (st *stripe) find(tag uint64) (*cell, uint64) {
+	first, second := st.buckets(tag)
+	for _, b := range [...]*bucket{first, second} {
+		for i := range b {
+			if c := &b[i]; c.tag.Load() == tag {
+				// The tag has not changed, so the word is that tag's.
+				if w := c.load(); w != free && c.tag.Load() == tag {
+					return c, w
 				}
 			}
 		}
@@ -71,261 +71,265 @@ func (st *stripe) find(tag uint64) (*slot, uint64) {
 	return nil, free
 }
 
-// findHash returns the slot of a hash, whatever plan packed its state, or nil. The caller has
+// findHash returns the cell of a hash, whichever plan packed its state, or nil. The caller has
 // the lock.
-func (st *stripe) findHash(hash uint64) *slot {
+func (st *stripe) findHash(hash uint64) *cell {
 	tag := hash << 16
-	first, second := st.both(tag)
-	for _, ln := range [...]*line{first, second} {
-		for i := range ln {
-			if sl := &ln[i]; (sl.tag.Load()^tag)>>16 == 0 && sl.load() != free {
-				return sl
+	first, second := st.buckets(tag)
+	for _, b := range [...]*bucket{first, second} {
+		for i := range b {
+			if c := &b[i]; (c.tag.Load()^tag)>>16 == 0 && c.load() != free {
+				return c
 			}
 		}
 	}
 	return nil
 }
 
-// room returns the slot in which a new tag may be put: a free one, else one that has drained,
-// else one of a larger table, else that of the state that matters least. It returns nil where
-// that one is spent, and the store is not to forget such states for new ones.
-func (s *Store) room(st *stripe, tag uint64, now int64) *slot {
+// cellFor returns a cell for a new tag: a free one, else one that has drained, else one of a
+// larger table, else the victim's. It returns nil if the victim has used more than half of its
+// limit and the store refuses new keys instead.
+func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	for {
-		if sl := st.free(tag); sl != nil {
-			return sl
+		if c := st.freeCell(tag); c != nil {
+			return c
 		}
-		if sl := st.shift(tag); sl != nil {
-			return sl
+		if c := st.displace(tag); c != nil {
+			return c
 		}
-		at, r := s.least(st, tag, now)
+		at, r := s.victim(st, tag, now)
 		switch {
-		case r > drained && st.grow(s.maxLines):
-		case at.slot == nil: // all are busy, which does not last
+		case r > drained && st.grow(s.maxBuckets):
+		case at.cell == nil: // all are busy, which does not last
 			runtime.Gosched()
-		case r >= spent && s.refuse:
+		case r >= overHalf && s.refuse:
 			return nil
 		case at.evict():
-			s.forgot(r)
-			return at.clear()
+			s.countEvicted(r)
+			return at.makeWay()
 		}
 	}
 }
 
-// full reports whether room would have to forget a state that is spent.
+// full reports whether cellFor would have to evict a state that has used more than half.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
-	if int(st.n.Load()) < s.maxLines || st.free(tag) != nil || st.shift(tag) != nil {
+	if int(st.n.Load()) < s.maxBuckets || st.freeCell(tag) != nil || st.displace(tag) != nil {
 		return false
 	}
-	_, r := s.least(st, tag, now)
-	return r >= spent && r != most
+	_, r := s.victim(st, tag, now)
+	return r >= overHalf && r != unevictable
 }
 
-// place is a slot that a new tag may have, and its word when it was chosen. What is in via,
-// if that is not nil, moves on to make it so: what is in via[0] to via[1], or if that is nil
-// to slot, and what is in via[1] to slot.
-type place struct {
-	slot *slot
+// victim is a cell to evict, and its word when it was chosen. It may be one or two moves away from
+// the new key: then the state in via[1] moves to cell, and that in via[0] to via[1], or to cell
+// if via[1] is nil.
+type victim struct {
+	cell *cell
 	word uint64
-	via  [2]*slot
+	via  [2]*cell
 }
 
-// evict makes slot free, unless its state has changed.
-func (p place) evict() bool { return p.slot.word.CompareAndSwap(p.word, free) }
+// evict frees the cell, unless its state has changed.
+func (v victim) evict() bool { return v.cell.word.CompareAndSwap(v.word, free) }
 
-// clear returns the slot that is free then.
-func (p place) clear() *slot {
-	for _, from := range [...]*slot{p.via[1], p.via[0]} {
+// makeWay makes the moves, and returns the cell that is free for the new key.
+func (v victim) makeWay() *cell {
+	for _, from := range [...]*cell{v.via[1], v.via[0]} {
 		if from != nil {
-			from.move(p.slot)
-			p.slot = from
+			from.move(v.cell)
+			v.cell = from
 		}
 	}
-	return p.slot
+	return v.cell
 }
 
-// least returns the place of the lowest rank for a tag: in its own two lines, or, if
-// these have nothing drained, in the lines that their slots could move to. If all that are
-// spent it goes on to where the slots of those lines could move to, which makes some 170 slots
-// in all. So a spent state is not forgotten where three quarters of a store are spent, and
-// seldom where nine tenths are.
-func (s *Store) least(st *stripe, tag uint64, now int64) (place, rank) {
-	first, second := st.both(tag)
-	l := lowest{rank: most, from: int(tag >> 16), now: now}
+// victim returns the state of lowest priority that could give way to a tag: in its own two
+// buckets; if nothing there may go at once, in the buckets that their states could move to; and
+// if all of these have used more than half, in those one move further, some 170 cells in all. So
+// nothing that has used more than half is evicted while such states fill three quarters of a
+// store, and hardly any while they fill nine tenths.
+func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
+	first, second := st.buckets(tag)
+	l := search{priority: unevictable, from: int(tag >> 16), now: now}
 	enough := drained
-	if int(st.n.Load()) == s.maxLines {
-		enough = trifling
+	if int(st.n.Load()) == s.maxBuckets {
+		enough = negligible
 	}
-	own := [...]*line{first, second}
-	for _, ln := range own {
-		s.lower(&l, ln, [2]*slot{})
+	own := [...]*bucket{first, second}
+	for _, b := range own {
+		s.consider(&l, b, [2]*cell{})
 	}
-	for _, ln := range own {
-		for i := range ln {
-			if l.rank <= enough {
-				return l.place, l.rank
+	for _, b := range own {
+		for i := range b {
+			if l.priority <= enough {
+				return l.victim, l.priority
 			}
-			s.lower(&l, st.other(&ln[i], ln), [2]*slot{&ln[i]})
+			s.consider(&l, st.alternate(&b[i], b), [2]*cell{&b[i]})
 		}
 	}
-	for _, ln := range own {
-		for i := 0; i < len(ln) && l.rank >= spent; i++ {
-			other := st.other(&ln[i], ln)
+	for _, b := range own {
+		for i := 0; i < len(b) && l.priority >= overHalf; i++ {
+			other := st.alternate(&b[i], b)
 			for j := range other {
-				s.lower(&l, st.other(&other[j], other), [2]*slot{&ln[i], &other[j]})
+				s.consider(&l, st.alternate(&other[j], other), [2]*cell{&b[i], &other[j]})
 			}
 		}
 	}
-	return l.place, l.rank
+	return l.victim, l.priority
 }
 
-// lowest is the least that was found by now. In each line the search begins somewhere else, so
-// that of equals any may go.
-type lowest struct {
-	place
-	rank rank
-	from int
-	now  int64
+// search is the victim so far. Each bucket is searched from another cell on, so that of equals
+// any may go.
+type search struct {
+	victim
+	priority priority
+	from     int
+	now      int64
 }
 
-// lower looks for a lower rank in a line.
-func (s *Store) lower(l *lowest, ln *line, via [2]*slot) {
-	for i := range ln {
-		sl := &ln[(l.from+i)&(len(ln)-1)]
-		word := sl.word.Load() // the one that evict compares with: it must not be busy
-		if r := s.rank(word, sl.tag.Load(), l.now); r < l.rank {
-			l.place, l.rank = place{sl, word, via}, r
+// consider looks for a lower priority in a bucket.
+func (s *Store) consider(l *search, b *bucket, via [2]*cell) {
+	for i := range b {
+		c := &b[(l.from+i)&(len(b)-1)]
+		word := c.word.Load() // the one that evict compares with: it must not be busy
+		if r := s.priority(word, c.tag.Load(), l.now); r < l.priority {
+			l.victim, l.priority = victim{c, word, via}, r
 		}
 	}
 }
 
-// other returns the line where what is in a slot of a line could be too.
-func (st *stripe) other(sl *slot, in *line) *line {
-	a, b := st.both(sl.tag.Load())
+// alternate returns the other bucket of the state in a cell of a bucket.
+func (st *stripe) alternate(c *cell, in *bucket) *bucket {
+	a, b := st.buckets(c.tag.Load())
 	if in == a {
 		return b
 	}
 	return a
 }
 
-// grow makes the table larger, by a quarter or what it takes, and reports whether that
-// was possible within maxLines.
-func (st *stripe) grow(maxLines int) bool {
-	old := st.lines()
-	for n := len(old); n < maxLines; {
+// grow makes the table larger, by a fifth or as much as it takes, and reports whether it could
+// within maxBuckets.
+func (st *stripe) grow(maxBuckets int) bool {
+	old := st.table()
+	for n := len(old); n < maxBuckets; {
 		if n < 16 {
 			n *= 2
 		} else {
-			n += n / 4
+			n += n / 5
 		}
 		// The allocator rounds up, and it is ours.
-		lines := slices.Grow([]line(nil), min(n, maxLines))
-		n = min(cap(lines), maxLines)
-		clear(lines[:n])
+		table := slices.Grow([]bucket(nil), min(n, maxBuckets))
+		n = min(cap(table), maxBuckets)
+		clear(table[:n])
 		var larger stripe
-		larger.setLines(lines[:n])
-		if larger.reserve(old) {
-			larger.adopt(old)
-			st.setLines(lines[:n])
-			st.packed = false
+		larger.setTable(table[:n])
+		if larger.adopt(old) {
+			st.setTable(table[:n])
+			st.stuck = false
 			return true
 		}
 	}
 	return false
 }
 
-// reserved is the word of a slot for which there is a state to come.
-const reserved = busy + 1
-
-// reserve reserves slots for all that is in lines in an empty table that nobody else has, and
-// reports whether there was room.
-func (st *stripe) reserve(lines []line) bool {
-	for i := range lines {
-		for j := range lines[i] {
-			sl := &lines[i][j]
-			if sl.word.Load() == free {
+// adopt moves all states of another table into an empty one that nobody else has yet, and reports
+// whether there was room: else they are back where they were. Whoever looks for them meanwhile waits
+// for the lock.
+func (st *stripe) adopt(table []bucket) bool {
+	for i := range table {
+		for j := range table[i] {
+			c := &table[i][j]
+			w := c.take()
+			if w == free {
 				continue
 			}
-			tag := sl.tag.Load()
-			to := st.free(tag)
+			tag := c.tag.Load()
+			to := st.freeCell(tag)
 			if to == nil {
-				to = st.shift(tag)
+				to = st.displace(tag)
 			}
 			if to == nil {
+				c.word.Store(w)
+				st.giveBack(table)
 				return false
 			}
-			to.put(reserved, tag)
+			to.put(w, tag)
 		}
 	}
 	return true
 }
 
-// adopt moves what is in lines to the slots that are reserved for it. Those who look for it
-// wait for the lock meanwhile.
-func (st *stripe) adopt(lines []line) {
-	for i := range lines {
-		for j := range lines[i] {
-			if w := lines[i][j].take(); w != free {
-				to, _ := st.find(lines[i][j].tag.Load())
-				to.word.Store(w)
+// giveBack moves the states that came from another table back into it. Of two cells with the tag
+// of a state, which it has moved between, either will do.
+func (st *stripe) giveBack(table []bucket) {
+	for i := range table {
+		for j := range table[i] {
+			c := &table[i][j]
+			if c.word.Load() != free {
+				continue
 			}
-		}
-	}
-	// What was given back since there was no need to reserve.
-	all := st.lines()
-	for i := range all {
-		for j := range all[i] {
-			if sl := &all[i][j]; sl.word.Load() == reserved {
-				sl.word.Store(free)
+			if from, w := st.find(c.tag.Load()); from != nil {
+				from.take()
+				c.word.Store(w)
 			}
 		}
 	}
 }
 
-// free returns a free slot of a tag, or nil.
-func (st *stripe) free(tag uint64) *slot {
-	first, second := st.both(tag)
-	if sl := first.free(); sl != nil {
-		return sl
+// freeCell returns a free cell of a tag, or nil.
+func (st *stripe) freeCell(tag uint64) *cell {
+	first, second := st.buckets(tag)
+	if c := first.freeCell(); c != nil {
+		return c
 	}
-	return second.free()
+	return second.freeCell()
 }
 
-func (ln *line) free() *slot {
-	for i := range ln {
-		if ln[i].word.Load() == free {
-			return &ln[i]
+func (b *bucket) freeCell() *cell {
+	for i := range b {
+		if b[i].word.Load() == free {
+			return &b[i]
 		}
 	}
 	return nil
 }
 
-// shift returns a slot of a tag that it has made free by moving what is there to its
-// other line, and what is there on, or nil. Once that has failed it is not tried again
-// until the table grows.
-func (st *stripe) shift(tag uint64) *slot {
-	if st.packed {
+// displace frees a cell of a tag by moving its state to its alternate bucket, after another there
+// if need be, and returns the cell, or nil. Once that has failed it is not tried again until the
+// table grows. It looks at what takes one move first: the buckets to look at are then known at
+// once, and the processor fetches them together.
+func (st *stripe) displace(tag uint64) *cell {
+	if st.stuck {
 		return nil
 	}
-	first, second := st.both(tag)
-	for _, ln := range [...]*line{first, second} {
-		if sl := st.vacate(ln, 3); sl != nil {
-			return sl
+	first, second := st.buckets(tag)
+	own := [...]*bucket{first, second}
+	for _, b := range own {
+		for i := range b {
+			if to := st.alternate(&b[i], b).freeCell(); to != nil {
+				b[i].move(to)
+				return &b[i]
+			}
 		}
 	}
-	st.packed = true
+	for _, b := range own {
+		for i := range b {
+			if via := st.vacate(st.alternate(&b[i], b)); via != nil {
+				b[i].move(via)
+				return &b[i]
+			}
+		}
+	}
+	st.stuck = true
 	return nil
 }
 
-// vacate makes a slot of a line free with at most that many moves, and returns it or nil.
-// Three moves are too few to come back to where they began.
-func (st *stripe) vacate(ln *line, moves int) *slot {
-	if sl := ln.free(); sl != nil || moves == 0 {
-		return sl
-	}
-	for i := range ln {
-		if to := st.vacate(st.other(&ln[i], ln), moves-1); to != nil {
-			ln[i].move(to)
-			return &ln[i]
+// vacate frees a cell of a bucket with one move, and returns it or nil.
+func (st *stripe) vacate(b *bucket) *cell {
+	for i := range b {
+		if to := st.alternate(&b[i], b).freeCell(); to != nil {
+			b[i].move(to)
+			return &b[i]
 		}
 	}
 	return nil

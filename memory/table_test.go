@@ -12,9 +12,9 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-func newStripe(lines int) *stripe {
+func newStripe(table int) *stripe {
 	st := new(stripe)
-	st.setLines(make([]line, lines))
+	st.setTable(make([]bucket, table))
 	return st
 }
 
@@ -27,32 +27,32 @@ func TestTable(t *testing.T) {
 	}
 	layout := s.plans.layout(l)
 	const now = 20_000 * 86_400_000_000
-	st := newStripe(firstLines)
+	st := newStripe(firstBuckets)
 	rng := rand.New(rand.NewPCG(9, 9))
 	var hashes []uint64
 	sizes := map[int]bool{}
 	for n := uint64(1); s.evicted.Load() == 0; n++ {
 		hash := rng.Uint64()
 		tag := hash<<16 | layout.index
-		s.room(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
+		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
 		hashes = append(hashes, hash)
-		sizes[len(st.lines())] = true
+		sizes[len(st.table())] = true
 		lost := 0
 		for i, h := range hashes {
 			tag := h<<16 | layout.index
-			if sl, w := st.find(tag); sl == nil || w != mixed(now+uint64(i)+1, tag) {
+			if c, w := st.find(tag); c == nil || w != mixed(now+uint64(i)+1, tag) {
 				lost++
 			}
 		}
 		if int64(lost) != s.evicted.Load() {
-			t.Fatalf("%d of %d are lost in %d lines", lost, n, len(st.lines()))
+			t.Fatalf("%d of %d are lost in %d buckets", lost, n, len(st.table()))
 		}
 	}
 	if len(sizes) < 5 {
 		t.Errorf("the table had the sizes %v only", sizes)
 	}
-	if share := float64(len(hashes)) / float64(4*len(st.lines())); share < 0.85 {
-		t.Errorf("the first of %d was evicted at %.2f of the slots", len(hashes), share)
+	if share := float64(len(hashes)) / float64(4*len(st.table())); share < 0.85 {
+		t.Errorf("the first of %d was evicted at %.2f of the cells", len(hashes), share)
 	}
 }
 
@@ -107,8 +107,8 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
-		st := newStripe(firstLines)
-		for i := range 8 { // all slots, in the order of a table of two lines
+		st := newStripe(firstBuckets)
+		for i := range 8 { // all cells, in the order of a table of two buckets
 			l := sluice.Limit{Count: 10, Period: time.Duration(20-(i+8-soonest)%8) * time.Hour}
 			if i == soonest {
 				l.Period = time.Hour
@@ -121,38 +121,60 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			layout := s.plans.layout(p)
 			word, ok := layout.pack(p.Step(sluice.State{}, now, 6, &r))
 			if !ok || r.Used*10 != p.Size*6 {
-				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a slot: %+v, %v", l, r, ok)
+				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a cell: %+v, %v", l, r, ok)
 			}
-			st.lines()[i/4][i%4].put(mixed(word, layout.index), layout.index)
+			st.table()[i/4][i%4].put(mixed(word, layout.index), layout.index)
 		}
-		want := &st.lines()[soonest/4][soonest%4]
-		if at, lowest := s.least(st, 0, now); at.slot != want {
-			t.Errorf("slot %d is empty first, and what goes has rank %d", soonest, lowest)
+		want := &st.table()[soonest/4][soonest%4]
+		if at, lowest := s.victim(st, 0, now); at.cell != want {
+			t.Errorf("cell %d is empty first, and what goes has priority %d", soonest, lowest)
 		}
 	}
 }
 
-// TestReserveSaysWhenFull holds that a table which is too small for what it is to take over
-// says so, since then the next size is tried.
-func TestReserveSaysWhenFull(t *testing.T) {
+// TestAdoptSaysWhenFull holds that a table which is too small for what it is to take over says so,
+// and gives back what it has taken, since then the next size is tried.
+func TestAdoptSaysWhenFull(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
-	from := make([]line, 3)
+	from, words := make([]bucket, 3), [3][4]uint64{}
 	for i := range from {
 		for j := range from[i] {
-			from[i][j].put(2, rng.Uint64())
+			words[i][j] = rng.Uint64() | 2
+			from[i][j].put(words[i][j], rng.Uint64())
 		}
 	}
-	small, large := newStripe(2), newStripe(20)
-	if small.reserve(from) {
-		t.Error("12 states went into 8 slots")
+	left := func() (n int) {
+		for i := range from {
+			for j := range from[i] {
+				switch from[i][j].word.Load() {
+				case words[i][j]:
+					n++
+				case free:
+				default:
+					t.Errorf("cell %d of bucket %d has the state of another", j, i)
+				}
+			}
+		}
+		return n
 	}
-	if !large.reserve(from) {
-		t.Error("12 states did not go into 80 slots")
+	small, large := newStripe(2), newStripe(20)
+	if small.adopt(from) || left() != 12 {
+		t.Errorf("12 states went into 8 cells, or did not come back: %d are left", left())
+	}
+	if !large.adopt(from) || left() != 0 {
+		t.Errorf("12 states did not go into 80 cells: %d are left", left())
+	}
+	for i := range from {
+		for j := range from[i] {
+			if _, w := large.find(from[i][j].tag.Load()); w != words[i][j] {
+				t.Errorf("a state is %x in the larger table, and was %x", w, words[i][j])
+			}
+		}
 	}
 }
 
-// TestTakesWhileSlotsMove holds that no take is lost while its state is moved, or its table grows.
-func TestTakesWhileSlotsMove(t *testing.T) {
+// TestTakesWhileCellsMove holds that no take is lost while its state is moved, or its table grows.
+func TestTakesWhileCellsMove(t *testing.T) {
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
 	if err != nil {
 		t.Fatal(err)
@@ -165,9 +187,9 @@ func TestTakesWhileSlotsMove(t *testing.T) {
 			}
 		},
 		"move": func(st *stripe, hash uint64, _ int) {
-			if sl := st.findHash(hash); sl != nil {
-				to := st.free(sl.tag.Load())
-				sl.move(to)
+			if c := st.findHash(hash); c != nil {
+				to := st.freeCell(c.tag.Load())
+				c.move(to)
 			}
 		},
 	} {
@@ -214,9 +236,9 @@ func TestTakesWhileSlotsMove(t *testing.T) {
 	}
 }
 
-// TestAsidesGoEvenly holds that a flood leaves each stripe its share of logs. If it were
+// TestOverflowShrinksEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
-func TestAsidesGoEvenly(t *testing.T) {
+func TestOverflowShrinksEvenly(t *testing.T) {
 	s := NewSeededSize(t, 256<<10)
 	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	if err != nil {
@@ -230,7 +252,7 @@ func TestAsidesGoEvenly(t *testing.T) {
 	}
 	average := s.StatsAt(1).Keys / len(s.stripes)
 	for i := range s.stripes {
-		if n := s.stripes[i].asides.n; n < average/3 || n > average*3 {
+		if n := s.stripes[i].overflow.n; n < average/3 || n > average*3 {
 			t.Errorf("stripe %d has %d, and the average is %d", i, n, average)
 		}
 	}

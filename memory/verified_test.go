@@ -34,14 +34,14 @@ func TestVerified(t *testing.T) {
 }
 
 // TestVerifiedBytes holds that what is counted is what there is, and that the bound holds, while
-// asides of one hash come, drain and are evicted.
+// records of one hash come, drain and are evicted.
 func TestVerifiedBytes(t *testing.T) {
 	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := sameHash(t)
-	s.asides.max = 20_000
+	s.overflow.max = 20_000
 	now, most := int64(1e15), 0
 	for n := range 3000 {
 		charges, receipts := make([]sluice.Charge, 1+n%3), make([]sluice.Receipt, 1+n%3)
@@ -53,8 +53,8 @@ func TestVerifiedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		now += 700
-		if got, want := s.asides.bytes.Load(), s.countAsides(); got != want || got > s.asides.max {
-			t.Fatalf("step %d: %d bytes are accounted for, there are %d, and %d are allowed", n, got, want, s.asides.max)
+		if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want || got > s.overflow.max {
+			t.Fatalf("step %d: %d bytes are accounted for, there are %d, and %d are allowed", n, got, want, s.overflow.max)
 		}
 		most = max(most, s.StatsAt(now).Keys)
 	}

@@ -2,9 +2,9 @@ package memory
 
 import "github.com/sluicehq/sluice"
 
-// takeLocked takes whatever there is, new keys and states that are kept aside too, with the
-// locks of all stripes.
-func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
+// takeSlow takes any charges, of new keys and of states in the overflow too, with the locks of their
+// stripes.
+func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	crowded := s.refuse && s.crowded(s.at(now), charges)
 	lock(ops, order)
 	for n, i := range order {
@@ -22,13 +22,13 @@ func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice
 	}
 	s.stepAll(now, charges, receipts, ops)
 	for i := range ops {
-		if ops[i].slot != nil {
+		if ops[i].cell != nil {
 			ops[i].replace()
 		}
 	}
-	// An insertion moves slots, so that from here on ops[i].slot says nothing.
+	// Insertions move states, so ops[i].cell means nothing from here on.
 	for i := range ops {
-		if ops[i].slot == nil && !ops[i].twin {
+		if ops[i].cell == nil && !ops[i].twin {
 			s.insert(&ops[i], now, &charges[i], &receipts[i])
 		}
 	}
@@ -38,13 +38,13 @@ func (s *Store) takeLocked(now int64, charges []sluice.Charge, receipts []sluice
 			ops[i].mu.Unlock()
 		}
 	}
-	if s.asides.full() {
-		s.shed(s.asides.max, most, now)
+	if s.overflow.full() {
+		s.evictOverflow(s.overflow.max, unevictable, now)
 	}
 }
 
-// lock locks the stripes of ops, each once and everybody in the same order, so that nobody
-// waits in a circle. Claims come after locks: who has claimed a slot waits for no lock.
+// lock locks the stripes of ops, each once and in the same order for everybody, so that there is no
+// deadlock. Claims come after locks: whoever has claimed a cell waits for no lock.
 func lock(ops []op, order []int32) {
 	for n, i := range order {
 		if n == 0 || ops[i].stripe != ops[order[n-1]].stripe {
@@ -53,39 +53,39 @@ func lock(ops []op, order []int32) {
 	}
 }
 
-// read finds the state of a charge, and claims it if it is in a slot. Two keys of one hash,
-// which come one after the other, have one claim, and one state.
+// read finds the state of a charge, and claims it if it is in a cell. Two keys of one hash, which
+// follow one another, share a claim and a state.
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
-	o.tag, o.word = 0, free // touch and takeAllKnown have used them
+	o.tag, o.word = 0, free // prefetch and takeAllFast have used them
 	o.twin = before != nil && before.hash == o.hash && !s.verified
 	switch {
 	case s.verified:
 		o.layout, o.key = never, c.Key
 	case !p.Kernel.Log():
 		o.layout = s.plans.layout(p)
-		if o.twin && before.slot != nil {
-			o.slot, o.tag, o.word = before.slot, before.tag, before.word
-		} else if o.slot = o.findHash(o.hash); o.slot != nil {
-			o.tag, o.word = o.slot.tag.Load(), o.slot.claim()
+		if o.twin && before.cell != nil {
+			o.cell, o.tag, o.word = before.cell, before.tag, before.word
+		} else if o.cell = o.findHash(o.hash); o.cell != nil {
+			o.tag, o.word = o.cell.tag.Load(), o.cell.claim()
 		}
 		if o.word != free {
 			return
 		}
-		o.slot = nil // it was given back just now
+		o.cell = nil // it was given back just now
 	}
-	if o.asides == nil {
+	if o.overflow == nil {
 		return
 	}
-	if o.aside = s.findAside(o, p); o.aside != nil {
-		o.old, o.held = o.aside.state, o.aside.bytes()
+	if o.record = s.findRecord(o, p); o.record != nil {
+		o.old, o.held = o.record.state, o.record.bytes()
 	}
 }
 
 // stepAll works out receipts and new states: all or nothing.
 func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) {
 	for i := range ops {
-		if o := &ops[i]; o.slot != nil {
+		if o := &ops[i]; o.cell != nil {
 			o.old = s.layoutOf(o.tag, o.layout).unpack(mixed(o.word, o.tag), now)
 		}
 	}
@@ -114,10 +114,10 @@ func (o *op) step(now int64, p *sluice.Plan, cost int64, r *sluice.Receipt) {
 		o.new = p.Step(o.old, now, cost, r)
 		return
 	}
-	if o.aside == nil {
-		o.aside = &aside{plan: p}
+	if o.record == nil {
+		o.record = &record{plan: p}
 	}
-	*r = o.aside.log.Step(p, now, cost)
+	*r = o.record.log.Step(p, now, cost)
 }
 
 // try is step for a charge that might have to be undone: it leaves a log as it is.
@@ -125,33 +125,33 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	switch {
 	case !c.Plan.Kernel.Log():
 		o.step(now, c.Plan, c.Cost, r)
-	case o.aside == nil:
+	case o.record == nil:
 		var empty sluice.Log
 		*r = empty.Look(c.Plan, now, c.Cost)
 	default:
-		*r = o.aside.log.Look(c.Plan, now, c.Cost)
+		*r = o.record.log.Look(c.Plan, now, c.Cost)
 	}
 }
 
-// replace writes the state of an op that has claimed a slot. If it no longer fits the slot, op
-// has none afterwards and is to be inserted.
+// replace writes the state of an op that has claimed a cell. If it no longer fits the cell, the op
+// has none afterwards and has to be inserted.
 func (o *op) replace() {
 	if o.new == o.old {
-		o.slot.word.Store(o.word)
+		o.cell.word.Store(o.word)
 		return
 	}
 	tag := o.layout.tag(o.hash)
 	word, ok := o.layout.word(o.new, tag)
 	if tag != o.tag && ok {
-		o.slot.tag.Store(tag)
+		o.cell.tag.Store(tag)
 	}
-	o.slot.word.Store(word)
+	o.cell.word.Store(word)
 	if !ok {
-		o.slot = nil
+		o.cell = nil
 	}
 }
 
-// insert keeps the state of an op that has no slot, in one or aside.
+// insert keeps the state of an op that has no cell: in one, or in the overflow.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
 	if p.Kernel.Log() {
@@ -167,16 +167,16 @@ func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 		s.setState(o, p, r)
 		return
 	}
-	if o.aside != nil {
-		s.removeAside(o)
+	if o.record != nil {
+		s.removeRecord(o)
 	}
 	if word == free {
 		return
 	}
-	if sl := s.room(o.stripe, tag, now); sl != nil {
-		sl.put(word, tag)
+	if c := s.cellFor(o.stripe, tag, now); c != nil {
+		c.put(word, tag)
 	} else {
-		rank, _ := rankOf(p, r, 0)
-		s.forgot(rank)
+		priority, _ := priorityOf(p, r, 0)
+		s.countEvicted(priority)
 	}
 }

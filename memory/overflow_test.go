@@ -13,7 +13,7 @@ import (
 
 // A charge of a Take must not forget the state that another charge of it has found.
 func TestTakeKeepsWhatItHolds(t *testing.T) {
-	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // kept aside
+	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // fits no cell
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 				}
 				return sluice.Admitted(charges, receipts)
 			}
-			stripe := func(key string) uint64 { return s.hash(&sluice.Charge{Key: key, Plan: p}) >> s.shift }
+			stripe := func(key string) uint64 { return s.hash(&sluice.Charge{Key: key, Plan: p}) >> s.stripeShift }
 			beside := func(name string) string { // in the stripe of hot
 				for stripe(name) != stripe("hot") {
 					name += "'"
@@ -52,16 +52,16 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 			if take("hot") {
 				t.Errorf("%v, with %d others: two bursts at one instant", p.Limit, others)
 			}
-			if got, want := s.asides.bytes.Load(), s.countAsides(); got != want {
+			if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
 				t.Errorf("%v, with %d others: %d bytes are accounted for, and there are %d", p.Limit, others, got, want)
 			}
 		}
 	}
 }
 
-// TestAsidesDifferential has takes of several charges whose states are all kept aside, in few
+// TestOverflowDifferential has takes of several charges whose states are all in the overflow, in few
 // stripes, and drain all the time. A prime count has the largest numbers.
-func TestAsidesDifferential(t *testing.T) {
+func TestOverflowDifferential(t *testing.T) {
 	var plans []*sluice.Plan
 	for i, a := range sluice.Algorithms() {
 		l := sluice.Limit{Count: []int64{9973, 10007, 65537}[i%3], Period: time.Minute, Algorithm: a}
@@ -105,10 +105,10 @@ func TestAsidesDifferential(t *testing.T) {
 				t.Fatalf("step %d, charge %d of %d, %v: %+v, want %+v", n, i, len(charges), charges[i].Plan.Limit, got[i], want[i])
 			}
 		}
-		if got, want := s.asides.bytes.Load(), s.countAsides(); got != want {
+		if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
 			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
 		}
-		if sa := s.stripes[0].asides; sa != nil {
+		if sa := s.stripes[0].overflow; sa != nil {
 			most = max(most, sa.n)
 		}
 		if rng.IntN(4) == 0 {
@@ -118,19 +118,19 @@ func TestAsidesDifferential(t *testing.T) {
 			now += 50_000
 		}
 	}
-	if most <= leastSweep || s.evicted.Load() > 0 {
-		t.Errorf("premise: a stripe had %d states aside at most, and %d were evicted, want more than %d and none", most, s.evicted.Load(), leastSweep)
+	if most <= minSweep || s.evicted.Load() > 0 {
+		t.Errorf("premise: a stripe had %d records at most, and %d were evicted, want more than %d and none", most, s.evicted.Load(), minSweep)
 	}
 }
 
-// countAsides counts what asides.bytes should be.
-func (s *Store) countAsides() (bytes int64) {
+// countOverflow counts what overflow.bytes should be.
+func (s *Store) countOverflow() (bytes int64) {
 	for i := range s.stripes {
 		st := &s.stripes[i]
-		if st.asides != nil {
-			bytes += stripeAsideBytes + int64(cap(st.asides.entries))*int64(unsafe.Sizeof(entry{}))
+		if st.overflow != nil {
+			bytes += overflowTableBytes + int64(cap(st.overflow.entries))*int64(unsafe.Sizeof(entry{}))
 		}
-		for a := range st.eachAside() {
+		for a := range st.eachRecord() {
 			bytes += a.bytes()
 		}
 	}

@@ -15,7 +15,7 @@ type taking interface {
 	take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// fill has a store with so many keys that takeFar is asked first: at now, which may be own.
+// fill has a store with so many keys that takeClockFirst is asked first: at now, which may be own.
 func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 1000 * time.Hour})
@@ -29,8 +29,8 @@ func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 		}
 	}
 	for i := range stripes {
-		if n := stripes[i].n.Load(); n < farLines {
-			t.Fatalf("premise: a stripe of %d lines", n)
+		if n := stripes[i].n.Load(); n < manyBuckets {
+			t.Fatalf("premise: a stripe of %d buckets", n)
 		}
 	}
 	return s
@@ -42,18 +42,18 @@ func NewFilled(t *testing.T) *Store {
 	return fill(t, s, s.stripes, own)
 }
 
-func TestConformanceFar(t *testing.T) {
+func TestConformanceClockFirst(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) sluice.Store { return NewFilled(t) })
 }
 
-func TestDifferentialFar(t *testing.T) {
+func TestDifferentialClockFirst(t *testing.T) {
 	s := NewSeededSize(t, 1<<20)
 	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), 50_000, 2)
 }
 
 // TestFarTimes has somebody take at a time that was read before others took at a later one. What
 // fits then is taken, and what does not is left to be looked at again, with nothing changed.
-func TestFarTimes(t *testing.T) {
+func TestClockFirst(t *testing.T) {
 	const size, ms, later = 10, 1000, 20_000 * 86_400_000_000
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: time.Second, Burst: size})
 	if err != nil {
@@ -75,7 +75,7 @@ func TestFarTimes(t *testing.T) {
 			take(level)
 			hash, want := s.hash(&c), level
 			var r sluice.Receipt
-			got := s.takeFar(later-behind*ms, s.stripe(hash), l, l.tag(hash), 1, &r)
+			got := s.takeClockFirst(later-behind*ms, s.stripe(hash), l, l.tag(hash), 1, &r)
 			// Of a unit that drains in a millisecond there was one more a millisecond ago.
 			if fits := level+behind+1 <= size; got != fits {
 				t.Errorf("level %d, %d ms behind: %t, want %t", level, behind, got, fits)

@@ -1,0 +1,90 @@
+package memory
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// cell is a state and its owner: the tag is 48 bits of the key's hash and 16 for the plan that
+// packed the state; the word is the packed state, mixed with the tag.
+//
+// A word is free, or busy while a take with charges in other cells has claimed it; otherwise it
+// changes only by compare-and-swap. Free words and all tags belong to the holder of the stripe's
+// lock. So the state of a known key needs no lock.
+type cell struct{ word, tag atomic.Uint64 }
+
+const (
+	free = 0
+	busy = 1
+
+	reserved = busy // states are above
+)
+
+// bucket is a cache line: what a processor reads at once.
+type bucket [4]cell
+
+// at returns the cell of a tag, or any cell if there is none. It does not branch, since a
+// processor cannot predict where in a bucket a state is.
+func (b *bucket) at(tag uint64) *cell {
+	return &b[(b[1].has(tag)|2*b[2].has(tag)|3*b[3].has(tag))&3]
+}
+
+// has returns 1 if that is the tag, else 0.
+func (c *cell) has(tag uint64) (n int) {
+	if c.tag.Load() == tag {
+		n = 1
+	}
+	return n
+}
+
+// mixed turns a packed state into the word of a tag and back. It keeps a late compare-and-swap
+// from mistaking the state of another key, which has moved into the cell since, for the one that
+// was read: mixed, the two would have to agree in all 64 bits.
+func mixed(word, tag uint64) uint64 { return word ^ tag*0x9e3779b97f4a7c15 }
+
+// load returns the word once it is not busy.
+func (c *cell) load() uint64 {
+	if w := c.word.Load(); w != busy {
+		return w
+	}
+	return c.wait()
+}
+
+// wait waits for the end of a claim, which is the end of a decision. It yields, since the
+// goroutine that decides may be waiting for this processor.
+func (c *cell) wait() uint64 {
+	for {
+		runtime.Gosched()
+		if w := c.word.Load(); w != busy {
+			return w
+		}
+	}
+}
+
+// claim makes the word busy and returns what it was, or free if it is that.
+func (c *cell) claim() uint64 { return c.exchange(busy) }
+
+// take makes the cell free and returns what its word was.
+func (c *cell) take() uint64 { return c.exchange(free) }
+
+func (c *cell) exchange(to uint64) uint64 {
+	for {
+		if w := c.load(); w == free || c.word.CompareAndSwap(w, to) {
+			return w
+		}
+	}
+}
+
+// put fills a free cell. The caller has the lock of the stripe.
+func (c *cell) put(word, tag uint64) {
+	c.tag.Store(tag)
+	c.word.Store(word)
+}
+
+// move moves the state in a cell to a free one. While it is in neither, whoever looks for it
+// waits for the lock, which the caller has.
+func (c *cell) move(to *cell) {
+	if w := c.take(); w != free {
+		to.put(w, c.tag.Load())
+	}
+}

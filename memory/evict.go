@@ -1,0 +1,114 @@
+package memory
+
+import "sync/atomic"
+
+// summary is what is known of a stripe's overflow without its lock: how many records there are,
+// that none had a priority below lowest when it was last changed, and that none drains before
+// soonest.
+type summary struct{ n, lowest, soonest atomic.Int64 }
+
+func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>s.stripeShift] }
+
+func (sm *summary) set(n int, lowest priority, soonest int64) {
+	sm.n.Store(int64(n))
+	sm.lowest.Store(int64(lowest))
+	sm.soonest.Store(soonest)
+}
+
+// add has a summary cover one more record, or one that has changed. The caller has the lock of the stripe.
+func (sm *summary) add(n int, r priority, until int64) {
+	sm.n.Store(int64(n))
+	if int64(r) < sm.lowest.Load() {
+		sm.lowest.Store(int64(r))
+	}
+	if until < sm.soonest.Load() {
+		sm.soonest.Store(until)
+	}
+}
+
+// evictOverflow evicts records below a priority until they take no more than so many bytes, and
+// reports whether it could. The caller has no stripe locked.
+func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
+	for s.overflow.bytes.Load() > bytes {
+		i, r := s.victimStripe(now)
+		if r >= below || !s.evictRecord(i, r, below, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// sampleSize is how many summaries are read, unless all of these are above a half.
+const sampleSize = 64
+
+// victimStripe returns the stripe whose overflow has the lowest priority, and that priority as far
+// as it is known without locks. It reads the summaries of some stripes, and of all if these have
+// only records that have used more than half: so such records go last, wherever the others are.
+func (s *Store) victimStripe(now int64) (at int, lowest priority) {
+	summaries := s.overflow.summaries
+	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))
+	lowest = unevictable
+	for n := range summaries {
+		i := first + n
+		if i >= len(summaries) {
+			i -= len(summaries)
+		}
+		r := priority(summaries[i].lowest.Load())
+		if summaries[i].soonest.Load() <= now {
+			r = drained
+		}
+		// Of equals the fullest stripe loses one, so that none grows without end.
+		if r < lowest || r == lowest && summaries[i].n.Load() > summaries[at].n.Load() {
+			at, lowest = i, r
+		}
+		if lowest == drained || lowest < overHalf && n >= sampleSize {
+			return at, lowest
+		}
+	}
+	if lowest < overHalf || lowest == unevictable {
+		return at, lowest
+	}
+	// Some may have become lower since they were last changed.
+	for n := range 2 {
+		i := (2*first + n) % len(summaries)
+		if r := s.refresh(i, now); r < lowest {
+			at, lowest = i, r
+		}
+	}
+	return at, lowest
+}
+
+// refresh brings the summary of a stripe up to date, and returns its lowest priority.
+func (s *Store) refresh(i int, now int64) priority {
+	st := &s.stripes[i]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.overflow == nil {
+		return unevictable
+	}
+	_, r, soonest := st.overflow.victim(now)
+	s.overflow.summaries[i].set(st.overflow.n, r, soonest)
+	return r
+}
+
+// evictRecord evicts a stripe's record of lowest priority, and reports false if that is not below
+// the one given. If it is higher than expected the record stays, since it may be another stripe's
+// turn.
+func (s *Store) evictRecord(i int, expected, below priority, now int64) bool {
+	st := &s.stripes[i]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	at, r, soonest := st.overflow.victim(now)
+	s.overflow.summaries[i].set(st.overflow.n, r, soonest)
+	switch {
+	case r == unevictable || r > expected:
+		return true
+	case r >= below:
+		return false
+	}
+	s.removeAt(st.overflow, at, st.overflow.entries[at].record.bytes())
+	s.countEvicted(r)
+	_, r, soonest = st.overflow.scan(now)
+	s.overflow.summaries[i].set(st.overflow.n, r, soonest)
+	return true
+}

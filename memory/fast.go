@@ -1,0 +1,137 @@
+package memory
+
+import (
+	"github.com/sluicehq/sluice"
+)
+
+// takeFast takes one charge from a state in a cell, without the lock. It reports false, having done
+// nothing, if there is no such state.
+func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
+	l := s.plans.find(p)
+	if l == nil || !l.fits {
+		return false
+	}
+	st, tag := s.stripe(hash), l.tag(hash)
+	if st.n.Load() >= manyBuckets && cost > 0 && cost <= l.most && s.takeClockFirst(s.at(now), st, l, tag, cost, r) {
+		return true
+	}
+	for {
+		c, word := st.find(tag)
+		if c == nil {
+			return false
+		}
+		next, ok := l.step(word, tag, s.at(now), cost, r)
+		if !ok {
+			return false
+		}
+		if next == word || c.word.CompareAndSwap(word, next) {
+			return true
+		}
+	}
+}
+
+// manyBuckets is the size of a stripe's table from which on there are so many keys that a state is
+// seldom in the processor's caches.
+const manyBuckets = 16
+
+// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock
+// waits for all reads before it; this way round, the processor fetches the state while it goes on
+// to the next key. Others may have taken meanwhile, at later times: what fits at this time also
+// fits at theirs, but a refusal must be decided again at a time read after the state.
+// takeClockFirst reports false for that, and for all that is not usual.
+func (s *Store) takeClockFirst(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
+	first, second := st.buckets(tag)
+	c := first.at(tag)
+	if c.tag.Load() != tag {
+		c = second.at(tag)
+	}
+	word := c.word.Load()
+	if c.tag.Load() != tag || word <= reserved {
+		return false
+	}
+	next := l.add(mixed(word, tag), now, cost, r)
+	if next == 0 || !r.Fits {
+		return false
+	}
+	next = mixed(next, tag)
+	return next > reserved && c.word.CompareAndSwap(word, next)
+}
+
+// takeAllFast is takeFast for several charges. It claims the cells of all but the last in the order
+// of their hashes, so that there is no deadlock. The write of the last commits them all.
+func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
+	for i := range ops {
+		o := &ops[i]
+		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil {
+			return false
+		}
+		o.tag = o.layout.tag(o.hash)
+	}
+	last := len(order) - 1
+	if last < 0 {
+		return true
+	}
+	for n, i := range order[:last] {
+		o := &ops[i]
+		if o.hash == ops[order[n+1]].hash {
+			release(ops, order[:n])
+			return false
+		}
+		o.cell, o.word = o.find(o.tag)
+		for o.cell != nil && !o.cell.word.CompareAndSwap(o.word, busy) {
+			o.cell, o.word = o.find(o.tag)
+		}
+		if o.cell == nil {
+			release(ops, order[:n])
+			return false
+		}
+	}
+	o := &ops[order[last]]
+	for {
+		o.cell, o.word = o.find(o.tag)
+		if o.cell == nil || !stepFast(s.at(now), charges, receipts, ops) {
+			release(ops, order[:last])
+			return false
+		}
+		if o.next == o.word || o.cell.word.CompareAndSwap(o.word, o.next) {
+			break
+		}
+	}
+	for _, i := range order[:last] {
+		ops[i].word = ops[i].next
+	}
+	release(ops, order[:last])
+	return true
+}
+
+// release ends the claims of ops.
+func release(ops []op, order []int32) {
+	for _, i := range order {
+		ops[i].cell.word.Store(ops[i].word)
+	}
+}
+
+// stepFast works out receipts and the next words of ops, and reports whether it could.
+func stepFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
+	admitted := true
+	for i := range ops {
+		if !ops[i].stepFast(now, charges[i].Cost, &receipts[i]) {
+			return false
+		}
+		admitted = admitted && (receipts[i].Fits || charges[i].Shadow)
+	}
+	if admitted {
+		return true
+	}
+	for i := range ops {
+		if receipts[i].Fits {
+			ops[i].stepFast(now, 0, &receipts[i])
+		}
+	}
+	return true
+}
+
+func (o *op) stepFast(now, cost int64, r *sluice.Receipt) (ok bool) {
+	o.next, ok = o.layout.step(o.word, o.tag, now, cost, r)
+	return ok
+}

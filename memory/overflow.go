@@ -1,0 +1,158 @@
+package memory
+
+import (
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+// record is a state that does not fit a cell: a log, or one whose numbers are too large.
+type record struct {
+	plan  *sluice.Plan
+	state sluice.State
+	log   sluice.Log
+	key   string // in a verified store
+}
+
+// overflow bounds the records of all stripes.
+type overflow struct {
+	max       int64
+	bytes     atomic.Int64
+	hand      atomic.Uint64 // which summary is read first
+	summaries []summary     // of each stripe
+
+	crowdedUntil atomic.Int64 // see crowded
+}
+
+// What is counted besides the bytes of a log and a key: a record itself, what the allocator rounds
+// up of a key and a log, and the table of a stripe that has any.
+const (
+	recordBytes        = int64(unsafe.Sizeof(record{}))
+	keyRounded         = 15
+	logRounded         = 8
+	entryBytes         = int64(unsafe.Sizeof(entry{}))
+	overflowTableBytes = 48
+)
+
+func (as *overflow) full() bool { return as.bytes.Load() > as.max }
+
+func (a *record) bytes() int64 {
+	bytes := recordBytes
+	if a.plan.Kernel.Log() {
+		bytes += int64(a.log.Bytes()) + logRounded
+	}
+	if a.key != "" {
+		bytes += keyRounded + int64(len(a.key))
+	}
+	return bytes
+}
+
+func (a *record) priority(now int64) (_ priority, until int64) {
+	if !a.plan.Kernel.Log() {
+		return priorityOfState(a.plan, a.state, now)
+	}
+	r := a.log.Look(a.plan, now, 0)
+	return priorityOf(a.plan, &r, 0)
+}
+
+// findRecord returns the record of an op, or nil. Without a key the hash is enough.
+func (s *Store) findRecord(o *op, p *sluice.Plan) *record {
+	sa := o.overflow
+	for i := sa.home(o.hash); sa.entries[i].record != nil; i = sa.next(i) {
+		a := sa.entries[i].record
+		if sa.entries[i].hash == o.hash && (!s.verified || a.key == o.key && a.plan.Fingerprint == p.Fingerprint) {
+			return a
+		}
+	}
+	return nil
+}
+
+// setLog keeps the log of an op, which has been stepped and answered with r.
+func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
+	if same := o.record.plan == p; same && (cost == 0 || !r.Fits) {
+		return
+	}
+	empty := o.record.log.EmptyAt(p) == 0
+	o.record.plan = p
+	switch {
+	case o.held == 0 && !empty:
+		s.addRecord(o, p, r)
+	case o.held > 0 && empty:
+		s.removeRecord(o)
+	case o.held > 0:
+		s.overflow.bytes.Add(o.record.bytes() - o.held)
+		s.updatePriority(o, p, r)
+	}
+}
+
+// setState keeps the state of an op, which fits no cell.
+func (s *Store) setState(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	if o.held > 0 {
+		o.record.plan, o.record.state = p, o.new
+		s.updatePriority(o, p, r)
+		return
+	}
+	o.record = &record{plan: p, state: o.new}
+	s.addRecord(o, p, r)
+}
+
+func (s *Store) updatePriority(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	e := &o.overflow.entries[o.overflow.find(o.hash, o.record)]
+	e.priority, e.until = priorityOf(p, r, r.Now)
+	s.summary(o.hash).add(o.overflow.n, e.priority, e.until)
+}
+
+func (s *Store) addRecord(o *op, p *sluice.Plan, r *sluice.Receipt) {
+	bytes := int64(0)
+	if o.overflow == nil {
+		o.overflow = newOverflowTable()
+		bytes = overflowTableBytes + o.overflow.bytes()
+	}
+	if s.verified {
+		o.record.key = strings.Clone(o.key)
+	}
+	before := o.overflow.bytes()
+	priority, until := priorityOf(p, r, r.Now)
+	o.overflow.add(entry{o.hash, priority, until, o.record})
+	s.overflow.bytes.Add(bytes + o.overflow.bytes() - before + o.record.bytes())
+	s.summary(o.hash).add(o.overflow.n, priority, until)
+}
+
+func (s *Store) removeRecord(o *op) {
+	s.removeAt(o.overflow, o.overflow.find(o.hash, o.record), o.held)
+}
+
+// removeAt removes the record at an index, which has so many bytes.
+func (s *Store) removeAt(sa *overflowTable, at int, bytes int64) {
+	before := sa.bytes()
+	sa.remove(at)
+	s.overflow.bytes.Add(sa.bytes() - before - bytes)
+}
+
+// sweep drops the records that have drained. It runs each time their number has doubled, so that
+// it costs each of them little. No op may be under way in the stripe, since it could hold one of
+// them.
+func (s *Store) sweep(st *stripe, now int64) {
+	sa := st.overflow
+	if sa == nil || sa.n < sa.sweep {
+		return
+	}
+	bytes := -sa.bytes()
+	old := sa.entries
+	sa.entries, sa.n = nil, 0
+	for i := range old {
+		switch e := &old[i]; {
+		case e.record == nil:
+		case e.at(now) == drained:
+			bytes -= e.record.bytes()
+		default:
+			old[sa.n] = *e
+			sa.n++
+		}
+	}
+	sa.rebuild(old[:sa.n], sa.n)
+	sa.sweep = max(minSweep, 2*sa.n)
+	s.overflow.bytes.Add(bytes + sa.bytes())
+}

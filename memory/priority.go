@@ -1,0 +1,80 @@
+package memory
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/sluicehq/sluice"
+)
+
+// priority orders states by what is lost with them; the lowest is evicted first. What counts first
+// is how much of the limit is used, in steps of a factor of two. Among those that have used more
+// than half, the first to drain goes first, so that a limit of one a second, which a single
+// request uses up, does not outweigh what counts for an hour. Among the others, where it is
+// known, the least recently used goes first.
+//
+// From the highest bit: 4 of the step, 52 of that time in microseconds, 7 of the share.
+type priority int64
+
+const (
+	vacant      priority = -1 // of a free cell
+	drained     priority = 0
+	unevictable priority = math.MaxInt64 // of what must stay, and of nothing
+
+	stepShift = 59
+	timeShift = 7
+	latest    = 1<<(stepShift-timeShift) - 1
+
+	// negligible is the highest priority of a state that has used at most an eighth of its limit:
+	// it may go without a search for a lower one.
+	negligible priority = 8<<stepShift - 1
+	// overHalf is the lowest priority of a state that has used more than half of its limit.
+	overHalf priority = 10 << stepShift
+)
+
+// priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
+// and when it is empty.
+func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+	d := p.Decide(0, *r)
+	if d.ResetAfter == 0 {
+		return drained, 0
+	}
+	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
+	return newPriority(p.Capacity-d.Remaining, p.Capacity, asked, until), until
+}
+
+// newPriority returns the priority of a state that has used so many units of a capacity.
+func newPriority(used, capacity, asked, until int64) priority {
+	share := min(max(1, used<<10/capacity), 1<<10) - 1 // in 1024ths, from 0 to 1023
+	step := bits.Len64(uint64(share))                  // from 0 to 10
+	if priority(step)<<stepShift >= overHalf {
+		asked = min(until, latest)
+	}
+	return max(1, priority(int64(step)<<stepShift|asked<<timeShift|share<<(10-step)>>2&(1<<timeShift-1)))
+}
+
+// priority returns the priority of a word in a cell. A busy one is in use, and must stay.
+func (s *Store) priority(word, tag uint64, now int64) priority {
+	switch word {
+	case free:
+		return vacant
+	case busy:
+		return unevictable
+	}
+	l := s.layoutOf(tag, never)
+	p, state := l.plan, l.unpack(mixed(word, tag), now)
+	if p.Kernel == sluice.Meter && state.Used > 0 { // its level is that of now
+		return newPriority((min(state.Used, p.Size)+p.Unit-1)/p.Unit, p.Capacity, 0, p.EmptyAt(state))
+	}
+	r, _ := priorityOfState(p, state, now)
+	return r
+}
+
+func priorityOfState(p *sluice.Plan, s sluice.State, now int64) (_ priority, until int64) {
+	if p.EmptyAt(s) <= now {
+		return drained, 0
+	}
+	var r sluice.Receipt
+	p.Step(s, now, 0, &r)
+	return priorityOf(p, &r, 0)
+}

@@ -92,7 +92,9 @@ func (s *scratch) charge(h *hit) (*part, outcome) {
 	s.keys.begin(r.name)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
-		if found {
+		if found && r.key[i].kind == routePart {
+			s.keys.addWritten(h.pattern.written)
+		} else if found {
 			s.keys.add(value)
 		} else if out := s.missing(r); out == charged {
 			s.keys.addShared()

@@ -81,9 +81,9 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
-	defer e.end(s)
 	e.decide(ctx, s, d)
 	e.observe(ctx, s, d)
+	e.end(s) // a panic of the store or the observer may take s with it
 }
 
 func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {

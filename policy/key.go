@@ -37,13 +37,14 @@ func (k *keyText) add(value string) {
 	k.values = append(k.values, k.since(from))
 }
 
-func (k *keyText) addShared() { k.addMark(sharedValue) }
-func (k *keyText) addAny()    { k.addMark(anyValue) }
+func (k *keyText) addShared() { k.addWritten(sharedValue) }
+func (k *keyText) addAny()    { k.addWritten(anyValue) }
 
-func (k *keyText) addMark(mark string) {
+// addWritten adds what need not be escaped.
+func (k *keyText) addWritten(text string) {
 	k.slash()
-	k.text = append(k.text, mark...)
-	k.values = append(k.values, mark)
+	k.text = append(k.text, text...)
+	k.values = append(k.values, text)
 }
 
 func (k *keyText) slash() int {

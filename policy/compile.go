@@ -265,9 +265,7 @@ func (c *compiler) routes(match []*pattern) {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	for _, p := range match {
-		if p != nil {
-			p.written = string(sluice.AppendKeyPart(nil, p.text))
-		}
+		p.written = string(sluice.AppendKeyPart(nil, p.text))
 	}
 }
 

@@ -85,13 +85,13 @@ var undecided policy.Decision
 // gone on with. The answer refers to d, which has to stay as it is until a is used again; the
 // values in h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
-	e.encode(a, fields{h, &a.arena}, d, "", c)
+	e.encode(a, newFields(h, &a.arena), d, "", c)
 }
 
 // Malformed makes a the refusal of a request that nobody should try to understand, and sets
 // its fields in h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
-	e.encode(a, fields{h, &a.arena}, &undecided, fault, c)
+	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
 }
 
 func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {
@@ -125,16 +125,21 @@ func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, 
 type fields struct {
 	header http.Header
 	arena  *arena
+	first  bool // nobody has set any before
 }
+
+func newFields(h http.Header, a *arena) fields { return fields{h, a, len(h) == 0} }
 
 // set replaces what another door may have said before.
 func (f fields) set(name, value string) { f.header[name] = f.arena.list(value) }
 
 // join goes on with the list that another door has begun, if it has.
 func (f fields) join(name, value string) {
-	if before := f.header[name]; len(before) > 0 {
-		f.header[name] = append(slices.Clip(before), value)
-		return
+	if !f.first {
+		if before := f.header[name]; len(before) > 0 {
+			f.header[name] = append(slices.Clip(before), value)
+			return
+		}
 	}
 	f.set(name, value)
 }

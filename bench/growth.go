@@ -32,7 +32,7 @@ const (
 func growthWorks() []work {
 	cols := []string{"CPU ns", "ns", "allocs"}
 	return []work{
-		{literalRules, "A policy's engine over the memory store: one rule applies, all the others have paths of their own", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
+		{literalRules, "A policy's engine over the memory store, with a decision that is used again, as by the doors: one rule applies, all the others have paths of their own", ruleSizes("paths of their own", func(i int) string { return fmt.Sprintf("GET /reports/%d", i) }), matching, cols},
 		{patternRules, "The same, and all the others have patterns that agree with the request up to its last segment", ruleSizes("patterns", func(i int) string {
 			return fmt.Sprintf(`"GET /api/{kind}/{id}/%d/{rest...}", "POST /api/users/{id}"`, i)
 		}), matching, cols},
@@ -74,13 +74,16 @@ func matching(c contender) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, ctx := policy.NewEngine(memory.New(), p), context.Background()
+	e, ctx, d := policy.NewEngine(memory.New(), p), context.Background(), policy.Decision{}
 	r := &policy.Request{Method: "GET", Host: "api.example.com", Path: "/api/users/42/orders", Peer: netip.MustParseAddr("203.0.113.9")}
-	if d := e.Decide(ctx, r); len(d.Results) != 1 {
+	if e.DecideInto(ctx, r, &d); len(d.Results) != 1 {
 		return nil, fmt.Errorf("%d rules apply, and one should", len(d.Results))
 	}
 	runtime.GC()
-	s := spend(1, budget, keysOf(1), one(1), func(string) bool { return e.Decide(ctx, r).Allowed }).sample()
+	s := spend(1, budget, keysOf(1), one(1), func(string) bool {
+		e.DecideInto(ctx, r, &d)
+		return d.Allowed
+	}).sample()
 	if s["refused"] > 0 {
 		return nil, fmt.Errorf("%.4f are refused", s["refused"])
 	}

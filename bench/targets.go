@@ -127,8 +127,9 @@ func memoryTargets() []target {
 		{"memory: allocations, a new key of a full store", 0, false, figure(aFlood, "allocs", store)},
 		{"memory: a full collection with a million keys, ms", 2, false, figure(aKeyTakes, "GC ms", store)},
 		{"memory: a flood, share of limited keys that it frees", 0, false, figure(aFlood, "freed", store)},
-		{"growth: CPU time with 10,000 rules that do not apply over 10", 1.25, false, over(literalRules, "CPU ns", sized(10_000), sized(10))},
-		{"growth: the same with patterns", 1.25, false, over(patternRules, "CPU ns", sized(10_000), sized(10))},
+		{"policy: three rules that match, CPU ns over the store's Take of the same charges", 400, false, figure(threeRules, "added CPU ns", "sluice/policy")},
+		{"growth: CPU time with 10,000 rules that do not apply over 10", 1.15, false, over(literalRules, "CPU ns", sized(10_000), sized(10))},
+		{"growth: the same with patterns", 1.15, false, over(patternRules, "CPU ns", sized(10_000), sized(10))},
 	}
 }
 

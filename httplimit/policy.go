@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -28,7 +29,7 @@ func (c *call) attributes() map[string]string {
 func (p *policyDecider) decide(c *call) {
 	r := c.r
 	c.request.Method, c.request.Host = r.Method, r.Host
-	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
+	c.request.Path, c.request.RawQuery = escapedPath(r.URL), r.URL.RawQuery
 	c.request.Header = r.Header
 	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
 	if p.attributes != nil {
@@ -36,5 +37,26 @@ func (p *policyDecider) decide(c *call) {
 	}
 	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
+
+// escapedPath is u.EscapedPath, which looks longer at a path that needs no escaping.
+func escapedPath(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.EscapedPath()
+	}
+	for i := range len(u.Path) {
+		if !unescaped[u.Path[i]] {
+			return u.EscapedPath()
+		}
+	}
+	return u.Path
+}
+
+// unescaped are bytes that stand for themselves in a path.
+var unescaped = func() (t [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~") {
+		t[c] = true
+	}
+	return t
+}()
 
 func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }

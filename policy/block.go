@@ -92,11 +92,10 @@ func (s *scratch) refuseBlocked(d *Decision) bool {
 	if !s.isBlocked {
 		return false
 	}
-	s.finish()
 	d.Results = s.results(d)
 	for i := range d.Results {
 		r := &d.Results[i]
-		if until := s.pending[i].blocked; until > 0 {
+		if until := s.charged[i].blocked; until > 0 {
 			wait := time.UnixMicro(until).Sub(time.UnixMicro(s.clock()))
 			r.From, r.RetryAfter = blocked, min(wait, sluice.Never-1)
 		} else {

@@ -1,12 +1,12 @@
 package policy
 
 import (
+	"context"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/paths"
@@ -28,8 +28,8 @@ type scratch struct {
 	keys     keyText
 	seen     Observation
 	blocks   map[string]int64 // see Engine.blocksNow
-	pending  []pending
 	charges  []sluice.Charge
+	charged  []chargedRule // of each charge
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown bool
@@ -39,12 +39,11 @@ type scratch struct {
 	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
 }
 
-// pending is a charge of which the key is not yet a string, since its text may still move.
-type pending struct {
-	rule       *rule
-	source     source
-	blocked    int64 // until when the subject is, or 0
-	start, end int
+// chargedRule is what a charge is for.
+type chargedRule struct {
+	*rule
+	from    string // of the limit: see source
+	blocked int64  // until when the subject is, or 0
 }
 
 // maxScratch is the most text that is kept from one decision to the next.
@@ -62,7 +61,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
 	s.keys.reset()
-	s.pending, s.charges = s.pending[:0], s.charges[:0]
+	s.charges, s.charged = s.charges[:0], s.charged[:0]
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
 }
 
@@ -84,7 +83,7 @@ const (
 )
 
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
-func (s *scratch) charge(h hit) (*part, outcome) {
+func (s *scratch) charge(h *hit) (*part, outcome) {
 	r := h.rule
 	s.x.route = ""
 	if h.pattern != nil {
@@ -93,7 +92,9 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 	s.keys.begin(r.name)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
-		if found {
+		if found && r.key[i].kind == routePart {
+			s.keys.addWritten(h.pattern.written)
+		} else if found {
 			s.keys.add(value)
 		} else if out := s.missing(r); out == charged {
 			s.keys.addShared()
@@ -101,9 +102,11 @@ func (s *scratch) charge(h hit) (*part, outcome) {
 			return &r.key[i], out
 		}
 	}
-	source, until := s.resolve(r), s.blockedUntil(r)
-	start, end := s.keys.finish(r.together)
-	s.pending = append(s.pending, pending{r, source, until, start, end})
+	limit := s.resolve(r)
+	s.charged = append(s.charged, chargedRule{r, limit.from, s.blockedUntil(r)})
+	s.charges = append(s.charges, sluice.Charge{
+		Key: s.keys.key(r.together), Plan: limit.plan, Cost: s.cost(r), Shadow: r.shadow, OnError: r.onError,
+	})
 	return nil, charged
 }
 
@@ -188,20 +191,10 @@ func (s *scratch) tierName() string {
 	return s.tier
 }
 
-// finish makes charges of what is pending.
-func (s *scratch) finish() {
-	all := unsafe.String(unsafe.SliceData(s.keys.text), len(s.keys.text))
-	for i := range s.pending {
-		p := &s.pending[i]
-		s.charges = append(s.charges, sluice.Charge{
-			Key:     all[p.start:p.end],
-			Plan:    p.source.plan,
-			Cost:    s.cost(p.rule),
-			Shadow:  p.rule.shadow,
-			OnError: p.rule.onError,
-		})
-	}
+// take asks the store for the charges.
+func (s *scratch) take(ctx context.Context, store sluice.Store) error {
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
+	return store.Take(ctx, s.charges, s.receipts)
 }
 
 // of returns the cost of a request. Where it is in a header, the largest value counts,
@@ -251,8 +244,8 @@ func (s *scratch) results(d *Decision) []Result {
 	}
 	all = all[:n]
 	for i := range all {
-		p, c, r := &s.pending[i], &s.charges[i], &all[i]
-		r.Rule, r.Plan, r.From, r.Cost, r.Shadow = p.rule.name, c.Plan, p.source.from, c.Cost, c.Shadow
+		by, c, r := &s.charged[i], &s.charges[i], &all[i]
+		r.Rule, r.Plan, r.From, r.Cost, r.Shadow = by.name, c.Plan, by.from, c.Cost, c.Shadow
 		r.Decision = sluice.Decision{}
 	}
 	return all

@@ -253,11 +253,21 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
 	out.cost = c.cost(&r.Cost)
 	c.limitsOf(p, r, &out)
-	if hasPart(out.key, "route") && len(r.Match) == 0 {
-		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
+	if hasPart(out.key, "route") {
+		c.routes(out.match)
 	}
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers) > 0 && p.tierFrom != nil && isBody(*p.tierFrom)
 	return out
+}
+
+// routes makes the patterns of a rule parts of its keys.
+func (c *compiler) routes(match []*pattern) {
+	if len(match) == 0 {
+		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
+	}
+	for _, p := range match {
+		p.written = string(sluice.AppendKeyPart(nil, p.text))
+	}
 }
 
 // name checks the name of a rule.

@@ -112,7 +112,7 @@ func newTyped(rules []rule, ignoreCase bool) typed {
 	x := typed{tree: tree{ignoreCase: ignoreCase}}
 	for i := range rules {
 		r := &rules[i]
-		if !r.readsBody && !slices.ContainsFunc(r.key, func(p part) bool { return p.kind == queryPart }) {
+		if !r.countsTyped() {
 			continue
 		}
 		for _, p := range r.match {
@@ -126,6 +126,11 @@ func newTyped(rules []rule, ignoreCase bool) typed {
 		}
 	}
 	return x
+}
+
+// countsTyped reports whether the rule counts by a query or a body.
+func (r *rule) countsTyped() bool {
+	return r.readsBody || slices.ContainsFunc(r.key, func(p part) bool { return p.kind == queryPart })
 }
 
 // covers reports whether such a rule has the path of the request, in one way to read it.

@@ -81,9 +81,9 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
-	defer e.end(s)
 	e.decide(ctx, s, d)
 	e.observe(ctx, s, d)
+	e.end(s) // a panic of the store or the observer may take s with it
 }
 
 func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
@@ -105,40 +105,35 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	} else if e.refusedUnread(ctx, s, d) {
 		return
 	} else {
-		s.chargeAll(d, func(*rule) bool { return true })
+		s.chargeAll(d)
 	}
 	if d.Missing != "" {
 		e.countMalformed(ctx, s, d)
 		return
 	}
-	if len(s.pending) == 0 {
+	if len(s.charges) == 0 {
 		d.Allowed = true
 		return
 	}
 	if s.refuseBlocked(d) {
 		return
 	}
-	s.finish()
-	if err := e.store.Take(ctx, s.charges, s.receipts); err != nil {
+	if err := s.take(ctx, e.store); err != nil {
 		s.withoutStore(d, err)
 		return
 	}
 	s.decision(d, true)
 }
 
-// chargeAll makes the charges of the rules that apply and are wanted. It reports whether the
-// request is refused for what it lacks.
-func (s *scratch) chargeAll(d *Decision, wanted func(*rule) bool) bool {
-	for _, h := range s.hits {
-		if !wanted(h.rule) {
-			continue
-		}
-		if part, out := s.charge(h); out == refused {
+// chargeAll makes the charges of the rules that apply, unless the request is refused for what
+// it lacks.
+func (s *scratch) chargeAll(d *Decision) {
+	for i := range s.hits {
+		if part, out := s.charge(&s.hits[i]); out == refused {
 			d.Missing = s.lacking(part)
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // countMalformed charges a request that is refused for what it lacks to the rules that can
@@ -146,16 +141,15 @@ func (s *scratch) chargeAll(d *Decision, wanted func(*rule) bool) bool {
 // where the path is in doubt no pattern. If these refuse it, that is the answer.
 func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
 	s.forget()
-	for _, h := range s.hits {
-		if !h.rule.readsBody && (!s.ambiguous || h.pattern == nil) {
+	for i := range s.hits {
+		if h := &s.hits[i]; !h.rule.readsBody && (!s.ambiguous || h.pattern == nil) {
 			s.charge(h)
 		}
 	}
-	if len(s.pending) == 0 {
+	if len(s.charges) == 0 {
 		return
 	}
-	s.finish()
-	if e.store.Take(ctx, s.charges, s.receipts) != nil {
+	if s.take(ctx, e.store) != nil {
 		return
 	}
 	missing := d.Missing
@@ -169,7 +163,7 @@ func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
 // forget forgets the charges that were made.
 func (s *scratch) forget() {
 	s.keys.reset()
-	s.pending, s.charges = s.pending[:0], s.charges[:0]
+	s.charges, s.charged = s.charges[:0], s.charged[:0]
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -180,13 +174,16 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	if s.request.Body == nil || !slices.ContainsFunc(s.hits, func(h hit) bool { return h.rule.readsBody }) {
 		return false
 	}
-	light := func(r *rule) bool { return !r.readsBody && !r.shadow && s.cost(r) == 1 }
-	if s.chargeAll(d, light) {
-		s.forget()
-		d.Missing = "" // it is found again, with the others
-		return false
+	for i := range s.hits {
+		if r := s.hits[i].rule; r.readsBody || r.shadow || s.cost(r) != 1 {
+			continue
+		}
+		if _, out := s.charge(&s.hits[i]); out == refused {
+			s.forget() // it is found again, with the others
+			return false
+		}
 	}
-	if len(s.pending) == 0 {
+	if len(s.charges) == 0 {
 		return false
 	}
 	if e.rehearse(ctx, s, d); !d.Allowed {

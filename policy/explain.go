@@ -91,7 +91,7 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 		r := &s.policy.rules[i]
 		trace := RuleTrace{Rule: r.name}
 		if len(hits) > 0 && hits[0].rule == r {
-			part, out := s.charge(hits[0])
+			part, out := s.charge(&hits[0])
 			trace.Applies = out == charged
 			trace.Why = why(hits[0], part, out, s.x.garbled)
 			if out == refused && missing == "" {
@@ -150,19 +150,18 @@ func (s *scratch) hasID(r *rule) bool {
 
 // rehearse is what Decide does with the charges in s, without taking anything.
 func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
-	if len(s.pending) == 0 {
+	if len(s.charges) == 0 {
 		d.Allowed = true
 		return
 	}
 	if s.refuseBlocked(d) {
 		return
 	}
-	s.finish()
 	costs := make([]int64, len(s.charges))
 	for i := range s.charges {
 		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
 	}
-	err := e.store.Take(ctx, s.charges, s.receipts)
+	err := s.take(ctx, e.store)
 	for i, cost := range costs {
 		s.charges[i].Cost = cost
 	}

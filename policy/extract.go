@@ -45,11 +45,10 @@ type lazyMembers struct {
 }
 
 func (m *lazyMembers) reset() {
-	if !m.read {
-		return
+	if m.read {
+		m.Members.Reset()
+		m.read = false
 	}
-	m.Members.Reset()
-	m.read = false
 }
 
 func (x *extractor) reset(r *Request, p *Policy) {
@@ -59,9 +58,10 @@ func (x *extractor) reset(r *Request, p *Policy) {
 	x.r, x.trusted, x.ipv6Prefix = r, p.trusted, p.ipv6Prefix
 	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
 	x.buf = x.buf[:0]
-	for _, m := range []*lazyMembers{&x.query, &x.cookies, &x.body, &x.claims} {
-		m.reset()
-	}
+	x.query.reset()
+	x.cookies.reset()
+	x.body.reset()
+	x.claims.reset()
 }
 
 // clientIP returns the address, or the first address of its network.

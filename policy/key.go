@@ -37,13 +37,14 @@ func (k *keyText) add(value string) {
 	k.values = append(k.values, k.since(from))
 }
 
-func (k *keyText) addShared() { k.addMark(sharedValue) }
-func (k *keyText) addAny()    { k.addMark(anyValue) }
+func (k *keyText) addShared() { k.addWritten(sharedValue) }
+func (k *keyText) addAny()    { k.addWritten(anyValue) }
 
-func (k *keyText) addMark(mark string) {
+// addWritten adds what need not be escaped.
+func (k *keyText) addWritten(text string) {
 	k.slash()
-	k.text = append(k.text, mark...)
-	k.values = append(k.values, mark)
+	k.text = append(k.text, text...)
+	k.values = append(k.values, text)
 }
 
 func (k *keyText) slash() int {
@@ -78,12 +79,11 @@ func (k *keyText) general(exact uint32) []byte {
 	return general
 }
 
-// finish ends the key, and returns where it stands. With together it is written once more,
-// behind a hash tag of these parts.
-func (k *keyText) finish(together []int) (start, end int) {
-	start, end = k.start, len(k.text)
+// key returns the key. With together it is written once more, behind a hash tag of these parts.
+func (k *keyText) key(together []int) string {
+	start, end := k.start, len(k.text)
 	if len(together) == 0 {
-		return start, end
+		return k.since(start)
 	}
 	k.text = append(k.text, '{')
 	for i, part := range together {
@@ -94,5 +94,5 @@ func (k *keyText) finish(together []int) (start, end int) {
 	}
 	k.text = append(k.text, '}')
 	k.text = append(k.text, k.text[start:end]...)
-	return end, len(k.text)
+	return k.since(end)
 }

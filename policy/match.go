@@ -110,15 +110,15 @@ const ambiguousPath = "an unambiguous path"
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
 	if x.anyPath {
-		for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
-			s.ambiguous = s.ambiguous || v.Never
-			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &v)
+		readings := paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views)
+		for i := range readings {
+			s.ambiguous = s.ambiguous || readings[i].Never
+			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &readings[i])
 			s.ends = append(s.ends, len(s.ids))
 		}
 	}
 	s.ids = x.pathless(s.ids, s)
-	s.order = append(s.order, s.ids...)
-	slices.Sort(s.order)
+	s.order = appendSorted(s.order, s.ids)
 	last := int32(-1)
 	for _, id := range s.order {
 		if x.owner[id] == last {
@@ -141,6 +141,21 @@ func (s *scratch) match() (exempt *rule) {
 		s.forgetShadows()
 	}
 	return nil
+}
+
+// appendSorted appends ids to dst, which is empty, in their order.
+func appendSorted(dst, ids []int32) []int32 {
+	dst = append(dst, ids...)
+	if len(dst) > 16 {
+		slices.Sort(dst)
+		return dst
+	}
+	for i := 1; i < len(dst); i++ { // as nearly always, and faster for so few
+		for j := i; j > 0 && dst[j] < dst[j-1]; j-- {
+			dst[j], dst[j-1] = dst[j-1], dst[j]
+		}
+	}
+	return dst
 }
 
 // forgetShadows clears the doubt about a path where no rule with patterns can refuse: a

@@ -24,11 +24,12 @@ import (
 // /login.json, unless the rule is exempt. And a path is matched in all the ways that a
 // server may read it: see [paths.Readings].
 type pattern struct {
-	text   string   // as written
-	method string   // "" is any
-	host   string   // as from normalHost; "" is any
-	segs   []string // unescaped; "" is a {name}
-	multi  bool     // matches what is below as well
+	text    string   // as written
+	written string   // in keys, if the rule's have a route
+	method  string   // "" is any
+	host    string   // as from normalHost; "" is any
+	segs    []string // unescaped; "" is a {name}
+	multi   bool     // matches what is below as well
 }
 
 // knownMethods are those of the IANA registry that are met in practice.

@@ -53,8 +53,7 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 		out.inForce = r.limits()
 	}
 	out.all = distinct(append(out.inForce[:len(out.inForce):len(out.inForce)], r.limits()...))
-	start, end := s.keys.finish(r.together)
-	out.charged = string(s.keys.text[start:end])
+	out.charged = s.keys.key(r.together)
 	return out, nil
 }
 

@@ -18,11 +18,22 @@ type tree struct {
 
 // node stands for the patterns that begin with the same segments.
 type node struct {
-	literal map[string]*node
-	wild    *node   // by {name}
-	here    []entry // patterns that end here
-	below   []entry // patterns that match this and everything below
+	few   []child          // by a literal segment,
+	many  map[string]*node // where there are more than maxFew
+	wild  *node            // by {name}
+	here  []entry          // patterns that end here
+	below []entry          // patterns that match this and everything below
 }
+
+// child is a node with the segment that leads to it.
+type child struct {
+	seg  string
+	node *node
+}
+
+// maxFew is how many children are compared one by one: a map of so few takes longer, and ten
+// times the memory, which the garbage collector goes through.
+const maxFew = 6
 
 type entry struct {
 	method string // "" is any
@@ -69,13 +80,40 @@ func (n *node) child(seg string, ignoreCase bool) *node {
 	if ignoreCase {
 		seg = string(fold.AppendCase(nil, seg))
 	}
-	if n.literal == nil {
-		n.literal = make(map[string]*node)
+	if known := n.literal(seg); known != nil {
+		return known
 	}
-	if n.literal[seg] == nil {
-		n.literal[seg] = new(node)
+	return n.addLiteral(seg)
+}
+
+// literal returns the child for a segment, or nil.
+func (n *node) literal(seg string) *node {
+	if n.many != nil {
+		return n.many[seg]
 	}
-	return n.literal[seg]
+	for i := range n.few {
+		if n.few[i].seg == seg {
+			return n.few[i].node
+		}
+	}
+	return nil
+}
+
+func (n *node) addLiteral(seg string) *node {
+	added := new(node)
+	switch {
+	case n.many != nil:
+		n.many[seg] = added
+	case len(n.few) < maxFew:
+		n.few = append(n.few, child{seg, added})
+	default:
+		n.many = map[string]*node{seg: added}
+		for _, c := range n.few {
+			n.many[c.seg] = c.node
+		}
+		n.few = nil
+	}
+	return added
 }
 
 // lookup appends to dst the id of every pattern that matches, in no order; an id that
@@ -118,14 +156,22 @@ func (n *node) match(dst []int32, method string, segs []string) []int32 {
 		if n.wild != nil {
 			dst = n.wild.match(dst, method, segs[1:])
 		}
-		if dot := strings.LastIndexByte(segs[0], '.'); dot > 0 && len(segs) == 1 {
-			dst = n.literal[segs[0][:dot]].suffixed(dst, method)
+		if dot := suffix(segs); dot > 0 {
+			dst = n.literal(segs[0][:dot]).suffixed(dst, method)
 		}
-		if n = n.literal[segs[0]]; n == nil {
+		if n = n.literal(segs[0]); n == nil {
 			return dst
 		}
 		segs = segs[1:]
 	}
+}
+
+// suffix returns where the suffix of the last segment begins, if that is the first of segs.
+func suffix(segs []string) int {
+	if len(segs) > 1 {
+		return -1
+	}
+	return strings.LastIndexByte(segs[0], '.')
 }
 
 // suffixed appends the ids of patterns that match a path with a suffix behind the node.
@@ -148,7 +194,10 @@ func (n *node) all(dst []int32, method string) []int32 {
 	if n.wild != nil {
 		dst = n.wild.all(dst, method)
 	}
-	for _, c := range n.literal {
+	for i := range n.few {
+		dst = n.few[i].node.all(dst, method)
+	}
+	for _, c := range n.many {
 		dst = c.all(dst, method)
 	}
 	return dst

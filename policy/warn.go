@@ -29,6 +29,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.sensitive(r, closed)
 			w.queue(r)
 			w.forgeable(r, floor)
+			w.preflights(r)
 			w.unreachable(r, everything)
 		}
 	}
@@ -121,6 +122,23 @@ func (r *rule) anyHost() string {
 		return r.match[0].host
 	}
 	return ""
+}
+
+// preflights warns of a rule that makes all preflights count: see [typed].
+func (w *warner) preflights(r *rule) {
+	if c := w.policy.cors; c == nil || !c.preflights || !r.countsTyped() || !r.everyPath() {
+		return
+	}
+	w.add(r, "", "name the paths under match, or leave out \"preflights: exempt\"",
+		"no preflight is exempt, since the rule counts requests to every path by what is in their query or body")
+}
+
+// everyPath reports whether the rule holds on every path of every host.
+func (r *rule) everyPath() bool {
+	if len(r.match) == 0 {
+		return len(r.hosts) == 0
+	}
+	return slices.ContainsFunc(r.match, func(p *pattern) bool { return p.host == "" && p.multi && len(p.segs) == 0 })
 }
 
 func (w *warner) unreachable(r *rule, exempt map[string]*rule) {

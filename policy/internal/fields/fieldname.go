@@ -30,33 +30,54 @@ func claimLikeness(s, name string) likeness {
 // NUL, takes dots and spaces for underscores, and "[" where no "]" follows, and makes a list
 // of "name[]".
 func cookieLikeness(s, name string) likeness {
-	if claimLikeness(s, name) == same || strings.EqualFold(phpName(s), phpName(name)) {
+	if claimLikeness(s, name) == same || samePHP(s, name, false) {
 		return same
 	}
+	bare := s
 	if strings.IndexByte(name, '[') < 0 {
-		if folded := strings.ReplaceAll(s, "[", "_"); len(folded) == len(name) && strings.EqualFold(phpName(folded), phpName(name)) {
+		if len(s) == len(name) && samePHP(s, name, true) {
 			return similar
 		}
-		s, _, _ = strings.Cut(s, "[")
+		bare, _, _ = strings.Cut(s, "[")
 	}
-	s = strings.TrimFunc(s, dropped)
-	if strings.EqualFold(phpName(s), phpName(name)) {
+	bare = strings.TrimFunc(bare, dropped)
+	if len(bare) < len(s) && samePHP(bare, name, false) {
 		return similar
 	}
 	return different
 }
 
 // dropped reports whether some servers drop the character from the ends of a name.
-func dropped(r rune) bool { return r == '\uFEFF' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
-
-var phpNames = strings.NewReplacer(" ", "_", ".", "_")
-
-func phpName(s string) string {
-	if !strings.ContainsAny(s, " .\x00") {
-		return s
+func dropped(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r <= ' ' || r == 0x7F
 	}
-	s, _, _ = strings.Cut(s, "\x00")
-	return phpNames.Replace(strings.TrimLeft(s, " "))
+	return !letter(r)
+}
+
+// samePHP reports whether PHP takes two names for the same, however it takes their case;
+// with bracket, that of a "[" that is not closed.
+func samePHP(s, name string, bracket bool) bool {
+	s, name = strings.TrimLeft(s, " "), strings.TrimLeft(name, " ")
+	for !endsPHP(s) && !endsPHP(name) {
+		a, n := utf8.DecodeRuneInString(s)
+		b, m := utf8.DecodeRuneInString(name)
+		if phpRune(a, bracket) != phpRune(b, bracket) && !strings.EqualFold(s[:n], name[:m]) {
+			return false
+		}
+		s, name = s[n:], name[m:]
+	}
+	return endsPHP(s) && endsPHP(name)
+}
+
+// endsPHP reports whether nothing is left of a name for PHP.
+func endsPHP(s string) bool { return s == "" || s[0] == 0 }
+
+func phpRune(r rune, bracket bool) rune {
+	if r == ' ' || r == '.' || bracket && r == '[' {
+		return '_'
+	}
+	return r
 }
 
 // fieldLikeness compares the names of the fields of queries, forms and objects. Frameworks
@@ -80,24 +101,26 @@ func fieldLikeness(s, name string) likeness {
 	if s == "" || plainName(s) && !sameLetter(s[0], name[0]) { // as nearly all
 		return different
 	}
-	fresh, prefix := true, true
-	for start, c := range []byte(s) {
+	fresh, prefix := true, true // at the beginning of a part; of the first one
+	for start, r := range s {
 		switch {
-		case splits(c):
+		case splits(r):
 			fresh = true
-		case c < utf8.RuneSelf && soft[c] && fresh:
-		case fresh:
-			if sameLetters(s[start:], name, prefix) {
-				return similar
-			}
+		case !fresh || !letter(r):
+		case sameLetters(s[start:], name, prefix):
+			return similar
+		default:
 			fresh, prefix = false, false
 		}
+	}
+	if _, n := nextLetter(name); prefix && n == 0 { // neither has letters
+		return similar
 	}
 	return different
 }
 
 // splits reports whether frameworks split names at the character.
-func splits(c byte) bool { return c == '.' || c == '[' || c == ']' || c < ' ' || c == 0x7F }
+func splits(r rune) bool { return r == '.' || r == '[' || r == ']' || r < ' ' || r == 0x7F }
 
 // plainName reports whether s is made of ASCII letters and digits.
 func plainName(s string) bool {
@@ -142,14 +165,17 @@ func sameLetters(s, name string, prefix bool) bool {
 	}
 	rest := s[i:]
 	_, n := nextLetter(rest)
-	return n == 0 || prefix && splits(rest[0])
+	return n == 0 || prefix && splits(rune(rest[0]))
 }
 
 // nextLetter returns the first character of s that is not soft and the length of s up to and
 // with it, or 0 if there is none.
 func nextLetter(s string) (rune, int) {
 	for i, r := range s {
-		if letter(r) {
+		if r < utf8.RuneSelf && !soft[r] {
+			return r, i + 1
+		}
+		if r >= utf8.RuneSelf && letter(r) {
 			return r, i + utf8.RuneLen(r)
 		}
 	}
@@ -158,8 +184,26 @@ func nextLetter(s string) (rune, int) {
 
 // letter reports whether a character makes names differ.
 func letter(r rune) bool {
-	if r < utf8.RuneSelf {
+	switch {
+	case r < utf8.RuneSelf:
 		return !soft[r]
+	case r <= maxBasic:
+		return printed[r/64]&(1<<(r%64)) != 0
 	}
-	return unicode.IsPrint(r) && !unicode.IsSpace(r)
+	return unicode.IsPrint(r)
 }
+
+const maxBasic = 0xFFFF
+
+// printed has a bit for each character of the basic plane for which unicode.IsPrint is true,
+// since a request may be made of what takes that long to look up.
+var printed = func() (bits [(maxBasic + 1) / 64]uint64) {
+	for _, table := range unicode.PrintRanges {
+		for _, part := range table.R16 {
+			for c := int(part.Lo); c <= int(part.Hi); c += int(part.Stride) {
+				bits[c/64] |= 1 << (c % 64)
+			}
+		}
+	}
+	return bits
+}()

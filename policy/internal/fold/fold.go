@@ -38,7 +38,12 @@ func AppendCase(dst []byte, s string) []byte {
 
 // Rune also goes by the upper case, for letters such as the long s, of which the
 // upper case is that of another letter.
-func Rune(r rune) rune { return unicode.ToLower(unicode.ToUpper(unicode.ToLower(r))) }
+func Rune(r rune) rune {
+	if r < utf8.RuneSelf {
+		return rune(Lower(byte(r)))
+	}
+	return unicode.ToLower(unicode.ToUpper(unicode.ToLower(r)))
+}
 
 // Lower returns c in lower case, if it is an ASCII letter.
 func Lower(c byte) byte {

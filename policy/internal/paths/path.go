@@ -98,11 +98,13 @@ func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
-	start := 1
+	start, dotted := 1, false
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
-			if delicate[path[i]] {
+			if c := path[i]; delicate[c] {
 				return false
+			} else if c == '.' {
+				dotted = true
 			}
 			continue
 		}
@@ -111,7 +113,7 @@ func (b *Buffer) simple(path string) bool {
 		switch {
 		case seg == "":
 			continue
-		case seg[0] == '.', i < len(path)-1 && script(seg):
+		case dotted && (seg[0] == '.' || i < len(path)-1 && script(seg)):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)

@@ -1,6 +1,7 @@
 package sluice_test
 
 import (
+	"hash/fnv"
 	"math"
 	"math/big"
 	"strings"
@@ -218,6 +219,24 @@ func TestFingerprints(t *testing.T) {
 			if plan(t, l).Fingerprint != first {
 				t.Errorf("%+v and %+v do not share a fingerprint", group[0], l)
 			}
+		}
+	}
+}
+
+// TestFingerprintText: states outlive processes, so what a fingerprint is of never changes.
+func TestFingerprintText(t *testing.T) {
+	for text, l := range map[string]sluice.Limit{
+		"0 1 100000 1 0 false":     {Count: 10, Period: time.Second},
+		"1 1 0 0 1000000 false":    {Count: 10, Period: time.Second, Algorithm: sluice.FixedWindow},
+		"1 1 0 0 1000000 true":     {Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowCounter},
+		"2 109864 0 0 32769 false": {Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
+		"2 2000000 0 0 33 false":   {Count: 1025, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
+		"2 1 0 0 1000000 true":     {Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
+	} {
+		h := fnv.New64a()
+		h.Write([]byte(text))
+		if got := plan(t, l).Fingerprint; got != h.Sum64() {
+			t.Errorf("%v: fingerprint %x, want that of %q", l, got, text)
 		}
 	}
 }

@@ -26,8 +26,8 @@
 //
 // A limit over less than a second, or a fraction of one, is announced in whole seconds at
 // the same rate: 3/250ms as q=12;w=1. What a name has besides printable ASCII is written
-// %XX. Rules in shadow are not mentioned, since they refuse nobody. Without an answer from
-// the store there are no such fields, because nothing is known.
+// %XX. Shadow rules are not mentioned, since they refuse nobody. Without an answer from the
+// store there are no such fields, because nothing is known.
 //
 // # Refusals
 //

@@ -12,14 +12,13 @@
 //
 // # What clients are told
 //
-// Every response to a request that was counted says so in RateLimit-Policy, RateLimit and the
-// three X-RateLimit fields, from before the handler runs; a refusal is a 429, 503 or 400 with
+// Every response to a request that was counted has the fields RateLimit-Policy, RateLimit and
+// three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503 or 400 with
 // Retry-After and a body in JSON or text. Package answer says what they mean.
 //
-// Of two doors one behind the other the inner one goes on with the lists of the outer
-// one, so that the client sees all limits, and replaces the fields with room for one. A
-// handler that sets these fields itself has the last word. A reverse proxy should be
-// wrapped in [Keep].
+// Where one middleware runs behind another, the inner one appends to the lists of the outer
+// one, so that the client sees all limits, and replaces the fields that have room for only one.
+// A handler that sets these fields itself has the last word. Wrap a reverse proxy in [Keep].
 //
 // With cors in the policy, pages of its origins may read refusals, and in every answer
 // that they may read the fields above. A handler that sets Access-Control-Expose-Headers
@@ -30,15 +29,15 @@
 // A request that a leaky bucket admits with a delay is held until its turn. If the client
 // leaves, or a deadline of the request's context is nearer, its place is given back; with
 // a deadline it is answered like a refusal, without the fields above. A body of up to
-// 64 KiB is read before its request waits, since a server notices only behind the body that
-// a client has left: that of a larger one keeps its place. A server's WriteTimeout should
-// be longer than its longest queue.
+// 64 KiB is read before the wait, since a server learns that a client has left only once the
+// body has been read: a request with a larger one keeps its place. A server's WriteTimeout
+// should be longer than its longest queue.
 //
 // A rule that counts by a field of the body reads a small body before it decides, and
 // leaves all of it to the handler. That is bounded by [Config] BodyTimeout, or by the
 // server's ReadTimeout if it has one.
 //
-// What is left of the body of a refused request is waited for half a second at most.
+// A refusal waits at most half a second for the rest of the request's body.
 //
 // # What is decided about
 //

@@ -40,9 +40,9 @@ type Config struct {
 }
 
 // Limit returns a middleware that takes one unit of limiter for each request, under
-// the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys, and
-// the empty one is a key like any other, share a limit. When the store cannot be asked,
-// requests pass; a limiter whose OnError is [sluice.Deny] refuses them, with status 503.
+// the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys share a
+// limit, also those whose key is empty. When the store does not answer, requests pass; a
+// limiter whose OnError is [sluice.Deny] refuses them with status 503.
 func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	return Config{}.Limit(limiter, key)
 }

@@ -20,10 +20,10 @@ type scratch struct {
 	x       extractor
 	views   paths.Buffer
 
-	ids   []int32 // of the patterns that match, view by view, then of pathless rules
-	ends  []int   // where each view ends in ids
-	order []int32
-	hits  []hit
+	ids     []int32 // of the patterns that match, view by view, then of pathless rules
+	ends    []int   // where each view ends in ids
+	order   []int32
+	matches []matched
 
 	keys     keyText
 	seen     Observation
@@ -42,7 +42,7 @@ type scratch struct {
 // chargedRule is what a charge is for.
 type chargedRule struct {
 	*rule
-	from    string // of the limit: see source
+	from    string // of the limit: see resolved
 	blocked int64  // until when the subject is, or 0
 }
 
@@ -59,7 +59,7 @@ func (e *Engine) begin(req *Request) *scratch {
 func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
 	s.x.reset(req, p)
-	s.ids, s.ends, s.order, s.hits = s.ids[:0], s.ends[:0], s.order[:0], s.hits[:0]
+	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.keys.reset()
 	s.charges, s.charged = s.charges[:0], s.charged[:0]
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
@@ -83,17 +83,17 @@ const (
 )
 
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
-func (s *scratch) charge(h *hit) (*part, outcome) {
-	r := h.rule
+func (s *scratch) charge(m *matched) (*part, outcome) {
+	r := m.rule
 	s.x.route = ""
-	if h.pattern != nil {
-		s.x.route = h.pattern.text
+	if m.pattern != nil {
+		s.x.route = m.pattern.text
 	}
 	s.keys.begin(r.name)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
 		if found && r.key[i].kind == routePart {
-			s.keys.addWritten(h.pattern.written)
+			s.keys.addWritten(m.pattern.written)
 		} else if found {
 			s.keys.add(value)
 		} else if out := s.missing(r); out == charged {
@@ -135,7 +135,7 @@ const overridden = "override"
 
 // resolve returns the limit for the subject of the key that is being built: that of an
 // override, else of its tier, else the rule's own.
-func (s *scratch) resolve(r *rule) source {
+func (s *scratch) resolve(r *rule) resolved {
 	if o, found := s.overrideOf(r); found {
 		return o
 	}
@@ -148,14 +148,14 @@ func (s *scratch) resolve(r *rule) source {
 }
 
 // overrideOf returns the limit of the override that is in force for the subject.
-func (s *scratch) overrideOf(r *rule) (source, bool) {
+func (s *scratch) overrideOf(r *rule) (resolved, bool) {
 	sets := s.policy.overrides.of(r)
 	for i := range sets {
 		if o := s.override(&sets[i]); o.plan != nil {
-			return source{o.plan, overridden}, true
+			return resolved{o.plan, overridden}, true
 		}
 	}
-	return source{}, false
+	return resolved{}, false
 }
 
 // override returns the one of the set that is in force for the subject, if there is one.

@@ -41,8 +41,8 @@ type rule struct {
 	strict    bool // refuse what is ambiguous
 	readsBody bool
 	algorithm sluice.Algorithm
-	own       source
-	tiers     map[string]*source
+	own       resolved
+	tiers     map[string]*resolved
 	cost      cost
 	onError   sluice.OnError
 	byDefault bool // is onError
@@ -52,8 +52,8 @@ type rule struct {
 	line      int
 }
 
-// source is a limit and where it comes from: "rule", "tier:pro" or "override".
-type source struct {
+// resolved is a limit and where it comes from: "rule", "tier:pro" or "override".
+type resolved struct {
 	plan *sluice.Plan
 	from string
 }
@@ -292,7 +292,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	if r.Limit == "" {
 		c.fail("", "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
 	} else {
-		out.own = source{c.plan("limit", c.limit("limit", r.Limit), out), "rule"}
+		out.own = resolved{c.plan("limit", c.limit("limit", r.Limit), out), "rule"}
 	}
 	if len(r.Tiers) == 0 {
 		return
@@ -300,7 +300,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	if p.tierFrom == nil {
 		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
 	}
-	out.tiers = make(map[string]*source, len(r.Tiers))
+	out.tiers = make(map[string]*resolved, len(r.Tiers))
 	for _, name := range sortedKeys(r.Tiers) {
 		field := fmt.Sprintf("tiers[%q]", name)
 		if !c.checkName(field, "tier", name) {
@@ -310,7 +310,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		if out.tiers[tier] != nil {
 			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
 		}
-		out.tiers[tier] = &source{c.plan(field, c.limit(field, r.Tiers[name]), out), "tier:" + name}
+		out.tiers[tier] = &resolved{c.plan(field, c.limit(field, r.Tiers[name]), out), "tier:" + name}
 	}
 }
 

@@ -15,10 +15,10 @@
 //
 // # What is read is what is meant
 //
-// The server behind a limit reads the same request once more, and wherever it reads
-// something else there would be a way past. So a request is read in all the ways in which
-// servers are known to read it. Where these differ, ambiguous decides, and never in favor of
-// who has sent it.
+// The server behind a limit reads the same request again, and wherever it reads something
+// else there is a way past the limit. So a request is read in every way in which servers are
+// known to read it. Where these differ, the setting "ambiguous" decides, and never in the
+// client's favor.
 //
 // Paths are read with "%XX" unescaped once, twice or not at all, before or after they are split;
 // with "." and ".." resolved, at any of these stages, or left alone; with empty segments
@@ -31,18 +31,19 @@
 // parameter (limit POST as well), or that drop what is at the ends of a path, as some file
 // systems do of "login. ".
 //
-// Fields of a body are looked for in a form, in the object of JSON and, as "outer[name]", the
-// objects in it, in multipart/form-data as browsers and common clients write it, and in the query, whatever the type of the body
-// says; JSON must be what RFC 8259 says to the letter. A name is compared without case. It is
-// ambiguous if some framework may take it for the field: "user[]", "[user]", "model.user",
-// "!user". So is a field that is there twice with different values, in another encoding than
-// UTF-8, escaped twice, or a number that not all servers hold; and a body that is compressed,
-// larger than 64 KiB, has more than 1000 fields, or is none of the above. Not covered are
-// formats that are read from bodies that say to be something else and look like a form.
+// Fields of a body are looked for in forms, in JSON objects and, as "outer[name]", in the
+// objects inside them, in multipart/form-data as browsers and common clients write it, and in
+// the query, whatever the Content-Type says. JSON must follow RFC 8259 to the letter. Names are
+// compared without case. A name is ambiguous if some framework may take it for the field:
+// "user[]", "[user]", "model.user", "!user". So is a field that occurs twice with different
+// values, is not in UTF-8, is escaped twice, or is a number that not every server can hold; and
+// so is a body that is compressed, is larger than 64 KiB, has more than 1000 fields, or is none
+// of the above. Not covered are other formats that look like a form and are sent under another
+// Content-Type.
 //
-// What would be dear to read counts as ambiguous, so that no request costs a millisecond. Rules
-// that need no body are asked first, so the body of a client that is over their limits is not
-// read.
+// What would be expensive to read counts as ambiguous, so that no request costs a millisecond.
+// Rules that need no body are asked first: the body of a client that is over one of their
+// limits is not read.
 //
 // # Names
 //
@@ -66,14 +67,14 @@
 // as emoji, are nothing. As collations differ, some names are one that no single database
 // takes for one: a row of "s" is one "s", and "y" is "u", for the sake of ß and ü.
 //
-// Garbled, and so one key for all, are names with characters that servers read
-// differently: bytes that are not UTF-8, control characters, private and unassigned ones
-// (as of Unicode 15), letters as combining marks, mathematical letters; names of nothing but
-// characters that are dropped; and those above 1 KB that are not ASCII.
+// Some names are garbled, and share one key: those with characters that servers read
+// differently (bytes that are not UTF-8, control characters, private and, as of Unicode 15,
+// unassigned ones, combining letters, mathematical letters), those made only of characters that
+// are dropped, and those longer than 1 KB that are not ASCII.
 //
-// Not covered are collations of one language that take for one what is two here, as "ä" and
-// "ae" in German phone books, or "å" and "aa" in Danish; SQL Server's, which have not been
-// asked; collations that leave out punctuation; and what a server makes of names by rules of
-// its own, such as cutting them off at some length or dropping dots from addresses of mail.
-// There, a name has as many keys as it has spellings: keep a rule by client_ip beside it.
+// Not covered are collations of a single language that treat as one name what are two here, as
+// "ä" and "ae" in German phone books, or "å" and "aa" in Danish; SQL Server's, which were not
+// tested; collations that ignore punctuation; and a server's own rules, such as cutting names
+// off at some length or dropping dots from mail addresses. There a name has as many keys as it
+// has spellings: keep a rule by client_ip beside it.
 package policy

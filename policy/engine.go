@@ -128,8 +128,8 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 // chargeAll makes the charges of the rules that apply, unless the request is refused for what
 // it lacks.
 func (s *scratch) chargeAll(d *Decision) {
-	for i := range s.hits {
-		if part, out := s.charge(&s.hits[i]); out == refused {
+	for i := range s.matches {
+		if part, out := s.charge(&s.matches[i]); out == refused {
 			d.Missing = s.lacking(part)
 			return
 		}
@@ -141,9 +141,9 @@ func (s *scratch) chargeAll(d *Decision) {
 // where the path is in doubt no pattern. If these refuse it, that is the answer.
 func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
 	s.forget()
-	for i := range s.hits {
-		if h := &s.hits[i]; !h.rule.readsBody && (!s.ambiguous || h.pattern == nil) {
-			s.charge(h)
+	for i := range s.matches {
+		if m := &s.matches[i]; !m.rule.readsBody && (!s.ambiguous || m.pattern == nil) {
+			s.charge(m)
 		}
 	}
 	if len(s.charges) == 0 {
@@ -171,14 +171,14 @@ func (s *scratch) forget() {
 // takes nothing: what passes is decided again, whole. Requests that cost more than one unit
 // are left to that, since only a charge says how long such a one has to wait.
 func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) bool {
-	if s.request.Body == nil || !slices.ContainsFunc(s.hits, func(h hit) bool { return h.rule.readsBody }) {
+	if s.request.Body == nil || !slices.ContainsFunc(s.matches, func(m matched) bool { return m.rule.readsBody }) {
 		return false
 	}
-	for i := range s.hits {
-		if r := s.hits[i].rule; r.readsBody || r.shadow || s.cost(r) != 1 {
+	for i := range s.matches {
+		if r := s.matches[i].rule; r.readsBody || r.shadow || s.cost(r) != 1 {
 			continue
 		}
-		if _, out := s.charge(&s.hits[i]); out == refused {
+		if _, out := s.charge(&s.matches[i]); out == refused {
 			s.forget() // it is found again, with the others
 			return false
 		}

@@ -86,18 +86,18 @@ func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 // explainRules fills in the rules of t and makes their charges. It returns what the request
 // lacks and is refused for, or "".
 func (s *scratch) explainRules(t *Trace) (missing string) {
-	hits := s.hits
+	matches := s.matches
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
 		trace := RuleTrace{Rule: r.name}
-		if len(hits) > 0 && hits[0].rule == r {
-			part, out := s.charge(&hits[0])
+		if len(matches) > 0 && matches[0].rule == r {
+			part, out := s.charge(&matches[0])
 			trace.Applies = out == charged
-			trace.Why = why(hits[0], part, out, s.x.garbled)
+			trace.Why = why(matches[0], part, out, s.x.garbled)
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
-			hits = hits[1:]
+			matches = matches[1:]
 		} else {
 			trace.Why = s.whyNot(r)
 		}
@@ -106,7 +106,7 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	return missing
 }
 
-func why(h hit, missing *part, out outcome, garbled bool) string {
+func why(m matched, missing *part, out outcome, garbled bool) string {
 	state := "lacks"
 	if garbled {
 		state = "has no usable"
@@ -116,9 +116,9 @@ func why(h hit, missing *part, out outcome, garbled bool) string {
 		return fmt.Sprintf("skipped: the request %s %s", state, missing)
 	case out == refused:
 		return fmt.Sprintf("refuses: the request %s %s", state, missing)
-	case h.pattern != nil:
-		return fmt.Sprintf("match %q", h.pattern.text)
-	case len(h.rule.hosts)+len(h.rule.headers) > 0:
+	case m.pattern != nil:
+		return fmt.Sprintf("match %q", m.pattern.text)
+	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	}
 	return "every request"
@@ -126,7 +126,7 @@ func why(h hit, missing *part, out outcome, garbled bool) string {
 
 // whyNot says which condition the request does not meet.
 func (s *scratch) whyNot(r *rule) string {
-	condition := r.lacks(s)
+	condition := r.unmet(s)
 	switch {
 	case condition == "hosts":
 		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))

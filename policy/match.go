@@ -95,8 +95,8 @@ func (x *index) pathless(dst []int32, s *scratch) []int32 {
 	return dst
 }
 
-// hit is a rule that applies, and the first of its patterns that matches, or nil.
-type hit struct {
+// matched is a rule that applies, and the first of its patterns that matches, or nil.
+type matched struct {
 	rule    *rule
 	pattern *pattern
 }
@@ -105,7 +105,7 @@ type hit struct {
 // honest client sends one, and all rules that have patterns would apply to it.
 const ambiguousPath = "an unambiguous path"
 
-// match sets s.hits to the rules that apply, in the order of the document. If one of
+// match sets s.matches to the rules that apply, in the order of the document. If one of
 // them exempts the request it returns that rule.
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
@@ -126,13 +126,13 @@ func (s *scratch) match() (exempt *rule) {
 		}
 		last = x.owner[id]
 		r := &s.policy.rules[last]
-		if why := r.lacks(s); why != "" {
+		if why := r.unmet(s); why != "" {
 			continue
 		}
 		switch {
 		case !r.exempt:
 			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(last)
-			s.hits = append(s.hits, hit{r, x.patterns[id]})
+			s.matches = append(s.matches, matched{r, x.patterns[id]})
 		case len(r.match) == 0 || s.everyView(last):
 			return r
 		}
@@ -161,11 +161,11 @@ func appendSorted(dst, ids []int32) []int32 {
 // forgetShadows clears the doubt about a path where no rule with patterns can refuse: a
 // shadow never does. Which of them apply is not known, so none is charged.
 func (s *scratch) forgetShadows() {
-	if slices.ContainsFunc(s.hits, func(h hit) bool { return h.pattern != nil && !h.rule.shadow }) {
+	if slices.ContainsFunc(s.matches, func(m matched) bool { return m.pattern != nil && !m.rule.shadow }) {
 		return
 	}
 	s.ambiguous = false
-	s.hits = slices.DeleteFunc(s.hits, func(h hit) bool { return h.pattern != nil })
+	s.matches = slices.DeleteFunc(s.matches, func(m matched) bool { return m.pattern != nil })
 }
 
 // everyView reports whether the rule matches the path in every way to read it.
@@ -188,8 +188,8 @@ func (s *scratch) host() string {
 	return s.hostName
 }
 
-// lacks says which condition other than its patterns the request does not meet, or "".
-func (r *rule) lacks(s *scratch) string {
+// unmet says which condition other than its patterns the request does not meet, or "".
+func (r *rule) unmet(s *scratch) string {
 	if len(r.hosts) > 0 && !hostMatches(r.hosts, s.host()) {
 		return "hosts"
 	}

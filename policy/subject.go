@@ -19,10 +19,10 @@ import (
 type Subject struct {
 	engine  *Engine
 	rule    *rule
-	charged string   // the key, with its hash tag if it has one
-	key     string   // the key
-	inForce []source // with different fingerprints
-	all     []source // with those that an override has replaced
+	charged string     // the key, with its hash tag if it has one
+	key     string     // the key
+	inForce []resolved // with different fingerprints
+	all     []resolved // with those that an override has replaced
 }
 
 // ErrStoreAway is returned where the shared store did not answer.
@@ -88,8 +88,8 @@ func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
 }
 
 // limits returns the rule's own limit and those of its tiers, one of each kind.
-func (r *rule) limits() []source {
-	all := []source{r.own}
+func (r *rule) limits() []resolved {
+	all := []resolved{r.own}
 	for _, name := range sortedKeys(r.tiers) {
 		all = append(all, *r.tiers[name])
 	}
@@ -97,7 +97,7 @@ func (r *rule) limits() []source {
 }
 
 // distinct returns the first limit of each kind: those that count alike share what is counted.
-func distinct(limits []source) (all []source) {
+func distinct(limits []resolved) (all []resolved) {
 	seen := make(map[uint64]bool)
 	for _, l := range limits {
 		if !seen[l.plan.Fingerprint] {
@@ -130,7 +130,7 @@ func (s *Subject) Reset(ctx context.Context) error {
 	return err
 }
 
-func (s *Subject) take(ctx context.Context, limits []source, cost int64) ([]Result, error) {
+func (s *Subject) take(ctx context.Context, limits []resolved, cost int64) ([]Result, error) {
 	charges := make([]sluice.Charge, len(limits))
 	for i, l := range limits {
 		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost}

@@ -26,9 +26,9 @@ func Load(path string) (*policy.Policy, error) {
 	return Parse(path, data)
 }
 
-// Parse compiles the policy in data; name is that of its file, in messages. It is read as JSON
-// if the name ends with ".json", and else as YAML. The error is a [policy.Errors] that lists what
-// is wrong, in the order of the lines.
+// Parse compiles the policy in data. The name is that of the file, for messages: if it ends with
+// ".json", data is read as JSON, otherwise as YAML. The error is a [policy.Errors] that lists
+// everything that is wrong, in the order of the lines.
 func Parse(name string, data []byte) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
@@ -43,8 +43,8 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 	return nil, merge(d.problems, found)
 }
 
-// Decode returns the document in data, which need not make a policy: see [policy.Compile]. Of
-// name and the error holds what [Parse] says.
+// Decode returns the document in data without compiling it: see [policy.Compile]. For name and
+// the error see [Parse].
 func Decode(name string, data []byte) (policy.Document, error) {
 	d := newDecoder(name, data)
 	doc := d.document()

@@ -87,7 +87,7 @@ func parsePart(s string) (part, error) {
 		p := part{kind: partKind(kind), name: arg, text: s}
 		return p, p.checkName()
 	}
-	return part{}, fmt.Errorf("unknown key part %.60q: use one of %s", s, knownParts())
+	return part{}, fmt.Errorf("unknown key part %.60q: %s", s, meantPart(s))
 }
 
 func knownParts() string {

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -30,6 +31,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.queue(r)
 			w.forgeable(r, floor)
 			w.unreachable(r, everything)
+			w.hostless(r)
 		}
 	}
 	sortProblems(w.found)
@@ -131,7 +133,16 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 		}
 	}
 	if by != nil {
-		w.add(r, "", "remove one of the two", "the rule never counts: rule %q exempts all that it matches", by.name)
+		w.add(r, "", "narrow what that one matches", "the rule never counts: rule %q exempts all that it matches", by.name)
+	}
+}
+
+// hostless warns of patterns that begin with a host and probably should with a path.
+func (w *warner) hostless(r *rule) {
+	for _, p := range r.match {
+		if p.host != "" && p.host != "localhost" && !strings.ContainsAny(p.host, ".:") {
+			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.text), p.host)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 func validateCommand() *cobra.Command {
@@ -15,24 +14,25 @@ func validateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check policies, and list everything wrong with them",
-		Long: "Check policies, and list everything wrong with them.\n\n" +
+		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
 			"same requests can if they name the same parts of their keys under \"together\".",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("validate: which file? Give at least one")
+				return fmt.Errorf("validate: which file? Give at least one, or - for standard input")
 			}
 			return nil
 		},
+		PreRunE: applySettings,
 		RunE: func(c *cobra.Command, files []string) error {
 			failed := false
 			for _, file := range files {
-				p, err := policyfile.Load(file)
+				p, err := loadFile(file, c.InOrStdin())
 				if err != nil {
 					failed = true
-					c.PrintErrln(err)
+					c.PrintErrln(unreadable("validate", err))
 					continue
 				}
 				for _, w := range p.Warnings() {

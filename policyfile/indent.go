@@ -1,0 +1,143 @@
+package policyfile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The YAML parser stumbles over a slip of the hand later than a reader does, and blames what
+// comes after it. So where it fails, the lines are looked at again, for the slips that people
+// make. What is found need not be exact YAML: it is only told where there is an error anyway.
+
+var (
+	tightColon = regexp.MustCompile(`^ *(?:- )?([a-z_]+):([^\s/].*)$`)
+	noColon    = regexp.MustCompile(`^ *(?:- )?([a-z_]+)(?: *= *| +)([^\s=:][^:]*)$`)
+)
+
+// slip returns the line of the slip that made the parser fail at a line, and what to do
+// about it, or 0.
+func slip(data []byte, at int, message string) (line int, hint string) {
+	lines := strings.Split(string(data), "\n")
+	for n := max(1, at-1); n <= min(at, len(lines)); n++ {
+		if m := tightColon.FindStringSubmatch(strings.TrimRight(lines[n-1], "\r")); m != nil && !parts[m[1]] {
+			return n, fmt.Sprintf("put a space behind the colon: \"%s: %.60s\"", m[1], m[2])
+		}
+	}
+	switch {
+	case strings.Contains(message, "alphabetic or numeric"):
+		return at, "put text that begins with * or & into quotes"
+	case strings.Contains(message, "end of stream"):
+		return at, "close the quotes"
+	case strings.Contains(message, "',' or"):
+		return at, "close what { or [ opens, put commas between, and text that holds { } [ ] : or # into quotes"
+	}
+	if line, hint = misindented(lines); line > 0 {
+		return line, hint
+	}
+	if m := noColon.FindStringSubmatch(lines[min(at, len(lines))-1]); m != nil {
+		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[1], m[2])
+	}
+	return 0, ""
+}
+
+// parts are the kinds of key parts that have a colon without a space.
+var parts = map[string]bool{"header": true, "cookie": true, "query": true, "body": true, "jwt": true, "attr": true, "const": true}
+
+// level is a list or a mapping that is open, at a column.
+type level struct {
+	column int
+	list   bool
+	line   int    // where it begins
+	word   string // with what
+}
+
+// indentation follows the levels of a document, line by line.
+type indentation struct {
+	open   []level
+	opener bool // the line before has nothing behind its colon or dash, so that a level may begin
+}
+
+// misindented returns the first line that begins in a column where nothing can begin, and
+// where to move it, or 0.
+func misindented(lines []string) (int, string) {
+	x := indentation{opener: true}
+	text, brackets := -1, 0 // the column of a key that has text below it; what is open of { and [
+	for i, line := range lines {
+		content := strings.TrimLeft(line, " ")
+		column := len(line) - len(content)
+		content = strings.TrimSpace(content)
+		switch {
+		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---"):
+			continue
+		case text >= 0 && column > text:
+			continue
+		case brackets > 0:
+			brackets += balance(content)
+			continue
+		}
+		text, brackets = -1, balance(content)
+		if to, wrong := x.line(i+1, column, content); wrong {
+			return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+		}
+		if strings.HasSuffix(content, "|") || strings.HasSuffix(content, ">") {
+			text = column
+		}
+	}
+	return 0, ""
+}
+
+// balance returns how many more brackets a line opens than it closes.
+func balance(content string) int {
+	return strings.Count(content, "{") + strings.Count(content, "[") - strings.Count(content, "}") - strings.Count(content, "]")
+}
+
+// word returns what a line begins with: "- ", or a key.
+func word(content string) string {
+	if strings.HasPrefix(content, "- ") {
+		return "-"
+	}
+	key, _, _ := strings.Cut(content, ":")
+	return key
+}
+
+// line takes a line. It reports true if nothing can begin in that column, with the level
+// nearest to it that could go on.
+func (x *indentation) line(n, column int, content string) (level, bool) {
+	list := strings.HasPrefix(content, "- ") || content == "-"
+	was := slices.Clone(x.open)
+	for len(x.open) > 0 && x.top().column > column {
+		x.open = x.open[:len(x.open)-1]
+	}
+	if !list && len(x.open) > 1 && x.top().column == column && x.top().list && x.open[len(x.open)-2].column == column {
+		x.open = x.open[:len(x.open)-1] // a list in the column of its key has ended
+	}
+	switch {
+	case len(x.open) > 0 && x.top().column == column && x.top().list == list:
+	case x.opener && (len(x.open) == 0 || column > x.top().column || list && column == x.top().column):
+		x.open = append(x.open, level{column, list, n, word(content)})
+	default:
+		return nearest(was, column, list)
+	}
+	if list {
+		inner := strings.TrimLeft(content[1:], " ")
+		x.open = append(x.open, level{column + len(content) - len(inner), false, n, word(inner)})
+		content = inner
+	}
+	x.opener = content == "" || strings.HasSuffix(content, ":")
+	return level{}, false
+}
+
+func (x *indentation) top() level { return x.open[len(x.open)-1] }
+
+// nearest returns the level nearest to a column, the inner one of two.
+func nearest(levels []level, column int, list bool) (best level, found bool) {
+	distance := func(l level) int { return max(l.column-column, column-l.column) }
+	for _, l := range levels {
+		if l.list == list && (!found || distance(l) <= distance(best)) {
+			best, found = l, true
+		}
+	}
+	return best, found
+}

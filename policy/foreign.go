@@ -12,14 +12,15 @@ var foreignParts = map[string]string{
 	"ip": "client_ip", "ipaddress": "client_ip", "address": "client_ip", "client": "client_ip", "remoteip": "client_ip", "sourceip": "client_ip",
 	"remoteaddr": "client_ip", "remoteaddress": "client_ip", "binaryremoteaddr": "client_ip", "realip": "client_ip",
 	"xforwardedfor": "client_ip", "xrealip": "client_ip",
-	"key": "api_key", "token": "api_key", "credential": "api_key", "authorization": "api_key", "bearer": "api_key",
+	"key": "api_key", "token": "api_key", "credential": "api_key", "authorization": "api_key", "bearer": "api_key", "consumer": "api_key",
 	"path": "route", "url": "route", "uri": "route", "endpoint": "route",
-	"user": "jwt:sub", "userid": "jwt:sub", "sub": "jwt:sub", "consumer": "jwt:sub", "username": "body:username",
+	"user": "jwt:sub", "userid": "jwt:sub", "sub": "jwt:sub", "username": "body:username",
 	"domain": "host", "servername": "host", "verb": "method", "session": "cookie:session",
 }
 
 // meantPart says what to write in place of a part of a key that there is not.
 func meantPart(s string) string {
+	s = strings.TrimSpace(s)
 	name, arg := s, ""
 	if i := strings.IndexAny(s, ":. "); i >= 0 {
 		name, arg = s[:i], strings.TrimLeft(s[i+1:], " ")

@@ -197,7 +197,7 @@ next:
 			}
 		}
 		d.path = d.path.field(p.key)
-		d.fail(p.line, meant(what, p.key, fields), "unknown key %s in %s", spelling.Quote(p.key), what)
+		d.fail(p.line, meant(n, what, p.key, fields), "unknown key %s in %s", spelling.Quote(p.key), what)
 		d.path = d.path.up()
 	}
 }
@@ -275,7 +275,7 @@ func (d *decoder) items(n *yaml.Node, what string) []*yaml.Node {
 	case n.Kind == yaml.ScalarNode && !isNull(n):
 		return []*yaml.Node{n}
 	}
-	d.fail(n.Line, listHint(what), "%s is %s, and must be a list", what, kindOf(n))
+	d.fail(n.Line, listHint(n, what), "%s is %s, and must be a list", what, kindOf(n))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package policyfile
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -21,9 +20,9 @@ const (
 var foreign = index([]mends{
 	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod limits quota threshold points second minute hour day",
 		`the limit is one text, as in "limit: 100/minute"`},
-	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refill refillperiod refillinterval refillrate limitrefreshperiod refreshperiod",
+	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refillperiod refillinterval limitrefreshperiod refreshperiod",
 		`the period stands in the limit, as in "limit: 100/minute" or "limit: 100/90s"`},
-	{inRule, "burst bursts burstsize burstcapacity maxburst capacity bucket bucketsize tokens maxtokens tokensperfill refilltokens replenishrate",
+	{inRule, "burst bursts burstsize burstcapacity maxburst capacity bucket bucketsize tokens maxtokens tokensperfill refill refillrate refilltokens replenishrate",
 		`the rate and the burst stand in the limit, as in "limit: 10/second burst 20"`},
 	{inRule, "by keyby limitby groupby identifier identifiers source sourcecriterion client clientid ip keygenerator keyresolver keyextractor descriptor descriptors dimensions consumer scope zone",
 		`write what clients are told apart by, as in "key: [client_ip]"`},
@@ -31,15 +30,16 @@ var foreign = index([]mends{
 		`write "match: /path", with a method before the path if there is one`},
 	{inRule, "method methods verb verbs httpmethods", `the method stands before the path, as in "match: POST /path"`},
 	{inRule, "domain domains servername vhost virtualhost", `write "hosts: [example.com]"`},
-	{inRule, "weight weights requestedtokens hitsaddend points consume", `write "cost: 1", or another number`},
-	{inRule, "algo strategy type limiter limitertype policy", `write "algorithm: token_bucket", or another one; where counters live is --store of "sluice serve"`},
+	{inRule, "weight weights requestedtokens hitsaddend consume", `write "cost: 1", or another number`},
+	{inRule, "algo strategy type limiter limitertype", `write "algorithm: token_bucket", or another one`},
+	{inRule, "policy store redis storage backend", `leave it out: where counts are kept is --store of "sluice serve"`},
 	{inRule, "faulttolerant failopen failclosed failclose failuremode failuremodedeny onfailure fallback", `write "on_error: deny", or local`},
 	{inRule, "priority order sequence", "leave it out: every rule that matches applies, in no order"},
 	{inRule, "status statuscode httpstatus httpresponsecode errorcode errormessage message response rejectedcode deniedstatus action handler",
 		"leave it out: who is above a limit is refused with 429"},
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
-	{inRule, "nodelay delay", `leave it out: nothing waits, but with "algorithm: leaky_bucket"`},
+	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
 	{inRule, "skipsuccessfulrequests skipfailedrequests", "leave it out: every request counts"},
 	{inRule, "id title rule", `write "name: "`},
 	{inRule, "comment note reason desc", `write "description: "`},
@@ -79,10 +79,14 @@ var homes = map[string]string{
 }
 
 // meant says what to write in place of a key that a mapping does not have.
-func meant(what, key string, fields []field) string {
+func meant(n *yaml.Node, what, key string, fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
+	}
+	if limit, _ := value(n, "limit", 0); key == "burst" && what != inDocument && limit != nil && limit.Kind == yaml.ScalarNode {
+		burst, _ := value(n, key, 0)
+		return fmt.Sprintf("write \"limit: %.30s burst %.30s\"", limit.Value, burst.Value)
 	}
 	if hint := foreign[what+" "+spelling.Fold(key)]; hint != "" {
 		return hint
@@ -110,7 +114,10 @@ var lists = map[string]string{
 	"overrides": "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
 }
 
-func listHint(what string) string {
+func listHint(n *yaml.Node, what string) string {
+	if what == "key" && pairOfTexts(n) {
+		return fmt.Sprintf("write \"key: [%.30s:%.30s]\"", n.Content[0].Value, n.Content[1].Value)
+	}
 	if example := lists[what]; example != "" {
 		return "write " + example
 	}
@@ -133,7 +140,7 @@ func mappingHint(what string) string {
 // textHint says how to make a text of a node that is none.
 func textHint(n *yaml.Node, what string) string {
 	ofKey := what == "an entry of key" || what == "an entry of together" || what == "tiers.from"
-	if n.Kind == yaml.MappingNode && ofKey && len(n.Content) == 2 && slices.ContainsFunc(n.Content, scalar) {
+	if ofKey && pairOfTexts(n) {
 		return fmt.Sprintf("write \"%.30s:%.30s\", without a space behind the colon", n.Content[0].Value, n.Content[1].Value)
 	}
 	if n.Kind == yaml.SequenceNode {
@@ -142,4 +149,7 @@ func textHint(n *yaml.Node, what string) string {
 	return "put text that holds { } [ ] or \": \" into quotes"
 }
 
-func scalar(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode }
+// pairOfTexts reports whether n is what the YAML of header:NAME is with a space behind the colon.
+func pairOfTexts(n *yaml.Node) bool {
+	return n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Kind == yaml.ScalarNode && n.Content[1].Kind == yaml.ScalarNode
+}

@@ -29,7 +29,7 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 	case strings.Contains(message, "alphabetic or numeric"):
 		return at, "put text that begins with * or & into quotes"
 	case strings.Contains(message, "end of stream"):
-		return at, "close the quotes"
+		return at, "close the quotes that are opened here"
 	case strings.Contains(message, "',' or"):
 		return at, "close what { or [ opens, put commas between, and text that holds { } [ ] : or # into quotes"
 	}

@@ -40,6 +40,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		d.fail(more.Line, "put it into a file of its own", "there is a second document in the file")
 	case !errors.Is(err, io.EOF):
 		d.syntax(data, err)
+		return nil
 	}
 	if !d.plain(&doc) {
 		return nil

@@ -67,8 +67,10 @@ func (q *checked) run(c *cobra.Command, target string) error {
 		return err
 	}
 	p, err := loadPolicy(q.policy, c.InOrStdin())
-	if err != nil {
-		return unreadable(origin(c.Flags(), "policy"), err)
+	if err != nil && q.policy != "" {
+		return &failedError{unreadable(origin(c.Flags(), "policy"), err)}
+	} else if err != nil {
+		return err
 	}
 	engine := policy.NewEngine(memory.New(), p)
 	asked := q.decode(r)
@@ -108,20 +110,13 @@ func loadFile(name string, in io.Reader) (*policy.Policy, error) {
 
 // loadPolicy reads a policy as loadFile does, or the built-in one.
 func loadPolicy(name string, in io.Reader) (*policy.Policy, error) {
-	var p *policy.Policy
-	var err error
 	switch name {
 	case "":
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case examplePolicy:
-		p, err = policyfile.Parse("examples/api.yaml", examples.API)
-	default:
-		p, err = loadFile(name, in)
+		return policyfile.Parse("examples/api.yaml", examples.API)
 	}
-	if err != nil {
-		return nil, &failedError{err}
-	}
-	return p, nil
+	return loadFile(name, in)
 }
 
 // request makes what a server would have read.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -45,12 +46,13 @@ func variable(flag string) string {
 func fromEnvironment(c *cobra.Command) error {
 	var errs []error
 	known := knownVariables(c.Root())
+	names := slices.Sorted(maps.Values(known))
 	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(entry, "=")
 		switch flag := known[name]; {
 		case !strings.HasPrefix(name, "SLUICE_") || ofService(name):
 		case flag == "":
-			errs = append(errs, fmt.Errorf("environment: there is no setting %.60s: %s", name, meantVariable(name, c)))
+			errs = append(errs, fmt.Errorf("environment: there is no setting %.60s: %s", name, meantVariable(name, names)))
 		default:
 			errs = append(errs, fromVariable(c.Flags().Lookup(flag), c.Flags(), name, value))
 		}
@@ -96,11 +98,11 @@ func ofService(name string) bool {
 }
 
 // meantVariable says what to write in place of a variable that there is not.
-func meantVariable(name string, c *cobra.Command) string {
-	if flag := meantFlag(strings.TrimPrefix(name, "SLUICE_"), c.Flags()); flag != "" {
+func meantVariable(name string, flags []string) string {
+	if flag := meantFlag(strings.TrimPrefix(name, "SLUICE_"), flags); flag != "" {
 		return fmt.Sprintf("did you mean %s?", variable(flag))
 	}
-	return fmt.Sprintf("remove it, or see \"%s --help\": SLUICE_LOG_LEVEL is --log-level", c.CommandPath())
+	return "unset it, or see \"sluice serve --help\": SLUICE_LOG_LEVEL is --log-level"
 }
 
 // foreignFlags are settings by the names that others give them, without their hyphens.
@@ -116,12 +118,12 @@ var foreignFlags = map[string]string{
 	"cachesize": "memory-size", "replicas": "instances", "maxheadersize": "max-header", "maxbodysize": "max-body",
 }
 
-// meantFlag returns which flag was meant by a name that none has, or "".
-func meantFlag(name string, flags *pflag.FlagSet) string {
-	if f := foreignFlags[spelling.Fold(name)]; flags.Lookup(f) != nil {
+// meantFlag returns which of flags was meant by a name that none has, or "".
+func meantFlag(name string, flags []string) string {
+	if f := foreignFlags[spelling.Fold(name)]; slices.Contains(flags, f) {
 		return f
 	}
-	return spelling.Nearest(strings.ReplaceAll(name, "_", "-"), append(settingNames(flags), configFlag))
+	return spelling.Nearest(strings.ReplaceAll(name, "_", "-"), flags)
 }
 
 // fromFile reads a flat YAML document whose keys are the names of flags.
@@ -175,13 +177,13 @@ func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 
 // noSetting says what to write in place of a key of the file that is none.
 func noSetting(flags *pflag.FlagSet, key string) error {
-	switch meant := meantFlag(key, flags); {
+	names := settingNames(flags)
+	switch meant := meantFlag(key, names); {
 	case key == "rules" || key == "version":
 		return errors.New("this is a policy, and not settings: give the file as --policy")
-	case meant != "" && meant != configFlag:
+	case meant != "":
 		return fmt.Errorf("there is no such setting: did you mean %q?", strings.ReplaceAll(meant, "-", "_"))
 	}
-	names := settingNames(flags)
 	for i, name := range names {
 		names[i] = strings.ReplaceAll(name, "-", "_")
 	}
@@ -246,10 +248,14 @@ func flagProblem(c *cobra.Command, err error) error {
 		dashes = "-"
 	}
 	name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
-	if meant := meantFlag(name, c.Flags()); meant != "" && c.Flags().Lookup(meant) != nil {
+	names := settingNames(c.Flags())
+	if c.Flags().Lookup(configFlag) != nil {
+		names = append(names, configFlag)
+	}
+	if meant := meantFlag(name, names); meant != "" {
 		return fmt.Errorf("unknown flag %s%.60s: did you mean --%s?", dashes, name, meant)
 	}
-	return fmt.Errorf("unknown flag %s%.60s", dashes, name)
+	return fmt.Errorf("unknown flag %s%.60s: the usage is %q", dashes, name, c.UseLine())
 }
 
 // flagsOnly refuses arguments that are no flags.
@@ -266,7 +272,8 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 // unreadable adds to an error about a file which setting names it, and what to do. It leaves
 // alone what is wrong in the file.
 func unreadable(setting string, err error) error {
-	if _, ok := errors.AsType[*fs.PathError](err); !ok {
+	file, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
 		return err
 	}
 	mend := "give another file"
@@ -278,5 +285,5 @@ func unreadable(setting string, err error) error {
 	case errors.Is(err, syscall.EISDIR):
 		mend = "name a file in it"
 	}
-	return fmt.Errorf("%s: %w: %s", setting, err, mend)
+	return fmt.Errorf("%s: %w: %s", setting, file, mend)
 }

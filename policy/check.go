@@ -106,6 +106,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// unlimited are words that people write for no limit.
 var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
 
 // limit reads the text of a limit, which is the same in many overrides.

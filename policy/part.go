@@ -112,6 +112,9 @@ func (p *part) checkName() error {
 	case p.kind == headerPart || p.kind == cookiePart:
 		if strings.Trim(p.name, tokenChars) != "" {
 			wrong = "contains characters that such a name cannot have"
+			if strings.Contains(p.name, " - ") {
+				wrong = `is several parts: begin every "- " in the same column`
+			}
 		}
 	}
 	if p.kind == queryPart || p.kind == bodyPart {

@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -19,7 +20,7 @@ const (
 // a mapping of a policy is called. The keys are as [spelling.Fold] returns them.
 var foreign = index([]mends{
 	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod limits quota threshold points second minute hour day",
-		`the limit is one text, as in "limit: 100/minute"`},
+		`write it all in one text, as in "limit: 100/minute"`},
 	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refillperiod refillinterval limitrefreshperiod refreshperiod",
 		`the period stands in the limit, as in "limit: 100/minute" or "limit: 100/90s"`},
 	{inRule, "burst bursts burstsize burstcapacity maxburst capacity bucket bucketsize tokens maxtokens tokensperfill refill refillrate refilltokens replenishrate",
@@ -53,7 +54,7 @@ var foreign = index([]mends{
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
-	{inOverride, "rate max count requests burst", `the limit is one text, as in "limit: 100/minute burst 20"`},
+	{inOverride, "rate max count requests burst", `write it all in one text, as in "limit: 100/minute burst 20"`},
 })
 
 // mends is what to write for any of keys.
@@ -84,9 +85,8 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	if limit, _ := value(n, "limit", 0); key == "burst" && what != inDocument && limit != nil && limit.Kind == yaml.ScalarNode {
-		burst, _ := value(n, key, 0)
-		return fmt.Sprintf("write \"limit: %.30s burst %.30s\"", limit.Value, burst.Value)
+	if hint := burstHint(n); key == "burst" && hint != "" {
+		return hint
 	}
 	if hint := foreign[what+" "+spelling.Fold(key)]; hint != "" {
 		return hint
@@ -95,9 +95,9 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 	case inDocument:
 		return "write it at the top of the document, without spaces before it"
 	case inRule:
-		return "it belongs into a rule: write it below the rule's \"- name: …\", in the column of \"name\""
+		return "it belongs in a rule: write it below the rule's \"- name: …\", in the column of \"name\""
 	case inOverride:
-		return "it belongs into an override"
+		return "it belongs in an override"
 	}
 	if near := spelling.Nearest(key, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -106,6 +106,27 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 		return "the limits of tiers stand in the rules; here is only \"from\" and \"default\""
 	}
 	return "its keys are " + strings.Replace(spelling.OneOf(names), " or ", " and ", 1)
+}
+
+// burstHint says what to write for a burst beside a limit, or "" if that is not clear.
+func burstHint(n *yaml.Node) string {
+	texts := map[string]string{"algorithm": "token_bucket"}
+	for _, key := range []string{"limit", "burst", "algorithm"} {
+		if v, _ := value(n, key, 0); v != nil {
+			texts[key] = v.Value
+		}
+	}
+	l, err := sluice.ParseLimit(texts["limit"] + " burst " + texts["burst"])
+	if err != nil {
+		return ""
+	}
+	if l.Algorithm, err = sluice.ParseAlgorithm(texts["algorithm"]); err != nil {
+		return ""
+	}
+	if _, err := sluice.NewPlan(l); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("write \"limit: %v\"", l)
 }
 
 // lists are lists as they should look.

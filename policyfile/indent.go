@@ -1,28 +1,44 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // The YAML parser stumbles over a slip of the hand later than a reader does, and blames what
-// comes after it. So where it fails, the lines are looked at again, for the slips that people
-// make. What is found need not be exact YAML: it is only told where there is an error anyway.
+// comes after it. So where it fails, the lines are looked at again for the slips that people
+// make. A slip is only told if the parser gets past it once it is mended.
+
+const (
+	maxMended  = 1 << 18 // the size of the largest document that is looked at again
+	maxGuesses = 20      // how many slips are tried
+)
 
 var (
-	tightColon = regexp.MustCompile(`^ *(?:- )?([a-z_]+):([^\s/].*)$`)
-	noColon    = regexp.MustCompile(`^ *(?:- )?([a-z_]+)(?: *= *| +)([^\s=:][^:]*)$`)
+	tightColon = regexp.MustCompile(`^( *(?:- )?)([a-z_]+):([^\s/].*)$`)
+	noColon    = regexp.MustCompile(`^( *(?:- )?)([a-z_]+)(?: *= *| +)([^\s=:][^:]*)$`)
+	comment    = regexp.MustCompile(`\s#.*$`)
+	textBelow  = regexp.MustCompile(`(^|\s)[|>][-+0-9]*$`)
 )
 
 // slip returns the line of the slip that made the parser fail at a line, and what to do
 // about it, or 0.
 func slip(data []byte, at int, message string) (line int, hint string) {
-	lines := strings.Split(string(data), "\n")
-	for n := max(1, at-1); n <= min(at, len(lines)); n++ {
-		if m := tightColon.FindStringSubmatch(strings.TrimRight(lines[n-1], "\r")); m != nil && !parts[m[1]] {
-			return n, fmt.Sprintf("put a space behind the colon: \"%s: %.60s\"", m[1], m[2])
+	if len(data) > maxMended {
+		return 0, ""
+	}
+	d := draft(strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n"))
+	at = min(max(at, 1), len(d))
+	for n := max(1, at-1); n <= at; n++ {
+		m := tightColon.FindStringSubmatch(d[n-1])
+		if m != nil && d.mendedBy(n, m[1]+m[2]+": "+m[3], at) {
+			return n, fmt.Sprintf("put a space behind the colon: \"%s: %.60s\"", m[2], m[3])
 		}
 	}
 	switch {
@@ -33,17 +49,38 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 	case strings.Contains(message, "',' or"):
 		return at, "close what { or [ opens, put commas between, and text that holds { } [ ] : or # into quotes"
 	}
-	if line, hint = misindented(lines); line > 0 {
+	if line, hint = d.misindented(); line > 0 {
 		return line, hint
 	}
-	if m := noColon.FindStringSubmatch(lines[min(at, len(lines))-1]); m != nil {
-		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[1], m[2])
+	if m := noColon.FindStringSubmatch(d[at-1]); m != nil && d.mendedBy(at, m[1]+m[2]+": "+m[3], at) {
+		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[2], m[3])
 	}
 	return 0, ""
 }
 
-// parts are the kinds of key parts that have a colon without a space.
-var parts = map[string]bool{"header": true, "cookie": true, "query": true, "body": true, "jwt": true, "attr": true, "const": true}
+// draft is the lines of a document that the parser does not take.
+type draft []string
+
+// mendedBy reports whether the parser takes the lines up to one if, and only if, line n is
+// another.
+func (d draft) mendedBy(n int, line string, upTo int) bool {
+	lines := slices.Clone(d[:upTo])
+	if parses(lines) {
+		return false
+	}
+	lines[n-1] = line
+	return parses(lines)
+}
+
+// parses reports whether lines are YAML.
+func parses(lines []string) bool {
+	dec := yaml.NewDecoder(strings.NewReader(strings.Join(lines, "\n")))
+	for {
+		if err := dec.Decode(new(yaml.Node)); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
 
 // level is a list or a mapping that is open, at a column.
 type level struct {
@@ -57,31 +94,38 @@ type level struct {
 type indentation struct {
 	open   []level
 	opener bool // the line before has nothing behind its colon or dash, so that a level may begin
+	// guesses counts the lines that seemed wrong and were not.
+	guesses int
 }
 
 // misindented returns the first line that begins in a column where nothing can begin, and
 // where to move it, or 0.
-func misindented(lines []string) (int, string) {
+func (d draft) misindented() (int, string) {
 	x := indentation{opener: true}
 	text, brackets := -1, 0 // the column of a key that has text below it; what is open of { and [
-	for i, line := range lines {
+	for i, line := range d {
 		content := strings.TrimLeft(line, " ")
 		column := len(line) - len(content)
-		content = strings.TrimSpace(content)
+		content = strings.TrimSpace(comment.ReplaceAllString(content, ""))
 		switch {
-		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---"):
-			continue
-		case text >= 0 && column > text:
+		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---") || text >= 0 && column > text:
 			continue
 		case brackets > 0:
 			brackets += balance(content)
 			continue
 		}
-		text, brackets = -1, balance(content)
+		text = -1
 		if to, wrong := x.line(i+1, column, content); wrong {
-			return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+			if d.mendedBy(i+1, strings.Repeat(" ", to.column)+content, i+1) {
+				return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+			}
+			if x.guesses++; x.guesses > maxGuesses {
+				return 0, ""
+			}
+			continue // it goes on with the text of the line before
 		}
-		if strings.HasSuffix(content, "|") || strings.HasSuffix(content, ">") {
+		brackets = balance(content)
+		if textBelow.MatchString(content) {
 			text = column
 		}
 	}
@@ -118,6 +162,7 @@ func (x *indentation) line(n, column int, content string) (level, bool) {
 	case x.opener && (len(x.open) == 0 || column > x.top().column || list && column == x.top().column):
 		x.open = append(x.open, level{column, list, n, word(content)})
 	default:
+		x.open = was
 		return nearest(was, column, list)
 	}
 	if list {

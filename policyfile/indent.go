@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +19,12 @@ import (
 const (
 	maxMended  = 1 << 18 // the size of the largest document that is looked at again
 	maxGuesses = 20      // how many slips are tried
+	farthest   = 3       // how many columns a line is moved
 )
 
 var (
 	tightColon = regexp.MustCompile(`^( *(?:- )?)([a-z_]+):([^\s/].*)$`)
-	noColon    = regexp.MustCompile(`^( *(?:- )?)([a-z_]+)(?: *= *| +)([^\s=:][^:]*)$`)
+	noColon    = regexp.MustCompile(`^( *(?:- )?)([a-z_]+)( *= *| +)([^\s=:][^:]*)$`)
 	comment    = regexp.MustCompile(`\s#.*$`)
 	textBelow  = regexp.MustCompile(`(^|\s)[|>][-+0-9]*$`)
 )
@@ -52,8 +54,9 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 	if line, hint = d.misindented(); line > 0 {
 		return line, hint
 	}
-	if m := noColon.FindStringSubmatch(d[at-1]); m != nil && d.mendedBy(at, m[1]+m[2]+": "+m[3], at) {
-		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[2], m[3])
+	m := noColon.FindStringSubmatch(d[at-1])
+	if m != nil && (homes[m[2]] != "" || strings.Contains(m[3], "=")) && d.mendedBy(at, m[1]+m[2]+": "+m[4], at) {
+		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[2], m[4])
 	}
 	return 0, ""
 }
@@ -61,9 +64,12 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 // draft is the lines of a document that the parser does not take.
 type draft []string
 
-// mendedBy reports whether the parser takes the lines up to one if, and only if, line n is
-// another.
+// mendedBy reports whether the parser takes the lines up to one, and what closes its brackets,
+// if and only if line n is another.
 func (d draft) mendedBy(n int, line string, upTo int) bool {
+	for open := balance(d[upTo-1]); open > 0 && upTo < len(d); upTo++ {
+		open += balance(d[upTo])
+	}
 	lines := slices.Clone(d[:upTo])
 	if parses(lines) {
 		return false
@@ -94,6 +100,7 @@ type level struct {
 type indentation struct {
 	open   []level
 	opener bool // the line before has nothing behind its colon or dash, so that a level may begin
+	last   level
 	// guesses counts the lines that seemed wrong and were not.
 	guesses int
 }
@@ -102,22 +109,28 @@ type indentation struct {
 // where to move it, or 0.
 func (d draft) misindented() (int, string) {
 	x := indentation{opener: true}
-	text, brackets := -1, 0 // the column of a key that has text below it; what is open of { and [
+	var text struct{ of, column int } // the columns of a key that has lines of text, and of these; 0 if not known
+	brackets := 0                     // how many { and [ are open
 	for i, line := range d {
 		content := strings.TrimLeft(line, " ")
 		column := len(line) - len(content)
 		content = strings.TrimSpace(comment.ReplaceAllString(content, ""))
 		switch {
-		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---") || text >= 0 && column > text:
+		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---"):
+			continue
+		case text.of > 0 && column >= max(text.of, text.column):
+			text.column = cmp.Or(text.column, column)
 			continue
 		case brackets > 0:
 			brackets += balance(content)
 			continue
 		}
-		text = -1
-		if to, wrong := x.line(i+1, column, content); wrong {
-			if d.mendedBy(i+1, strings.Repeat(" ", to.column)+content, i+1) {
-				return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+		text.of, text.column = 0, 0
+		if places, ok := x.line(i+1, column, content); !ok {
+			for _, to := range places {
+				if d.mendedBy(i+1, strings.Repeat(" ", to.column)+content, i+1) {
+					return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+				}
 			}
 			if x.guesses++; x.guesses > maxGuesses {
 				return 0, ""
@@ -126,7 +139,7 @@ func (d draft) misindented() (int, string) {
 		}
 		brackets = balance(content)
 		if textBelow.MatchString(content) {
-			text = column
+			text.of = column + 1
 		}
 	}
 	return 0, ""
@@ -146,9 +159,9 @@ func word(content string) string {
 	return key
 }
 
-// line takes a line. It reports true if nothing can begin in that column, with the level
-// nearest to it that could go on.
-func (x *indentation) line(n, column int, content string) (level, bool) {
+// line takes a line. If nothing can begin in that column, it returns where the line may belong,
+// the most probable level first.
+func (x *indentation) line(n, column int, content string) (places []level, ok bool) {
 	list := strings.HasPrefix(content, "- ") || content == "-"
 	was := slices.Clone(x.open)
 	for len(x.open) > 0 && x.top().column > column {
@@ -159,30 +172,40 @@ func (x *indentation) line(n, column int, content string) (level, bool) {
 	}
 	switch {
 	case len(x.open) > 0 && x.top().column == column && x.top().list == list:
-	case x.opener && (len(x.open) == 0 || column > x.top().column || list && column == x.top().column):
+	case x.opener && len(x.open) == len(was) && (len(x.open) == 0 || column > x.top().column || list && column == x.top().column):
 		x.open = append(x.open, level{column, list, n, word(content)})
 	default:
 		x.open = was
-		return nearest(was, column, list)
+		return x.near(column, list), false
 	}
 	if list {
 		inner := strings.TrimLeft(content[1:], " ")
-		x.open = append(x.open, level{column + len(content) - len(inner), false, n, word(inner)})
+		if strings.Contains(inner, ": ") || strings.HasSuffix(inner, ":") {
+			x.open = append(x.open, level{column + len(content) - len(inner), false, n, word(inner)})
+		}
 		content = inner
 	}
 	x.opener = content == "" || strings.HasSuffix(content, ":")
-	return level{}, false
+	x.last = level{column, list, n, word(content)}
+	return nil, true
 }
 
 func (x *indentation) top() level { return x.open[len(x.open)-1] }
 
-// nearest returns the level nearest to a column, the inner one of two.
-func nearest(levels []level, column int, list bool) (best level, found bool) {
+// near returns the levels that are near to a column, the nearest first, the inner one of two,
+// and before them what the last line opens.
+func (x *indentation) near(column int, list bool) (places []level) {
 	distance := func(l level) int { return max(l.column-column, column-l.column) }
-	for _, l := range levels {
-		if l.list == list && (!found || distance(l) <= distance(best)) {
-			best, found = l, true
+	for _, l := range slices.Backward(x.open) {
+		if l.list == list && distance(l) <= farthest {
+			places = append(places, l)
 		}
 	}
-	return best, found
+	slices.SortStableFunc(places, func(a, b level) int { return distance(a) - distance(b) })
+	if x.opener {
+		below := x.last
+		below.column += 2
+		places = slices.Insert(places, 0, below)
+	}
+	return places
 }

@@ -74,7 +74,7 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 			line = n
 		}
 	}
-	hint := "put text that holds { } [ ] : # or * into quotes"
+	hint := "put text that holds { } [ ] : # or * into quotes, and begin what belongs together in the same column"
 	if tab := tabbedLine(data, line-1); tab > 0 && (tab == line || strings.Contains(message, "tab")) {
 		line, hint = tab, "indent with spaces: YAML does not take tabs"
 	} else if at, mend := slip(data, line, message); at > 0 {

@@ -150,6 +150,9 @@ func parseLimit(s string) (Limit, error) {
 }
 
 func parseCount(what, s string) (int64, error) {
+	if strings.Contains(s, ".") {
+		return 0, fmt.Errorf("the %s %.40q is not a whole number: take a longer period", what, s)
+	}
 	if !isDigits(s) {
 		return 0, fmt.Errorf("the %s %.40q is not a whole number of at least 1", what, s)
 	}
@@ -197,6 +200,9 @@ func parseLength(s string) (time.Duration, error) {
 		}
 	}
 	d, err := time.ParseDuration(rest)
+	if meant := meantPeriod(s); err != nil && meant != "" {
+		return 0, fmt.Errorf("the period %.40q is written %s", s, meant)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("the period %.40q is neither second, minute, hour or day nor a length such as 90s, 1h30m or 7d", s)
 	}
@@ -204,6 +210,27 @@ func parseLength(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
 	}
 	return total + d, nil
+}
+
+// meantPeriod returns how to write a period that people write in another way, or "".
+func meantPeriod(s string) string {
+	switch s {
+	case "week":
+		return "7d"
+	case "month":
+		return "30d"
+	case "year":
+		return "365d"
+	}
+	if isDigits(s) {
+		return s + "s if it is in seconds"
+	}
+	for _, u := range units {
+		if s == u.name+"s" {
+			return u.name
+		}
+	}
+	return ""
 }
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -23,7 +23,7 @@ import (
 type inBetween func(dir, listen, upstream string) *exec.Cmd
 
 // binDir says where children find the gateways that were built for them.
-const binDir = "SLUICE_BENCH_BIN"
+const binDir = "BENCH_BIN"
 
 const (
 	bareProxy   = "httputil.ReverseProxy with a buffer pool"

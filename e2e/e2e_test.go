@@ -77,6 +77,11 @@ func serve(t *testing.T, args ...string) *gateway {
 	return g
 }
 
+// environ is the environment without settings of the gateway, and those of tests.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+}
+
 // begin is serve that does not wait until the gateway is ready.
 func begin(t *testing.T, args ...string) *gateway {
 	t.Helper()
@@ -92,7 +97,7 @@ func beginAs(t *testing.T, program []string, args ...string) *gateway {
 	command = append(command, args...)
 	g.process = exec.Command(command[0], command[1:]...)
 	// The race detector's second of sleep at the end of a process adds up.
-	g.process.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=20")
+	g.process.Env = append(environ(), "GORACE=atexit_sleep_ms=20")
 	stderr, err := g.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +260,7 @@ func run(t *testing.T, args ...string) (code int, stderr string) {
 	t.Helper()
 	var out bytes.Buffer
 	c := exec.CommandContext(t.Context(), binary, args...)
-	c.Stderr = &out
+	c.Env, c.Stderr = environ(), &out
 	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

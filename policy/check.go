@@ -81,6 +81,10 @@ func (c *compiler) prefixes(texts []string) (all []netip.Prefix) {
 			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
 			continue
 		}
+		if whole, err := netip.ParsePrefix(s); err == nil && whole != whole.Masked() {
+			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr()),
+				"%s is an address and the length of a network", spelling.Quote(s))
+		}
 		all = append(all, p)
 	}
 	return all
@@ -102,6 +106,9 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// unlimited are words that people write for no limit.
+var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
+
 // limit reads the text of a limit, which is the same in many overrides.
 func (c *compiler) limit(field, text string) sluice.Limit {
 	l, known := c.limits[text]
@@ -109,6 +116,10 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 		return l
 	}
 	l, err := sluice.ParseLimit(text)
+	if err != nil && slices.Contains(unlimited, strings.ToLower(text)) {
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is no limit", spelling.Quote(text))
+		return sluice.Limit{}
+	}
 	if err != nil {
 		c.fail(field, "", "%v", err)
 		return sluice.Limit{}
@@ -135,6 +146,10 @@ var hostSyntax = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 func (c *compiler) hosts(texts []string) (all []string) {
 	for i, s := range texts {
 		host := strings.TrimSuffix(strings.ToLower(s), ".")
+		if host == "*" {
+			c.fail(fmt.Sprintf("hosts[%d]", i), "leave hosts out: a rule without them is for every host", "%s is not a host", spelling.Quote(s))
+			continue
+		}
 		if !hostSyntax.MatchString(strings.TrimPrefix(host, "*.")) {
 			c.fail(fmt.Sprintf("hosts[%d]", i), "write it as in example.com or \"*.example.com\", without scheme and port", "%s is not a host", spelling.Quote(s))
 			continue
@@ -201,7 +216,7 @@ func (c *compiler) parts(texts []string) (all []part) {
 		all = append(all, *p)
 	}
 	if len(all) > maxKeyParts {
-		c.fail("key", "", "key has %d parts, and %d are the most", len(all), maxKeyParts)
+		c.fail("key", "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
 	}
 	return all
 }

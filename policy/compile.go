@@ -290,7 +290,7 @@ func (c *compiler) name(r *Rule) {
 // limitsOf compiles the limits of a rule: its own, and those of its tiers.
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	if r.Limit == "" {
-		c.fail("", "write for example \"limit: 100/minute\", or \"exempt: true\"", "the rule has no limit")
+		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	} else {
 		out.own = resolved{c.plan("limit", c.limit("limit", r.Limit), out), "rule"}
 	}
@@ -336,7 +336,7 @@ func (c *compiler) checkExempt(r *Rule) {
 		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
 	} {
 		if f.set {
-			c.fail(f.name, "remove it, or \"exempt\"", "an exempt rule counts nothing and has no %s", f.name)
+			c.fail(f.name, "remove \"exempt\", if it is to count", "an exempt rule counts nothing and has no %s", f.name)
 		}
 	}
 }

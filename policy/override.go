@@ -209,7 +209,7 @@ func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 	}
 	network, err := parsePrefix(v)
 	if err != nil {
-		return "", fmt.Errorf("%s is not an address", spelling.Quote(v))
+		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
 	}
 	a := network.Addr()
 	bits := a.BitLen()
@@ -217,7 +217,7 @@ func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 		bits = ipv6Prefix
 	}
 	if network.Bits() != bits && !network.IsSingleIP() {
-		return "", fmt.Errorf("%s is a network, and addresses are told apart by their first %d bits", spelling.Quote(v), bits)
+		return "", fmt.Errorf("%s is a network, and addresses are told apart by their first %d bits: write an override for each", spelling.Quote(v), bits)
 	}
 	return maskClient(a, ipv6Prefix).String(), nil
 }

@@ -87,7 +87,7 @@ func parsePart(s string) (part, error) {
 		p := part{kind: partKind(kind), name: arg, text: s}
 		return p, p.checkName()
 	}
-	return part{}, fmt.Errorf("unknown key part %.60q: use one of %s", s, knownParts())
+	return part{}, fmt.Errorf("unknown key part %.60q: %s", s, meantPart(s))
 }
 
 func knownParts() string {
@@ -112,6 +112,9 @@ func (p *part) checkName() error {
 	case p.kind == headerPart || p.kind == cookiePart:
 		if strings.Trim(p.name, tokenChars) != "" {
 			wrong = "contains characters that such a name cannot have"
+			if strings.Contains(p.name, " - ") {
+				wrong = `is several parts: begin every "- " in the same column`
+			}
 		}
 	}
 	if p.kind == queryPart || p.kind == bodyPart {

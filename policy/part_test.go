@@ -32,7 +32,10 @@ func TestParsePart(t *testing.T) {
 func TestParsePartErrors(t *testing.T) {
 	all := "use one of client_ip, header:NAME, api_key, cookie:NAME, query:NAME, jwt:CLAIM, body:FIELD, route, host, method, const:TEXT"
 	for _, tt := range []struct{ in, want string }{
-		{"", all}, {"ip", all}, {"Client_IP", all}, {" client_ip", all}, {"headers:X", all}, {strings.Repeat("x", 1<<20), all},
+		{"", all}, {"zzz:a", all}, {strings.Repeat("x", 1<<20), all},
+		{"ip", `did you mean "client_ip"?`}, {"Client-IP", `did you mean "client_ip"?`}, {" client_ip", `did you mean "client_ip"?`},
+		{"headers:X", `did you mean "header:X"?`}, {"header X", `did you mean "header:X"?`}, {"jwt.sub", `did you mean "jwt:sub"?`},
+		{"x-api-key", `did you mean "api_key"?`}, {"x-user", `did you mean "header:x-user"?`}, {"hedder", `did you mean "header:NAME"?`},
 		{"client_ip:", "stands alone"}, {"method:GET", "stands alone"},
 		{"header", "write it as header:NAME"}, {"header:", "write it as header:NAME"}, {"const:", "write it as const:TEXT"},
 		{"header:X API", "cannot have"}, {"header: X", "spaces around"}, {"header:ö", "cannot have"}, {"header:host", `write "host"`},

@@ -48,6 +48,9 @@ func parsePattern(s string) (*pattern, error) {
 
 func readPattern(s string) (*pattern, error) {
 	p := &pattern{text: s}
+	if strings.HasPrefix(s, "^") || strings.HasPrefix(s, "~") || strings.Contains(s, ".*") {
+		return nil, errors.New(`it is no regular expression: write "/path/{name}" for one segment, or "/path/{rest...}" for all that follow`)
+	}
 	rest := s
 	if i := strings.IndexAny(s, " \t/"); i >= 0 && s[i] != '/' {
 		p.method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
@@ -146,6 +149,8 @@ func (p *pattern) addSegment(seg string, more bool, names map[string]bool) error
 		return fmt.Errorf("the path contains %q: write it without", seg)
 	case seg == "*" || seg == "**":
 		return fmt.Errorf(`%q is not a wildcard here: write "{name}" for one segment, or "{rest...}" at the end for all that follow; a literal one is "%%2A"`, seg)
+	case seg[0] == '<' && strings.HasSuffix(seg, ">"):
+		return fmt.Errorf(`%.60q is not a wildcard here: write %q; literal signs are "%%3C" and "%%3E"`, seg, "{"+seg[1:len(seg)-1]+"}")
 	case seg[0] == ':':
 		return fmt.Errorf(`%.60q is not a wildcard here: write %q; a literal colon is "%%3A"`, seg, "{"+seg[1:]+"}")
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -31,6 +32,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)
+			w.hostless(r)
 		}
 	}
 	sortProblems(w.found)
@@ -149,7 +151,16 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 		}
 	}
 	if by != nil {
-		w.add(r, "", "remove one of the two", "the rule never counts: rule %q exempts all that it matches", by.name)
+		w.add(r, "", "narrow what that one matches", "the rule never counts: rule %q exempts all that it matches", by.name)
+	}
+}
+
+// hostless warns of patterns that begin with a host and probably should with a path.
+func (w *warner) hostless(r *rule) {
+	for _, p := range r.match {
+		if p.host != "" && p.host != "localhost" && !strings.ContainsAny(p.host, ".:") {
+			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.text), p.host)
+		}
 	}
 }
 

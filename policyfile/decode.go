@@ -122,9 +122,9 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"together", func(n *yaml.Node) { r.Together = d.texts(n, "together") }},
 		{"missing", func(n *yaml.Node) { r.Missing = d.text(n, "missing") }},
 		{"ambiguous", func(n *yaml.Node) { r.Ambiguous = d.text(n, "ambiguous") }},
-		{"limit", func(n *yaml.Node) { r.Limit = d.text(n, "limit") }},
+		{"limit", func(n *yaml.Node) { r.Limit = d.limit(n, "limit") }},
 		{"algorithm", func(n *yaml.Node) { r.Algorithm = d.text(n, "algorithm") }},
-		{"tiers", func(n *yaml.Node) { r.Tiers = d.textByName(n, "tiers", "tier %s") }},
+		{"tiers", func(n *yaml.Node) { r.Tiers = d.byName(n, "tiers", "tier %s", d.limit) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
@@ -169,7 +169,7 @@ func (d *decoder) overrides(n *yaml.Node) []policy.Override {
 		d.fields(item, "an override", []field{
 			{"rule", func(n *yaml.Node) { o.Rule = d.text(n, "rule") }},
 			{"key", func(n *yaml.Node) { o.Key = d.textByName(n, "key", "the value of %s") }},
-			{"limit", func(n *yaml.Node) { o.Limit = d.text(n, "limit") }},
+			{"limit", func(n *yaml.Node) { o.Limit = d.limit(n, "limit") }},
 			{"until", func(n *yaml.Node) { o.Until = d.text(n, "until") }},
 			{"reason", func(n *yaml.Node) { o.Reason = d.text(n, "reason") }},
 		})
@@ -196,12 +196,8 @@ next:
 				continue next
 			}
 		}
-		names := make([]string, len(fields))
-		for i, f := range fields {
-			names[i] = f.name
-		}
 		d.path = d.path.field(p.key)
-		d.fail(p.line, spelling.Suggest(p.key, names), "unknown key %s in %s", spelling.Quote(p.key), what)
+		d.fail(p.line, meant(n, what, p.key, fields), "unknown key %s in %s", spelling.Quote(p.key), what)
 		d.path = d.path.up()
 	}
 }
@@ -228,7 +224,7 @@ type pair struct {
 // pairs returns the entries of a mapping, each key once.
 func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 	if n.Kind != yaml.MappingNode {
-		d.fail(n.Line, "write \"name: value\" lines", "%s is %s, and must be a mapping", what, kindOf(n))
+		d.fail(n.Line, mappingHint(what), "%s is %s, and must be a mapping", what, kindOf(n))
 		return nil
 	}
 	lines := make(map[string]int, len(n.Content)/2)
@@ -253,6 +249,11 @@ func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 
 // textByName returns the texts of a mapping with free keys, of which format says what they are.
 func (d *decoder) textByName(n *yaml.Node, what, format string) map[string]string {
+	return d.byName(n, what, format, d.text)
+}
+
+// byName is textByName for texts that read reads.
+func (d *decoder) byName(n *yaml.Node, what, format string, read func(*yaml.Node, string) string) map[string]string {
 	d.notEmpty(n, what)
 	var all map[string]string
 	for _, p := range d.pairs(n, what) {
@@ -260,7 +261,7 @@ func (d *decoder) textByName(n *yaml.Node, what, format string) map[string]strin
 			all = make(map[string]string, len(n.Content)/2)
 		}
 		d.path = d.path.field(p.key)
-		all[p.key] = d.text(p.value, fmt.Sprintf(format, spelling.Quote(p.key)))
+		all[p.key] = read(p.value, fmt.Sprintf(format, spelling.Quote(p.key)))
 		d.path = d.path.up()
 	}
 	return all
@@ -274,7 +275,7 @@ func (d *decoder) items(n *yaml.Node, what string) []*yaml.Node {
 	case n.Kind == yaml.ScalarNode && !isNull(n):
 		return []*yaml.Node{n}
 	}
-	d.fail(n.Line, "write \"[one, two]\", or lines that begin with \"- \"", "%s is %s, and must be a list", what, kindOf(n))
+	d.fail(n.Line, listHint(n, what), "%s is %s, and must be a list", what, kindOf(n))
 	return nil
 }
 
@@ -301,13 +302,26 @@ func (d *decoder) texts(n *yaml.Node, what string) []string {
 func (d *decoder) text(n *yaml.Node, what string) string {
 	switch {
 	case n.Kind != yaml.ScalarNode && len(n.Content) > 0:
-		d.fail(n.Line, "put text that holds { } [ ] or \": \" into quotes", "%s is %s, and must be text", what, kindOf(n))
+		d.fail(n.Line, textHint(n, what), "%s is %s, and must be text", what, kindOf(n))
 		return ""
 	case n.Kind != yaml.ScalarNode || isNull(n) || n.Value == "":
 		d.fail(n.Line, "write a value, or leave the key out", "%s is empty", what)
 		return ""
 	}
 	return n.Value
+}
+
+// limit returns the text of a limit.
+func (d *decoder) limit(n *yaml.Node, what string) string {
+	if n.Kind == yaml.ScalarNode || len(n.Content) == 0 {
+		return d.text(n, what)
+	}
+	hint := "write it in one line, as in \"100/minute burst 20\""
+	if n.Kind == yaml.SequenceNode {
+		hint = "write another rule for each limit: a request has to pass them all"
+	}
+	d.fail(n.Line, hint, "%s is %s, and must be text", what, kindOf(n))
+	return ""
 }
 
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)

@@ -27,7 +27,13 @@ func TestBadDocuments(t *testing.T) {
 			if !errors.As(err, &all) {
 				t.Fatalf("the error is a %T", err)
 			}
-			want := string(read(t, strings.TrimSuffix(file, ".yaml")+".txt"))
+			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := string(read(t, golden))
 			diff(t, err.Error()+"\n", want)
 		})
 	}

@@ -40,6 +40,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		d.fail(more.Line, "put it into a file of its own", "there is a second document in the file")
 	case !errors.Is(err, io.EOF):
 		d.syntax(data, err)
+		return nil
 	}
 	if !d.plain(&doc) {
 		return nil
@@ -53,6 +54,7 @@ func (d *decoder) syntax(data []byte, err error) {
 }
 
 var (
+	parserError   = regexp.MustCompile(`^did not find expected ('-'|',|key|node|<)`)
 	yamlError     = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
@@ -66,15 +68,17 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 		switch n, err := strconv.Atoi(m[1]); {
 		case err != nil:
 			line = unnamedLine(data, message)
-		case strings.HasPrefix(message, "did not find expected"): // these the parser counts from 0
+		case parserError.MatchString(message): // these are counted from 0
 			line = min(n+1, bytes.Count(data, []byte("\n"))+1)
 		default:
 			line = n
 		}
 	}
-	hint := "put text that holds { } [ ] : # or * into quotes"
+	hint := "put text that holds { } [ ] : # or * into quotes, and begin what belongs together in the same column"
 	if tab := tabbedLine(data, line-1); tab > 0 && (tab == line || strings.Contains(message, "tab")) {
 		line, hint = tab, "indent with spaces: YAML does not take tabs"
+	} else if at, mend := slip(data, line, message); at > 0 {
+		line, hint = at, mend
 	}
 	return policy.Problem{File: file, Line: line, Message: fmt.Sprintf("this is not YAML: %.200s", message), Hint: hint}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -43,14 +44,15 @@ func checkCommand() *cobra.Command {
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("check: which request? Give one path or URL, for example /api/users")
+				return errors.New("check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
+		PreRunE: applySettings,
+		RunE:    func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
 	}
 	f := c.Flags()
-	f.StringVar(&q.policy, "policy", "", "policy `file`, or \"example\" for the built-in one")
+	f.StringVar(&q.policy, "policy", "", "policy `file`, \"example\" for the built-in one, or - for standard input")
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
@@ -64,8 +66,10 @@ func (q *checked) run(c *cobra.Command, target string) error {
 	if err != nil {
 		return err
 	}
-	p, err := loadPolicy(q.policy)
-	if err != nil {
+	p, err := loadPolicy(q.policy, c.InOrStdin())
+	if err != nil && q.policy != "" {
+		return &failedError{unreadable(origin(c.Flags(), "policy"), err)}
+	} else if err != nil {
 		return err
 	}
 	engine := policy.NewEngine(memory.New(), p)
@@ -90,22 +94,30 @@ func (q *checked) run(c *cobra.Command, target string) error {
 	return nil
 }
 
-// loadPolicy reads a policy, or the built-in one.
-func loadPolicy(name string) (*policy.Policy, error) {
-	var p *policy.Policy
-	var err error
+// stdin is the word for standard input in place of a file.
+const stdin = "-"
+
+// loadFile reads a policy from a file, or from in if the name is [stdin].
+func loadFile(name string, in io.Reader) (*policy.Policy, error) {
+	if name != stdin {
+		return policyfile.Load(name)
+	}
+	data, err := io.ReadAll(io.LimitReader(in, policyfile.MaxDocument+1))
+	if err != nil {
+		return nil, err
+	}
+	return policyfile.Parse("stdin", data)
+}
+
+// loadPolicy reads a policy as loadFile does, or the built-in one.
+func loadPolicy(name string, in io.Reader) (*policy.Policy, error) {
 	switch name {
 	case "":
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case examplePolicy:
-		p, err = policyfile.Parse("examples/api.yaml", examples.API)
-	default:
-		p, err = policyfile.Load(name)
+		return policyfile.Parse("examples/api.yaml", examples.API)
 	}
-	if err != nil {
-		return nil, &failedError{err}
-	}
-	return p, nil
+	return loadFile(name, in)
 }
 
 // request makes what a server would have read.
@@ -118,8 +130,10 @@ func (q *checked) request(target string) (*http.Request, error) {
 		}
 	}
 	r, err := http.NewRequest(method, target, nil)
-	if err != nil {
-		return nil, err
+	if invalid := new(url.Error); errors.As(err, &invalid) {
+		return nil, fmt.Errorf("%q: %w: write a path as in /api/users, or a whole URL", target, invalid.Err)
+	} else if err != nil {
+		return nil, fmt.Errorf("--request %q: write a method, as in POST", method)
 	}
 	peer, err := netip.ParseAddr(q.from)
 	switch {

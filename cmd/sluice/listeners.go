@@ -71,8 +71,9 @@ func (ls *listeners) addresses() (attributes []any) {
 }
 
 // run serves until ctx ends, and then drains, or until a listener fails. It tells ready when
-// it begins and when it stops to take new requests.
-func (ls *listeners) run(ctx context.Context, ready func(bool), patience time.Duration) error {
+// it begins, and when it will stop to take new requests: it goes on taking them for as long as
+// delay says, so that whoever sends them hears of it first.
+func (ls *listeners) run(ctx context.Context, ready func(bool), delay, patience time.Duration) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, len(ls.all))
@@ -91,6 +92,14 @@ func (ls *listeners) run(ctx context.Context, ready func(bool), patience time.Du
 	case <-ctx.Done():
 	}
 	ready(false)
+	if delay > 0 {
+		ls.log.Info("not ready: going on until the drain delay is over", "for", delay)
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(delay):
+	}
 	ls.drain(patience)
 	return nil
 }

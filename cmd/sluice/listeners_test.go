@@ -76,7 +76,7 @@ func TestListenersDrain(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ready, done := make(chan bool), make(chan error, 1)
-	go func() { done <- ls.run(ctx, func(on bool) { ready <- on }, time.Minute) }()
+	go func() { done <- ls.run(ctx, func(on bool) { ready <- on }, 0, time.Minute) }()
 	if !<-ready {
 		t.Fatal("it begins with being not ready")
 	}
@@ -116,7 +116,7 @@ func TestListenersFail(t *testing.T) {
 	lines(other, strings.ToUpper)
 	broken.serve = func(net.Listener) error { return io.ErrUnexpectedEOF }
 	broken.close = broken.socket.Close
-	err := ls.run(t.Context(), func(bool) {}, time.Minute)
+	err := ls.run(t.Context(), func(bool) {}, 0, time.Minute)
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "--broken") {
 		t.Error(err)
 	}

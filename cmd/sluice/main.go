@@ -53,12 +53,12 @@ func rootCommand() *cobra.Command {
 		Use:           "sluice",
 		Short:         "Limit the traffic of an API",
 		Long:          "Sluice limits traffic by policies: layered rules in a YAML file.",
+		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			return applySettings(c.Flags())
-		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(flagProblem)
 	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), versionCommand())
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -34,6 +35,7 @@ type serveSettings struct {
 	headerTimeout   period
 	stallTimeout    period
 	upstreamTimeout period
+	drainDelay      period
 	drainTimeout    period
 	maxHeader       size
 	maxBody         size
@@ -47,6 +49,7 @@ type serveSettings struct {
 	maxStreams      number
 	maxConnections  number
 	maxPerAddress   number
+	origin          func(flag string) string // see the function of that name
 }
 
 func serveCommand() *cobra.Command {
@@ -68,12 +71,14 @@ func serveCommand() *cobra.Command {
 			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
 			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
 			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
-			"old one stays in force. SIGTERM makes /readyz fail, lets requests in progress finish,\n" +
-			"closes WebSockets, and exits with 0.",
+			"old one stays in force. SIGTERM makes /readyz fail, goes on serving for --drain-delay, then\n" +
+			"lets requests in progress finish, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
 			"  sluice serve --policy api.yaml --upstream http://localhost:3000",
-		Args: cobra.NoArgs,
+		Args:    flagsOnly,
+		PreRunE: applySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
+			s.origin = func(flag string) string { return origin(c.Flags(), flag) }
 			if err := s.complete(); err != nil {
 				return err
 			}
@@ -97,6 +102,7 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
 	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 means no limit")
 	f.Var(&s.silence, "idle-timeout", "longest silence from the upstream within a response, or from both sides of a WebSocket; 0 means no limit")
+	f.Var(&s.drainDelay, "drain-delay", "how long to go on taking requests after SIGTERM, while /readyz fails, for load balancers to notice")
 	f.Var(&s.drainTimeout, "drain-timeout", "longest wait for requests to finish after SIGTERM")
 	f.Var(&s.maxHeader, "max-header", "largest request head")
 	f.Var(&s.maxBody, "max-body", "largest request body; 0 means no limit")
@@ -119,8 +125,11 @@ func (s *serveSettings) complete() error {
 	if s.policy == "" && s.upstream.isSample() {
 		s.policy = examplePolicy
 	}
-	if s.policy == "" {
+	switch s.policy {
+	case "":
 		return errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
+	case stdin:
+		return fmt.Errorf("%s: the gateway reads its policy again when it changes, which standard input cannot: give a file", s.origin("policy"))
 	}
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
@@ -141,12 +150,12 @@ func (s *serveSettings) run(ctx context.Context) error {
 	log := newLog(os.Stderr, s.logLevel)
 	file, p, err := s.load(log)
 	if err != nil {
-		return err
+		return unreadable(s.origin("policy"), err)
 	}
 	logWarnings(log, p)
 	store, err := s.store.open(ctx, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
 	defer store.close()
 	store.logCrossSlot(log, p)
@@ -171,13 +180,13 @@ func (s *serveSettings) run(ctx context.Context) error {
 		})
 	})
 	background.Go(func() { store.watch(watching, log) })
-	return listeners.run(ctx, health.SetReady, time.Duration(s.drainTimeout))
+	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }
 
 // load reads the policy. The built-in one comes without a file to watch.
 func (s *serveSettings) load(log *slog.Logger) (watcher, *policy.Policy, error) {
 	if s.policy == examplePolicy {
-		p, err := loadPolicy(examplePolicy)
+		p, err := loadPolicy(examplePolicy, nil)
 		return builtIn{log}, p, err
 	}
 	file := &source.File{Path: s.policy, Log: log}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
@@ -20,36 +23,89 @@ const configFlag = "config"
 // applySettings fills in the flags that the command line left out: from the environment
 // (SLUICE_LOG_LEVEL for --log-level), else from the configuration file (log_level), else
 // the default stays. So every flag is a setting, and there is one list of them.
-func applySettings(flags *pflag.FlagSet) error {
-	if err := fromEnvironment(flags); err != nil {
+func applySettings(c *cobra.Command, _ []string) error {
+	if err := fromEnvironment(c); err != nil {
 		return err
 	}
+	flags := c.Flags()
 	if config := flags.Lookup(configFlag); config != nil && config.Value.String() != "" {
 		return fromFile(flags, config.Value.String())
 	}
 	return nil
 }
 
-func fromEnvironment(flags *pflag.FlagSet) error {
+// variable returns the environment variable of a flag.
+func variable(flag string) string {
+	return "SLUICE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+func fromEnvironment(c *cobra.Command) error {
 	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := "SLUICE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, set := os.LookupEnv(name)
-		if !set || f.Changed || f.Name == "help" {
-			return
+	known := knownVariables(c.Root())
+	names := slices.Sorted(maps.Values(known))
+	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
+		name, value, _ := strings.Cut(entry, "=")
+		switch flag := known[name]; {
+		case !strings.HasPrefix(name, "SLUICE_") || ofService(name):
+		case flag == "":
+			errs = append(errs, fmt.Errorf("environment: there is no setting %.60s: %s", name, meantVariable(name, names)))
+		default:
+			errs = append(errs, fromVariable(c.Flags().Lookup(flag), c.Flags(), name, value))
 		}
-		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment: %s=%.60q: %w", name, value, reason(err)))
-		}
-	})
+	}
 	return errors.Join(errs...)
+}
+
+// fromVariable sets a flag, unless it is one of another command or the command line has.
+func fromVariable(f *pflag.Flag, flags *pflag.FlagSet, name, value string) error {
+	if f == nil || f.Changed {
+		return nil
+	}
+	if err := flags.Set(f.Name, value); err != nil {
+		return fmt.Errorf("environment: %s=%.60q: %w", name, value, reason(err))
+	}
+	return from(flags, f.Name, name)
+}
+
+// knownVariables returns the flags of all commands by their variables.
+func knownVariables(root *cobra.Command) map[string]string {
+	known := make(map[string]string)
+	for _, c := range root.Commands() {
+		for _, name := range settingNames(c.LocalFlags()) {
+			known[variable(name)] = name
+		}
+		if c.Flags().Lookup(configFlag) != nil {
+			known[variable(configFlag)] = configFlag
+		}
+	}
+	return known
+}
+
+// ofService reports whether Kubernetes sets the variable, in every container that there is
+// beside a Service whose name begins with sluice.
+func ofService(name string) bool {
+	for i := range name {
+		_, service := os.LookupEnv(name[:i] + "_SERVICE_HOST")
+		if rest := name[i:]; service && (strings.HasPrefix(rest, "_SERVICE_") || rest == "_PORT" || strings.HasPrefix(rest, "_PORT_")) {
+			return true
+		}
+	}
+	return false
+}
+
+// meantVariable says what to write in place of a variable that there is not.
+func meantVariable(name string, flags []string) string {
+	if flag := meantFlag(strings.TrimPrefix(name, "SLUICE_"), flags); flag != "" {
+		return fmt.Sprintf("did you mean %s?", variable(flag))
+	}
+	return "unset it, or see \"sluice serve --help\": SLUICE_LOG_LEVEL is --log-level"
 }
 
 // fromFile reads a flat YAML document whose keys are the names of flags.
 func fromFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return unreadable(origin(flags, configFlag), err)
 	}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
@@ -65,44 +121,72 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(pairs.Content); i += 2 {
 		key, value := pairs.Content[i], pairs.Content[i+1]
-		err := fromPair(flags, key, value)
+		place := fmt.Sprintf("%s:%d: %.60s", path, key.Line, key.Value)
+		err := fromPair(flags, place, key, value)
 		if seen[key.Value] {
 			err = errors.New("it is there twice: remove one")
 		}
 		seen[key.Value] = true
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %.60s: %w", path, key.Line, key.Value, err))
+			errs = append(errs, fmt.Errorf("%s: %w", place, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func fromPair(flags *pflag.FlagSet, key, value *yaml.Node) error {
+func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 	f := flags.Lookup(strings.ReplaceAll(key.Value, "_", "-"))
 	switch {
 	case f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
-		return fmt.Errorf("there is no such setting: use one of %s", strings.Join(settingNames(flags), ", "))
+		return noSetting(flags, key.Value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("the value is not a single one: write name: value")
 	case f.Changed: // the command line or the environment has said it already
 		return nil
 	}
-	return reason(flags.Set(f.Name, value.Value))
+	if err := flags.Set(f.Name, value.Value); err != nil {
+		return reason(err)
+	}
+	return from(flags, f.Name, place)
 }
 
+// noSetting says what to write in place of a key of the file that is none.
+func noSetting(flags *pflag.FlagSet, key string) error {
+	names := settingNames(flags)
+	switch meant := meantFlag(key, names); {
+	case key == "rules" || key == "version":
+		return errors.New("this is a policy, and not settings: give the file as --policy")
+	case meant != "":
+		return fmt.Errorf("there is no such setting: did you mean %q?", strings.ReplaceAll(meant, "-", "_"))
+	}
+	for i, name := range names {
+		names[i] = strings.ReplaceAll(name, "-", "_")
+	}
+	return fmt.Errorf("there is no such setting: use one of %s", strings.Join(names, ", "))
+}
+
+// settingNames returns the flags that a file can set.
 func settingNames(flags *pflag.FlagSet) (names []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name != configFlag && f.Name != "help" {
-			names = append(names, strings.ReplaceAll(f.Name, "-", "_"))
+			names = append(names, f.Name)
 		}
 	})
 	return names
 }
 
-// reason is what the flag's own type says is wrong, without the name of the flag.
-func reason(err error) error {
-	if invalid := new(pflag.InvalidValueError); errors.As(err, &invalid) {
-		return invalid.Unwrap()
+// originNote is where a flag keeps where its value is from.
+const originNote = "sluice_origin"
+
+func from(flags *pflag.FlagSet, flag, place string) error {
+	return flags.SetAnnotation(flag, originNote, []string{place})
+}
+
+// origin says where the value of a flag is from: --policy, SLUICE_POLICY, or a line of the
+// configuration file.
+func origin(flags *pflag.FlagSet, flag string) string {
+	if note := flags.Lookup(flag).Annotations[originNote]; len(note) > 0 {
+		return note[0]
 	}
-	return err
+	return "--" + flag
 }

@@ -75,17 +75,20 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*openStore,
 	}
 	config, err := redisstore.ParseURL(s.url)
 	if err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
+		return nil, err
 	}
 	shared, err := config.Open(ctx)
-	if k := kind(err); err != nil && (s.required || k == 0 || k == redisstore.Misconfigured || k == redisstore.Denied) {
-		return nil, fmt.Errorf("--store: %w", err)
+	switch k := kind(err); {
+	case err != nil && s.required && k == redisstore.Unavailable:
+		return nil, fmt.Errorf("%w: start the server, or correct the URL", err)
+	case err != nil && (s.required || k == 0 || k == redisstore.Misconfigured || k == redisstore.Denied):
+		return nil, err
 	}
 	if err == nil {
 		logDangers(ctx, log, shared)
 		return s.failOver(config, shared, func() { _ = shared.Close() }, log), nil
 	}
-	log.Warn("the store cannot be reached: each rule's on_error decides until it can", "store", config.String(), "error", err)
+	log.Warn("the store cannot be reached: each rule's on_error decides until it can; start it, or correct --store", "store", config.String(), "error", err)
 	later := failover.OpenLater(opener(config, err, log))
 	return s.failOver(config, later, func() { _ = later.Close() }, log), nil
 }

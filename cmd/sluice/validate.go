@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 func validateCommand() *cobra.Command {
@@ -18,7 +17,7 @@ func validateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check policies, and list everything wrong with them",
-		Long: "Check policies, and list everything wrong with them.\n\n" +
+		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
 			"For each rule of a policy that is right, say what it does while the shared store is away, and\n" +
 			"whether it says so itself or that follows from the words in its match and hosts.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
@@ -27,17 +26,18 @@ func validateCommand() *cobra.Command {
 			"same requests can if they name the same parts of their keys under \"together\".",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("validate: which file? Give at least one")
+				return fmt.Errorf("validate: which file? Give at least one, or - for standard input")
 			}
 			return nil
 		},
+		PreRunE: applySettings,
 		RunE: func(c *cobra.Command, files []string) error {
 			failed := false
 			for _, file := range files {
-				p, err := policyfile.Load(file)
+				p, err := loadFile(file, c.InOrStdin())
 				if err != nil {
 					failed = true
-					c.PrintErrln(err)
+					c.PrintErrln(unreadable("validate", err))
 					continue
 				}
 				for _, w := range p.Warnings() {

@@ -14,11 +14,16 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			info, _ := debug.ReadBuildInfo()
-			_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s/%s %s\n", version(info), runtime.GOOS, runtime.GOARCH, runtime.Version())
+			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+}
+
+// versionLine is what version and --version print.
+func versionLine() string {
+	info, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("sluice %s %s/%s %s", version(info), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
 // version is that of the module, or the revision that it was built from.

@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -63,7 +65,8 @@ func gateway(t *testing.T, upstream, policy string) string {
 	}
 	c := exec.Command(binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--upstream", "http://"+upstream, "--policy", file, "--drain-timeout", "1s")
-	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=20")
+	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+	c.Env = append(c.Env, "GORACE=atexit_sleep_ms=20")
 	stderr, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package spelling
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,19 +31,41 @@ func OneOf(names []string) string {
 
 // Suggest returns what to write in place of a name that is not one of names.
 func Suggest(name string, names []string) string {
-	if len(name) > 60 {
-		return "use " + OneOf(names)
-	}
-	best, distance := "", len(name)/3+2
-	for _, n := range names {
-		if d := editDistance(strings.ToLower(name), n); d < distance {
-			best, distance = n, d
-		}
-	}
-	if best != "" {
+	if best := Nearest(name, names); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	return "use " + OneOf(names)
+}
+
+// opens are the words of policies that let requests pass. Nobody should come to write one of
+// them because they mistyped another.
+var opens = []string{"allow", "exempt", "shadow", "skip"}
+
+// Nearest returns which of names was most probably meant, or "" if that is not clear. It is
+// never one that lets requests pass.
+func Nearest(name string, names []string) string {
+	if len(name) > 60 {
+		return ""
+	}
+	best, distance := "", max(2, len(name)/3+1)
+	for _, n := range names {
+		if slices.Contains(opens, n) {
+			continue
+		}
+		if Fold(n) == Fold(name) {
+			return n
+		}
+		if d := editDistance(strings.ToLower(name), strings.ToLower(n)); d < distance {
+			best, distance = n, d
+		}
+	}
+	return best
+}
+
+// Fold returns the name without what people write in different ways: onError, on-error and
+// ON_ERROR are one.
+func Fold(name string) string {
+	return strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
 }
 
 // editDistance counts the bytes to insert, delete, replace or swap with their

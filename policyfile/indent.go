@@ -1,0 +1,211 @@
+package policyfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The YAML parser stumbles over a slip of the hand later than a reader does, and blames what
+// comes after it. So where it fails, the lines are looked at again for the slips that people
+// make. A slip is only told if the parser gets past it once it is mended.
+
+const (
+	maxMended  = 1 << 18 // the size of the largest document that is looked at again
+	maxGuesses = 20      // how many slips are tried
+	farthest   = 3       // how many columns a line is moved
+)
+
+var (
+	tightColon = regexp.MustCompile(`^( *(?:- )?)([a-z_]+):([^\s/].*)$`)
+	noColon    = regexp.MustCompile(`^( *(?:- )?)([a-z_]+)( *= *| +)([^\s=:][^:]*)$`)
+	comment    = regexp.MustCompile(`\s#.*$`)
+	textBelow  = regexp.MustCompile(`(^|\s)[|>][-+0-9]*$`)
+)
+
+// slip returns the line of the slip that made the parser fail at a line, and what to do
+// about it, or 0.
+func slip(data []byte, at int, message string) (line int, hint string) {
+	if len(data) > maxMended {
+		return 0, ""
+	}
+	d := draft(strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n"))
+	at = min(max(at, 1), len(d))
+	for n := max(1, at-1); n <= at; n++ {
+		m := tightColon.FindStringSubmatch(d[n-1])
+		if m != nil && d.mendedBy(n, m[1]+m[2]+": "+m[3], at) {
+			return n, fmt.Sprintf("put a space behind the colon: \"%s: %.60s\"", m[2], m[3])
+		}
+	}
+	switch {
+	case strings.Contains(message, "alphabetic or numeric"):
+		return at, "put text that begins with * or & into quotes"
+	case strings.Contains(message, "end of stream"):
+		return at, "close the quotes that are opened here"
+	case strings.Contains(message, "',' or"):
+		return at, "close what { or [ opens, put commas between, and text that holds { } [ ] : or # into quotes"
+	}
+	if line, hint = d.misindented(); line > 0 {
+		return line, hint
+	}
+	m := noColon.FindStringSubmatch(d[at-1])
+	if m != nil && (homes[m[2]] != "" || strings.Contains(m[3], "=")) && d.mendedBy(at, m[1]+m[2]+": "+m[4], at) {
+		return at, fmt.Sprintf("write \"%s: %.60s\", with a colon", m[2], m[4])
+	}
+	return 0, ""
+}
+
+// draft is the lines of a document that the parser does not take.
+type draft []string
+
+// mendedBy reports whether the parser takes the lines up to one, and what closes its brackets,
+// if and only if line n is another.
+func (d draft) mendedBy(n int, line string, upTo int) bool {
+	for open := balance(d[upTo-1]); open > 0 && upTo < len(d); upTo++ {
+		open += balance(d[upTo])
+	}
+	lines := slices.Clone(d[:upTo])
+	if parses(lines) {
+		return false
+	}
+	lines[n-1] = line
+	return parses(lines)
+}
+
+// parses reports whether lines are YAML.
+func parses(lines []string) bool {
+	dec := yaml.NewDecoder(strings.NewReader(strings.Join(lines, "\n")))
+	for {
+		if err := dec.Decode(new(yaml.Node)); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+// level is a list or a mapping that is open, at a column.
+type level struct {
+	column int
+	list   bool
+	line   int    // where it begins
+	word   string // with what
+}
+
+// indentation follows the levels of a document, line by line.
+type indentation struct {
+	open   []level
+	opener bool // the line before has nothing behind its colon or dash, so that a level may begin
+	last   level
+	// guesses counts the lines that seemed wrong and were not.
+	guesses int
+}
+
+// misindented returns the first line that begins in a column where nothing can begin, and
+// where to move it, or 0.
+func (d draft) misindented() (int, string) {
+	x := indentation{opener: true}
+	var text struct{ of, column int } // the columns of a key that has lines of text, and of these; 0 if not known
+	brackets := 0                     // how many { and [ are open
+	for i, line := range d {
+		content := strings.TrimLeft(line, " ")
+		column := len(line) - len(content)
+		content = strings.TrimSpace(comment.ReplaceAllString(content, ""))
+		switch {
+		case content == "" || content[0] == '#' || strings.HasPrefix(content, "---"):
+			continue
+		case text.of > 0 && column >= max(text.of, text.column):
+			text.column = cmp.Or(text.column, column)
+			continue
+		case brackets > 0:
+			brackets += balance(content)
+			continue
+		}
+		text.of, text.column = 0, 0
+		if places, ok := x.line(i+1, column, content); !ok {
+			for _, to := range places {
+				if d.mendedBy(i+1, strings.Repeat(" ", to.column)+content, i+1) {
+					return i + 1, fmt.Sprintf("begin %q in column %d, under %q in line %d", word(content), to.column+1, to.word, to.line)
+				}
+			}
+			if x.guesses++; x.guesses > maxGuesses {
+				return 0, ""
+			}
+			continue // it goes on with the text of the line before
+		}
+		brackets = balance(content)
+		if textBelow.MatchString(content) {
+			text.of = column + 1
+		}
+	}
+	return 0, ""
+}
+
+// balance returns how many more brackets a line opens than it closes.
+func balance(content string) int {
+	return strings.Count(content, "{") + strings.Count(content, "[") - strings.Count(content, "}") - strings.Count(content, "]")
+}
+
+// word returns what a line begins with: "- ", or a key.
+func word(content string) string {
+	if strings.HasPrefix(content, "- ") {
+		return "-"
+	}
+	key, _, _ := strings.Cut(content, ":")
+	return key
+}
+
+// line takes a line. If nothing can begin in that column, it returns where the line may belong,
+// the most probable level first.
+func (x *indentation) line(n, column int, content string) (places []level, ok bool) {
+	list := strings.HasPrefix(content, "- ") || content == "-"
+	was := slices.Clone(x.open)
+	for len(x.open) > 0 && x.top().column > column {
+		x.open = x.open[:len(x.open)-1]
+	}
+	if !list && len(x.open) > 1 && x.top().column == column && x.top().list && x.open[len(x.open)-2].column == column {
+		x.open = x.open[:len(x.open)-1] // a list in the column of its key has ended
+	}
+	switch {
+	case len(x.open) > 0 && x.top().column == column && x.top().list == list:
+	case x.opener && len(x.open) == len(was) && (len(x.open) == 0 || column > x.top().column || list && column == x.top().column):
+		x.open = append(x.open, level{column, list, n, word(content)})
+	default:
+		x.open = was
+		return x.near(column, list), false
+	}
+	if list {
+		inner := strings.TrimLeft(content[1:], " ")
+		if strings.Contains(inner, ": ") || strings.HasSuffix(inner, ":") {
+			x.open = append(x.open, level{column + len(content) - len(inner), false, n, word(inner)})
+		}
+		content = inner
+	}
+	x.opener = content == "" || strings.HasSuffix(content, ":")
+	x.last = level{column, list, n, word(content)}
+	return nil, true
+}
+
+func (x *indentation) top() level { return x.open[len(x.open)-1] }
+
+// near returns the levels that are near to a column, the nearest first, the inner one of two,
+// and before them what the last line opens.
+func (x *indentation) near(column int, list bool) (places []level) {
+	distance := func(l level) int { return max(l.column-column, column-l.column) }
+	for _, l := range slices.Backward(x.open) {
+		if l.list == list && distance(l) <= farthest {
+			places = append(places, l)
+		}
+	}
+	slices.SortStableFunc(places, func(a, b level) int { return distance(a) - distance(b) })
+	if x.opener {
+		below := x.last
+		below.column += 2
+		places = slices.Insert(places, 0, below)
+	}
+	return places
+}

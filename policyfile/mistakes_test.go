@@ -1,0 +1,168 @@
+package policyfile_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+var update = flag.Bool("update", false, "write what is said of testdata/mistakes and testdata/bad into the files, to be read before it is kept")
+
+// mistake is one that people make: a document, what is said of it, and what it becomes for
+// those who do as they are told.
+type mistake struct {
+	name, document, said, mended string
+}
+
+// mistakes returns those of an archive, in which each has three files.
+func mistakes(t *testing.T, a *txtar.Archive) (all []mistake) {
+	t.Helper()
+	for i := 0; i+2 < len(a.Files); i += 3 {
+		f := a.Files[i : i+3]
+		name := strings.TrimSuffix(f[0].Name, ".yaml")
+		if f[0].Name != name+".yaml" || f[1].Name != name+".txt" || f[2].Name != name+".mended" {
+			t.Fatalf("%s, %s and %s are no mistake", f[0].Name, f[1].Name, f[2].Name)
+		}
+		all = append(all, mistake{name, string(f[0].Data), string(f[1].Data), string(f[2].Data)})
+	}
+	return all
+}
+
+// said returns the errors, or else the warnings, a line each, and whether there are errors.
+func said(name, document string) (lines string, wrong bool) {
+	p, err := policyfile.Parse(name, []byte(document))
+	if err != nil {
+		return err.Error() + "\n", true
+	}
+	for _, w := range p.Warnings() {
+		lines += w.String() + "\n"
+	}
+	return lines, false
+}
+
+// Each mistake of testdata/mistakes is met with what its file says.
+func TestMistakes(t *testing.T) {
+	n := 0
+	for _, file := range files(t, "testdata/mistakes/*.txtar") {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range mistakes(t, a) {
+			n++
+			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
+				got, _ := said(m.name+".yaml", m.document)
+				if *update {
+					a.Files[3*i+1].Data = []byte(got)
+					return
+				}
+				diff(t, got, m.said)
+			})
+		}
+		if *update {
+			if err := os.WriteFile(file, txtar.Format(a), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n < 100 {
+		t.Errorf("%d mistakes", n)
+	}
+}
+
+// Whoever does as they are told has a policy: the mend needs no word that is not in the
+// document or in what was said, and what was said is not said again.
+func TestMends(t *testing.T) {
+	for _, file := range files(t, "testdata/mistakes/*.txtar") {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mistakes(t, a) {
+			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
+				again, wrong := said(m.name+".yaml", m.mended)
+				if wrong {
+					t.Errorf("the mended document is refused: %s", again)
+				}
+				for line := range strings.Lines(m.said) {
+					if strings.Contains(again, line) {
+						t.Errorf("still said: %s", line)
+					}
+				}
+				known := m.document + m.said
+				for _, w := range words.FindAllString(m.mended, -1) {
+					if !strings.Contains(known, w) {
+						t.Errorf("nobody says to write %q", w)
+					}
+				}
+			})
+		}
+	}
+}
+
+var words = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_-]*`)
+
+// opening is what would lead a reader to let requests pass whom a rule was to limit.
+var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exempt: true|shadow: true|on_error: allow|missing: skip|(remove|leave out) (it|the rule)\b`)
+
+// No mend weakens what is enforced: neither does the advice name what does, nor has the
+// mended document fewer limits or more exceptions.
+func TestMendsEnforce(t *testing.T) {
+	for _, file := range files(t, "testdata/mistakes/*.txtar") {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mistakes(t, a) {
+			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
+				if bad := opening.FindString(m.said); bad != "" {
+					t.Errorf("the advice leads away from enforcing: %q", bad)
+				}
+				doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
+				if err != nil || len(doc.Rules) == 0 {
+					t.Fatalf("%d rules, %v", len(doc.Rules), err)
+				}
+				for _, r := range doc.Rules {
+					if r.Limit == "" || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
+						t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What is said names the place and the mend.
+func TestMistakesSayWhere(t *testing.T) {
+	for _, file := range files(t, "testdata/mistakes/*.txtar") {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mistakes(t, a) {
+			p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
+			found, _ := errors.AsType[policy.Errors](err)
+			if err == nil {
+				found = p.Warnings()
+			}
+			if len(found) == 0 {
+				t.Errorf("%s: nothing is said", m.name)
+			}
+			for _, f := range found {
+				if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
+					t.Errorf("%s: no place or no mend: %s", m.name, fmt.Sprint(f))
+				}
+			}
+		}
+	}
+}

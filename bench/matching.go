@@ -20,7 +20,7 @@ const threeRules = "policy: three rules that match"
 const threeRulesText = `version: 1
 tiers: {from: header:X-Plan, default: free}
 rules:
-  - {name: per-address, key: [client_ip], limit: 100000000/second, algorithm: sliding_window_counter}
+  - {name: per-address, key: [client_ip], limit: 100000000/second}
   - {name: per-key, key: [api_key], limit: 100000000/second, tiers: {pro: 200000000/second}}
   - {name: users, match: "GET /api/users/{id}", key: [api_key, route], limit: 100000000/second}
 `

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -39,7 +40,7 @@ func randomDecision(t *testing.T, rnd *rand.Rand) policy.Decision {
 	d.Allowed = sluice.Admitted(charges, receipts)
 	for i, c := range charges {
 		r := &d.Results[i]
-		*r = policy.Result{Rule: randomName(rnd), Plan: c.Plan, Cost: c.Cost, Shadow: c.Shadow}
+		*r = policy.Result{Rule: randomName(rnd), Name: []string{"", randomName(rnd)}[rnd.IntN(2)], Plan: c.Plan, Cost: c.Cost, Shadow: c.Shadow}
 		r.Decision = c.Plan.Decide(c.Cost, receipts[i])
 		if !r.Allowed && !r.Shadow {
 			d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
@@ -135,8 +136,8 @@ func checkDraft11(t *testing.T, h http.Header, told []policy.Result, d *policy.D
 	}
 	for i, r := range told {
 		p, s := policies[i].(httpsfv.Item), states[i].(httpsfv.Item)
-		if name := naivePrintable(r.Rule); p.Value != name || s.Value != name {
-			t.Fatalf("rule %q is %q and %q", name, p.Value, s.Value)
+		if name := naivePrintable(cmp.Or(r.Name, r.Rule)); p.Value != name || s.Value != name {
+			t.Fatalf("limit %q is %q and %q", name, p.Value, s.Value)
 		}
 		q, w := integer(t, p, "q"), integer(t, p, "w")
 		l := r.Plan.Limit
@@ -383,6 +384,7 @@ func TestHeaderCache(t *testing.T) {
 		{{Rule: "x", Plan: a}}, {{Rule: "y", Plan: a}}, {{Rule: "x", Plan: b}},
 		{{Rule: "x", Plan: a}, {Rule: "y", Plan: b}}, {{Rule: "y", Plan: b}, {Rule: "x", Plan: a}},
 		{{Rule: "x", Plan: a}, {Rule: "y", Plan: b, Shadow: true}}, {},
+		{{Rule: "x", Name: "x-1", Plan: a}}, {{Rule: "x", Name: "x-2", Plan: a}, {Rule: "x", Plan: b}},
 	}
 	for i := range 5000 { // more than there are places
 		sets = append(sets, []policy.Result{{Rule: "n" + strconv.Itoa(i), Plan: a}})
@@ -394,7 +396,7 @@ func TestHeaderCache(t *testing.T) {
 			for _, r := range set {
 				if !r.Shadow {
 					q, w := wholeSeconds(r.Plan.Limit)
-					want = append(want, fmt.Sprintf(`"%s";q=%d;w=%d`, r.Rule, q, w))
+					want = append(want, fmt.Sprintf(`"%s";q=%d;w=%d`, cmp.Or(r.Name, r.Rule), q, w))
 				}
 			}
 			if got := c.of(set, Draft11).policy; got != strings.Join(want, ", ") {

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -23,7 +24,8 @@ type policyHeader struct {
 
 // label is what is said of one limit.
 type label struct {
-	name  string
+	rule  string
+	name  string // Result.Name
 	plan  *sluice.Plan
 	item  string // the name as a quoted string, both of structured fields and of JSON
 	quota int64  // per window
@@ -63,7 +65,7 @@ func (p *policyHeader) isOf(results []policy.Result) bool {
 		if r.Shadow {
 			continue
 		}
-		if n == len(p.labels) || p.labels[n].plan != r.Plan || p.labels[n].name != r.Rule {
+		if n == len(p.labels) || p.labels[n].plan != r.Plan || p.labels[n].rule != r.Rule || p.labels[n].name != r.Name {
 			return false
 		}
 		n++
@@ -78,7 +80,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect) *policyHeader {
 		if results[i].Shadow {
 			continue
 		}
-		l := newLabel(results[i].Rule, results[i].Plan)
+		l := newLabel(&results[i])
 		p.labels = append(p.labels, l)
 		if len(text) > 0 {
 			text = append(text, ", "...)
@@ -93,9 +95,9 @@ func newPolicyHeader(results []policy.Result, dialect Dialect) *policyHeader {
 	return p
 }
 
-func newLabel(name string, plan *sluice.Plan) label {
-	wire := printable(name)
-	l := label{name: name, plan: plan, item: string(appendQuoted(nil, wire))}
+func newLabel(r *policy.Result) label {
+	plan, wire := r.Plan, printable(cmp.Or(r.Name, r.Rule))
+	l := label{rule: r.Rule, name: r.Name, plan: plan, item: string(appendQuoted(nil, wire))}
 	l.quota, l.span = wholeSeconds(plan.Limit)
 	l.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
 	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %ds.", wire, l.quota, l.span))

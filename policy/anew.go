@@ -12,8 +12,9 @@ import (
 type Anew struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]
-	// Was and Is are the limits, such as "100/minute burst 20 (token_bucket)". They are the
-	// same where it is the rule's key that has changed.
+	// Was and Is are the limits that have gone and come, such as "100/minute burst 20
+	// (token_bucket)", with ", " between several. They may be the same where it is the rule's
+	// key that has changed.
 	Was, Is string
 }
 
@@ -33,22 +34,25 @@ func (p *Policy) Anew(old *Policy) (all []Anew) {
 
 func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
 	moved := !sameKey(r, old)
-	compare := func(from string, was, is *sluice.Plan) {
-		if moved || was.Fingerprint != is.Fingerprint {
-			all = append(all, Anew{r.name, from, limitText(was), limitText(is)})
+	compare := func(from string, was, is []limit) {
+		if !moved {
+			was, is = without(was, is), without(is, was)
+		}
+		if len(was) > 0 && len(is) > 0 {
+			all = append(all, Anew{r.name, from, limitTexts(was), limitTexts(is)})
 		}
 	}
-	compare(r.own.from, old.own.plan, r.own.plan)
+	compare(r.own.from, old.own.limits, r.own.limits)
 	for _, name := range sortedKeys(r.tiers) {
 		if was := old.tiers[name]; was != nil {
-			compare(was.from, was.plan, r.tiers[name].plan)
+			compare(was.from, was.limits, r.tiers[name].limits)
 		}
 	}
 	for _, set := range p.overrides.of(r) {
 		was := before.overrides.set(old, set.exact)
 		for _, subject := range sortedKeys(set.bySubject) {
 			if o, both := was[subject]; both {
-				compare(overridden, o.plan, set.bySubject[subject].plan)
+				compare(overridden, o.limits, set.bySubject[subject].limits)
 			}
 		}
 	}

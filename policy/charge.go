@@ -42,7 +42,8 @@ type scratch struct {
 // chargedRule is what a charge is for.
 type chargedRule struct {
 	*rule
-	from    string // of the limit: see resolved
+	limit   *limit
+	from    string // see resolved
 	blocked int64  // until when the subject is, or 0
 }
 
@@ -102,11 +103,13 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 			return &r.key[i], out
 		}
 	}
-	limit := s.resolve(r)
-	s.charged = append(s.charged, chargedRule{r, limit.from, s.blockedUntil(r)})
-	s.charges = append(s.charges, sluice.Charge{
-		Key: s.keys.key(r.together), Plan: limit.plan, Cost: s.cost(r), Shadow: r.shadow, OnError: r.onError,
-	})
+	by := s.resolve(r)
+	blocked, key, cost := s.blockedUntil(r), s.keys.key(r.together), s.cost(r)
+	for i := range by.limits {
+		l := &by.limits[i]
+		s.charged = append(s.charged, chargedRule{r, l, by.from, blocked})
+		s.charges = append(s.charges, sluice.Charge{Key: key, Plan: l.plan, Cost: cost, Shadow: r.shadow, OnError: r.onError})
+	}
 	return nil, charged
 }
 
@@ -133,7 +136,7 @@ func (s *scratch) lacking(p *part) string {
 // overridden is where a limit comes from that an override gives.
 const overridden = "override"
 
-// resolve returns the limit for the subject of the key that is being built: that of an
+// resolve returns the limits for the subject of the key that is being built: that of an
 // override, else of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) resolved {
 	if o, found := s.overrideOf(r); found {
@@ -147,12 +150,12 @@ func (s *scratch) resolve(r *rule) resolved {
 	return r.own
 }
 
-// overrideOf returns the limit of the override that is in force for the subject.
+// overrideOf returns the limits of the override that is in force for the subject.
 func (s *scratch) overrideOf(r *rule) (resolved, bool) {
 	sets := s.policy.overrides.of(r)
 	for i := range sets {
-		if o := s.override(&sets[i]); o.plan != nil {
-			return resolved{o.plan, overridden}, true
+		if o := s.override(&sets[i]); o.limits != nil {
+			return resolved{o.limits, overridden}, true
 		}
 	}
 	return resolved{}, false
@@ -245,7 +248,7 @@ func (s *scratch) results(d *Decision) []Result {
 	all = all[:n]
 	for i := range all {
 		by, c, r := &s.charged[i], &s.charges[i], &all[i]
-		r.Rule, r.Plan, r.From, r.Cost, r.Shadow = by.name, c.Plan, by.from, c.Cost, c.Shadow
+		r.Rule, r.Name, r.Plan, r.From, r.Cost, r.Shadow = by.name, by.limit.name, c.Plan, by.from, c.Cost, c.Shadow
 		r.Decision = sluice.Decision{}
 	}
 	return all

@@ -111,7 +111,7 @@ var unlimited = strings.Fields("unlimited none off no never inf infinite infinit
 
 // limit reads the text of a limit, which is the same in many overrides.
 func (c *compiler) limit(field, text string) sluice.Limit {
-	l, known := c.limits[text]
+	l, known := c.texts[text]
 	if known {
 		return l
 	}
@@ -120,11 +120,15 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is no limit", spelling.Quote(text))
 		return sluice.Limit{}
 	}
+	if several := severalLimits(text); err != nil && several != "" {
+		c.fail(field, fmt.Sprintf("write \"limits: [%s]\"", several), "%s is more than one limit", spelling.Quote(text))
+		return sluice.Limit{}
+	}
 	if err != nil {
 		c.fail(field, "", "%v", err)
 		return sluice.Limit{}
 	}
-	c.limits[text] = l
+	c.texts[text] = l
 	return l
 }
 

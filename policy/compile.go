@@ -52,10 +52,11 @@ type rule struct {
 	line      int
 }
 
-// resolved is a limit and where it comes from: "rule", "tier:pro" or "override".
+// resolved are limits that hold together, at least one, and where they come from: "rule",
+// "tier:pro" or "override".
 type resolved struct {
-	plan *sluice.Plan
-	from string
+	limits []limit
+	from   string
 }
 
 // headerCondition is a header that a request must have, with a value, or with any if the
@@ -123,25 +124,27 @@ func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted
 // compiler checks a document, and gathers every problem on the way. Its methods return a
 // zero value, or false, for what they have complained about.
 type compiler struct {
-	where    func(path string) (file string, line int)
-	list     string // what item is in: "rules" or "overrides"; empty for the document itself
-	item     int    // the rule or override that is being looked at
-	rule     string // its name
-	problems Errors
-	limits   map[string]sluice.Limit
-	plans    map[sluice.Limit]*sluice.Plan
-	names    map[string]int // the index of each rule
-	key      keyText        // of the override that is being read
-	now      int64          // in microseconds since the Unix epoch
+	where     func(path string) (file string, line int)
+	list      string // what item is in: "rules" or "overrides"; empty for the document itself
+	item      int    // the rule or override that is being looked at
+	rule      string // its name
+	problems  Errors
+	texts     map[string]sluice.Limit
+	plans     map[sluice.Limit]*sluice.Plan
+	limitSets map[limitsKey][]limit
+	names     map[string]int // the index of each rule
+	key       keyText        // of the override that is being read
+	now       int64          // in microseconds since the Unix epoch
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
 	return &compiler{
-		where:  where,
-		limits: make(map[string]sluice.Limit),
-		plans:  make(map[sluice.Limit]*sluice.Plan),
-		names:  make(map[string]int),
-		now:    time.Now().UnixMicro(),
+		where:     where,
+		texts:     make(map[string]sluice.Limit),
+		limitSets: make(map[limitsKey][]limit),
+		plans:     make(map[sluice.Limit]*sluice.Plan),
+		names:     make(map[string]int),
+		now:       time.Now().UnixMicro(),
 	}
 }
 
@@ -196,6 +199,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		c.item, c.rule = i, ""
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
+	c.checkAllTold(p)
 	p.overrides = c.overrides(p, doc.Overrides)
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
@@ -289,10 +293,10 @@ func (c *compiler) name(r *Rule) {
 
 // limitsOf compiles the limits of a rule: its own, and those of its tiers.
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
-	if r.Limit == "" {
+	if r.Limit == "" && len(r.Limits) == 0 {
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	} else {
-		out.own = resolved{c.plan("limit", c.limit("limit", r.Limit), out), "rule"}
+		out.own = resolved{c.ownLimits(r.Limit, r.Limits, out), "rule"}
 	}
 	if len(r.Tiers) == 0 {
 		return
@@ -310,7 +314,11 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		if out.tiers[tier] != nil {
 			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
 		}
-		out.tiers[tier] = &resolved{c.plan(field, c.limit(field, r.Tiers[name]), out), "tier:" + name}
+		if len(r.Tiers[name]) == 0 {
+			c.fail(field, "write for example \"1000/minute\"", "the tier %s has no limit", spelling.Quote(name))
+			continue
+		}
+		out.tiers[tier] = &resolved{c.limits(field, r.Tiers[name], out), "tier:" + name}
 	}
 }
 
@@ -331,7 +339,7 @@ func (c *compiler) checkExempt(r *Rule) {
 		name string
 		set  bool
 	}{
-		{"limit", r.Limit != ""}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
 		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
 	} {

@@ -73,7 +73,8 @@ type Decision struct {
 	Now int64
 	// Err is what the store has said in place of an answer, for a log.
 	Err error
-	// Results has an entry for each rule that applied, in the order of the document.
+	// Results has an entry for each limit of each rule that applied, in the order of the
+	// document.
 	Results []Result
 
 	taken []sluice.Charge // what Refund gives back, if there is a Delay
@@ -82,9 +83,12 @@ type Decision struct {
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
 
-// Result is what one rule has said.
+// Result is what one limit of a rule has said.
 type Result struct {
-	Rule   string // its name
+	Rule string // its name
+	// Name is what clients are told that the limit is called, if its rule has several, such as
+	// "api-1h": see [LimitNames]. Otherwise it is empty, and they are told Rule.
+	Name   string
 	Plan   *sluice.Plan
 	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked
 	Cost   int64

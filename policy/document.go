@@ -87,11 +87,14 @@ type Rule struct {
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20".
 	Limit string `json:"limit,omitempty"`
+	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
+	// together, all or none. No two may have one rate or one window.
+	Limits []string `json:"limits,omitempty"`
 	// Algorithm is token_bucket by default, or another of [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
-	// Tiers has other limits by the name of the tier. A tier that is not there has the
-	// rule's.
-	Tiers map[string]string `json:"tiers,omitempty"`
+	// Tiers has other limits by the name of the tier, in place of all that the rule has. A
+	// tier that is not there has the rule's.
+	Tiers map[string]Limits `json:"tiers,omitempty"`
 	Cost  Cost              `json:"cost,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
@@ -144,8 +147,10 @@ type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
 	// every value; the override that names the most parts counts.
-	Key   map[string]string `json:"key,omitempty"`
-	Limit string            `json:"limit,omitempty"`
+	Key map[string]string `json:"key,omitempty"`
+	// Limit, or Limits if there are several, takes the place of all that the rule has.
+	Limit  string   `json:"limit,omitempty"`
+	Limits []string `json:"limits,omitempty"`
 	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of
 	// that day in UTC; never if empty.
 	Until  string `json:"until,omitempty"`

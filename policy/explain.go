@@ -29,8 +29,8 @@ type RuleTrace struct {
 	Why string
 	// Key is the text under which the store counts, if the rule charges something.
 	Key string
-	// Result is what the rule would say, or nil if it charges nothing.
-	Result *Result
+	// Results are what its limits would say; nothing if it charges nothing.
+	Results []Result
 }
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
@@ -64,8 +64,11 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	for n := range t.Rules {
 		if r := &t.Rules[n]; r.Applies {
 			r.Key = strings.Clone(s.charges[i].Key)
-			r.Result = &t.Decision.Results[i]
-			i++
+			first := i
+			for i < len(s.charged) && s.charged[i].name == r.Rule {
+				i++
+			}
+			r.Results = t.Decision.Results[first:i:i]
 		}
 	}
 	return t

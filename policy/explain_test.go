@@ -25,8 +25,8 @@ rules:
 	texts := func(trace Trace) (all []string) {
 		for _, r := range trace.Rules {
 			text := fmt.Sprintf("%s %v %s", r.Rule, r.Applies, r.Why)
-			if r.Result != nil {
-				text += fmt.Sprintf(" | %s %s allowed=%v remaining=%d", r.Key, r.Result.From, r.Result.Allowed, r.Result.Remaining)
+			for _, result := range r.Results {
+				text += fmt.Sprintf(" | %s %s allowed=%v remaining=%d", r.Key, result.From, result.Allowed, result.Remaining)
 			}
 			all = append(all, text)
 		}

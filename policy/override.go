@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -25,9 +24,9 @@ type overrideSet struct {
 }
 
 type override struct {
-	plan  *sluice.Plan
-	until int64 // in microseconds since the Unix epoch; 0: for ever
-	item  int   // of Document.Overrides
+	limits []limit
+	until  int64 // in microseconds since the Unix epoch; 0: for ever
+	item   int   // of Document.Overrides
 }
 
 // of returns the overrides of a rule, in the order in which they are asked.
@@ -80,7 +79,7 @@ func (p *Policy) WithOverrides(list []Override) (*Policy, error) {
 }
 
 func (c *compiler) override(p *Policy, all *overrides, o *Override) {
-	limit, until, ok := c.terms(o)
+	until, ok := c.terms(o)
 	if !ok {
 		return
 	}
@@ -96,8 +95,9 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		return
 	}
 	exact, subject, ok := c.subject(p, r, o.Key)
-	if plan := c.plan("limit", limit, r); ok && plan != nil {
-		c.add(&all.byRule[i], exact, subject, override{plan, until, c.item})
+	if limits := c.ownLimits(o.Limit, o.Limits, r); ok && limits != nil {
+		c.checkTold("limits", limits)
+		c.add(&all.byRule[i], exact, subject, override{limits, until, c.item})
 	}
 	if until != 0 && until < c.now {
 		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override has ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
@@ -106,23 +106,20 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 }
 
 // terms reads what an override says but for whom.
-func (c *compiler) terms(o *Override) (limit sluice.Limit, until int64, ok bool) {
+func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
 	for _, f := range []struct {
 		name  string
 		empty bool
-	}{{"rule", o.Rule == ""}, {"key", len(o.Key) == 0}, {"limit", o.Limit == ""}} {
+	}{{"rule", o.Rule == ""}, {"key", len(o.Key) == 0}, {"limit", o.Limit == "" && len(o.Limits) == 0}} {
 		if f.empty {
 			c.fail("", "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\"", "the override has no %s", f.name)
 		}
 	}
-	if o.Limit != "" {
-		limit = c.limit("limit", o.Limit)
-	}
 	if o.Until != "" {
 		until = c.instant(o.Until)
 	}
-	return limit, until, len(c.problems) == before
+	return until, len(c.problems) == before
 }
 
 func (c *compiler) instant(s string) int64 {

@@ -13,16 +13,22 @@ import (
 // counted for it can be looked at and given back, and it can be blocked. It goes by the policy
 // that was in force when [Engine.Subject] returned it.
 //
-// A subject has a count for each kind of limit that it may be held to: that of its override if
+// A subject has a count for each kind of limit that it may be held to: those of its override if
 // there is one, else the rule's own and those of the tiers, since only a request says its tier.
 // Where limits count alike, it is one.
 type Subject struct {
 	engine  *Engine
 	rule    *rule
-	charged string     // the key, with its hash tag if it has one
-	key     string     // the key
-	inForce []resolved // with different fingerprints
-	all     []resolved // with those that an override has replaced
+	charged string    // the key, with its hash tag if it has one
+	key     string    // the key
+	inForce []counted // with different fingerprints
+	all     []counted // with those that an override has replaced
+}
+
+// counted is a limit that a subject may be held to, and where it comes from.
+type counted struct {
+	limit
+	from string
 }
 
 // ErrStoreAway is returned where the shared store did not answer.
@@ -48,7 +54,7 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	}
 	out := &Subject{engine: e, rule: r, key: string(s.keys.text)}
 	if o, found := s.overrideOf(r); found {
-		out.inForce = append(out.inForce, o)
+		out.inForce = o.counted()
 	} else {
 		out.inForce = r.limits()
 	}
@@ -87,17 +93,24 @@ func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
 	return nil
 }
 
-// limits returns the rule's own limit and those of its tiers, one of each kind.
-func (r *rule) limits() []resolved {
-	all := []resolved{r.own}
+// limits returns the rule's own limits and those of its tiers, one of each kind.
+func (r *rule) limits() []counted {
+	all := r.own.counted()
 	for _, name := range sortedKeys(r.tiers) {
-		all = append(all, *r.tiers[name])
+		all = append(all, r.tiers[name].counted()...)
 	}
 	return distinct(all)
 }
 
+func (r *resolved) counted() (all []counted) {
+	for _, l := range r.limits {
+		all = append(all, counted{l, r.from})
+	}
+	return all
+}
+
 // distinct returns the first limit of each kind: those that count alike share what is counted.
-func distinct(limits []resolved) (all []resolved) {
+func distinct(limits []counted) (all []counted) {
 	seen := make(map[uint64]bool)
 	for _, l := range limits {
 		if !seen[l.plan.Fingerprint] {
@@ -130,7 +143,7 @@ func (s *Subject) Reset(ctx context.Context) error {
 	return err
 }
 
-func (s *Subject) take(ctx context.Context, limits []resolved, cost int64) ([]Result, error) {
+func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Result, error) {
 	charges := make([]sluice.Charge, len(limits))
 	for i, l := range limits {
 		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost}
@@ -144,7 +157,7 @@ func (s *Subject) take(ctx context.Context, limits []resolved, cost int64) ([]Re
 		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
-		results[i] = Result{Rule: s.rule.name, Plan: l.plan, From: l.from, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
 	}
 	return results, nil
 }

@@ -186,7 +186,7 @@ func TestBlock(t *testing.T) {
 			d.Results[0].Allowed || d.Results[0].RetryAfter != 40*time.Second || !d.Results[1].Allowed || stored.charges != nil {
 			t.Errorf("%+v, charged %v", d, stored.charges)
 		}
-		if x := e.Explain(t.Context(), get("/", "X-User: bob")); x.Decision.Allowed || x.Rules[1].Result.From != "block" || stored.charges != nil {
+		if x := e.Explain(t.Context(), get("/", "X-User: bob")); x.Decision.Allowed || x.Rules[1].Results[0].From != "block" || stored.charges != nil {
 			t.Errorf("explained as %+v", x.Decision)
 		}
 		for _, r := range []*Request{get("/", "X-User: alice"), get("/open", "X-User: bob"), request("GET", "/", "192.0.2.2", "X-User: bob")} {

@@ -221,9 +221,9 @@ func (w *warner) queue(r *rule) {
 
 // plans returns the limits of the rule: its own and those of its tiers.
 func (r *rule) plans() []*sluice.Plan {
-	all := []*sluice.Plan{r.own.plan}
-	for _, t := range r.tiers {
-		all = append(all, t.plan)
+	var all []*sluice.Plan
+	for _, l := range r.limits() {
+		all = append(all, l.plan)
 	}
 	return all
 }

@@ -123,8 +123,9 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"missing", func(n *yaml.Node) { r.Missing = d.text(n, "missing") }},
 		{"ambiguous", func(n *yaml.Node) { r.Ambiguous = d.text(n, "ambiguous") }},
 		{"limit", func(n *yaml.Node) { r.Limit = d.limit(n, "limit") }},
+		{"limits", func(n *yaml.Node) { r.Limits = d.limits(n, "limits") }},
 		{"algorithm", func(n *yaml.Node) { r.Algorithm = d.text(n, "algorithm") }},
-		{"tiers", func(n *yaml.Node) { r.Tiers = d.byName(n, "tiers", "tier %s", d.limit) }},
+		{"tiers", func(n *yaml.Node) { r.Tiers = byName(d, n, "tiers", "tier %s", d.tier) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
@@ -170,6 +171,7 @@ func (d *decoder) overrides(n *yaml.Node) []policy.Override {
 			{"rule", func(n *yaml.Node) { o.Rule = d.text(n, "rule") }},
 			{"key", func(n *yaml.Node) { o.Key = d.textByName(n, "key", "the value of %s") }},
 			{"limit", func(n *yaml.Node) { o.Limit = d.limit(n, "limit") }},
+			{"limits", func(n *yaml.Node) { o.Limits = d.limits(n, "limits") }},
 			{"until", func(n *yaml.Node) { o.Until = d.text(n, "until") }},
 			{"reason", func(n *yaml.Node) { o.Reason = d.text(n, "reason") }},
 		})
@@ -249,16 +251,16 @@ func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 
 // textByName returns the texts of a mapping with free keys, of which format says what they are.
 func (d *decoder) textByName(n *yaml.Node, what, format string) map[string]string {
-	return d.byName(n, what, format, d.text)
+	return byName(d, n, what, format, d.text)
 }
 
-// byName is textByName for texts that read reads.
-func (d *decoder) byName(n *yaml.Node, what, format string, read func(*yaml.Node, string) string) map[string]string {
+// byName is textByName for what read reads.
+func byName[V any](d *decoder, n *yaml.Node, what, format string, read func(*yaml.Node, string) V) map[string]V {
 	d.notEmpty(n, what)
-	var all map[string]string
+	var all map[string]V
 	for _, p := range d.pairs(n, what) {
 		if all == nil {
-			all = make(map[string]string, len(n.Content)/2)
+			all = make(map[string]V, len(n.Content)/2)
 		}
 		d.path = d.path.field(p.key)
 		all[p.key] = read(p.value, fmt.Sprintf(format, spelling.Quote(p.key)))
@@ -281,7 +283,18 @@ func (d *decoder) items(n *yaml.Node, what string) []*yaml.Node {
 
 // texts returns a list of scalars, or one. It has an entry for each of them, so that the
 // indexes are those of the file.
-func (d *decoder) texts(n *yaml.Node, what string) []string {
+func (d *decoder) texts(n *yaml.Node, what string) []string { return d.list(n, what, d.text) }
+
+// limits is texts for limits.
+func (d *decoder) limits(n *yaml.Node, what string) []string {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		d.fail(n.Line, "write for example "+lists["limits"], "%s is an empty list", what)
+		return nil
+	}
+	return d.list(n, what, d.limit)
+}
+
+func (d *decoder) list(n *yaml.Node, what string, read func(*yaml.Node, string) string) []string {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.fail(n.Line, "fill it, or leave the key out", "%s is an empty list", what)
 	}
@@ -292,7 +305,7 @@ func (d *decoder) texts(n *yaml.Node, what string) []string {
 	all := make([]string, len(items))
 	for i, item := range items {
 		d.path = d.path.item(i)
-		all[i] = d.text(item, "an entry of "+what)
+		all[i] = read(item, "an entry of "+what)
 		d.path = d.path.up()
 	}
 	return all
@@ -317,11 +330,19 @@ func (d *decoder) limit(n *yaml.Node, what string) string {
 		return d.text(n, what)
 	}
 	hint := "write it in one line, as in \"100/minute burst 20\""
-	if n.Kind == yaml.SequenceNode {
-		hint = "write another rule for each limit: a request has to pass them all"
+	if n.Kind == yaml.SequenceNode && what == "limit" {
+		hint = "write \"limits\" in place of \"limit\""
 	}
 	d.fail(n.Line, hint, "%s is %s, and must be text", what, kindOf(n))
 	return ""
+}
+
+// tier returns the limits of a tier: a text, or a list of texts.
+func (d *decoder) tier(n *yaml.Node, what string) policy.Limits {
+	if n.Kind == yaml.SequenceNode && len(n.Content) > 0 {
+		return d.limits(n, what)
+	}
+	return policy.Limits{d.limit(n, what)}
 }
 
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)

@@ -113,7 +113,7 @@ func writable(v reflect.Value, path string) error {
 }
 
 func writableItem(v reflect.Value, path string) error {
-	if v.Kind() == reflect.String && v.Len() == 0 {
+	if (v.Kind() == reflect.String || v.Kind() == reflect.Slice) && v.Len() == 0 {
 		return fmt.Errorf("policyfile: %s is empty: write a value, or leave it out", path)
 	}
 	return writable(v, path)

@@ -144,6 +144,16 @@ func (s *source) byName() (all map[string]string) {
 	return all
 }
 
+func (s *source) tiers() (all map[string]policy.Limits) {
+	for range s.byte() % 4 {
+		if all == nil {
+			all = map[string]policy.Limits{}
+		}
+		all[s.text()] = s.texts()
+	}
+	return all
+}
+
 func (s *source) document() policy.Document {
 	doc := policy.Document{
 		TrustedProxies: s.texts(), IPv6Prefix: int(int8(s.byte())), IgnoreCase: s.byte()&1 == 1, Ambiguous: s.text(),
@@ -153,12 +163,12 @@ func (s *source) document() policy.Document {
 	for range s.byte() % 4 {
 		doc.Rules = append(doc.Rules, policy.Rule{
 			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1,
-			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Algorithm: s.text(), Tiers: s.byName(),
+			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Limits: s.texts(), Algorithm: s.text(), Tiers: s.tiers(),
 			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
 		})
 	}
 	for range s.byte() % 4 {
-		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Until: s.text(), Reason: s.text()})
+		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Limits: s.texts(), Until: s.text(), Reason: s.text()})
 	}
 	return doc
 }

@@ -19,7 +19,7 @@ const (
 // foreign says what to write for keys that other limiters have, where they are written as what
 // a mapping of a policy is called. The keys are as [spelling.Fold] returns them.
 var foreign = index([]mends{
-	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod limits quota threshold points second minute hour day",
+	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod quota threshold points second minute hour day",
 		`write it all in one text, as in "limit: 100/minute"`},
 	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refillperiod refillinterval limitrefreshperiod refreshperiod",
 		`the period stands in the limit, as in "limit: 100/minute" or "limit: 100/90s"`},
@@ -74,7 +74,7 @@ func index(all []mends) map[string]string {
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
 	"cost": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
@@ -132,6 +132,7 @@ func burstHint(n *yaml.Node) string {
 // lists are lists as they should look.
 var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
+	"limits":    `"limits: [10/second, 1000/hour]"`,
 	"overrides": "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
 }
 

@@ -181,13 +181,15 @@ func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
 		mark = "*"
 	}
 	fmt.Fprintf(out, "%s %-16s %s\n", mark, rule.Rule, rule.Why)
-	r := rule.Result
-	if r == nil {
+	if len(rule.Results) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "  %-16s key    %s\n", "", rule.Key)
-	fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
-	fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
+	for i := range rule.Results {
+		r := &rule.Results[i]
+		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
+		fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
+	}
 	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
 }
 

@@ -1,0 +1,212 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads. As
+// JSON and YAML they are a text where there is one, and else a list.
+type Limits []string
+
+func (l Limits) MarshalJSON() ([]byte, error) {
+	if len(l) == 1 {
+		return json.Marshal(l[0])
+	}
+	return json.Marshal([]string(l))
+}
+
+func (l *Limits) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*l = Limits{one}
+		return nil
+	}
+	if json.Unmarshal(data, (*[]string)(l)) != nil {
+		return errors.New(`policy: limits are a text such as "100/minute", or a list of such texts`)
+	}
+	return nil
+}
+
+// maxLimits is the most limits of a rule: each is a count for every key.
+const maxLimits = 8
+
+// limit is one of the limits that a rule charges together.
+type limit struct {
+	plan *sluice.Plan
+	name string // see Result.Name
+}
+
+// limitsKey is what the compiled limits of a rule depend on.
+type limitsKey struct {
+	rule  int
+	texts string
+}
+
+// ownLimits are the limits that a rule or an override has: Limit, or Limits, but not both.
+func (c *compiler) ownLimits(one string, several []string, r *rule) []limit {
+	if one != "" && len(several) > 0 {
+		c.fail("limit", "write all of them under \"limits\"", "there are both limit and limits")
+		return nil
+	}
+	if one != "" {
+		return c.limits("limit", []string{one}, r)
+	}
+	return c.limits("limits", several, r)
+}
+
+// limits compiles limits of rule r that hold together. It returns nil if any is wrong.
+func (c *compiler) limits(field string, texts []string, r *rule) []limit {
+	key := limitsKey{r.index, texts[0]}
+	if len(texts) > 1 {
+		key.texts = strings.Join(texts, ", ")
+	}
+	if known := c.limitSets[key]; known != nil {
+		return known
+	}
+	if len(texts) > maxLimits {
+		c.fail(field, "leave out those that hardly ever refuse", "there are %d limits, and %d are the most", len(texts), maxLimits)
+		return nil
+	}
+	before := len(c.problems)
+	all := make([]limit, 0, len(texts))
+	for i, text := range texts {
+		at := field
+		if len(texts) > 1 {
+			at = fmt.Sprintf("%s[%d]", field, i)
+		}
+		if plan := c.plan(at, c.limit(at, text), r); plan != nil {
+			c.checkApart(at, texts, all, plan)
+			all = append(all, limit{plan: plan})
+		}
+	}
+	if len(c.problems) > before {
+		return nil
+	}
+	nameLimits(r.name, all)
+	c.limitSets[key] = all
+	return all
+}
+
+// checkApart complains about a limit that shares its count with one of those before it.
+func (c *compiler) checkApart(field string, texts []string, before []limit, plan *sluice.Plan) {
+	i := slices.IndexFunc(before, func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint })
+	if i < 0 {
+		return
+	}
+	first, second := texts[i], texts[len(before)]
+	what, idle := "window", second
+	if plan.Kernel == sluice.Meter {
+		what = "rate"
+	}
+	if plan.Capacity < before[i].plan.Capacity {
+		idle = first
+	}
+	c.fail(field, "leave out "+spelling.Quote(idle), "%s and %s have the same %s, so that one of them never refuses",
+		spelling.Quote(first), spelling.Quote(second), what)
+}
+
+// nameLimits names limits that hold together.
+func nameLimits(rule string, limits []limit) {
+	plans := make([]*sluice.Plan, len(limits))
+	for i := range limits {
+		plans[i] = limits[i].plan
+	}
+	for i, name := range LimitNames(rule, plans) {
+		limits[i].name = name
+	}
+}
+
+// LimitNames returns what clients are told that limits are called which are charged together
+// under a name: nothing where there is one, which is called that name, and else the name and
+// the period, as in "api-1s" and "api-1h". Where periods are the same, "-2" follows.
+func LimitNames(name string, plans []*sluice.Plan) []string {
+	names := make([]string, len(plans))
+	if len(plans) < 2 {
+		return names
+	}
+	for i, p := range plans {
+		base := name + "-" + shortPeriod(p.Limit.Period)
+		names[i] = base
+		for n := 2; slices.Contains(names[:i], names[i]); n++ {
+			names[i] = base + "-" + strconv.Itoa(n)
+		}
+	}
+	return names
+}
+
+// shortPeriod returns a period without units that are zero, such as "1d", "1h30m" or "250ms".
+func shortPeriod(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	s := strings.Replace(d.String(), "µ", "u", 1)
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// checkTold complains about limits that clients could not tell from a rule.
+func (c *compiler) checkTold(field string, limits []limit) {
+	for _, l := range limits {
+		if _, taken := c.names[l.name]; taken && l.name != "" {
+			c.fail(field, "give one of the two rules another name", "clients are told one of its limits as %q, and there is a rule of this name", l.name)
+		}
+	}
+}
+
+// checkAllTold is checkTold for the rules of a policy.
+func (c *compiler) checkAllTold(p *Policy) {
+	for i := range p.rules {
+		r := &p.rules[i]
+		c.item, c.rule = i, r.name
+		c.checkTold("limits", r.own.limits)
+		for _, name := range sortedKeys(r.tiers) {
+			c.checkTold(fmt.Sprintf("tiers[%q]", name), r.tiers[name].limits)
+		}
+	}
+}
+
+// limitTexts returns limits as people write them, with their algorithm.
+func limitTexts(limits []limit) string {
+	all := make([]string, len(limits))
+	for i, l := range limits {
+		all[i] = limitText(l.plan)
+	}
+	return strings.Join(all, ", ")
+}
+
+// without returns the limits of which others has none of the same kind.
+func without(limits, others []limit) []limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool {
+		return slices.ContainsFunc(others, func(o limit) bool { return o.plan.Fingerprint == l.plan.Fingerprint })
+	})
+}
+
+// severalLimits returns the limits that a text is made of, with commas between them, or "" if it is not.
+func severalLimits(text string) string {
+	all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;&+", r) })
+	if len(all) < 2 {
+		return ""
+	}
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+		if _, err := sluice.ParseLimit(all[i]); err != nil {
+			return ""
+		}
+	}
+	return strings.Join(all, ", ")
+}

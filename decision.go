@@ -30,6 +30,20 @@ type Decision struct {
 	Origin Origin
 }
 
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as the field Retry-After
+// has it. It is false where there is nothing to wait for, and no such field to send: the request
+// may be made at once, or, where RetryAfter is [Never], its cost can never fit.
+func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
+	if d.RetryAfter <= 0 || d.RetryAfter == Never {
+		return 0, false
+	}
+	seconds = int64(d.RetryAfter / time.Second)
+	if d.RetryAfter%time.Second > 0 {
+		seconds++
+	}
+	return seconds, true
+}
+
 // Decide derives the decision for a charge of cost from its receipt. This is the one
 // place where it is done, for every store and every door.
 func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {

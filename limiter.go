@@ -9,8 +9,12 @@ import (
 	"unsafe"
 )
 
-// Limiter applies one [Limit] to any number of keys. Limiters over one store that have
-// the same Name and count the same way share their counts.
+// Limiter applies one [Limit], or several together, to any number of keys. Limiters over one
+// store that have the same Name and count the same way share their counts. The rules of a policy
+// share none with them, whatever the names: a program that means a rule's count asks its engine.
+//
+// An error matches [ErrUsage] if the call is wrong; [ErrNever], [ErrTooLong] or that of the context
+// if a Wait ends without its units. Any other is the store's.
 type Limiter struct {
 	// OnError says what holds while a shared store does not answer, if a failover.Store
 	// stands before it: requests pass (Allow, which is the zero value), are refused
@@ -18,10 +22,13 @@ type Limiter struct {
 	OnError OnError
 
 	store  Store
-	plan   *Plan
+	plan   *Plan // the first of plans
+	plans  []*Plan
+	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
 	prefix string    // of all keys, but plain ones where there is no name
-	calls  sync.Pool // of *call
+	calls  sync.Pool // of *call, or where there are several limits of *joint
+	others others
 }
 
 // call is what a Take of one charge needs, and cannot be on the stack: a Store may hand it to
@@ -33,31 +40,36 @@ type call struct {
 }
 
 // NewLimiter returns a limiter that counts in store. The name keeps its keys apart from
-// those of other limiters on the same store, and may be empty.
-func NewLimiter(store Store, name string, limit Limit) (*Limiter, error) {
+// those of other limiters on the same store, and may be empty. Of several limits all are charged,
+// or none; no two may have one rate or one window, and only one may be a [LeakyBucket].
+func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
-		return nil, errors.New("sluice: NewLimiter needs a store: memory.New() is one")
+		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")
 	}
-	plan, err := NewPlan(limit)
-	if err != nil {
+	l := &Limiter{store: store, name: name, prefix: string(append(AppendKeyPart(nil, name), '!'))}
+	if err := l.compile(limits); err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, plan: plan, name: name, prefix: string(append(AppendKeyPart(nil, name), '/'))}
+	l.plan = l.plans[0]
 	l.calls.New = func() any { return new(call) }
+	if len(l.plans) > 1 {
+		l.calls.New = func() any { return newJoint(len(l.plans)) }
+	}
 	return l, nil
 }
 
 // Name returns the name that the limiter was made with.
 func (l *Limiter) Name() string { return l.name }
 
-// Plan returns the compiled limit.
+// Plan returns the compiled limit, the first if there are several.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Take asks for cost units under key. The cost must be at least 1. An error is the
-// store's; the decision is then the zero one.
+// Take asks for cost units under key. The cost must be at least 1. Of several limits it
+// charges all or none, and each field of the decision is that of the tightest: the fewest units
+// that remain, the longest of the waits. With an error the decision is the zero one.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
-		return d, fmt.Errorf("sluice: Take of %d units: a cost is at least 1; Peek and Refund are calls of their own", cost)
+		return d, wrongCost(cost)
 	}
 	err = l.take(ctx, key, cost, &d)
 	return d, err
@@ -73,7 +85,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 // back beyond what is used is lost.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
-		return d, fmt.Errorf("sluice: Refund of %d units: must be at least 1", cost)
+		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
 	}
 	err = l.take(ctx, key, -cost, &d)
 	return d, err
@@ -119,7 +131,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 			err = sleep(ctx, wait)
 		}
 		if d.Allowed && err != nil {
-			l.giveBack(ctx, key, cost)
+			l.giveBack(ctx, key, cost, err == ErrTooLong)
 		}
 		if d.Allowed || err != nil {
 			return err
@@ -127,12 +139,17 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack returns the place of a caller that has gone away, whose context has ended.
-func (l *Limiter) giveBack(ctx context.Context, key string, cost int64) {
+// giveBack returns the place of a caller that has gone away, whose context has ended, or at
+// once all that it took.
+func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, atOnce bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	// A place that cannot be given back drains by itself.
-	_, _ = l.Refund(ctx, key, cost)
+	if atOnce {
+		_, _ = l.Refund(ctx, key, cost)
+	} else {
+		_ = l.LeaveQueue(ctx, key, cost)
+	}
 }
 
 // sleep waits for d or until the context ends, and returns the context's error then.
@@ -152,9 +169,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // take sets d, which is empty.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
+	if len(l.plans) > 1 {
+		return l.takeJoint(ctx, key, cost, d, nil)
+	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(c, key), l.plan, cost, l.OnError
+	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(&c.key, key), l.plan, cost, l.OnError
 	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
 	if err == nil {
 		l.plan.decide(cost, &c.receipts[0], d)
@@ -164,11 +184,13 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	return err
 }
 
-func (l *Limiter) key(c *call, key string) string {
+// key returns the text under which the store counts, which dst may hold. It has no "/", and
+// that of every rule of a policy has one.
+func (l *Limiter) key(dst *[]byte, key string) string {
 	if l.name == "" && plainKey(key) {
 		return key
 	}
-	c.key = AppendKeyPart(append(c.key[:0], l.prefix...), key)
-	// The store keeps no reference, and c is not reused before Take has returned.
-	return unsafe.String(unsafe.SliceData(c.key), len(c.key))
+	*dst = AppendKeyPart(append((*dst)[:0], l.prefix...), key)
+	// The store keeps no reference, and dst is not reused before Take has returned.
+	return unsafe.String(unsafe.SliceData(*dst), len(*dst))
 }

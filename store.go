@@ -2,7 +2,6 @@ package sluice
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -89,13 +88,13 @@ type Store interface {
 }
 
 // ErrDuplicateCharge is returned for a Take that charges the same state twice.
-var ErrDuplicateCharge = errors.New("sluice: two charges of one Take have the same key and the same kind of limit: add up their costs")
+var ErrDuplicateCharge = usage("sluice: two charges of one Take have the same key and the same kind of limit: add up their costs")
 
 // CheckCharges returns an error for arguments of [Store.Take] that break its contract.
 // Every store calls it first.
 func CheckCharges(charges []Charge, receipts []Receipt) error {
 	if len(charges) != len(receipts) {
-		return fmt.Errorf("sluice: %d charges, but room for %d receipts", len(charges), len(receipts))
+		return usage("sluice: %d charges, but room for %d receipts", len(charges), len(receipts))
 	}
 	if len(charges) > 32 {
 		return checkMany(charges)
@@ -103,7 +102,7 @@ func CheckCharges(charges []Charge, receipts []Receipt) error {
 	for i := range charges {
 		a := &charges[i]
 		if a.Plan == nil {
-			return fmt.Errorf("sluice: charge %d has no plan", i)
+			return usage("sluice: charge %d has no plan", i)
 		}
 		for j := range charges[:i] {
 			if b := &charges[j]; a.Plan.Fingerprint == b.Plan.Fingerprint && a.Key == b.Key {
@@ -122,7 +121,7 @@ func checkMany(charges []Charge) error {
 	seen := make(map[id]bool, len(charges))
 	for i, c := range charges {
 		if c.Plan == nil {
-			return fmt.Errorf("sluice: charge %d has no plan", i)
+			return usage("sluice: charge %d has no plan", i)
 		}
 		if k := (id{c.Key, c.Plan.Fingerprint}); seen[k] {
 			return ErrDuplicateCharge

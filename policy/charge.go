@@ -90,7 +90,7 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 	if m.pattern != nil {
 		s.x.route = m.pattern.text
 	}
-	s.keys.begin(r.name)
+	s.keys.begin(r.keyStart)
 	for i := range r.key {
 		value, found := r.key[i].value(&s.x)
 		if found && r.key[i].kind == routePart {

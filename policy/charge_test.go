@@ -88,12 +88,12 @@ rules:
 		want []string
 	}{
 		{request("GET", "/", "192.0.2.1", "X-User: alice"), []string{
-			"global", "address/192.0.2.1", "{alice}user/192.0.2.1/alice/v%2F2", "{192.0.2.1/alice}tag-two/alice/192.0.2.1"}},
+			"global/", "address/192.0.2.1", "{alice}user/192.0.2.1/alice/v%2F2", "{192.0.2.1/alice}tag-two/alice/192.0.2.1"}},
 		{request("HEAD", "/a/7", "::ffff:192.0.2.1", "X-User: {a}/!"), []string{
-			"global", "address/192.0.2.1", "{%7Ba%7D%2F%21}user/192.0.2.1/%7Ba%7D%2F%21/v%2F2",
+			"global/", "address/192.0.2.1", "{%7Ba%7D%2F%21}user/192.0.2.1/%7Ba%7D%2F%21/v%2F2",
 			"route/%2Fa%2F%7Bid%7D/HEAD", "{192.0.2.1/%7Ba%7D%2F%21}tag-two/%7Ba%7D%2F%21/192.0.2.1"}},
 		{request("GET", "/a/b/c", "2001:db8:1:2:3:4:5:6"), []string{
-			"global", "address/2001:db8:1::", "{!}user/2001:db8:1::/!/v%2F2",
+			"global/", "address/2001:db8:1::", "{!}user/2001:db8:1::/!/v%2F2",
 			"route/GET%20%2Fa%2F%7Brest...%7D/GET", "{2001:db8:1::/!}tag-two/!/2001:db8:1::"}},
 	} {
 		if got := keys(c.r); !slices.Equal(got, c.want) {

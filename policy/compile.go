@@ -32,6 +32,7 @@ type Policy struct {
 type rule struct {
 	index     int // of Document.Rules
 	name      string
+	keyStart  string // of all its keys: the name, and "/" if nothing follows
 	match     []*pattern
 	hosts     []string // lower case, "*.example.com" for all below it
 	headers   []headerCondition
@@ -247,6 +248,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		return out
 	}
 	out.key = c.parts(r.Key)
+	if out.keyStart = r.Name; len(out.key) == 0 {
+		out.keyStart += "/"
+	}
 	out.together = c.together(r, out.key)
 	out.missing = missing(c.choice("missing", r.Missing, missingNames))
 	out.algorithm = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames))

@@ -56,11 +56,11 @@ rules:
 		`log false rule "health" exempts the request`)
 	check(get("/health;a"), append([]string{
 		"health false does not exempt: the path can be read in more than one way, and not every way matches",
-		"all true every request | all rule allowed=true remaining=3",
+		"all true every request | all/ rule allowed=true remaining=3",
 		"user false skipped: the request lacks header:X-User", "queue false " + none}, rest...)...)
 	check(get("/jobs", "X-User: bob", "X-Plan: pro"), append([]string{
 		"health false " + none,
-		"all true every request | all rule allowed=true remaining=3",
+		"all true every request | all/ rule allowed=true remaining=3",
 		"user true every request | user/bob tier:pro allowed=true remaining=20",
 		`queue true match "/jobs" | queue rule allowed=true remaining=3`}, rest...)...)
 

@@ -7,7 +7,8 @@ import (
 )
 
 // keyText is where keys are built, those of requests, of overrides and of administration: the
-// name of a rule, and behind it "/value" for each part of its key.
+// name of a rule, and behind it "/value" for each part of its key, or "/" if it has none. So the
+// key of each rule has a "/", and that of no [sluice.Limiter] has one.
 type keyText struct {
 	text   []byte
 	values []string // of the key that is being built, as they are written
@@ -23,10 +24,10 @@ const (
 
 func (k *keyText) reset() { k.text = k.text[:0] }
 
-// begin begins a key behind those that are there.
-func (k *keyText) begin(rule string) {
+// begin begins a key behind those that are there: see rule.keyStart.
+func (k *keyText) begin(start string) {
 	k.start = len(k.text)
-	k.text = append(k.text, rule...)
+	k.text = append(k.text, start...)
 	k.rest = len(k.text)
 	k.values = k.values[:0]
 }

@@ -48,7 +48,7 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", rule)
 	}
 	s := scratch{policy: p, request: new(Request)}
-	s.keys.begin(r.name)
+	s.keys.begin(r.keyStart)
 	if err := s.keys.addSubject(p, r, key); err != nil {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}

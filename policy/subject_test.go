@@ -207,7 +207,7 @@ func TestBlock(t *testing.T) {
 		if err := other.Block(end.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if all := e.Blocks(); len(all) != 2 || all[0].Key != "all" || all[1].Key != s.Key() || !all[1].Until.Equal(end) {
+		if all := e.Blocks(); len(all) != 2 || all[0].Key != "all/" || all[1].Key != s.Key() || !all[1].Until.Equal(end) {
 			t.Errorf("blocks: %v", all)
 		}
 		time.Sleep(40 * time.Second)

@@ -1,0 +1,129 @@
+package sluice
+
+import (
+	"context"
+	"math"
+	"slices"
+)
+
+// joint is what a Take of several charges needs: see call.
+type joint struct {
+	charges  []Charge
+	receipts []Receipt
+	key      []byte
+}
+
+func newJoint(limits int) *joint {
+	return &joint{charges: make([]Charge, limits), receipts: make([]Receipt, limits)}
+}
+
+// compile sets the plans of limits that are charged together.
+func (l *Limiter) compile(limits []Limit) error {
+	if len(limits) == 0 {
+		return usage("sluice: NewLimiter needs a limit: sluice.ParseLimit(\"100/minute\") returns one")
+	}
+	for i, limit := range limits {
+		plan, err := NewPlan(limit)
+		if err != nil {
+			return &usageError{err}
+		}
+		same := func(p *Plan) bool { return p.Fingerprint == plan.Fingerprint }
+		if j := slices.IndexFunc(l.plans, same); j >= 0 {
+			return usage("sluice: the limits %v and %v have one rate or one window, so that one of them never refuses: leave out the one that lets more pass", limits[j], limits[i])
+		}
+		if limit.Algorithm == LeakyBucket {
+			if l.queue != nil {
+				return usage("sluice: the limits %v and %v are both a leaky_bucket, and a request waits in one queue only: make the other a token_bucket", l.queue.Limit, limit)
+			}
+			l.queue = plan
+		}
+		l.plans = append(l.plans, plan)
+	}
+	return nil
+}
+
+// Plans returns the compiled limits, in the order in which the limiter was given them. It is not
+// to be changed.
+func (l *Limiter) Plans() []*Plan { return l.plans }
+
+// TakeEach is [Limiter.Take] that tells also what each limit says: it sets each, which is as long
+// as Plans. Where another limit refuses, one that says Allowed has counted nothing.
+func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
+	switch {
+	case cost < 1:
+		return d, wrongCost(cost)
+	case len(each) != len(l.plans):
+		return d, usage("sluice: TakeEach by %d limits, but room for %d decisions", len(l.plans), len(each))
+	case len(l.plans) == 1:
+		each[0], err = l.Take(ctx, key, cost)
+		return each[0], err
+	}
+	clear(each)
+	err = l.takeJoint(ctx, key, cost, &d, each)
+	return d, err
+}
+
+// LeaveQueue gives back the place of a caller that leaves before its Delay is over. Other limits
+// keep what they have counted: by then it may belong to a window that is over. Without a
+// [LeakyBucket] there is no queue, and nothing to give back.
+func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error {
+	switch {
+	case cost < 1:
+		return usage("sluice: LeaveQueue with %d units: must be at least 1", cost)
+	case l.queue == nil:
+		return nil
+	}
+	c := newJoint(1)
+	c.charges[0] = Charge{Key: l.key(&c.key, key), Plan: l.queue, Cost: -cost, OnError: l.OnError}
+	return l.store.Take(ctx, c.charges, c.receipts)
+}
+
+// takeJoint sets d, and each if there is room in it.
+func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
+	c := l.calls.Get().(*joint)
+	key = l.key(&c.key, key)
+	for i, plan := range l.plans {
+		c.charges[i] = Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError}
+	}
+	err := l.store.Take(ctx, c.charges, c.receipts)
+	if err == nil {
+		*d = tightest(c, each)
+	}
+	clear(c.charges)
+	l.calls.Put(c)
+	return err
+}
+
+// tightest returns of each field what holds by all limits.
+func tightest(c *joint, each []Decision) Decision {
+	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
+	for i := range c.charges {
+		var one Decision
+		c.charges[i].Plan.decide(c.charges[i].Cost, &c.receipts[i], &one)
+		all.tighten(&one)
+		if each != nil {
+			each[i] = one
+		}
+	}
+	if !all.Allowed { // then there is no turn to wait for
+		all.Delay = 0
+		for i := range each {
+			each[i].Delay = 0
+		}
+	}
+	return all
+}
+
+// tighten makes d hold by the limit of one as well.
+func (d *Decision) tighten(one *Decision) {
+	switch {
+	case d.Allowed == one.Allowed:
+		d.Origin = max(d.Origin, one.Origin)
+	case d.Allowed: // who refuses has decided
+		d.Allowed, d.Origin = false, one.Origin
+	}
+	d.Remaining = min(d.Remaining, one.Remaining)
+	d.RetryAfter = max(d.RetryAfter, one.RetryAfter)
+	d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
+	d.Delay = max(d.Delay, one.Delay)
+}

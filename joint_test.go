@@ -1,0 +1,324 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+func limiterOf(t testing.TB, store sluice.Store, texts ...string) *sluice.Limiter {
+	t.Helper()
+	var limits []sluice.Limit
+	for _, text := range texts {
+		text, algorithm, _ := strings.Cut(text, " as ")
+		limit, err := sluice.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if algorithm != "" {
+			if limit.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
+				t.Fatal(err)
+			}
+		}
+		limits = append(limits, limit)
+	}
+	l, err := sluice.NewLimiter(store, "api", limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func ExampleNewLimiter_several() {
+	fast := sluice.Limit{Count: 2, Period: time.Second}
+	daily := sluice.Limit{Count: 3, Period: 24 * time.Hour}
+	limiter, _ := sluice.NewLimiter(memory.New(), "api", fast, daily)
+	for range 3 {
+		d, err := limiter.Take(context.Background(), "alice", 1)
+		fmt.Println(d.Allowed, d.Remaining, err)
+	}
+	d, _ := limiter.Peek(context.Background(), "alice")
+	fmt.Println("nothing was taken of a refusal, and", d.Remaining, "remain")
+	// Output:
+	// true 1 <nil>
+	// true 0 <nil>
+	// false 0 <nil>
+	// nothing was taken of a refusal, and 0 remain
+}
+
+// Several limits hold together: what a store in rational numbers says of each is what they say
+// each, nothing is charged unless all fit, and the decision is what all of them let a caller do.
+func TestJointLimits(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, seed))
+			model := new(storetest.Model)
+			l := limiterOf(t, memory.New(), "5/second", "20/10s as sliding_window_log", "30/minute as fixed_window", "4/2s burst 6 as leaky_bucket")
+			each := make([]sluice.Decision, 4)
+			refused := 0
+			for step := range 3000 {
+				key, cost := fmt.Sprint(rng.IntN(2)), 1+rng.Int64N(4)
+				got, err := l.TakeEach(t.Context(), key, cost, each)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var charges []sluice.Charge
+				for _, p := range l.Plans() {
+					charges = append(charges, sluice.Charge{Key: key, Plan: p, Cost: cost})
+				}
+				receipts := make([]sluice.Receipt, len(charges))
+				if err := model.Take(t.Context(), charges, receipts); err != nil {
+					t.Fatal(err)
+				}
+				for i, p := range l.Plans() {
+					want := p.Decide(cost, receipts[i])
+					if !sluice.Admitted(charges, receipts) {
+						want.Delay = 0
+					}
+					if each[i] != want {
+						t.Fatalf("seed %d, step %d, %v: %+v, want %+v", seed, step, p.Limit, each[i], want)
+					}
+				}
+				checkTightest(t, got, each)
+				if !got.Allowed {
+					refused++
+					checkPromise(t, l, key, cost, got)
+				}
+				time.Sleep(time.Duration(rng.ExpFloat64() * float64(400*time.Millisecond)))
+			}
+			if refused < 500 || refused > 2500 {
+				t.Errorf("premise: %d of 3000 were refused", refused)
+			}
+		})
+	}
+}
+
+// checkTightest holds d to the definition of its fields.
+func checkTightest(t *testing.T, d sluice.Decision, each []sluice.Decision) {
+	t.Helper()
+	for _, one := range each {
+		if d.Allowed && !one.Allowed || d.Remaining > one.Remaining || d.RetryAfter < one.RetryAfter || d.ResetAfter < one.ResetAfter || d.Delay < one.Delay {
+			t.Fatalf("%+v is less than %+v", d, one)
+		}
+	}
+	for what, any := range map[string]func(sluice.Decision) bool{
+		"Allowed":    func(o sluice.Decision) bool { return d.Allowed || !o.Allowed },
+		"Remaining":  func(o sluice.Decision) bool { return d.Remaining == o.Remaining },
+		"RetryAfter": func(o sluice.Decision) bool { return d.RetryAfter == o.RetryAfter },
+		"ResetAfter": func(o sluice.Decision) bool { return d.ResetAfter == o.ResetAfter },
+		"Delay":      func(o sluice.Decision) bool { return d.Delay == o.Delay },
+	} {
+		found := false
+		for _, one := range each {
+			found = found || any(one)
+		}
+		if !found {
+			t.Fatalf("%s of %+v is that of no limit: %+v", what, d, each)
+		}
+	}
+}
+
+// checkPromise holds that a refused cost is refused now for all that remains, by looking only.
+func checkPromise(t *testing.T, l *sluice.Limiter, key string, cost int64, d sluice.Decision) {
+	t.Helper()
+	now, err := l.Peek(t.Context(), key)
+	if err != nil || now.Remaining >= cost || now.Remaining != d.Remaining {
+		t.Fatalf("refused %d, and %+v remains, %v", cost, now, err)
+	}
+}
+
+// The wait that several limits promise is long enough, and not too long.
+func TestJointWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, memory.New(), "2/second", "3/minute as fixed_window")
+		begin := time.Now()
+		for i, want := range []time.Duration{0, 0, 500 * time.Millisecond, time.Minute, time.Minute, time.Minute + 500*time.Millisecond, 2 * time.Minute} {
+			if err := l.Wait(t.Context(), "a", 1); err != nil || time.Since(begin) != want {
+				t.Fatalf("unit %d after %v, want %v: %v", i+1, time.Since(begin), want, err)
+			}
+		}
+		if err := l.Wait(t.Context(), "a", 3); !errors.Is(err, sluice.ErrNever) {
+			t.Errorf("3 of 2 at once: %v", err)
+		}
+		if err := l.Reset(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := l.Peek(t.Context(), "a"); err != nil || d.Remaining != 2 || d.ResetAfter != 0 {
+			t.Errorf("after the reset: %+v, %v", d, err)
+		}
+	})
+}
+
+// Who leaves a queue gives back that place alone, and who cannot wait gives back everything.
+func TestJointQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, memory.New(), "1/second burst 3 as leaky_bucket", "10/hour as fixed_window")
+		used := func() string {
+			each := make([]sluice.Decision, 2)
+			// One more than a queue holds fits never, so that it only looks.
+			if _, err := l.TakeEach(t.Context(), "a", 4, each); err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(3-each[0].Remaining, 10-each[1].Remaining)
+		}
+		if err := l.Wait(t.Context(), "a", 1); err != nil || used() != "1 1" {
+			t.Fatalf("first: %v, used %s", err, used())
+		}
+		near, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(near, "a", 1); !errors.Is(err, sluice.ErrTooLong) || used() != "1 1" {
+			t.Errorf("who cannot wait: %v, used %s", err, used())
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(500*time.Millisecond, leave)
+		if err := l.Wait(ctx, "a", 1); !errors.Is(err, context.Canceled) || used() != "1 2" {
+			t.Errorf("who leaves: %v, used %s", err, used())
+		}
+		if err := l.Wait(t.Context(), "a", 1); err != nil || used() != "1 3" {
+			t.Errorf("who waits: %v, used %s", err, used())
+		}
+	})
+}
+
+// Mistakes of the caller are told from failures of the store.
+func TestUsage(t *testing.T) {
+	second, minute := sluice.Limit{Count: 10, Period: time.Second}, sluice.Limit{Count: 600, Period: time.Minute}
+	queue := sluice.Limit{Count: 1, Period: time.Second, Algorithm: sluice.LeakyBucket}
+	slow := sluice.Limit{Count: 1, Period: time.Hour, Algorithm: sluice.LeakyBucket}
+	made := func(limits ...sluice.Limit) error {
+		_, err := sluice.NewLimiter(memory.New(), "", limits...)
+		return err
+	}
+	l := limiterOf(t, memory.New(), "1/second", "5/day")
+	taken := func(_ sluice.Decision, err error) error { return err }
+	ctx := t.Context()
+	_, noStore := sluice.NewLimiter(nil, "", second)
+	duplicate := []sluice.Charge{{Key: "a", Plan: l.Plan()}, {Key: "a", Plan: l.Plan()}}
+	for want, err := range map[string]error{
+		"needs a store":              noStore,
+		"needs a limit":              made(),
+		"leave out the one that":     made(second, minute),
+		"in one queue only":          made(second, queue, slow),
+		"the count is 0":             made(sluice.Limit{}),
+		"the period is 0s":           taken(l.TakeLimit(ctx, "a", 1, sluice.Limit{Count: 1})),
+		"Take of 0 units":            taken(l.TakeLimit(ctx, "a", 0, second)),
+		"Take of -1 units":           taken(l.Take(ctx, "a", -1)),
+		"TakeEach by 2 limits":       taken(l.TakeEach(ctx, "a", 1, nil)),
+		"Take of -2 units":           taken(l.TakeEach(ctx, "a", -2, make([]sluice.Decision, 2))),
+		"Refund of 0 units":          taken(l.Refund(ctx, "a", 0)),
+		"LeaveQueue with 0 units":    l.LeaveQueue(ctx, "a", 0),
+		"Take of -3 units":           l.Wait(ctx, "a", -3),
+		"add up their costs":         sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)),
+		"room for 1 receipts":        sluice.CheckCharges(duplicate, make([]sluice.Receipt, 1)),
+		"charge 0 has no plan":       sluice.CheckCharges(make([]sluice.Charge, 1), make([]sluice.Receipt, 1)),
+		"charge 1 has no plan":       sluice.CheckCharges([]sluice.Charge{duplicate[0], {}}, make([]sluice.Receipt, 2)),
+		"charge 33 has no plan":      sluice.CheckCharges(append(manyCharges(l.Plan(), 33), sluice.Charge{}), make([]sluice.Receipt, 34)),
+		"two charges of one Take ha": sluice.CheckCharges(append(manyCharges(l.Plan(), 33), duplicate...), make([]sluice.Receipt, 35)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%v, want ErrUsage with %q", err, want)
+		}
+	}
+	if err := sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)); !errors.Is(err, sluice.ErrDuplicateCharge) {
+		t.Errorf("%v, want ErrDuplicateCharge", err)
+	}
+	down := limiterOf(t, broken{errors.New("the store is down")}, "1/second", "5/day")
+	for what, err := range map[string]error{
+		"Take": taken(down.Take(ctx, "a", 1)), "TakeLimit": taken(down.TakeLimit(ctx, "a", 1, second)), "Wait": down.Wait(ctx, "a", 1),
+		"never": l.Wait(ctx, "a", 6),
+	} {
+		if err == nil || errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%s: %v is no mistake of the caller", what, err)
+		}
+	}
+	if d, err := l.Peek(ctx, "a"); err != nil || d.Remaining != 1 {
+		t.Errorf("the calls that failed have used something up: %+v, %v", d, err)
+	}
+}
+
+func manyCharges(p *sluice.Plan, n int) (all []sluice.Charge) {
+	for i := range n {
+		all = append(all, sluice.Charge{Key: fmt.Sprint(i), Plan: p})
+	}
+	return all
+}
+
+// A limit that is given with the call counts under the limiter's name, by what it is.
+func TestTakeLimit(t *testing.T) {
+	store := memory.New()
+	l := limiterOf(t, store, "3/day")
+	l.OnError = sluice.Deny
+	take := func(limit sluice.Limit) int64 {
+		t.Helper()
+		d, err := l.TakeLimit(t.Context(), "alice", 1, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Remaining
+	}
+	pro := sluice.Limit{Count: 50, Period: day}
+	if a, b := take(pro), take(pro); a != 49 || b != 48 {
+		t.Errorf("%d and %d remain of 50", a, b)
+	}
+	same, err := l.With(pro)
+	if err != nil || same.OnError != sluice.Deny || same.Name() != "api" {
+		t.Errorf("%+v, %v", same, err)
+	}
+	if again, _ := l.With(pro); again != same {
+		t.Error("it was made twice")
+	}
+	// More than are kept.
+	for i := range int64(1500) {
+		if left := take(sluice.Limit{Count: 1000 + i, Period: time.Hour, Algorithm: sluice.FixedWindow}); left < 0 || i == 0 && left != 999 {
+			t.Fatalf("%d remain of %d", left, 1000+i)
+		}
+	}
+	if d, err := l.Peek(t.Context(), "alice"); err != nil || d.Remaining != 3 {
+		t.Errorf("of the limiter's own limit: %+v, %v", d, err)
+	}
+	if left := take(pro); left != 47 {
+		t.Errorf("%d remain of 50", left)
+	}
+}
+
+func TestRetryAfterSeconds(t *testing.T) {
+	for wait, want := range map[time.Duration]int64{
+		0: 0, sluice.Never: 0, time.Nanosecond: 1, time.Microsecond: 1, time.Second: 1, time.Second + time.Microsecond: 2, time.Hour: 3600,
+		sluice.Never - 1: 9_223_372_037,
+	} {
+		got, ok := sluice.Decision{RetryAfter: wait}.RetryAfterSeconds()
+		if got != want || ok != (want > 0) {
+			t.Errorf("%v: %d, %t, want %d", wait, got, ok, want)
+		}
+	}
+}
+
+func TestJointAllocations(t *testing.T) {
+	l := limiterOf(t, memory.New(), "1/hour", "5/day")
+	each, limit, allowed := make([]sluice.Decision, 2), sluice.Limit{Count: 7, Period: time.Hour}, 0
+	for what, take := range map[string]func() sluice.Decision{
+		"Take":      func() sluice.Decision { d, _ := l.Take(t.Context(), "alice", 1); return d },
+		"TakeEach":  func() sluice.Decision { d, _ := l.TakeEach(t.Context(), "alice", 1, each); return d },
+		"TakeLimit": func() sluice.Decision { d, _ := l.TakeLimit(t.Context(), "alice", 1, limit); return d },
+	} {
+		if n := testing.AllocsPerRun(100, func() {
+			if take().Allowed {
+				allowed++
+			}
+		}); n >= 1 { // a pool may lose what it holds at a collection
+			t.Errorf("%s allocates %v times", what, n)
+		}
+	}
+	if allowed != 8 {
+		t.Errorf("premise: %d were allowed, want 1 of one limiter and 7 of the other", allowed)
+	}
+}

@@ -30,27 +30,28 @@ type Policy struct {
 
 // rule is a rule as the engine needs it.
 type rule struct {
-	index     int // of Document.Rules
-	name      string
-	keyStart  string // of all its keys: the name, and "/" if nothing follows
-	match     []*pattern
-	hosts     []string // lower case, "*.example.com" for all below it
-	headers   []headerCondition
-	key       []part
-	together  []int // which parts of key are the hash tag
-	missing   missing
-	strict    bool // refuse what is ambiguous
-	readsBody bool
-	algorithm sluice.Algorithm
-	own       resolved
-	tiers     map[string]*resolved
-	cost      cost
-	onError   sluice.OnError
-	byDefault bool // is onError
-	shadow    bool
-	exempt    bool
-	file      string // where it is written
-	line      int
+	index      int // of Document.Rules
+	name       string
+	keyStart   string // of all its keys: the name, and "/" if nothing follows
+	match      []*pattern
+	hosts      []string // lower case, "*.example.com" for all below it
+	headers    []headerCondition
+	attributes []attributeCondition
+	key        []part
+	together   []int // which parts of key are the hash tag
+	missing    missing
+	strict     bool // refuse what is ambiguous
+	readsBody  bool
+	algorithm  sluice.Algorithm
+	own        resolved
+	tiers      map[string]*resolved
+	cost       cost
+	onError    sluice.OnError
+	byDefault  bool // is onError
+	shadow     bool
+	exempt     bool
+	file       string // where it is written
+	line       int
 }
 
 // resolved are limits that hold together, at least one, and where they come from: "rule",
@@ -239,6 +240,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out := rule{
 		index: c.item, name: r.Name, shadow: r.Shadow, exempt: r.Exempt,
 		match: c.patterns(r.Match), hosts: c.hosts(r.Hosts), headers: c.headers(r.Headers),
+		attributes: c.attributes(r.Attributes),
 	}
 	if c.where != nil {
 		out.file, out.line = c.where(c.path(""))

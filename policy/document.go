@@ -47,8 +47,8 @@ type Tiers struct {
 	Default string `json:"default,omitempty"` // the tier of those that lack it
 }
 
-// Rule is a limit, or an exemption, and what it applies to: where all of Match, Hosts and
-// Headers are met; without any, to every request.
+// Rule is a limit, or an exemption, and what it applies to: where all of Match, Hosts, Headers
+// and Attributes are met; without any, to every request.
 type Rule struct {
 	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". What has been counted belongs to it.
 	Name        string `json:"name,omitempty"`
@@ -61,6 +61,9 @@ type Rule struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Headers have a value that a request must have, or "*" for any.
 	Headers map[string]string `json:"headers,omitempty"`
+	// Attributes have a value that the program must say of a request, or "*" for any: see
+	// [Request]. A door that says none, such as the gateway, never meets them.
+	Attributes map[string]string `json:"attributes,omitempty"`
 	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`

@@ -123,6 +123,8 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 		return fmt.Sprintf("match %q", m.pattern.text)
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
+	case len(m.rule.attributes) > 0:
+		return "attributes match"
 	}
 	return "every request"
 }
@@ -131,6 +133,8 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 func (s *scratch) whyNot(r *rule) string {
 	condition := r.unmet(s)
 	switch {
+	case strings.HasPrefix(condition, attributePrefix):
+		return fmt.Sprintf("%s is missing or has another value", condition)
 	case condition == "hosts":
 		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
 	case condition != "":

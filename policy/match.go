@@ -198,6 +198,11 @@ func (r *rule) unmet(s *scratch) string {
 			return r.headers[i].name
 		}
 	}
+	for i := range r.attributes {
+		if a := &r.attributes[i]; !a.matches(s.request.Attributes) {
+			return a.text
+		}
+	}
 	return ""
 }
 

@@ -87,7 +87,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {
 		r := &w.policy.rules[i]
-		if !r.exempt || len(r.hosts)+len(r.headers) > 0 {
+		if !r.exempt || len(r.hosts)+len(r.headers)+len(r.attributes) > 0 {
 			continue
 		}
 		for _, p := range r.match {
@@ -99,11 +99,12 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 
 func (w *warner) exempt(r *rule) {
 	switch {
-	case len(r.match)+len(r.hosts)+len(r.headers) == 0:
+	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
 		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
 	case len(r.headers) > 0:
 		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s is exempt", r.headers[0].name)
+	case len(r.attributes) > 0: // a program vouches for it
 	case r.anyHost() != "":
 		w.add(r, "", "have what stands before Sluice check the host",
 			"whoever writes Host: %s into a request is exempt", r.anyHost())
@@ -191,7 +192,7 @@ func (p *Policy) closed() (all []*rule) {
 
 // covers reports whether r certainly matches whatever o does, by its text.
 func (r *rule) covers(o *rule) bool {
-	if len(r.headers) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
+	if len(r.headers)+len(r.attributes) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
 		return false
 	}
 	if len(r.match) == 0 {
@@ -231,7 +232,7 @@ func (r *rule) plans() []*sluice.Plan {
 // isFloor reports whether a rule holds for every request and counts by what a client
 // cannot choose.
 func isFloor(r rule) bool {
-	return !r.exempt && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers) == 0 &&
+	return !r.exempt && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0 &&
 		!slices.ContainsFunc(r.key, func(p part) bool { return fromClient(&p) || p.kind == hostPart })
 }
 

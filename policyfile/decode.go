@@ -118,6 +118,7 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"match", func(n *yaml.Node) { r.Match = d.texts(n, "match") }},
 		{"hosts", func(n *yaml.Node) { r.Hosts = d.texts(n, "hosts") }},
 		{"headers", func(n *yaml.Node) { r.Headers = d.textByName(n, "headers", "header %s") }},
+		{"attributes", func(n *yaml.Node) { r.Attributes = d.textByName(n, "attributes", "attribute %s") }},
 		{"key", func(n *yaml.Node) { r.Key = d.texts(n, "key") }},
 		{"together", func(n *yaml.Node) { r.Together = d.texts(n, "together") }},
 		{"missing", func(n *yaml.Node) { r.Missing = d.text(n, "missing") }},

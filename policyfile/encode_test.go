@@ -162,7 +162,7 @@ func (s *source) document() policy.Document {
 	}
 	for range s.byte() % 4 {
 		doc.Rules = append(doc.Rules, policy.Rule{
-			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1,
+			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Attributes: s.byName(), Exempt: s.byte()&1 == 1,
 			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Limits: s.texts(), Algorithm: s.text(), Tiers: s.tiers(),
 			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
 		})

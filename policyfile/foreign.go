@@ -74,7 +74,7 @@ func index(all []mends) map[string]string {
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
 	"cost": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
@@ -148,7 +148,7 @@ func listHint(n *yaml.Node, what string) string {
 
 // mappings are mappings as they should look.
 var mappings = map[string]string{
-	"headers": `"headers: {X-Plan: pro}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
+	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "cors": `"cors: {origins: [https://app.example.com]}"`,
 }
 

@@ -45,7 +45,7 @@ func (p path) String() string {
 var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // free are the names of the mappings in rules and overrides of which the keys are free.
-var free = map[string]bool{"headers": true, "tiers": true, "key": true}
+var free = map[string]bool{"headers": true, "attributes": true, "tiers": true, "key": true}
 
 // ancestors returns the paths of what the field of a path is in, and "" for the document.
 func ancestors(path string) iter.Seq[string] {

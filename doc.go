@@ -18,6 +18,9 @@
 //		// refused: it fits after decision.RetryAfter
 //	}
 //
+// A limiter of several limits charges all or none. [Limiter.TakeLimit] takes a limit that is given
+// with the call.
+//
 // Those who limit HTTP use package httplimit; many limits at once, written in a file, are
 // package policy.
 package sluice

@@ -66,12 +66,8 @@ rules:
 // A rule that asks for an attribute costs nothing where the attribute is another.
 func TestAttributesAllocations(t *testing.T) {
 	e := NewEngine(memory.New(), parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"))
-	r, d := withAttributes("plan=pro"), Decision{}
-	if n := testing.AllocsPerRun(100, func() { e.DecideInto(t.Context(), r, &d) }); n >= 1 {
-		t.Errorf("a decision allocates %v times", n)
-	}
-	if len(d.Results) != 1 {
-		t.Errorf("premise: %+v", d)
+	if n, d := allocations(t, e, withAttributes("plan=pro")); n > 0 || len(d.Results) != 1 {
+		t.Errorf("a decision allocates %v times: %+v", n, d)
 	}
 }
 

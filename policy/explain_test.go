@@ -62,7 +62,7 @@ rules:
 		"health false " + none,
 		"all true every request | all/ rule allowed=true remaining=3",
 		"user true every request | user/bob tier:pro allowed=true remaining=20",
-		`queue true match "/jobs" | queue rule allowed=true remaining=3`}, rest...)...)
+		`queue true match "/jobs" | queue/ rule allowed=true remaining=3`}, rest...)...)
 
 	if d := e.Explain(t.Context(), get("/strict")).Decision; d.Missing != "header:X-Key" || d.Allowed {
 		t.Errorf("got %+v", d)

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -81,6 +82,9 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		return
 	}
 	empty := r.Now + reset.Microseconds()
+	if expires == -2000 && serverTime(t, server) > empty {
+		return // a busy machine has looked too late
+	}
 	// An eighth of what can be used is the grid.
 	slack := (p.Limit.Period / 8).Microseconds() + 1000
 	if p.Kernel.Log() {
@@ -95,6 +99,16 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		t.Fatalf("%v, cost %d, %+v: empties at %d and expires at %d, %v later", p.Limit, cost, r, empty, expires,
 			time.Duration(expires-empty)*time.Microsecond)
 	}
+}
+
+// serverTime returns the time of a server in microseconds.
+func serverTime(t *testing.T, server *redistest.Server) int64 {
+	t.Helper()
+	var seconds, micros int64
+	if _, err := fmt.Sscan(server.Do("TIME"), &seconds, &micros); err != nil {
+		t.Fatal(err)
+	}
+	return seconds*1e6 + micros
 }
 
 // A key that several requests of a call have is written by the last of them, when it looks

@@ -112,7 +112,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// refused fails the test if Open does not refuse a URL within five seconds, with an error
+// refused fails the test if Open hangs, or does not refuse a URL, with an error
 // of that kind that contains want and no password.
 func denyCache(t *testing.T, url string, kind redisstore.Kind, want string) {
 	t.Helper()
@@ -122,7 +122,7 @@ func denyCache(t *testing.T, url string, kind redisstore.Kind, want string) {
 		s.Close()
 		t.Fatal("was opened")
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("took %v", d)
 	}
 	if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != kind {

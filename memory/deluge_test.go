@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 
@@ -124,7 +123,6 @@ func deluges(t *testing.T, size int64, keys int) {
 		run(tt.name, memory.Config{}, p)
 	}
 	run("mixed", memory.Config{}, all...)
-	run("verified", memory.Config{Verified: true}, all...)
 }
 
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
@@ -211,15 +209,12 @@ func TestNearlyAllLimited(t *testing.T) {
 // TestMoreThanFit holds that a store in which more are limited than fit says so, or, if it was
 // told to, refuses new keys and keeps who is limited.
 func TestMoreThanFit(t *testing.T) {
-	for _, tt := range slices.Concat(limits, []struct {
-		name, limit string
-		algorithm   sluice.Algorithm
-	}{{"verified", "10/day", sluice.TokenBucket}}) {
+	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan(t, tt.limit, tt.algorithm)
 			for _, refuse := range []bool{false, true} {
 				const size, keys, clients = 128 << 10, 6000, 100
-				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse, Verified: tt.name == "verified"})
+				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse})
 				for i := range clients {
 					takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity)
 				}

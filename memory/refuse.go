@@ -32,7 +32,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; s.verified || p.Kernel.Log() || !s.plans.layout(p).fits {
+		if p := charges[i].Plan; p.Kernel.Log() || !s.plans.layout(p).fits {
 			return true
 		}
 	}

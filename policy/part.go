@@ -117,7 +117,11 @@ func (p *part) checkName() error {
 			}
 		}
 	}
-	if p.kind == queryPart || p.kind == bodyPart {
+	isField := p.kind == queryPart || p.kind == bodyPart
+	if wrong == "" && (isField || p.kind == cookiePart) && !strings.ContainsFunc(p.name, isAlphanumeric) {
+		wrong = "has neither a letter nor a digit: servers differ in what they make of such a name"
+	}
+	if isField {
 		fold.Prepare()
 	}
 	if p.kind == headerPart {
@@ -136,6 +140,8 @@ func (p *part) checkName() error {
 	}
 	return nil
 }
+
+func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // headerAliases returns the other names that a server takes for a header's name if it
 // does not tell "_" from "-", as CGI and what descends from it. There are none for a

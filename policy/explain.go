@@ -51,24 +51,34 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	missing := s.explainRules(&t)
-	switch {
-	case s.ambiguous:
-		t.Decision = Decision{Missing: ambiguousPath}
-		return t
-	case missing != "":
+	if s.ambiguous {
+		missing = ambiguousPath
+	}
+	if missing == "" {
+		e.rehearse(ctx, s, &t.Decision)
+	} else if !e.rehearseMalformed(ctx, s, &t.Decision) {
 		t.Decision = Decision{Missing: missing}
 		return t
 	}
-	e.rehearse(ctx, s, &t.Decision)
 	i := 0
 	for n := range t.Rules {
-		if r := &t.Rules[n]; r.Applies {
+		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
 			r.Key = strings.Clone(s.charges[i].Key)
 			r.Result = &t.Decision.Results[i]
 			i++
 		}
 	}
 	return t
+}
+
+// rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
+// the request, for what they have counted.
+func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
+	if !s.chargeMalformed() {
+		return false
+	}
+	e.rehearse(ctx, s, d)
+	return !d.Allowed && d.Err == nil
 }
 
 func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {

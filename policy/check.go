@@ -117,7 +117,7 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 	}
 	l, err := sluice.ParseLimit(text)
 	if err != nil && slices.Contains(unlimited, strings.ToLower(text)) {
-		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is no limit", spelling.Quote(text))
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
 		return sluice.Limit{}
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ type Trace struct {
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
 	// least that it would be where a cost above 1 does not fit a sliding window log.
 	Decision Decision
-	// Client is whom the request comes from, behind proxies that are trusted.
+	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace

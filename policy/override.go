@@ -92,7 +92,7 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	c.rule = o.Rule
 	r := &p.rules[i]
 	if len(r.key) == 0 {
-		c.fail("", "change the rule instead", "the rule has no key, so that it has no subjects to override")
+		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
 	exact, subject, ok := c.subject(p, r, o.Key)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -179,10 +180,20 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		s.withoutStore(d, err)
 		return
 	}
-	for i, cost := range costs {
-		// A peek fits unless its rule is closed; what remains says whether the cost would.
-		r := &s.receipts[i]
-		r.Fits = r.Fits && cost <= s.charges[i].Plan.Decide(0, *r).Remaining
-	}
+	s.foretell(costs)
 	s.decision(d, false)
+}
+
+// foretell makes receipts of peeks those of costs: what remains says whether a cost would fit.
+// Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the others
+// are only looked at.
+func (s *scratch) foretell(costs []int64) {
+	if !sluice.Admitted(s.charges, s.receipts) {
+		return
+	}
+	for i, cost := range costs {
+		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
+			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+		}
+	}
 }

@@ -81,15 +81,15 @@ type Answer struct {
 // undecided is the decision about a malformed request.
 var undecided policy.Decision
 
-// Encode makes a the answer to d, and sets its fields in h, where the lists of other doors are
-// gone on with. The answer refers to d, which has to stay as it is until a is used again; the
-// values in h are never overwritten.
+// Encode turns a into the answer to d, and sets its fields in h. Lists that other doors have
+// begun there are continued. The answer refers to d, which has to stay as it is until a is
+// used again; the values in h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	e.encode(a, newFields(h, &a.arena), d, "", c)
 }
 
-// Malformed makes a the refusal of a request that nobody should try to understand, and sets
-// its fields in h. The fault is a sentence for people.
+// Malformed turns a into the refusal of a request that nobody should try to understand, and
+// sets its fields in h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
 }

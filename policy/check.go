@@ -117,7 +117,7 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 	}
 	l, err := sluice.ParseLimit(text)
 	if err != nil && slices.Contains(unlimited, strings.ToLower(text)) {
-		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is no limit", spelling.Quote(text))
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
 		return sluice.Limit{}
 	}
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *compiler) headerName(field, s string) bool {
 	case !headerSyntax.MatchString(s):
 		c.fail(field, "write it as in X-Plan", "%s is not the name of a header", spelling.Quote(s))
 	case strings.EqualFold(s, "Host"):
-		c.fail(field, "write \"hosts: [example.com]\"", "Host is not to be had as a header")
+		c.fail(field, "write \"hosts: [example.com]\"", "Host cannot be read as a header")
 	default:
 		return true
 	}

@@ -33,8 +33,8 @@ type Request struct {
 	// Cost is how many such requests this one counts for: each rule takes as many times its
 	// cost. Below 1 it is 1.
 	Cost int64
-	// Time is when the request is made, for what depends on it in the policy: overrides that
-	// end. Now, if it is zero. The store counts by its own clock.
+	// Time is when the request is made, for what depends on it in the policy: overrides and
+	// blocks that end. Now, if it is zero. The store counts by its own clock.
 	Time time.Time
 }
 
@@ -50,7 +50,8 @@ func (r *Request) now() int64 {
 type Decision struct {
 	// Allowed says that the request may pass, after Delay.
 	Allowed bool
-	// Exempt says that a rule, or cors a preflight, has exempted it: nothing was counted, Results is empty.
+	// Exempt says that a rule exempts the request, or that cors exempts preflights: nothing
+	// was counted, and Results is empty.
 	Exempt bool
 	// Degraded says that the shared store did not answer, and that each rule's
 	// on_error has decided in its place.

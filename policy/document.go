@@ -25,7 +25,7 @@ type Document struct {
 }
 
 // CORS lets pages of other origins read refusals, and in all answers the fields that tell of
-// limits. Without origins nothing of it holds.
+// limits. Without origins it has no effect.
 type CORS struct {
 	// Origins are those of the pages: https://app.example.com, "https://*.example.com" for
 	// all below it, or "*" for all.
@@ -89,8 +89,8 @@ type Rule struct {
 	Limit string `json:"limit,omitempty"`
 	// Algorithm is token_bucket by default, or another of [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
-	// Tiers has other limits by the name of the tier. A tier that is not there has the
-	// rule's.
+	// Tiers has other limits by the name of the tier. A tier that is not listed has the
+	// rule's own limit.
 	Tiers map[string]string `json:"tiers,omitempty"`
 	Cost  Cost              `json:"cost,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
@@ -103,8 +103,8 @@ type Rule struct {
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// Cost is what a request takes from a rule: as JSON and YAML a number where there is no header,
-// and else an object.
+// Cost is what a request takes from a rule: in JSON and YAML a number where there is no header,
+// and otherwise an object.
 type Cost struct {
 	// Default is the cost where there is no header to say it: 1 if zero.
 	Default int64

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -15,7 +16,7 @@ type Trace struct {
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
 	// least that it would be where a cost above 1 does not fit a sliding window log.
 	Decision Decision
-	// Client is whom the request comes from, behind proxies that are trusted.
+	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
@@ -51,24 +52,34 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	missing := s.explainRules(&t)
-	switch {
-	case s.ambiguous:
-		t.Decision = Decision{Missing: ambiguousPath}
-		return t
-	case missing != "":
+	if s.ambiguous {
+		missing = ambiguousPath
+	}
+	if missing == "" {
+		e.rehearse(ctx, s, &t.Decision)
+	} else if !e.rehearseMalformed(ctx, s, &t.Decision) {
 		t.Decision = Decision{Missing: missing}
 		return t
 	}
-	e.rehearse(ctx, s, &t.Decision)
 	i := 0
 	for n := range t.Rules {
-		if r := &t.Rules[n]; r.Applies {
+		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
 			r.Key = strings.Clone(s.charges[i].Key)
 			r.Result = &t.Decision.Results[i]
 			i++
 		}
 	}
 	return t
+}
+
+// rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
+// the request, for what they have counted.
+func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
+	if !s.chargeMalformed() {
+		return false
+	}
+	e.rehearse(ctx, s, d)
+	return !d.Allowed && d.Err == nil
 }
 
 func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
@@ -169,10 +180,20 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		s.withoutStore(d, err)
 		return
 	}
-	for i, cost := range costs {
-		// A peek fits unless its rule is closed; what remains says whether the cost would.
-		r := &s.receipts[i]
-		r.Fits = r.Fits && cost <= s.charges[i].Plan.Decide(0, *r).Remaining
-	}
+	s.foretell(costs)
 	s.decision(d, false)
+}
+
+// foretell makes receipts of peeks those of costs: what remains says whether a cost would fit.
+// Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the others
+// are only looked at.
+func (s *scratch) foretell(costs []int64) {
+	if !sluice.Admitted(s.charges, s.receipts) {
+		return
+	}
+	for i, cost := range costs {
+		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
+			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+		}
+	}
 }

@@ -92,7 +92,7 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	c.rule = o.Rule
 	r := &p.rules[i]
 	if len(r.key) == 0 {
-		c.fail("", "change the rule instead", "the rule has no key, so that it has no subjects to override")
+		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
 	exact, subject, ok := c.subject(p, r, o.Key)
@@ -100,7 +100,7 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		c.add(&all.byRule[i], exact, subject, override{plan, until, c.item})
 	}
 	if until != 0 && until < c.now {
-		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override has ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
+		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
 		all.warnings = append(all.warnings, ended.at(c.where))
 	}
 }
@@ -128,7 +128,7 @@ func (c *compiler) terms(o *Override) (limit sluice.Limit, until int64, ok bool)
 func (c *compiler) instant(s string) int64 {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(layout, s); err == nil {
-			return t.UnixMicro()
+			return cmp.Or(t.UnixMicro(), -1) // 0 would be for ever
 		}
 	}
 	c.fail("until", "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of that day in UTC", "until is %s, which is not a time", spelling.Quote(s))

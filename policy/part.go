@@ -126,7 +126,7 @@ func (p *part) checkName() error {
 	}
 	if p.kind == headerPart {
 		if p.name = http.CanonicalHeaderKey(p.name); p.name == "Host" {
-			wrong = `is not to be had as a header: write "host"`
+			wrong = `cannot be read as a header: write "host"`
 		}
 	}
 	if p.kind == headerPart {

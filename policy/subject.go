@@ -108,7 +108,7 @@ func distinct(limits []resolved) (all []resolved) {
 	return all
 }
 
-// Key returns the key of the subject, as a [RuleTrace] has it but for its hash tag.
+// Key returns the key of the subject, as a [RuleTrace] has it but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.

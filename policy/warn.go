@@ -14,7 +14,7 @@ import (
 func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w := &warner{where: where, policy: p}
 	if len(p.rules) == 0 {
-		w.add(nil, "", "add one", "there are no rules, so that nothing is limited")
+		w.add(nil, "", "add one", "there are no rules, so nothing is limited")
 	}
 	w.tiers()
 	w.trust()
@@ -100,7 +100,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 func (w *warner) exempt(r *rule) {
 	switch {
 	case len(r.match)+len(r.hosts)+len(r.headers) == 0:
-		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
+		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
 		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s is exempt", r.headers[0].name)

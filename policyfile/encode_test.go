@@ -204,3 +204,36 @@ func TestBadJSON(t *testing.T) {
 		t.Errorf("with tabs and escapes: %v", err)
 	}
 }
+
+// Every field of a document is written and read: one that the decoder does not know fails here.
+func TestEveryField(t *testing.T) {
+	var doc policy.Document
+	fill(reflect.ValueOf(&doc).Elem())
+	roundTrip(t, doc)
+}
+
+// fill gives every field at or below v a value that is not zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("name"), value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	default:
+		panic("fill does not know " + v.Type().String())
+	}
+}

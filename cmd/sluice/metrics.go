@@ -47,7 +47,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	storeAway      = desc("away", "Shards of the shared store whose circuit breaker is open.")
-	storeParts     = desc("parts", "Known shards of the shared store.")
+	storeShards    = desc("shards", "Known shards of the shared store.")
 	storeInstances = desc("instances", "Instances that share a limit while the shared store is away.")
 	storeOwing     = desc("owing_keys", "Keys whose local use has yet to be written back.")
 	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store or the local stand-in.", "by")
@@ -56,7 +56,7 @@ var (
 )
 
 func (c storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeAway, storeParts, storeInstances, storeOwing, storeDecisions, storeFailures, storeWritten} {
+	for _, d := range []*prometheus.Desc{storeAway, storeShards, storeInstances, storeOwing, storeDecisions, storeFailures, storeWritten} {
 		ch <- d
 	}
 }
@@ -76,7 +76,7 @@ func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge(storeAway, away)
-	gauge(storeParts, len(s.Shards))
+	gauge(storeShards, len(s.Shards))
 	gauge(storeInstances, s.Instances)
 	gauge(storeOwing, s.Owing)
 	counter(storeDecisions, s.Shared, "store")

@@ -129,7 +129,7 @@ func (s *serveSettings) complete() error {
 	case "":
 		return errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case stdin:
-		return fmt.Errorf("%s: the gateway reads its policy again when it changes, which standard input cannot: give a file", s.origin("policy"))
+		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", s.origin("policy"))
 	}
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")

@@ -137,7 +137,7 @@ func logDangers(ctx context.Context, log *slog.Logger, s *redisstore.Store) {
 	defer cancel()
 	found, err := s.Dangers(ctx)
 	if err != nil {
-		log.Warn("the store's settings could not be looked at", "error", err)
+		log.Warn("the store's settings could not be read", "error", err)
 	}
 	for _, d := range found {
 		log.Warn("the store is set up dangerously", "danger", d)

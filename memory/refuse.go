@@ -55,7 +55,8 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	case sluice.Meter:
 		o.old = sluice.State{Tick: now / p.Tick, Used: p.Size}
 	case sluice.Window:
-		o.old = sluice.State{Tick: now / p.Tick / p.Span, Used: p.Capacity}
+		number, _, _ := p.WindowAt(now)
+		o.old = sluice.State{Tick: number, Used: p.Capacity}
 	default:
 		o.record = &record{plan: p}
 		o.record.log.Step(p, now, p.Capacity)

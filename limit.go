@@ -122,7 +122,11 @@ var units = []struct {
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in \"100/minute burst 20\"", s, err)
+		example := "100/minute burst 20"
+		if strings.Contains(s, "month") {
+			example = "10000/month from 15"
+		}
+		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in %q", s, err, example)
 	}
 	return l, nil
 }
@@ -155,7 +159,7 @@ func parseLimit(s string) (Limit, error) {
 			return Limit{}, err
 		}
 	case words[1] == "from":
-		return Limit{}, fmt.Errorf("only a month begins on a day, as in \"10000/month from 15\"")
+		return Limit{}, fmt.Errorf("only a month begins on a day: write \"month\" for the period, or leave %.60q out", strings.Join(words[1:], " "))
 	default:
 		return Limit{}, fmt.Errorf("%.60q behind the period is not \"burst N\"", strings.Join(words[1:], " "))
 	}
@@ -171,7 +175,7 @@ func parseMonth(count int64, words []string) (Limit, error) {
 	case words[0] == "burst":
 		return Limit{}, fmt.Errorf("a month of the calendar has no burst: leave it out, or write 30d for the length")
 	case len(words) != 2 || words[0] != "from":
-		return Limit{}, fmt.Errorf("%.60q behind the month is not \"from DAY\", as in \"10000/month from 15\"", strings.Join(words, " "))
+		return Limit{}, fmt.Errorf("%.60q behind the month is not \"from DAY\"", strings.Join(words, " "))
 	}
 	day, err := strconv.ParseUint(words[1], 10, 8)
 	if err != nil || day < 1 || day > 31 {

@@ -67,7 +67,7 @@ func TestMonthErrors(t *testing.T) {
 		"limit: 10/months":                                        `is written month`,
 		"limit: 10/month, cost: 11":                               "the limit 10/month never lets more than 10 pass at once",
 	} {
-		_, err := Parse("test.yaml", []byte("version: 1\ntiers: {from: header:X}\nrules:\n  - {name: a, " + rule + "}\n"))
+		_, err := Parse("test.yaml", []byte("version: 1\ntiers: {from: header:X}\nrules:\n  - {name: a, "+rule+"}\n"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", rule, err, want)
 		}

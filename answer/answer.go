@@ -115,7 +115,7 @@ func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, 
 	if a.most = mostRestrictive(a.results, d.Now); a.most < 0 {
 		return
 	}
-	a.header = e.headers.of(a.results, e.Dialect)
+	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)
 	if stated {
 		a.encodeState(f, e)
 	}

@@ -42,7 +42,8 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
 		l.shift *= 2
 	}
-	l.fits = int(l.shift)+bits.Len64(last/uint64(p.Span)) <= 64
+	lastWindow, _, _ := p.WindowAt(maxTime - 1)
+	l.fits = int(l.shift)+bits.Len64(uint64(lastWindow)) <= 64
 	return l
 }
 

@@ -41,6 +41,8 @@ type rule struct {
 	strict    bool // refuse what is ambiguous
 	readsBody bool
 	algorithm sluice.Algorithm
+	// calendar says that the rule names no algorithm, so that months have their own.
+	calendar  bool
 	own       resolved
 	tiers     map[string]*resolved
 	cost      cost
@@ -245,7 +247,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.key = c.parts(r.Key)
 	out.together = c.together(r, out.key)
 	out.missing = missing(c.choice("missing", r.Missing, missingNames))
-	out.algorithm = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames))
+	out.algorithm, out.calendar = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames)), r.Algorithm == ""
 	out.onError = sluice.OnError(c.choice("on_error", r.OnError, onErrorNames))
 	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
@@ -381,7 +383,9 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.Count == 0 {
 		return nil // this has been reported
 	}
-	l.Algorithm = r.algorithm
+	if l.MonthDay == 0 || !r.calendar {
+		l.Algorithm = r.algorithm
+	}
 	plan, known := c.plans[l]
 	if !known {
 		var err error

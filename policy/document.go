@@ -85,9 +85,10 @@ type Rule struct {
 	// reading of the path is charged, and all doubtful keys share one count. The default is
 	// "refuse" for a key with body:FIELD, and else "charge". A shadow refuses nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
-	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20".
+	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month".
 	Limit string `json:"limit,omitempty"`
-	// Algorithm is token_bucket by default, or another of [sluice.Algorithms].
+	// Algorithm is token_bucket by default, of a month fixed_window, or another of
+	// [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
 	// Tiers has other limits by the name of the tier. A tier that is not listed has the
 	// rule's own limit.

@@ -88,10 +88,11 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) *http.Request {
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
 	switch {
-	case c.answer.Status == http.StatusOK && d.keep:
-		return withDecision(r, &c.decision)
 	case c.answer.Status == http.StatusOK:
-		return r
+		if d.keep {
+			c.r = withDecision(r, &c.decision)
+		}
+		return c.r
 	case d.refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)

@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
-	"github.com/sluicehq/sluice/storetest"
 	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -43,6 +43,7 @@ func insteadOfTimeRate(next http.Handler) (http.Handler, error) {
 }
 
 func fromHTTPRate(next http.Handler) (http.Handler, error) {
+	//lint:ignore SA1019 it is what people have
 	return httprate.LimitByIP(5, time.Hour)(next), nil
 }
 

@@ -8,7 +8,10 @@
 //	rules, err := policyfile.Load("api.yaml")
 //	handler = httplimit.Policy(policy.NewEngine(memory.New(), rules))(handler)
 //
-// Settings are in [Config]; its zero value is what these functions use.
+// Settings are in [Config]; its zero value is what these functions use. [LimitBy] asks the
+// program for the limit of each request. Frameworks whose middleware is another type than
+// func([net/http.Handler]) [net/http.Handler] are handlers, or have an adapter:
+// examples/frameworks has four of them.
 //
 // # What clients are told
 //

@@ -3,6 +3,7 @@ package policy
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -82,6 +83,13 @@ type Decision struct {
 
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
+
+// Clone returns a copy that shares no memory with d, to be kept where d is used again.
+func (d *Decision) Clone() Decision {
+	c := *d
+	c.Results, c.taken = slices.Clone(d.Results), slices.Clone(d.taken)
+	return c
+}
 
 // Result is what one rule has said.
 type Result struct {

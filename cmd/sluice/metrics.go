@@ -10,10 +10,11 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/stores"
 )
 
 // metrics answers /metrics with what the process and its store are doing.
-func metrics(store *openStore, connections *proxy.Connections) http.Handler {
+func metrics(store *stores.Store, connections *proxy.Connections) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -22,10 +23,10 @@ func metrics(store *openStore, connections *proxy.Connections) http.Handler {
 			func() float64 { return float64(connections.Open()) }),
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
-		memoryCollector{store.memory.Stats},
+		memoryCollector{store.Memory().Stats},
 	)
-	if store.failover != nil {
-		registry.MustRegister(storeCollector{store.failover.Status})
+	if shared := store.Failover(); shared != nil {
+		registry.MustRegister(storeCollector{shared.Status})
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

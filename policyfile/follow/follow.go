@@ -1,8 +1,14 @@
-// Package source brings policies from where they are kept, and notices when they change.
-package source
+// Package follow reads a policy from a file again whenever that changes.
+//
+//	file := &follow.File{Path: "api.yaml"}
+//	rules, err := file.Load()
+//	engine := policy.NewEngine(store, rules)
+//	go file.Watch(ctx, nil, engine.Swap)
+package follow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -28,16 +34,22 @@ const (
 	maxLogged = 20
 )
 
-// File is a policy in a file.
+// File is a policy in a file: JSON if its name ends with ".json", else YAML.
 type File struct {
 	Path string
-	Log  *slog.Logger
+	// Logger is told of each policy that is loaded or refused, a line for each problem.
+	// Nil is slog.Default().
+	Logger *slog.Logger
+	// OnError, if not nil, is told in place of the log why the file cannot be read, or what
+	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
+	OnError func(error)
 
 	data    []byte // as last read
 	missing bool   // it could not be read the last time
 }
 
-// Load reads the file. The error lists everything that is wrong with it.
+// Load reads the file. The error lists everything that is wrong with it. It is not to be called
+// while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
 	data, err := f.read()
 	if err != nil {
@@ -57,10 +69,13 @@ func (f *File) read() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, policyfile.MaxDocument+1))
 }
 
-// Watch calls apply with each new policy until ctx ends: when the content of the file
-// has changed, by whatever way (written in place, renamed over, a symbolic link on the
-// way to it turned), and whenever reload receives. A policy that cannot be read is
-// logged and changes nothing. Load must have been called once before.
+// Watch calls apply with each new policy until ctx ends, and returns then: when the content of
+// the file has changed, by whatever way (written in place, renamed over, a symbolic link on the
+// way to it turned), and whenever reload receives, which may be nil. It looks once at once, and
+// applies what is not what Load has read. A policy that cannot be read changes nothing.
+//
+// A change is noticed 100 ms after the last write, or within ten seconds on file systems that
+// tell nobody of changes.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	var ( // stay nil where the system has no watches left
 		notes  chan fsnotify.Event
@@ -68,7 +83,7 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 	)
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		f.Log.Warn("file changes are noticed late", "file", f.Path, "every", poll, "error", err)
+		f.log().Warn("file changes are noticed late", "file", f.Path, "every", poll, "error", err)
 	} else {
 		defer watcher.Close()
 		notes, faults = watcher.Events, watcher.Errors
@@ -114,7 +129,7 @@ func (f *File) follow(w *fsnotify.Watcher) {
 	}
 	for _, dir := range dirs {
 		if err := w.Add(dir); err != nil {
-			f.Log.Debug("directory cannot be watched", "directory", dir, "error", err)
+			f.log().Debug("directory cannot be watched", "directory", dir, "error", err)
 		}
 	}
 }
@@ -124,7 +139,7 @@ func (f *File) reload(apply func(*policy.Policy), forced bool) {
 	data, err := f.read()
 	if err != nil {
 		if forced || !f.missing {
-			f.Log.Error("policy cannot be read, the old one stays", "error", err)
+			f.unread(err)
 		}
 		f.missing = true
 		return
@@ -139,20 +154,36 @@ func (f *File) reload(apply func(*policy.Policy), forced bool) {
 		return
 	}
 	apply(p)
-	f.Log.Info("policy loaded", "file", f.Path)
+	f.log().Info("policy loaded", "file", f.Path)
 }
 
-// refuse logs why a policy is not taken, a line for each problem.
+func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }
+
+// unread says why the file cannot be read.
+func (f *File) unread(err error) {
+	if f.OnError != nil {
+		f.OnError(err)
+		return
+	}
+	f.log().Error("policy cannot be read, the old one stays", "error", err)
+}
+
+// refuse says why a policy is not taken.
 func (f *File) refuse(err error) {
+	if f.OnError != nil {
+		f.OnError(err)
+		return
+	}
+	log := f.log()
 	problems, _ := errors.AsType[policy.Errors](err)
 	if len(problems) == 0 {
-		f.Log.Error("policy refused, the old one stays", "file", f.Path, "error", err)
+		log.Error("policy refused, the old one stays", "file", f.Path, "error", err)
 		return
 	}
 	for _, p := range problems[:min(len(problems), maxLogged)] {
-		f.Log.Error("policy refused, the old one stays", "problem", p.String())
+		log.Error("policy refused, the old one stays", "problem", p.String())
 	}
 	if more := len(problems) - maxLogged; more > 0 {
-		f.Log.Error("policy refused, the old one stays", "more_problems", more)
+		log.Error("policy refused, the old one stays", "more_problems", more)
 	}
 }

@@ -62,9 +62,9 @@ func (d *door) release(c *call) {
 	d.calls.Put(c)
 }
 
-// admit reports whether the request may pass, after its turn has come. If not it has
-// been answered.
-func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
+// admit reports whether the request may pass, after its turn has come, and what settles it then:
+// nil if nothing is to be settled. If it may not it has been answered.
+func (d *door) admit(w http.ResponseWriter, r *http.Request) (*settling, bool) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
@@ -86,9 +86,9 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	if c.answer.Status != http.StatusOK {
 		c.refuse()
-		return false
+		return nil, false
 	}
-	return true
+	return c.settling(), true
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

@@ -84,7 +84,11 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if d.admit(w, r) {
+			switch s, passes := d.admit(w, r); {
+			case !passes:
+			case s != nil:
+				s.serve(next)
+			default:
 				next.ServeHTTP(w, r)
 			}
 		})

@@ -39,8 +39,8 @@ const (
 	CountsNot
 )
 
-// settleTimeout bounds the time that settling may take.
-const settleTimeout = time.Second
+// settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
+const settleTimeout = 5 * time.Second
 
 // settleTries bounds how often a cost is cut down that others leave no room for.
 const settleTries = 8
@@ -77,8 +77,9 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 // for a period. So an answer that comes late lifts no limit of a later window. In a log and in
 // a bucket, units taken since are forgotten earlier by at most the time that the answer took.
 //
-// The context may have ended. If the store does not answer, within a second, what was taken
-// before stays: it is forgotten as everything else that was counted is.
+// The context may have ended. If the store does not answer in time, what was taken before stays
+// until it is forgotten as everything else that was counted is. What on_error alone has let pass
+// is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return

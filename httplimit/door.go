@@ -65,9 +65,9 @@ func (d *door) release(c *call) {
 	d.calls.Put(c)
 }
 
-// admit returns the request for the handler if it may pass, after its turn has come. If it
-// returns nil the request has been answered.
-func (d *door) admit(w http.ResponseWriter, r *http.Request) *http.Request {
+// admit returns the request for the handler if it may pass, after its turn has come, and what
+// settles it then, or nil if nothing is to be settled. If there is no request it has been answered.
+func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
@@ -92,14 +92,14 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) *http.Request {
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
 		}
-		return c.r
+		return c.r, c.settling()
 	case d.refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)
 	default:
 		c.refuse()
 	}
-	return nil
+	return nil, nil
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

@@ -91,7 +91,11 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if admitted := d.admit(w, r); admitted != nil {
+			switch admitted, s := d.admit(w, r); {
+			case admitted == nil:
+			case s != nil:
+				s.serve(next)
+			default:
 				next.ServeHTTP(w, admitted)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/paths"
@@ -36,7 +37,8 @@ type scratch struct {
 	isBlocked            bool // a subject of the request
 	ambiguous            bool // the path
 	hostName, tier       string
-	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
+	now                  int64     // in microseconds since the Unix epoch; 0 until it is asked for
+	began                time.Time // the Take, if a rule goes by the outcome
 }
 
 // chargedRule is what a charge is for.
@@ -194,6 +196,9 @@ func (s *scratch) tierName() string {
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
+	if s.policy.settles {
+		s.began = time.Now()
+	}
 	return store.Take(ctx, s.charges, s.receipts)
 }
 
@@ -214,7 +219,7 @@ func (c *cost) of(h http.Header) int64 {
 }
 
 func (c *cost) parse(s string) int64 {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
+	if !isDigits(s) {
 		return c.fixed
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -223,6 +228,8 @@ func (c *cost) parse(s string) int64 {
 	}
 	return min(max(n, 1), c.max)
 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // cost returns what the request takes from a rule.
 func (s *scratch) cost(r *rule) int64 {

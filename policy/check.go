@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -219,28 +218,4 @@ func (c *compiler) parts(texts []string) (all []part) {
 		c.fail("key", "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
 	}
 	return all
-}
-
-func (c *compiler) cost(in *Cost) cost {
-	out := cost{fixed: in.Default, max: in.Max}
-	if out.fixed == 0 {
-		out.fixed = 1
-	}
-	switch {
-	case in.Header == "" && in.Max != 0:
-		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
-	case in.Header == "":
-		c.between("cost", out.fixed, math.MaxInt64)
-	case in.Max == 0:
-		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
-	case out.fixed > in.Max && in.Max > 0:
-		c.fail("cost", "lower default or raise max", "cost.default is %d, and cost.max only %d", out.fixed, in.Max)
-	default:
-		c.between("cost.max", in.Max, math.MaxInt64)
-		c.between("cost.default", out.fixed, math.MaxInt64)
-	}
-	if in.Header != "" && c.headerName("cost.header", in.Header) {
-		out.header = http.CanonicalHeaderKey(in.Header)
-	}
-	return out
 }

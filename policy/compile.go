@@ -26,6 +26,7 @@ type Policy struct {
 	reads      map[string]bool // see Reads
 	cors       *CrossOrigin
 	warnings   []Problem
+	settles    bool // a rule goes by the outcome
 }
 
 // rule is a rule as the engine needs it.
@@ -46,6 +47,7 @@ type rule struct {
 	own       resolved
 	tiers     map[string]*resolved
 	cost      cost
+	counts    *counting // nil: all requests
 	onError   sluice.OnError
 	byDefault bool // is onError
 	shadow    bool
@@ -83,11 +85,14 @@ const (
 	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
 )
 
-// cost is what a request takes from a rule: fixed, or from a header if that is set.
+// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
+// response tells.
 type cost struct {
 	header string // canonical
-	fixed  int64  // the default where there is a header
+	fixed  int64  // the default where there is a header, the estimate where the response tells
 	max    int64
+	told   string // the canonical header of the response that tells it
+	bytes  int64  // or how many of its body are a unit
 }
 
 // maxKeyParts keeps keys short enough to be looked up and to be read.
@@ -254,6 +259,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	}
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
 	out.cost = c.cost(&r.Cost)
+	out.counts = c.counting(&r.Count)
+	c.checkOutcome(&out)
+	p.settles = p.settles || out.settles()
 	c.limitsOf(p, r, &out)
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
@@ -335,6 +343,7 @@ func (c *compiler) checkExempt(r *Rule) {
 	}{
 		{"limit", r.Limit != ""}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
+		{"count", !r.Count.isZero()},
 		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
 	} {
 		if f.set {

@@ -78,7 +78,8 @@ type Decision struct {
 	// Results has an entry for each rule that applied, in the order of the document.
 	Results []Result
 
-	taken []sluice.Charge // what Refund gives back, if there is a Delay
+	taken     []sluice.Charge // what Refund gives back, if there is a Delay
+	unsettled *unsettled      // what Settle settles; nil: nothing
 }
 
 // reset empties d, and keeps its memory.

@@ -1,10 +1,5 @@
 package policy
 
-import (
-	"encoding/json"
-	"errors"
-)
-
 // Document is a policy as people write it: limits, patterns and parts of keys are text. The
 // zero value of a field leaves it out. [Compile] says what is wrong with one; package policyfile
 // reads and writes it as YAML and JSON, with the names of the tags here.
@@ -94,6 +89,8 @@ type Rule struct {
 	// rule's own limit.
 	Tiers map[string]string `json:"tiers,omitempty"`
 	Cost  Cost              `json:"cost,omitzero"`
+	// Count lets the outcome of a request say whether it counts: without it, every request does.
+	Count Count `json:"count,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
 	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
@@ -102,40 +99,6 @@ type Rule struct {
 	OnError string `json:"on_error,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
-}
-
-// Cost is what a request takes from a rule: in JSON and YAML a number where there is no header,
-// and otherwise an object.
-type Cost struct {
-	// Default is the cost where there is no header to say it: 1 if zero.
-	Default int64
-	// Header is the one that says it. Of several values the largest counts. Above Max it is
-	// Max, 0 is 1, and what is not a whole number is the default.
-	Header string
-	Max    int64 // needed with a header
-}
-
-// costObject is Cost with a header, as JSON.
-type costObject struct {
-	Header  string `json:"header,omitempty"`
-	Max     int64  `json:"max,omitempty"`
-	Default int64  `json:"default,omitempty"`
-}
-
-func (c Cost) MarshalJSON() ([]byte, error) {
-	if c.Header == "" && c.Max == 0 {
-		return json.Marshal(c.Default)
-	}
-	return json.Marshal(costObject{c.Header, c.Max, c.Default})
-}
-
-func (c *Cost) UnmarshalJSON(data []byte) error {
-	var o costObject
-	if json.Unmarshal(data, &o.Default) != nil && json.Unmarshal(data, &o) != nil {
-		return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
-	}
-	*c = Cost{o.Default, o.Header, o.Max}
-	return nil
 }
 
 // Override gives a subject of a rule another limit. Where there is none, the tier does, and

@@ -198,12 +198,14 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 
 // Refund gives back the place in a queue of a request whose decision has a Delay, for a
 // client that leaves before its turn has come: call it before the delay has passed. What
-// other rules have counted stays, and so do places in queues that are shorter. The
-// context may have ended. Of other decisions nothing is given back.
+// other rules have counted stays, but for those that go by the outcome (see Settle), and so do
+// places in queues that are shorter. The context may have ended. Of other decisions nothing is
+// given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	if len(d.taken) == 0 {
 		return
 	}
+	e.Settle(ctx, d, notPassed)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	// A place that cannot be given back drains by itself.
@@ -234,6 +236,9 @@ func (s *scratch) decision(d *Decision, taken bool) {
 	}
 	if taken && d.Delay > 0 {
 		d.taken = s.taken(d)
+	}
+	if taken && d.Allowed && s.policy.settles {
+		d.unsettled = s.unsettled(d)
 	}
 }
 

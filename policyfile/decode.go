@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -126,6 +127,7 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"algorithm", func(n *yaml.Node) { r.Algorithm = d.text(n, "algorithm") }},
 		{"tiers", func(n *yaml.Node) { r.Tiers = d.byName(n, "tiers", "tier %s", d.limit) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
+		{"count", func(n *yaml.Node) { r.Count = d.count(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
@@ -150,10 +152,25 @@ func (d *decoder) cost(n *yaml.Node) (c policy.Cost) {
 		{"header", func(n *yaml.Node) { c.Header = d.text(n, "cost.header") }},
 		{"max", func(n *yaml.Node) { c.Max = d.integer(n, "cost.max", math.MaxInt64) }},
 		{"default", func(n *yaml.Node) { c.Default = d.integer(n, "cost.default", math.MaxInt64) }},
+		{"response_header", func(n *yaml.Node) { c.ResponseHeader = d.text(n, "cost.response_header") }},
+		{"response_bytes", func(n *yaml.Node) { c.ResponseBytes = d.integer(n, "cost.response_bytes", math.MaxInt64) }},
+		{"estimate", func(n *yaml.Node) { c.Estimate = d.integer(n, "cost.estimate", math.MaxInt64) }},
 	})
-	if !hasKey(n, "header") && !hasKey(n, "max") {
+	if !slices.ContainsFunc([]string{"header", "max", "response_header", "response_bytes", "estimate"}, func(key string) bool { return hasKey(n, key) }) {
 		d.fail(n.Line, "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	}
+	return c
+}
+
+func (d *decoder) count(n *yaml.Node) (c policy.Count) {
+	d.someFields(n, "count", []field{
+		{"status", func(n *yaml.Node) {
+			for _, s := range d.texts(n, "count.status") {
+				c.Status = append(c.Status, policy.Status(s))
+			}
+		}},
+		{"unless_header", func(n *yaml.Node) { c.UnlessHeader = d.text(n, "count.unless_header") }},
+	})
 	return c
 }
 

@@ -155,12 +155,25 @@ func (s *source) document() policy.Document {
 			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1,
 			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Algorithm: s.text(), Tiers: s.byName(),
 			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
+			Count: policy.Count{Status: s.statuses(), UnlessHeader: s.text()},
 		})
+	}
+	for i := range doc.Rules {
+		if n := s.byte(); n&1 == 1 {
+			doc.Rules[i].Cost.ResponseHeader, doc.Rules[i].Cost.ResponseBytes, doc.Rules[i].Cost.Estimate = s.text(), int64(n), int64(int8(s.byte()))
+		}
 	}
 	for range s.byte() % 4 {
 		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Until: s.text(), Reason: s.text()})
 	}
 	return doc
+}
+
+func (s *source) statuses() (all []policy.Status) {
+	for _, text := range s.texts() {
+		all = append(all, policy.Status(text))
+	}
+	return all
 }
 
 // FuzzEncode holds that every document that can be written is read as the same.

@@ -19,7 +19,7 @@ const (
 // foreign says what to write for keys that other limiters have, where they are written as what
 // a mapping of a policy is called. The keys are as [spelling.Fold] returns them.
 var foreign = index([]mends{
-	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod limits quota threshold points second minute hour day",
+	{inRule, "rate rps rpm average max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod limits quota threshold points second minute hour day",
 		`write it all in one text, as in "limit: 100/minute"`},
 	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refillperiod refillinterval limitrefreshperiod refreshperiod",
 		`the period stands in the limit, as in "limit: 100/minute" or "limit: 100/90s"`},
@@ -41,7 +41,8 @@ var foreign = index([]mends{
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
-	{inRule, "skipsuccessfulrequests skipfailedrequests", "leave it out: every request counts"},
+	{inRule, "skipsuccessfulrequests", `write "count: {status: [4xx, 5xx]}"`},
+	{inRule, "skipfailedrequests", `write "count: {status: [1xx, 2xx, 3xx]}"`},
 	{inRule, "id title rule", `write "name: "`},
 	{inRule, "comment note reason desc", `write "description: "`},
 
@@ -51,6 +52,8 @@ var foreign = index([]mends{
 	{inDocument, "upstream proxy admin listen port address store redis backend storage server loglevel logging log memory timeout", `it is no part of a policy, but a setting: see "sluice serve --help"`},
 	{inDocument, "plans plan tier", `write "tiers: {from: header:X-Plan}"`},
 
+	{"count", "header responseheader uncount", `write "unless_header: X-RateLimit-Uncount"`},
+	{"count", "statuses code codes", `write "status: [401, 403]"`},
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
@@ -75,7 +78,7 @@ var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
-	"cost": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
+	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
 
@@ -132,7 +135,8 @@ func burstHint(n *yaml.Node) string {
 // lists are lists as they should look.
 var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
-	"overrides": "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"count.status": `"status: [401, 403]"`,
+	"overrides":    "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
 }
 
 func listHint(n *yaml.Node, what string) string {
@@ -148,7 +152,8 @@ func listHint(n *yaml.Node, what string) string {
 // mappings are mappings as they should look.
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
-	inRule: `"- name: …", and the other keys in the column of "name"`, "cors": `"cors: {origins: [https://app.example.com]}"`,
+	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
+	"cors": `"cors: {origins: [https://app.example.com]}"`,
 }
 
 func mappingHint(what string) string {

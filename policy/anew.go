@@ -23,7 +23,7 @@ func (p *Policy) Anew(old *Policy) (all []Anew) {
 	for i := range p.rules {
 		r := &p.rules[i]
 		j, known := old.byName[r.name]
-		if !known || r.exempt || old.rules[j].exempt {
+		if !known || !r.counts() || !old.rules[j].counts() {
 			continue
 		}
 		all = append(all, p.anew(r, old, &old.rules[j])...)

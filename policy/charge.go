@@ -24,6 +24,7 @@ type scratch struct {
 	ends    []int   // where each view ends in ids
 	order   []int32
 	matches []matched
+	barring []*rule // with "block", that apply
 
 	keys     keyText
 	seen     Observation
@@ -60,6 +61,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
+	s.barring = s.barring[:0]
 	s.keys.reset()
 	s.charges, s.charged = s.charges[:0], s.charged[:0]
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0

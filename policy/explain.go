@@ -50,19 +50,26 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
 		return t
 	}
-	missing := s.explainRules(&t)
-	switch {
-	case s.ambiguous:
-		t.Decision = Decision{Missing: ambiguousPath}
+	if by := s.barred(); by != nil {
+		s.refuseBarred(&t.Decision, by)
+		s.addBarring(&t.Decision)
+		t.Rules = s.explainBarred(by)
 		return t
-	case missing != "":
+	}
+	missing := s.explainRules(&t)
+	if s.ambiguous {
+		missing = ambiguousPath
+	}
+	if missing != "" {
 		t.Decision = Decision{Missing: missing}
+		s.addBarring(&t.Decision)
 		return t
 	}
 	e.rehearse(ctx, s, &t.Decision)
+	s.addBarring(&t.Decision)
 	i := 0
 	for n := range t.Rules {
-		if r := &t.Rules[n]; r.Applies {
+		if r := &t.Rules[n]; r.Applies && !s.policy.rules[n].block {
 			r.Key = strings.Clone(s.charges[i].Key)
 			r.Result = &t.Decision.Results[i]
 			i++
@@ -77,7 +84,7 @@ func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 		r := &s.policy.rules[i]
 		all[i] = RuleTrace{Rule: r.name, Why: why}
 		if r == exempt {
-			all[i].Applies, all[i].Why = true, "exempts the request"
+			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
 		}
 	}
 	return all
@@ -90,10 +97,12 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
 		trace := RuleTrace{Rule: r.name}
-		if len(matches) > 0 && matches[0].rule == r {
+		if r.block {
+			trace = s.explainBlock(r)
+		} else if len(matches) > 0 && matches[0].rule == r {
 			part, out := s.charge(&matches[0])
 			trace.Applies = out == charged
-			trace.Why = why(matches[0], part, out, s.x.garbled)
+			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
@@ -121,7 +130,7 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	}
-	return "every request"
+	return everyRequest
 }
 
 // whyNot says which condition the request does not meet.
@@ -130,6 +139,8 @@ func (s *scratch) whyNot(r *rule) string {
 	switch {
 	case condition == "hosts":
 		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
+	case condition == "clients", condition == "not_clients":
+		return r.whyNotClient(s, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	case r.exempt && s.hasID(r):

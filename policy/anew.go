@@ -45,7 +45,7 @@ func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
 		}
 	}
 	for _, set := range p.overrides.of(r) {
-		was := before.overrides.set(old, set.exact)
+		was := before.overrides.set(old, set)
 		for _, subject := range sortedKeys(set.bySubject) {
 			if o, both := was[subject]; both {
 				compare(overridden, o.plan, set.bySubject[subject].plan)

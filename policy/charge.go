@@ -162,7 +162,8 @@ func (s *scratch) overrideOf(r *rule) (resolved, bool) {
 
 // override returns the one of the set that is in force for the subject, if there is one.
 func (s *scratch) override(set *overrideSet) override {
-	o, found := set.bySubject[string(s.keys.general(set.exact))]
+	subject := s.keys.subjectOf(set)
+	o, found := set.bySubject[string(subject)]
 	if !found || o.until == 0 {
 		return o
 	}

@@ -42,6 +42,8 @@ var foreign = index([]mends{
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
 	{inRule, "skipsuccessfulrequests skipfailedrequests", "leave it out: every request counts"},
+	{inRule, "clientips ips addresses networks cidr cidrs sourceips sourceranges remoteaddrs allow deny allowlist denylist whitelist blacklist allowedips blockedips ipblocks",
+		`write whom the rule is for as "clients: [10.0.0.0/8]", or "not_clients" for all others`},
 	{inRule, "id title rule", `write "name: "`},
 	{inRule, "comment note reason desc", `write "description: "`},
 
@@ -72,9 +74,9 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "lists": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
 	"cost": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
@@ -133,6 +135,7 @@ func burstHint(n *yaml.Node) string {
 var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
 	"overrides": "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"clients": `"clients: [10.0.0.0/8]"`, "not_clients": `"not_clients: [10.0.0.0/8]"`,
 }
 
 func listHint(n *yaml.Node, what string) string {
@@ -149,6 +152,7 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "cors": `"cors: {origins: [https://app.example.com]}"`,
+	"lists": `"lists: {office: [192.0.2.0/24]}"`,
 }
 
 func mappingHint(what string) string {

@@ -39,8 +39,13 @@ func (s *scratch) explainBarred(by *rule) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		if all[i] = (RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q blocks the request", by.name)}); r.block {
+		switch {
+		case r.block:
 			all[i] = s.explainBlock(r)
+		case r.exempt:
+			all[i] = RuleTrace{Rule: r.name, Why: s.whyNot(r)}
+		default:
+			all[i] = RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q blocks the request", by.name)}
 		}
 	}
 	return all

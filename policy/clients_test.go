@@ -257,7 +257,7 @@ rules:
 	for client, want := range map[string][]string{
 		"10.1.2.3": {"+exempts the request, client 10.1.2.3 is in 10.0.0.0/8", `rule "internal" exempts the request`, `rule "internal" exempts the request`,
 			`rule "internal" exempts the request`, `rule "internal" exempts the request`, `rule "internal" exempts the request`},
-		"198.51.100.1": {`rule "blocked" blocks the request`, "+blocks the request, client 198.51.100.1 is in abusers",
+		"198.51.100.1": {`client 198.51.100.1 is not in "office" or "10.0.0.0/8"`, "+blocks the request, client 198.51.100.1 is in abusers",
 			`+would block the request (only watched: a shadow never refuses), client 198.51.100.1 is not in "203.0.113.7/32"`, `rule "blocked" blocks the request`, `rule "blocked" blocks the request`, `rule "blocked" blocks the request`},
 		"203.0.113.7": {`client 203.0.113.7 is not in "office" or "10.0.0.0/8"`, `client 203.0.113.7 is not in "abusers"`, "client 203.0.113.7 is in 203.0.113.7/32",
 			`+match "GET /", client 203.0.113.7 is in 203.0.113.0/24, client 203.0.113.7 is not in "203.0.113.8/32"`, "client 203.0.113.7 is in 203.0.113.0/25", "+every request"},

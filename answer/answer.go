@@ -64,7 +64,7 @@ type Client struct {
 
 // Answer is what a door says. The zero value is ready to be encoded into, again and again.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 429 or 503.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503.
 	Status int
 
 	decision *policy.Decision
@@ -96,6 +96,9 @@ func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 
 func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {
 	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
+	if d.Blocked != "" {
+		a.results = nil // they have no plans
+	}
 	if len(a.results) > maxVisible {
 		a.results = top(a.results, d.Now)
 	}

@@ -77,7 +77,8 @@ type Outage struct {
 // logs that itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil
-	if len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
+	if !failed && d.Now == 0 || // nobody has asked the store
+		len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
 		return
 	}
 	logger := o.Logger

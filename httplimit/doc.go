@@ -16,7 +16,7 @@
 // # What clients are told
 //
 // Every response to a request that was counted has the fields RateLimit-Policy, RateLimit and
-// three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503 or 400 with
+// three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503, 403 or 400 with
 // Retry-After and a body in JSON or text. Package answer says what they mean.
 //
 // Where one middleware runs behind another, the inner one appends to the lists of the outer

@@ -25,6 +25,7 @@ type scratch struct {
 	ends    []int   // where each view ends in ids
 	order   []int32
 	matches []matched
+	barring []*rule // with "block", that apply
 
 	keys     keyText
 	seen     Observation
@@ -62,6 +63,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
+	s.barring = s.barring[:0]
 	s.keys.reset()
 	s.charges, s.charged = s.charges[:0], s.charged[:0]
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
@@ -162,7 +164,8 @@ func (s *scratch) overrideOf(r *rule) (resolved, bool) {
 
 // override returns the one of the set that is in force for the subject, if there is one.
 func (s *scratch) override(set *overrideSet) override {
-	o, found := set.bySubject[string(s.keys.general(set.exact))]
+	subject := s.keys.subjectOf(set)
+	o, found := set.bySubject[string(subject)]
 	if !found || o.until == 0 {
 		return o
 	}

@@ -75,16 +75,9 @@ func (c *compiler) between(field string, n, most int64) {
 
 func (c *compiler) prefixes(texts []string) (all []netip.Prefix) {
 	for i, s := range texts {
-		p, err := parsePrefix(s)
-		if err != nil {
-			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
-			continue
+		if p, ok := c.network(fmt.Sprintf("trusted_proxies[%d]", i), s); ok {
+			all = append(all, p)
 		}
-		if whole, err := netip.ParsePrefix(s); err == nil && whole != whole.Masked() {
-			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr()),
-				"%s is an address and the length of a network", spelling.Quote(s))
-		}
-		all = append(all, p)
 	}
 	return all
 }

@@ -14,19 +14,20 @@ import (
 
 // Policy is a compiled [Document]. It is never changed and may be shared.
 type Policy struct {
-	trusted    []netip.Prefix
-	ipv6Prefix int
-	ignoreCase bool
-	tierFrom   *part  // nil: there are no tiers
-	tier       string // where tierFrom says none
-	rules      []rule
-	byName     map[string]int // the index of each rule
-	index      index
-	overrides  overrides
-	reads      map[string]bool // see Reads
-	cors       *CrossOrigin
-	warnings   []Problem
-	settles    bool // a rule goes by the outcome
+	trusted     []netip.Prefix
+	ipv6Prefix  int
+	ignoreCase  bool
+	tierFrom    *part  // nil: there are no tiers
+	tier        string // where tierFrom says none
+	rules       []rule
+	byName      map[string]int // the index of each rule
+	index       index
+	overrides   overrides
+	reads       map[string]bool // see Reads
+	cors        *CrossOrigin
+	listsUnused []string
+	warnings    []Problem
+	settles     bool // a rule goes by the outcome
 }
 
 // rule is a rule as the engine needs it.
@@ -43,17 +44,20 @@ type rule struct {
 	readsBody bool
 	algorithm sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.
-	calendar  bool
-	own       resolved
-	tiers     map[string]*resolved
-	cost      cost
-	counts    *counting // nil: all requests
-	onError   sluice.OnError
-	byDefault bool // is onError
-	shadow    bool
-	exempt    bool
-	file      string // where it is written
-	line      int
+	calendar   bool
+	own        resolved
+	tiers      map[string]*resolved
+	cost       cost
+	counts     *counting // nil: all requests
+	onError    sluice.OnError
+	byDefault  bool // is onError
+	shadow     bool
+	exempt     bool
+	block      bool
+	clients    []*clientSet // empty: any
+	notClients []*clientSet
+	file       string // where it is written
+	line       int
 }
 
 // resolved is a limit and where it comes from: "rule", "tier:pro" or "override".
@@ -130,25 +134,28 @@ func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted
 // compiler checks a document, and gathers every problem on the way. Its methods return a
 // zero value, or false, for what they have complained about.
 type compiler struct {
-	where    func(path string) (file string, line int)
-	list     string // what item is in: "rules" or "overrides"; empty for the document itself
-	item     int    // the rule or override that is being looked at
-	rule     string // its name
-	problems Errors
-	limits   map[string]sluice.Limit
-	plans    map[sluice.Limit]*sluice.Plan
-	names    map[string]int // the index of each rule
-	key      keyText        // of the override that is being read
-	now      int64          // in microseconds since the Unix epoch
+	where     func(path string) (file string, line int)
+	list      string // what item is in: "rules" or "overrides"; empty for the document itself
+	item      int    // the rule or override that is being looked at
+	rule      string // its name
+	problems  Errors
+	limits    map[string]sluice.Limit
+	plans     map[sluice.Limit]*sluice.Plan
+	names     map[string]int // the index of each rule
+	key       keyText        // of the override that is being read
+	now       int64          // in microseconds since the Unix epoch
+	lists     map[string]*clientSet
+	listsUsed map[string]bool
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
 	return &compiler{
-		where:  where,
-		limits: make(map[string]sluice.Limit),
-		plans:  make(map[sluice.Limit]*sluice.Plan),
-		names:  make(map[string]int),
-		now:    time.Now().UnixMicro(),
+		where:     where,
+		limits:    make(map[string]sluice.Limit),
+		plans:     make(map[sluice.Limit]*sluice.Plan),
+		names:     make(map[string]int),
+		now:       time.Now().UnixMicro(),
+		listsUsed: make(map[string]bool),
 	}
 }
 
@@ -198,11 +205,13 @@ func (c *compiler) compile(doc *Document) *Policy {
 	}
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
+	c.readLists(doc.Lists)
 	c.list = "rules"
 	for i := range doc.Rules {
 		c.item, c.rule = i, ""
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
+	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
@@ -245,8 +254,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if c.where != nil {
 		out.file, out.line = c.where(c.path(""))
 	}
-	if r.Exempt {
-		c.checkExempt(r)
+	out.clients, out.notClients, out.block = c.clients("clients", r.Clients), c.clients("not_clients", r.NotClients), r.Block
+	if r.Exempt || r.Block {
+		c.checkUncounted(r)
 		return out
 	}
 	out.key = c.parts(r.Key)
@@ -335,8 +345,15 @@ func defaultAmbiguous(key []part) ambiguous {
 	return chargeAmbiguous
 }
 
-// checkExempt complains about what has no meaning in an exempt rule.
-func (c *compiler) checkExempt(r *Rule) {
+// checkUncounted complains about what has no meaning in a rule that exempts or blocks.
+func (c *compiler) checkUncounted(r *Rule) {
+	field, kind := "exempt", "an exempt"
+	if r.Block {
+		field, kind = "block", "a blocking"
+	}
+	if r.Exempt && r.Block {
+		c.fail("block", "remove one of them", "a rule either exempts or blocks")
+	}
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -344,10 +361,10 @@ func (c *compiler) checkExempt(r *Rule) {
 		{"limit", r.Limit != ""}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
 		{"count", !r.Count.isZero()},
-		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
+		{"on_error", r.OnError != ""}, {"shadow", r.Shadow && !r.Block},
 	} {
 		if f.set {
-			c.fail(f.name, "remove \"exempt\", if it is to count", "an exempt rule counts nothing and has no %s", f.name)
+			c.fail(f.name, fmt.Sprintf("remove %q, if it is to count", field), "%s rule counts nothing and has no %s", kind, f.name)
 		}
 	}
 }

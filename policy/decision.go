@@ -66,6 +66,9 @@ type Decision struct {
 	// refused as malformed. It counts for the rules that can count it all the same, and if
 	// these refuse it, that is what the decision says.
 	Missing string
+	// Blocked is the name of a rule with "block" that refuses the request: for good, so that
+	// RetryAfter is [sluice.Never]. Nothing was counted, and nothing is known of the limits.
+	Blocked string
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
@@ -75,7 +78,8 @@ type Decision struct {
 	Now int64
 	// Err is what the store has said in place of an answer, for a log.
 	Err error
-	// Results has an entry for each rule that applied, in the order of the document.
+	// Results has an entry for each rule that applied, in the order of the document; behind
+	// those with a limit, those with "block", which have no plan.
 	Results []Result
 
 	taken     []sluice.Charge // what Refund gives back, if there is a Delay
@@ -94,9 +98,9 @@ func (d *Decision) Clone() Decision {
 
 // Result is what one rule has said.
 type Result struct {
-	Rule   string // its name
-	Plan   *sluice.Plan
-	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked
+	Rule   string       // its name
+	Plan   *sluice.Plan // nil for a rule with "block"
+	From   string       // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked, or the rule is there to block
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision
@@ -113,5 +117,11 @@ type Observation struct {
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
 
-// Key returns the key under which the store counts for a result, by its index.
-func (o *Observation) Key(i int) string { return o.scratch.charges[i].Key }
+// Key returns the key under which the store counts for a result, by its index; empty for a rule
+// with "block", which counts nothing.
+func (o *Observation) Key(i int) string {
+	if o.Decision.Results[i].Plan == nil {
+		return ""
+	}
+	return o.scratch.charges[i].Key
+}

@@ -12,11 +12,13 @@ type Document struct {
 	// IgnoreCase is for a server behind that takes /LOGIN for /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
 	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
-	Ambiguous string     `json:"ambiguous,omitempty"`
-	CORS      CORS       `json:"cors,omitzero"`
-	Tiers     Tiers      `json:"tiers,omitzero"`
-	Rules     []Rule     `json:"rules"`
-	Overrides []Override `json:"overrides,omitempty"`
+	Ambiguous string `json:"ambiguous,omitempty"`
+	CORS      CORS   `json:"cors,omitzero"`
+	// Lists are networks under names that rules ask for: see [Rule].
+	Lists     map[string]List `json:"lists,omitempty"`
+	Tiers     Tiers           `json:"tiers,omitzero"`
+	Rules     []Rule          `json:"rules"`
+	Overrides []Override      `json:"overrides,omitempty"`
 }
 
 // CORS lets pages of other origins read refusals, and in all answers the fields that tell of
@@ -42,8 +44,8 @@ type Tiers struct {
 	Default string `json:"default,omitempty"` // the tier of those that lack it
 }
 
-// Rule is a limit, or an exemption, and what it applies to: where all of Match, Hosts and
-// Headers are met; without any, to every request.
+// Rule is a limit, an exemption or a block, and what it applies to: where all of Match, Hosts,
+// Headers, Clients and NotClients are met; without any, to every request.
 type Rule struct {
 	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". What has been counted belongs to it.
 	Name        string `json:"name,omitempty"`
@@ -56,6 +58,15 @@ type Rule struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Headers have a value that a request must have, or "*" for any.
 	Headers map[string]string `json:"headers,omitempty"`
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which
+	// has to have the client; NotClients are those that must not have it. The client is whom
+	// the trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
+	Clients    []string `json:"clients,omitempty"`
+	NotClients []string `json:"not_clients,omitempty"`
+	// Block refuses a request for good, also where it matches the path in only one way to read
+	// it, and no rule counts it: see [Decision]. It has neither key nor limit. What another rule
+	// exempts passes. With Shadow it only reports.
+	Block bool `json:"block,omitempty"`
 	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
@@ -107,7 +118,9 @@ type Rule struct {
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
-	// every value; the override that names the most parts counts.
+	// every value; the override that names the most parts counts. A client_ip that is a network,
+	// such as 203.0.113.0/24, stands for every address in it, each of which has a count of its
+	// own; of overrides that name the same parts, the one with the smallest network counts.
 	Key   map[string]string `json:"key,omitempty"`
 	Limit string            `json:"limit,omitempty"`
 	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of

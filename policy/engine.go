@@ -82,6 +82,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
 	e.decide(ctx, s, d)
+	s.addBarring(d)
 	e.observe(ctx, s, d)
 	e.end(s) // a panic of the store or the observer may take s with it
 }
@@ -98,6 +99,10 @@ func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	if s.exemptPreflight() || s.match() != nil {
 		d.Allowed, d.Exempt = true, true
+		return
+	}
+	if by := s.barred(); by != nil {
+		s.refuseBarred(d, by)
 		return
 	}
 	if s.ambiguous {

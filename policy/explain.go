@@ -51,6 +51,12 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
 		return t
 	}
+	if by := s.barred(); by != nil {
+		s.refuseBarred(&t.Decision, by)
+		s.addBarring(&t.Decision)
+		t.Rules = s.explainBarred(by)
+		return t
+	}
 	missing := s.explainRules(&t)
 	if s.ambiguous {
 		missing = ambiguousPath
@@ -59,8 +65,10 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		e.rehearse(ctx, s, &t.Decision)
 	} else if !e.rehearseMalformed(ctx, s, &t.Decision) {
 		t.Decision = Decision{Missing: missing}
+		s.addBarring(&t.Decision)
 		return t
 	}
+	s.addBarring(&t.Decision)
 	i := 0
 	for n := range t.Rules {
 		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
@@ -88,7 +96,7 @@ func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 		r := &s.policy.rules[i]
 		all[i] = RuleTrace{Rule: r.name, Why: why}
 		if r == exempt {
-			all[i].Applies, all[i].Why = true, "exempts the request"
+			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
 		}
 	}
 	return all
@@ -101,10 +109,12 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
 		trace := RuleTrace{Rule: r.name}
-		if len(matches) > 0 && matches[0].rule == r {
+		if r.block {
+			trace = s.explainBlock(r)
+		} else if len(matches) > 0 && matches[0].rule == r {
 			part, out := s.charge(&matches[0])
 			trace.Applies = out == charged
-			trace.Why = why(matches[0], part, out, s.x.garbled)
+			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
@@ -132,7 +142,7 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	}
-	return "every request"
+	return everyRequest
 }
 
 // whyNot says which condition the request does not meet.
@@ -141,6 +151,8 @@ func (s *scratch) whyNot(r *rule) string {
 	switch {
 	case condition == "hosts":
 		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
+	case condition == "clients", condition == "not_clients":
+		return r.whyNotClient(s, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	case r.exempt && s.hasID(r):

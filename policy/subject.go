@@ -41,6 +41,9 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	if r.exempt {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", rule)
 	}
+	if r.block {
+		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", rule)
+	}
 	s := scratch{policy: p, request: new(Request)}
 	s.keys.begin(r.name)
 	if err := s.keys.addSubject(p, r, key); err != nil {

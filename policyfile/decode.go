@@ -16,20 +16,26 @@ import (
 // decoder makes a document of nodes and gathers every problem on the way. Its methods return
 // a zero value for what they have complained about.
 type decoder struct {
-	file     string
-	root     *yaml.Node // nil if nothing could be read
-	path     path       // of what is being read
-	rule     string     // the name of the rule that is being read
-	problems policy.Errors
+	file      string
+	root      *yaml.Node // nil if nothing could be read
+	path      path       // of what is being read
+	rule      string     // the name of the rule that is being read
+	problems  policy.Errors
+	listFiles map[string]listFile // that were read, by the name of the list
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file}
+	d := &decoder{file: file, listFiles: make(map[string]listFile)}
 	d.root = d.parse(data)
 	return d
 }
 
-func (d *decoder) where(path string) (string, int) { return d.file, lineOf(d.root, path) }
+func (d *decoder) where(path string) (string, int) {
+	if file, line, ok := d.inList(path); ok {
+		return file, line
+	}
+	return d.file, lineOf(d.root, path)
+}
 
 func (d *decoder) fail(line int, hint, format string, args ...any) {
 	d.problems = append(d.problems, policy.Problem{
@@ -50,6 +56,7 @@ func (d *decoder) document() (doc policy.Document) {
 		{"ambiguous", func(n *yaml.Node) { doc.Ambiguous = d.text(n, "ambiguous") }},
 		{"cors", func(n *yaml.Node) { doc.CORS = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.Tiers = d.tiers(n) }},
+		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},
 	})
@@ -119,6 +126,8 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"match", func(n *yaml.Node) { r.Match = d.texts(n, "match") }},
 		{"hosts", func(n *yaml.Node) { r.Hosts = d.texts(n, "hosts") }},
 		{"headers", func(n *yaml.Node) { r.Headers = d.textByName(n, "headers", "header %s") }},
+		{"clients", func(n *yaml.Node) { r.Clients = d.texts(n, "clients") }},
+		{"not_clients", func(n *yaml.Node) { r.NotClients = d.texts(n, "not_clients") }},
 		{"key", func(n *yaml.Node) { r.Key = d.texts(n, "key") }},
 		{"together", func(n *yaml.Node) { r.Together = d.texts(n, "together") }},
 		{"missing", func(n *yaml.Node) { r.Missing = d.text(n, "missing") }},
@@ -131,6 +140,7 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
+		{"block", func(n *yaml.Node) { r.Block = d.boolean(n, "block") }},
 	})
 }
 

@@ -144,15 +144,29 @@ func (s *source) byName() (all map[string]string) {
 	return all
 }
 
+func (s *source) lists() (all map[string]policy.List) {
+	for range s.byte() % 4 {
+		if all == nil {
+			all = map[string]policy.List{}
+		}
+		l := policy.List{File: s.text()}
+		if l.File == "" { // only one of them is written
+			l.Networks = s.texts()
+		}
+		all[s.text()] = l
+	}
+	return all
+}
+
 func (s *source) document() policy.Document {
 	doc := policy.Document{
 		TrustedProxies: s.texts(), IPv6Prefix: int(int8(s.byte())), IgnoreCase: s.byte()&1 == 1, Ambiguous: s.text(),
 		CORS:  policy.CORS{Origins: s.texts(), Credentials: s.byte()&1 == 1, Preflights: s.text()},
-		Tiers: policy.Tiers{From: s.text(), Default: s.text()},
+		Tiers: policy.Tiers{From: s.text(), Default: s.text()}, Lists: s.lists(),
 	}
 	for range s.byte() % 4 {
 		doc.Rules = append(doc.Rules, policy.Rule{
-			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1,
+			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Exempt: s.byte()&1 == 1, Block: s.byte()&1 == 1, Clients: s.texts(), NotClients: s.texts(),
 			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Algorithm: s.text(), Tiers: s.byName(),
 			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
 			Count: policy.Count{Status: s.statuses(), UnlessHeader: s.text()},

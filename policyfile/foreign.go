@@ -43,6 +43,8 @@ var foreign = index([]mends{
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
 	{inRule, "skipsuccessfulrequests", `write "count: {status: [4xx, 5xx]}"`},
 	{inRule, "skipfailedrequests", `write "count: {status: [1xx, 2xx, 3xx]}"`},
+	{inRule, "clientips ips addresses networks cidr cidrs sourceips sourceranges remoteaddrs allow deny allowlist denylist whitelist blacklist allowedips blockedips ipblocks",
+		`write whom the rule is for as "clients: [10.0.0.0/8]", or "not_clients" for all others`},
 	{inRule, "id title rule", `write "name: "`},
 	{inRule, "comment note reason desc", `write "description: "`},
 
@@ -75,9 +77,9 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "lists": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
@@ -137,6 +139,7 @@ var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
 	"count.status": `"status: [401, 403]"`,
 	"overrides":    "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"clients": `"clients: [10.0.0.0/8]"`, "not_clients": `"not_clients: [10.0.0.0/8]"`,
 }
 
 func listHint(n *yaml.Node, what string) string {
@@ -153,7 +156,8 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
-	"cors": `"cors: {origins: [https://app.example.com]}"`,
+	"cors":  `"cors: {origins: [https://app.example.com]}"`,
+	"lists": `"lists: {office: [192.0.2.0/24]}"`,
 }
 
 func mappingHint(what string) string {

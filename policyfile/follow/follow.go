@@ -7,14 +7,14 @@
 package follow
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -34,7 +34,8 @@ const (
 	maxLogged = 20
 )
 
-// File is a policy in a file: JSON if its name ends with ".json", else YAML.
+// File is a policy in a file, JSON if its name ends with ".json", else YAML, with the lists that
+// it has in others.
 type File struct {
 	Path string
 	// Logger is told of each policy that is loaded or refused, a line for each problem.
@@ -44,33 +45,59 @@ type File struct {
 	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
 	OnError func(error)
 
-	data    []byte // as last read
-	missing bool   // it could not be read the last time
+	seen    map[string]state // of the files that were last read, by their paths
+	missing bool             // the policy could not be read the last time
 }
 
-// Load reads the file. The error lists everything that is wrong with it. It is not to be called
-// while Watch runs.
+// state tells what is in a file from what was.
+type state struct {
+	sum   [sha256.Size]byte
+	fault string // why it could not be read
+}
+
+func stateOf(data []byte, err error) state {
+	if err != nil {
+		return state{fault: err.Error()}
+	}
+	return state{sum: sha256.Sum256(data)}
+}
+
+// Load reads the file, and those of its lists. The error lists everything that is wrong. It is
+// not to be called while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
-	data, err := f.read()
+	data, err := policyfile.ReadFile(f.Path)
 	if err != nil {
 		return nil, err
 	}
-	f.data = data
-	return policyfile.Parse(f.Path, data)
+	return f.parse(data)
 }
 
-// read returns the content, or enough of it to be refused.
-func (f *File) read() ([]byte, error) {
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
+// parse makes a policy of what was read, and keeps in mind which files it is made of.
+func (f *File) parse(data []byte) (*policy.Policy, error) {
+	f.seen = map[string]state{f.Path: stateOf(data, nil)}
+	return policyfile.ParseWith(f.Path, data, func(path string) ([]byte, error) {
+		data, err := policyfile.ReadFile(path)
+		f.seen[path] = stateOf(data, err)
+		return data, err
+	})
+}
+
+// changed reports whether there is something else in one of the files than when the policy,
+// which is data now, was last made of them.
+func (f *File) changed(data []byte) bool {
+	if f.seen[f.Path] != stateOf(data, nil) {
+		return true
 	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, policyfile.MaxDocument+1))
+	for path, was := range f.seen {
+		if path != f.Path && stateOf(policyfile.ReadFile(path)) != was {
+			return true
+		}
+	}
+	return false
 }
 
 // Watch calls apply with each new policy until ctx ends, and returns then: when the content of
-// the file has changed, by whatever way (written in place, renamed over, a symbolic link on the
+// the file, or of that of a list, has changed, by whatever way (written in place, renamed over, a symbolic link on the
 // way to it turned), and whenever reload receives, which may be nil. It looks once at once, and
 // applies what is not what Load has read. A policy that cannot be read changes nothing.
 //
@@ -101,29 +128,40 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 		case <-faults: // notes were lost
 			quiet.Reset(settle)
 		case <-reload:
-			f.reload(apply, true)
+			f.look(watcher, apply, true)
 		case <-quiet.C:
-			f.follow(watcher)
-			f.reload(apply, false)
+			f.look(watcher, apply, false)
 		case <-tick.C:
-			f.follow(watcher)
-			f.reload(apply, false)
+			f.look(watcher, apply, false)
 		}
 	}
 }
 
-// follow watches the directories of the file and of what it links to. Directories, since
+// look applies what has changed. It looks again at what may be in new files by then, which
+// nobody has watched while they were read.
+func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy), forced bool) {
+	f.follow(w)
+	if f.reload(apply, forced) {
+		f.follow(w)
+		f.reload(apply, false)
+	}
+}
+
+// follow watches the directories of the files and of what they link to. Directories, since
 // a watch on a file stays with it when another takes its name. They may have changed.
 func (f *File) follow(w *fsnotify.Watcher) {
 	if w == nil {
 		return
 	}
-	dirs := []string{filepath.Dir(f.Path)}
-	if target, err := filepath.EvalSymlinks(f.Path); err == nil {
-		dirs = append(dirs, filepath.Dir(target))
+	var dirs []string
+	for path := range f.seen {
+		dirs = append(dirs, filepath.Dir(path))
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
+		}
 	}
 	for _, old := range w.WatchList() {
-		if old != dirs[0] && old != dirs[len(dirs)-1] {
+		if !slices.Contains(dirs, old) {
 			_ = w.Remove(old) // gone already, if it fails
 		}
 	}
@@ -134,27 +172,29 @@ func (f *File) follow(w *fsnotify.Watcher) {
 	}
 }
 
-// reload applies the file if it has changed, or anyway if forced.
-func (f *File) reload(apply func(*policy.Policy), forced bool) {
-	data, err := f.read()
+// reload applies the file if it has changed, or anyway if forced, and reports whether it was
+// read anew.
+func (f *File) reload(apply func(*policy.Policy), forced bool) bool {
+	data, err := policyfile.ReadFile(f.Path)
 	if err != nil {
 		if forced || !f.missing {
 			f.unread(err)
 		}
 		f.missing = true
-		return
+		return false
 	}
-	if !forced && !f.missing && bytes.Equal(data, f.data) {
-		return
+	if !forced && !f.missing && !f.changed(data) {
+		return false
 	}
-	f.data, f.missing = data, false
-	p, err := policyfile.Parse(f.Path, data)
+	f.missing = false
+	p, err := f.parse(data)
 	if err != nil {
 		f.refuse(err)
-		return
+		return true
 	}
 	apply(p)
 	f.log().Info("policy loaded", "file", f.Path)
+	return true
 }
 
 func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }

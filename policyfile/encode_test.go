@@ -236,6 +236,7 @@ func TestBadJSON(t *testing.T) {
 func TestEveryField(t *testing.T) {
 	var doc policy.Document
 	fill(reflect.ValueOf(&doc).Elem())
+	doc.Lists = map[string]policy.List{"file": {File: "text"}, "networks": {Networks: []string{"text"}}} // one or the other
 	roundTrip(t, doc)
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 )
@@ -69,10 +70,20 @@ func meterBound(p *sluice.Plan, all []taken) string {
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 
-// windowBound: never more than Count in a window that is aligned to the epoch.
+// windowBound: never more than Count in a window that is aligned to the epoch, or a month.
 func windowBound(p *sluice.Plan, all []taken) string {
 	window := all[len(all)-1].tick / p.Span
-	if sum := sumSince(all, window*p.Span); sum > p.Limit.Count {
+	begin := window * p.Span
+	if day := p.Limit.MonthDay; day > 0 {
+		now := time.UnixMicro(all[len(all)-1].tick).UTC()
+		from := edge(now.Year(), now.Month(), day)
+		if from.After(now) {
+			last := time.Date(now.Year(), now.Month(), 0, 0, 0, 0, 0, time.UTC)
+			from = edge(last.Year(), last.Month(), day)
+		}
+		begin = from.UnixMicro()
+	}
+	if sum := sumSince(all, begin); sum > p.Limit.Count {
 		return fmt.Sprintf("%d units in window %d", sum, window)
 	}
 	return ""

@@ -3,6 +3,7 @@ package sluice_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 )
@@ -15,6 +16,8 @@ func TestClockJumps(t *testing.T) {
 		full.take(start-start%(2*p.Limit.Period.Microseconds()), p.Capacity) // where a window begins
 		most := full.emptyAt() - (start - start%(2*p.Limit.Period.Microseconds()))
 		switch {
+		case p.Limit.MonthDay > 0: // the start is anywhere in one
+			most = 2 * p.Limit.Period.Microseconds()
 		case p.Kernel == sluice.Window:
 			most += p.Limit.Period.Microseconds()
 		case p.Kernel.Log(): // standing still behind a unit for as long as one counts
@@ -58,6 +61,9 @@ func TestClockSteps(t *testing.T) {
 				back = min(back, room-p.Tick)
 			} else {
 				back = min(back, p.Limit.Period.Microseconds()-p.Tick)
+			}
+			if p.Limit.MonthDay > 0 {
+				back = min(back, 28*24*time.Hour.Microseconds()) // the shortest month
 			}
 			if back <= 0 || b.emptyAt() <= now {
 				return

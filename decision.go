@@ -102,6 +102,9 @@ func (p *Plan) fitsAt(r *Receipt, tick, need int64) int64 {
 	case Meter:
 		return tick + ceilDiv(r.Used+need*p.Unit-p.Size, p.Drain)
 	case Window:
+		if p.monthly() {
+			return p.monthEnd(r.Tick)
+		}
 		return p.windowFitsAt(r, need)
 	}
 	return r.Wait

@@ -3,6 +3,7 @@ package sluice_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,10 +75,17 @@ var rates = []sluice.Limit{
 	{Count: 1, Period: 100 * 365 * 24 * time.Hour},
 }
 
+// months are limits by the calendar.
+var months = []sluice.Limit{
+	{Count: 100, MonthDay: 1},
+	{Count: 1_000_000_007, MonthDay: 15},
+	{Count: 7, MonthDay: 31},
+}
+
 // everyPlan runs a test for every algorithm at all rates that it can count.
 func everyPlan(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.Rand)) {
 	for _, a := range sluice.Algorithms() {
-		for i, l := range rates {
+		for i, l := range slices.Concat(rates, months) {
 			l.Algorithm = a
 			if a > sluice.GCRA {
 				l.Burst = 0

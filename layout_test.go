@@ -62,15 +62,17 @@ func wires(path string) bool {
 func TestLayout(t *testing.T) {
 	all := list(t)
 	const yaml = "go.yaml.in/yaml/v3"
-	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/paths", "/policy/internal/percent"}
+	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/networks", "/policy/internal/paths", "/policy/internal/percent"}
 	only := map[string][]string{
 		"":            {},
 		"/memory":     {""},
 		"/storetest":  {""},
 		"/policy":     inside,
 		"/policyfile": append([]string{yaml, "/policy"}, inside...),
-		"/answer":     append([]string{"/policy"}, inside...),
-		"/httplimit":  append([]string{"/policy", "/answer"}, inside...),
+
+		"/policyfile/follow": append([]string{yaml, "/policy", "/policyfile", "github.com/fsnotify/fsnotify", "github.com/fsnotify/fsnotify/internal", "golang.org/x/sys/unix"}, inside...),
+		"/answer":            append([]string{"/policy"}, inside...),
+		"/httplimit":         append([]string{"/policy", "/answer"}, inside...),
 	}
 	for p, allowed := range only {
 		if all[module+p].ImportPath == "" {
@@ -81,9 +83,9 @@ func TestLayout(t *testing.T) {
 		}
 	}
 
-	stores := []string{module + "/memory", module + "/redisstore", module + "/failover"}
-	drivers := []string{"github.com/redis/", "github.com/jackc/", "modernc.org/"}
-	mayDrive := []string{module + "/redisstore", module + "/internal/source", module + "/cmd/sluice"}
+	stores := []string{module + "/memory", module + "/redisstore", module + "/failover", module + "/stores"}
+	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/"}
+	mayDrive := []string{module + "/redisstore", module + "/policyfile/follow", module + "/cmd/sluice"}
 	for path, p := range all {
 		own := strings.HasPrefix(path, module)
 		internal := strings.HasPrefix(path, module+"/internal/")

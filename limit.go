@@ -22,8 +22,8 @@ const (
 	// decisions as TokenBucket from the same state, and exists because people ask
 	// for it by name.
 	GCRA
-	// FixedWindow counts in windows aligned to the Unix epoch. At the edge of two
-	// windows up to twice Count can pass.
+	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar.
+	// At the edge of two windows up to twice Count can pass.
 	FixedWindow
 	// SlidingWindowCounter weighs the previous window by how much of it still
 	// overlaps the last Period.
@@ -86,7 +86,8 @@ func (a Algorithm) bursts() bool { return a <= GCRA }
 type Limit struct {
 	// Count is the number of units per Period, at least 1.
 	Count int64
-	// Period is a whole number of microseconds, at least one.
+	// Period is a whole number of microseconds, at least one. Of a month of the calendar it
+	// is 31 days, and zero stands for that.
 	Period time.Duration
 	// Burst is the most that passes at once: the capacity of a bucket or the places
 	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
@@ -94,6 +95,10 @@ type Limit struct {
 	Burst int64
 	// Algorithm says how it is counted.
 	Algorithm Algorithm
+	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at
+	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow
+	// counts by the calendar. Zero is for all other limits.
+	MonthDay int
 }
 
 // DefaultQueueTime bounds how long a [LeakyBucket] whose Burst is not given may make
@@ -111,10 +116,17 @@ var units = []struct {
 // ParseLimit reads "100/minute", "5/90s" or "100/minute burst 20". The period is
 // second, minute, hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The
 // algorithm is left at its zero value.
+//
+// "10000/month" and "10000/month from 15" are by the calendar: see [Limit.MonthDay]. Their
+// algorithm is FixedWindow.
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in \"100/minute burst 20\"", s, err)
+		example := "100/minute burst 20"
+		if strings.Contains(s, "month") {
+			example = "10000/month from 15"
+		}
+		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in %q", s, err, example)
 	}
 	return l, nil
 }
@@ -132,6 +144,9 @@ func parseLimit(s string) (Limit, error) {
 	if len(words) == 0 {
 		return Limit{}, fmt.Errorf("there is no period behind the \"/\"")
 	}
+	if words[0] == "month" {
+		return parseMonth(n, words[1:])
+	}
 	period, err := ParsePeriod(words[0])
 	if err != nil {
 		return Limit{}, err
@@ -143,9 +158,30 @@ func parseLimit(s string) (Limit, error) {
 		if l.Burst, err = parseCount("burst", words[2]); err != nil {
 			return Limit{}, err
 		}
+	case words[1] == "from":
+		return Limit{}, fmt.Errorf("only a month begins on a day: write \"month\" for the period, or leave %.60q out", strings.Join(words[1:], " "))
 	default:
 		return Limit{}, fmt.Errorf("%.60q behind the period is not \"burst N\"", strings.Join(words[1:], " "))
 	}
+	return l, nil
+}
+
+// parseMonth reads what follows a month of the calendar.
+func parseMonth(count int64, words []string) (Limit, error) {
+	l := Limit{Count: count, Period: longestMonth, Algorithm: FixedWindow, MonthDay: 1}
+	switch {
+	case len(words) == 0:
+		return l, nil
+	case words[0] == "burst":
+		return Limit{}, fmt.Errorf("a month of the calendar has no burst: leave it out, or write 30d for the length")
+	case len(words) != 2 || words[0] != "from":
+		return Limit{}, fmt.Errorf("%.60q behind the month is not \"from DAY\"", strings.Join(words, " "))
+	}
+	day, err := strconv.ParseUint(words[1], 10, 8)
+	if err != nil || day < 1 || day > 31 {
+		return Limit{}, fmt.Errorf("the day %.40q is not a number from 1 to 31", words[1])
+	}
+	l.MonthDay = int(day)
 	return l, nil
 }
 
@@ -217,8 +253,10 @@ func meantPeriod(s string) string {
 	switch s {
 	case "week":
 		return "7d"
-	case "month":
+	case "month": // no length, and not by the calendar here
 		return "30d"
+	case "months":
+		return "month"
 	case "year":
 		return "365d"
 	}
@@ -247,11 +285,21 @@ func checkPeriod(d time.Duration) error {
 
 // String returns what [ParseLimit] reads, without the algorithm.
 func (l Limit) String() string {
-	s := strconv.FormatInt(l.Count, 10) + "/" + formatPeriod(l.Period)
+	s := strconv.FormatInt(l.Count, 10) + "/" + l.period()
 	if l.Burst != 0 {
 		s += " burst " + strconv.FormatInt(l.Burst, 10)
 	}
 	return s
+}
+
+func (l Limit) period() string {
+	switch l.MonthDay {
+	case 0:
+		return formatPeriod(l.Period)
+	case 1:
+		return "month"
+	}
+	return "month from " + strconv.Itoa(l.MonthDay)
 }
 
 func formatPeriod(d time.Duration) string {
@@ -271,6 +319,9 @@ func (l Limit) check() error {
 	if l.Count < 1 {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
 	}
+	if l.MonthDay != 0 {
+		return l.checkMonth()
+	}
 	if err := checkPeriod(l.Period); err != nil {
 		return err
 	}
@@ -282,6 +333,21 @@ func (l Limit) check() error {
 	}
 	if l.Burst > 0 && !l.Algorithm.bursts() {
 		return fmt.Errorf("%v has no burst: leave it out, or use token_bucket", l.Algorithm)
+	}
+	return nil
+}
+
+// checkMonth is check for a limit by the calendar.
+func (l Limit) checkMonth() error {
+	switch {
+	case l.MonthDay < 1 || l.MonthDay > 31:
+		return fmt.Errorf("the month begins on day %d, and must on one from 1 to 31", l.MonthDay)
+	case l.Period != 0 && l.Period != longestMonth:
+		return fmt.Errorf("the period of a month of the calendar is %v: leave it at zero", l.Period)
+	case l.Algorithm != FixedWindow:
+		return fmt.Errorf("%v does not count by the calendar: use fixed_window, or write 30d for the length", l.Algorithm)
+	case l.Burst != 0:
+		return fmt.Errorf("a month of the calendar has no burst: leave it out")
 	}
 	return nil
 }

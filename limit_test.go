@@ -71,7 +71,6 @@ func TestParseLimitErrors(t *testing.T) {
 		"100/Minute":                     `the period "Minute" is neither`,
 		"100/60":                         `the period "60" is written 60s`,
 		"100/1 minute":                   `the period "1" is written 1s`,
-		"100/month":                      `the period "month" is written 30d`,
 		"100/1h2d":                       `the period "1h2d" is neither`,
 		"100/1.5d":                       `the period "1.5d" is neither`,
 		"100/-1d":                        `the period "-1d" is neither`,
@@ -131,6 +130,7 @@ func FuzzParseLimit(f *testing.F) {
 	for _, s := range []string{
 		"100/minute burst 20", "5/90s", "1/7d12h", "1/106751d23h47m16.854775s", "010/1us", "3/1.5h burst 1", "1/1d+1h", "1/.5s",
 		"9223372036854775807/s burst 9223372036854775807", "1/1000000000us", "1/0d5s", "7/1.0000001ms", "-1/s", "1/d burst 0x1",
+		"10000/month from 15", "1/month from 031", "1/month from 1 ", "1/month from 32", "1/month burst 1",
 	} {
 		f.Add(s, byte(len(s)))
 	}
@@ -139,13 +139,14 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.Count < 1 || l.Period < time.Microsecond || l.Period%time.Microsecond != 0 || l.Burst < 0 {
+		if l.Count < 1 || l.Period < time.Microsecond || l.Period%time.Microsecond != 0 || l.Burst < 0 || l.MonthDay < 0 || l.MonthDay > 31 {
 			t.Fatalf("%q was read as %+v", s, l)
 		}
 		again, err := sluice.ParseLimit(l.String())
 		if err != nil || again != l {
 			t.Fatalf("%q was read as %+v, and its %q as %+v, %v", s, l, l, again, err)
 		}
+		checkPlan(t, l)
 		l.Algorithm = sluice.Algorithm(algorithm % 8)
 		checkPlan(t, l)
 	})

@@ -106,7 +106,7 @@ var ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit
 
 // Wait takes cost units, waiting until they fit, and for its turn in a [LeakyBucket].
 // It gives up at once, and takes nothing, where the context's deadline is nearer than
-// the wait. Waiters are not served in order, but in a LeakyBucket once they are queued.
+// the wait. Waiters are not served in order, except in a LeakyBucket once they are queued.
 // Where OnError is Deny it waits for the store, too, and asks once a second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()

@@ -64,8 +64,8 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	return l.at(p, now).receipt(0)
 }
 
-// Look returns the receipt for cost units at now as they would be answered if nothing
-// was kept, and changes nothing.
+// Look returns the receipt for cost units at now without taking them, and changes nothing:
+// Used and Tick are those before, and Fits says whether they would fit.
 func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).receipt(cost) }
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.

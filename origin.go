@@ -4,10 +4,10 @@ package sluice
 type Origin uint8
 
 const (
-	// ByStore: the store that counts, by what is counted.
+	// ByStore: the store, from what it has counted.
 	ByStore Origin = iota
-	// ByDenyCache: a shared store's memory of what its server has refused lately. The
-	// server was not asked.
+	// ByDenyCache: a shared store's memory of what its server refused lately. The server
+	// was not asked.
 	ByDenyCache
 	// ByLocalShare: a local share of the limit, since the shared store does not answer.
 	ByLocalShare

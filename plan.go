@@ -51,7 +51,7 @@ const maxExact = 1 << 51
 // reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan],
 // are never changed afterwards and may be shared.
 type Plan struct {
-	Limit  Limit // with its Burst filled in
+	Limit  Limit // with its Burst filled in, or the Period of a month
 	Kernel Kernel
 	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
 	// numbers would not be exact otherwise, or of a [SlidingWindowLog] the part of its
@@ -62,6 +62,7 @@ type Plan struct {
 	Unit, Drain, Size int64
 	// Span is the length of a window in ticks, or the ticks from that in which a unit was
 	// taken to that in which a log no longer counts it: a Period after the end of its tick.
+	// It is 1 where windows are months of the calendar, which [Plan.WindowAt] tells apart.
 	Span int64
 	// Capacity is the most units that can pass at once: Burst of a meter, else Count.
 	Capacity int64
@@ -82,6 +83,9 @@ func NewPlan(l Limit) (*Plan, error) {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
 	}
 	l.Burst = l.defaultBurst()
+	if l.MonthDay > 0 {
+		l.Period = longestMonth
+	}
 	for _, tick := range []time.Duration{time.Microsecond, time.Millisecond, time.Second} {
 		if l.Period%tick != 0 {
 			break
@@ -110,7 +114,10 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 		}
 	case FixedWindow, SlidingWindowCounter:
 		p.Kernel, p.Span = Window, period
-		_, exact = product(l.Count, period)
+		if p.monthly() {
+			p.Span = 1
+		}
+		_, exact = product(l.Count, p.Span)
 	case SlidingWindowLog:
 		if l.Count > maxCoarse {
 			return nil, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
@@ -158,6 +165,10 @@ func (l Limit) defaultBurst() int64 {
 
 func (p *Plan) fingerprint() uint64 {
 	h := fnv.New64a()
+	if p.monthly() {
+		fmt.Fprint(h, "month ", p.Limit.MonthDay)
+		return h.Sum64()
+	}
 	kernel := min(p.Kernel, StampLog) // of logs the span tells the rest
 	fmt.Fprint(h, kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.Kernel == ExactLog)
 	return h.Sum64()
@@ -187,7 +198,9 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	if p.Kernel == Meter {
 		return p.stepMeter(s, now, cost, r)
 	}
-	return p.stepWindow(s, now, cost, r)
+	s = p.stepWindow(s, p.windowTick(now), cost, r)
+	r.Now = now
+	return s
 }
 
 // EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that
@@ -198,6 +211,8 @@ func (p *Plan) EmptyAt(s State) int64 {
 		return 0
 	case p.Kernel == Meter:
 		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
+	case p.monthly():
+		return p.monthEnd(s.Tick)
 	case s.Used > 0 && p.sliding():
 		return (s.Tick + 2) * p.Span * p.Tick
 	}
@@ -214,8 +229,11 @@ func (p *Plan) Level(units int64) int64 {
 
 // Lifetime returns the microseconds after which any state is empty that nobody touches.
 func (p *Plan) Lifetime() int64 {
-	if p.Kernel == Meter {
+	switch {
+	case p.Kernel == Meter:
 		return (p.Size/p.Drain + 1) * p.Tick
+	case p.monthly():
+		return 2 * longestMonth.Microseconds()
 	}
 	return 2 * p.Span * p.Tick
 }

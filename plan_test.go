@@ -97,8 +97,14 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 		return
 	}
 	period := l.Period.Microseconds()
-	if p.Kernel.Log() {
+	switch {
+	case p.Kernel.Log():
 		checkLogPlan(t, p)
+		return
+	case l.MonthDay > 0:
+		if p.Tick != 1 || p.Span != 1 || p.Capacity != l.Count || p.Capacity > 1<<51 {
+			t.Errorf("%+v: ticks of %d, a span of %d and a capacity of %d", l, p.Tick, p.Span, p.Capacity)
+		}
 		return
 	}
 	if period%p.Tick != 0 {
@@ -207,6 +213,9 @@ func TestFingerprints(t *testing.T) {
 		// As many ticks of a microsecond, but kept in other ways.
 		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}},
 		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},
+		{{Count: 10, MonthDay: 1, Algorithm: sluice.FixedWindow}, {Count: 20, MonthDay: 1, Algorithm: sluice.FixedWindow}},
+		{{Count: 10, MonthDay: 15, Algorithm: sluice.FixedWindow}},
+		{{Count: 10, Period: 31 * day, Algorithm: sluice.FixedWindow}},
 	}
 	seen := map[uint64]int{}
 	for i, group := range groups {
@@ -232,6 +241,7 @@ func TestFingerprintText(t *testing.T) {
 		"2 109864 0 0 32769 false": {Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
 		"2 2000000 0 0 33 false":   {Count: 1025, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
 		"2 1 0 0 1000000 true":     {Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
+		"month 15":                 {Count: 10, MonthDay: 15, Algorithm: sluice.FixedWindow},
 	} {
 		h := fnv.New64a()
 		h.Write([]byte(text))

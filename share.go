@@ -72,10 +72,10 @@ func (s Share) Ahead(r, baseline Receipt) int64 {
 }
 
 // Receipt turns the share's receipt of a charge into one from which the limit's own plan
-// decides what the share says. A receipt of the whole limit has no room for everything:
-// exact is how much remains, or where that is too little, when the cost fits (a sliding
-// window counter may promise a little more time than it takes), or of what is admitted to
-// a queue, the delay. Cost is in units of the limit.
+// decides what the share says. Cost is in units of the limit. A receipt of the whole limit
+// cannot say everything about a share. What remains is exact; where that is less than the
+// cost, when the cost fits is exact instead (a sliding window counter may promise a little
+// more time than it takes); and of what is admitted to a queue, the delay is.
 func (s Share) Receipt(cost int64, r Receipt) Receipt {
 	if s.unit == 1 {
 		return r
@@ -83,7 +83,7 @@ func (s Share) Receipt(cost int64, r Receipt) Receipt {
 	p, plan := s.limit, s.Plan
 	left := plan.Decide(0, r).Remaining / s.unit
 	need := int64(1)
-	if !r.Fits {
+	if !r.Fits && cost <= p.Capacity { // else it never fits, and there is no wait to tell
 		need = cost
 	}
 	switch {

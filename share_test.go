@@ -1,6 +1,7 @@
 package sluice_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"sort"
 	"testing"
@@ -61,6 +62,13 @@ func TestShareReceipt(t *testing.T) {
 					refused++
 					if d.RetryAfter != wait && !(sliding && d.RetryAfter > wait) {
 						t.Fatalf("by %d: %d units fit after %v, and are said to after %v", n, cost, wait, d.RetryAfter)
+					}
+				}
+				for _, more := range []int64{p.Capacity + 1, math.MaxInt64} {
+					r, _ := b.receipt(now, share.Cost(more))
+					d := p.Decide(more, share.Receipt(more, r))
+					if left := d.Remaining; d.Allowed || d.RetryAfter != sluice.Never || left > 0 && !b.fits(now, left) {
+						t.Fatalf("by %d: %d units, which never fit, are decided %+v", n, more, d)
 					}
 				}
 				if p.Limit.Algorithm == sluice.LeakyBucket && n > 1 {

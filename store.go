@@ -61,10 +61,10 @@ type Receipt struct {
 	// Prev is the count of the previous window, if that counts.
 	Prev int64
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
-	// does fit, at which one more unit would. Zero is at once or never.
+	// does fit, at which one more unit would. Zero means at once, or never.
 	Wait int64
-	// Fits says that the charge fits. If another charge of the same Take does not, it
-	// was not committed all the same.
+	// Fits says that the charge fits. It is not committed all the same if another charge
+	// of the same Take does not fit.
 	Fits bool
 	// Origin says who has decided. Receipts of one history differ in nothing else.
 	Origin Origin

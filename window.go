@@ -3,9 +3,9 @@ package sluice
 // stepWindow is the window kernel. Windows are aligned to the epoch. The previous
 // window counts in proportion to what is left of this one; a fixed window keeps it
 // at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
-func (p *Plan) stepWindow(s State, now, cost int64, r *Receipt) State {
-	w, moved := p.rolled(s, p.ticks(now))
-	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, p.ticks(now))
+func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
+	w, moved := p.rolled(s, tick)
+	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, tick)
 	if fits {
 		switch {
 		case cost >= 0:
@@ -18,15 +18,23 @@ func (p *Plan) stepWindow(s State, now, cost int64, r *Receipt) State {
 			w.Prev -= -cost - back
 		}
 	}
-	r.Now, r.Tick, r.Used, r.Prev, r.Fits = now, w.Tick, w.Used, w.Prev, fits
+	r.Tick, r.Used, r.Prev, r.Fits = w.Tick, w.Used, w.Prev, fits
 	switch {
 	case (!fits || cost == 0) && !moved:
 		return s
 	case w.Used == 0 && w.Prev == 0:
-		r.Tick = p.ticks(now) / p.Span // w may be ahead of the clock, the empty state is not
+		r.Tick = tick / p.Span // w may be ahead of the clock, the empty state is not
 		return State{}
 	}
 	return w
+}
+
+// windowTick returns the tick of a time in microseconds, which may be a month.
+func (p *Plan) windowTick(now int64) int64 {
+	if p.monthly() {
+		return p.month(now)
+	}
+	return p.ticks(now)
 }
 
 // rolled returns s as it stands at tick. If the clock has stepped back by less than a

@@ -64,7 +64,7 @@ type Client struct {
 
 // Answer is what a door says. The zero value is ready to be encoded into, again and again.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 429 or 503.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503.
 	Status int
 
 	decision *policy.Decision
@@ -81,21 +81,24 @@ type Answer struct {
 // undecided is the decision about a malformed request.
 var undecided policy.Decision
 
-// Encode makes a the answer to d, and sets its fields in h, where the lists of other doors are
-// gone on with. The answer refers to d, which has to stay as it is until a is used again; the
-// values in h are never overwritten.
+// Encode turns a into the answer to d, and sets its fields in h. Lists that other doors have
+// begun there are continued. The answer refers to d, which has to stay as it is until a is
+// used again; the values in h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	e.encode(a, newFields(h, &a.arena), d, "", c)
 }
 
-// Malformed makes a the refusal of a request that nobody should try to understand, and sets
-// its fields in h. The fault is a sentence for people.
+// Malformed turns a into the refusal of a request that nobody should try to understand, and
+// sets its fields in h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
 }
 
 func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {
 	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
+	if d.Blocked != "" {
+		a.results = nil // they have no plans
+	}
 	if len(a.results) > maxVisible {
 		a.results = top(a.results, d.Now)
 	}
@@ -115,7 +118,7 @@ func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, 
 	if a.most = mostRestrictive(a.results, d.Now); a.most < 0 {
 		return
 	}
-	a.header = e.headers.of(a.results, e.Dialect)
+	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)
 	if stated {
 		a.encodeState(f, e)
 	}

@@ -133,11 +133,11 @@ func effectiveWindow(r *policy.Result, now int64) int64 {
 	case r.Remaining == 0:
 		return wait
 	}
-	period := r.Plan.Limit.Period.Microseconds()
 	if r.Plan.Limit.Algorithm == sluice.FixedWindow {
-		return max(period-now%period, r.ResetAfter.Microseconds())
+		_, _, end := r.Plan.WindowAt(now)
+		return max(end-now, r.ResetAfter.Microseconds())
 	}
-	window := mulDivUp(period, r.Remaining, r.Plan.Limit.Count)
+	window := mulDivUp(r.Plan.Limit.Period.Microseconds(), r.Remaining, r.Plan.Limit.Count)
 	if !r.Allowed {
 		window = min(window, wait) // Retry-After is never before the end of the window.
 	}

@@ -57,6 +57,9 @@ func randomPlan(t *testing.T, rnd *rand.Rand) *sluice.Plan {
 		Count: counts[rnd.IntN(len(counts))], Period: periods[rnd.IntN(len(periods))],
 		Algorithm: sluice.Algorithms()[rnd.IntN(6)],
 	}
+	if l.Algorithm == sluice.FixedWindow && rnd.IntN(3) == 0 {
+		l.Period, l.MonthDay = 0, 1+rnd.IntN(31)
+	}
 	if l.Algorithm <= sluice.GCRA && rnd.IntN(2) == 0 {
 		l.Burst = counts[rnd.IntN(5)]
 	}
@@ -141,7 +144,7 @@ func checkDraft11(t *testing.T, h http.Header, told []policy.Result, d *policy.D
 		}
 		q, w := integer(t, p, "q"), integer(t, p, "w")
 		l := r.Plan.Limit
-		if rate := big.NewRat(q, w); rate.Cmp(naiveRate(l)) != 0 || w < 1 {
+		if rate := big.NewRat(q, w); rate.Cmp(naiveRate(l, d.Now)) != 0 || w < 1 {
 			t.Fatalf("%v is announced as %d per %d", l, q, w)
 		}
 		if got := integer(t, s, "r"); got != r.Remaining {
@@ -185,7 +188,7 @@ func checkDraft7(t *testing.T, h http.Header, told []policy.Result, one policy.R
 	}
 	for i, r := range told {
 		p := policies[i].(httpsfv.Item)
-		if big.NewRat(p.Value.(int64), integer(t, p, "w")).Cmp(naiveRate(r.Plan.Limit)) != 0 {
+		if big.NewRat(p.Value.(int64), integer(t, p, "w")).Cmp(naiveRate(r.Plan.Limit, d.Now)) != 0 {
 			t.Fatalf("%v is announced as %v", r.Plan.Limit, p)
 		}
 	}
@@ -231,6 +234,10 @@ func naiveWindow(r policy.Result, now int64) *big.Rat {
 		}
 		return wait
 	}
+	if day := r.Plan.Limit.MonthDay; day > 0 {
+		_, end := naiveMonth(day, now)
+		return big.NewRat(end.UnixMicro()-now, 1_000_000)
+	}
 	if r.Plan.Limit.Algorithm == sluice.FixedWindow {
 		period := r.Plan.Limit.Period
 		next := time.UnixMicro(now).Truncate(period) // counts from year 1
@@ -239,16 +246,36 @@ func naiveWindow(r policy.Result, now int64) *big.Rat {
 		}
 		return big.NewRat((now/period.Microseconds()+1)*period.Microseconds()-now, 1_000_000)
 	}
-	window := new(big.Rat).Quo(big.NewRat(r.Remaining, 1), naiveRate(r.Plan.Limit))
+	window := new(big.Rat).Quo(big.NewRat(r.Remaining, 1), naiveRate(r.Plan.Limit, now))
 	if !r.Allowed && wait.Cmp(window) < 0 {
 		return wait
 	}
 	return window
 }
 
-// naiveRate is units per second.
-func naiveRate(l sluice.Limit) *big.Rat {
+// naiveRate is units per second, of a month in that of now.
+func naiveRate(l sluice.Limit, now int64) *big.Rat {
+	if l.MonthDay > 0 {
+		begin, end := naiveMonth(l.MonthDay, now)
+		return big.NewRat(l.Count, int64(end.Sub(begin)/time.Second))
+	}
 	return new(big.Rat).Quo(big.NewRat(l.Count, 1), big.NewRat(int64(l.Period), int64(time.Second)))
+}
+
+// naiveMonth is when the month that now is in begins and ends, by looking at one day after the
+// other.
+func naiveMonth(day int, now int64) (begin, end time.Time) {
+	begins := func(t time.Time) bool {
+		return t.Day() == day || t.Day() < day && t.AddDate(0, 0, 1).Day() == 1
+	}
+	begin = time.UnixMicro(now).UTC().Truncate(24 * time.Hour)
+	for end = begin.AddDate(0, 0, 1); !begins(end); {
+		end = end.AddDate(0, 0, 1)
+	}
+	for !begins(begin) {
+		begin = begin.AddDate(0, 0, -1)
+	}
+	return begin, end
 }
 
 // naiveSeconds rounds up, to at least 1.
@@ -399,12 +426,55 @@ func TestHeaderCache(t *testing.T) {
 					want = append(want, fmt.Sprintf(`"%s";q=%d;w=%d`, cmp.Or(r.Name, r.Rule), q, w))
 				}
 			}
-			if got := c.of(set, Draft11).policy; got != strings.Join(want, ", ") {
+			if got := c.of(set, Draft11, 0).policy; got != strings.Join(want, ", ") {
 				t.Fatalf("%v: %s", set, got)
 			}
 		}
 	}
-	if first := c.of(sets[0], Draft11); first != c.of(sets[0], Draft11) {
+	if first := c.of(sets[0], Draft11, 0); first != c.of(sets[0], Draft11, 1) {
 		t.Error("nothing is kept")
+	}
+}
+
+// TestMonthField: the window that is announced is the month of now, whatever was announced before.
+func TestMonthField(t *testing.T) {
+	limit, err := sluice.ParseLimit("1000/month from 31")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := sluice.NewPlan(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e Encoder
+	for _, test := range []struct {
+		now  string
+		days int
+		t    int64
+	}{
+		{"2025-01-30 23:59:59", 31, 1},
+		{"2025-01-31 00:00:00", 28, 28 * 86400},
+		{"2025-02-27 23:59:58", 28, 2},
+		{"2025-02-28 00:00:00", 31, 31 * 86400},
+		{"2025-01-31 00:00:00", 28, 28 * 86400}, // the clock was set
+		{"2024-02-28 12:00:00", 29, 12 * 3600},
+	} {
+		at, err := time.Parse(time.DateTime, test.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := at.UnixMicro()
+		var r sluice.Receipt
+		plan.Step(sluice.State{}, now, 1, &r)
+		d := policy.Decision{Allowed: true, Now: now, Results: []policy.Result{{Rule: "quota", Plan: plan, Cost: 1, Decision: plan.Decide(1, r)}}}
+		var a Answer
+		h := http.Header{}
+		e.Encode(&a, h, &d, Client{})
+		if got, want := h.Get("Ratelimit-Policy"), fmt.Sprintf(`"quota";q=1000;w=%d`, test.days*86400); got != want {
+			t.Errorf("at %s: %s, want %s", test.now, got, want)
+		}
+		if got, want := h.Get("Ratelimit"), fmt.Sprintf(`"quota";r=999;t=%d`, test.t); got != want {
+			t.Errorf("at %s: %s, want %s", test.now, got, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package answer
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"sync/atomic"
@@ -20,6 +21,8 @@ const maxInteger = 999_999_999_999_999
 type policyHeader struct {
 	labels []label
 	policy string // RateLimit-Policy
+	// It is right from one time to another, in microseconds since the epoch: months differ.
+	from, until int64
 }
 
 // label is what is said of one limit.
@@ -29,7 +32,7 @@ type label struct {
 	plan  *sluice.Plan
 	item  string // the name as a quoted string, both of structured fields and of JSON
 	quota int64  // per window
-	span  int64  // the window in whole seconds
+	span  int64  // the window in whole seconds, of a month that of now
 	limit string // the most that remaining can be
 
 	sentence sentence // for people
@@ -39,9 +42,9 @@ type label struct {
 // together; where it has many, some are made anew each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header of the results that clients are told about. What a shadow says
+// of returns the header at now of the results that clients are told about. What a shadow says
 // is not in force, and clients that heeded it would slow down for nothing.
-func (c *headerCache) of(results []policy.Result, dialect Dialect) *policyHeader {
+func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uintptr
 	for i := range results {
 		if r := &results[i]; !r.Shadow {
@@ -50,10 +53,10 @@ func (c *headerCache) of(results []policy.Result, dialect Dialect) *policyHeader
 		}
 	}
 	place := &c[h>>16%uintptr(len(c))]
-	if cached := place.Load(); cached != nil && cached.isOf(results) {
+	if cached := place.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
 		return cached
 	}
-	made := newPolicyHeader(results, dialect)
+	made := newPolicyHeader(results, dialect, now)
 	place.Store(made)
 	return made
 }
@@ -73,14 +76,19 @@ func (p *policyHeader) isOf(results []policy.Result) bool {
 	return n == len(p.labels)
 }
 
-func newPolicyHeader(results []policy.Result, dialect Dialect) *policyHeader {
-	p := &policyHeader{}
+func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *policyHeader {
+	p := &policyHeader{from: math.MinInt64, until: math.MaxInt64}
 	var text []byte
 	for i := range results {
 		if results[i].Shadow {
 			continue
 		}
 		l := newLabel(&results[i])
+		if l.plan.Limit.MonthDay > 0 {
+			_, begin, end := l.plan.WindowAt(now)
+			l.span = (end - begin) / time.Second.Microseconds()
+			p.from, p.until = max(p.from, begin), min(p.until, end)
+		}
 		p.labels = append(p.labels, l)
 		if len(text) > 0 {
 			text = append(text, ", "...)
@@ -100,7 +108,11 @@ func newLabel(r *policy.Result) label {
 	l := label{rule: r.Rule, name: r.Name, plan: plan, item: string(appendQuoted(nil, wire))}
 	l.quota, l.span = wholeSeconds(plan.Limit)
 	l.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
-	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %ds.", wire, l.quota, l.span))
+	period := fmt.Sprintf("%ds", l.span)
+	if plan.Limit.MonthDay > 0 {
+		period = "month"
+	}
+	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %s.", wire, l.quota, period))
 	return l
 }
 

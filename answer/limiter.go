@@ -11,7 +11,43 @@ import (
 // Take takes one unit of a limiter, and sets d to what a policy with this one rule would have
 // decided. d is empty, or has been set by Take before: its memory is used again.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) {
-	took, err := take(ctx, l, rule, key, d)
+	TakeCost(ctx, l, rule, key, 1, d)
+}
+
+// TakeCost is [Take] of so many units, at least 1.
+func TakeCost(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
+	if len(l.Plans()) > 1 {
+		each := make([]sluice.Decision, len(l.Plans()))
+		took, err := l.TakeEach(ctx, key, cost, each)
+		*d = policy.Decision{Results: newResults(l, rule, cost)}
+		for i := range each {
+			d.Results[i].Decision = each[i]
+		}
+		set(l, &took, err, d)
+		return
+	}
+	took, err := l.Take(ctx, key, cost)
+	setOne(l, rule, cost, &took, err, d)
+}
+
+// Decided returns what a policy with this one rule would have decided, of what l.Take has
+// returned for so many units. Of a limiter of several limits only what all say together is known.
+func Decided(l *sluice.Limiter, rule string, cost int64, took sluice.Decision, err error) (d policy.Decision) {
+	setOne(l, rule, cost, &took, err, &d)
+	return d
+}
+
+func setOne(l *sluice.Limiter, rule string, cost int64, took *sluice.Decision, err error, d *policy.Decision) {
+	if len(d.Results) != 1 {
+		*d = policy.Decision{Results: append(d.Results[:0], policy.Result{})}
+	}
+	one := &d.Results[0]
+	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), cost, *took
+	set(l, took, err, d)
+}
+
+// set sets what is said of all limits together.
+func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
 	d.Degraded, d.Unavailable = took.Origin.Degraded(), took.Origin == sluice.ByOnError && !took.Allowed
 	if d.Err != nil { // hardly ever, and to write is dear
@@ -27,43 +63,22 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.De
 }
 
 // GiveBack undoes a [Take] whose turn did not come.
-func GiveBack(ctx context.Context, l *sluice.Limiter, key string) {
+func GiveBack(ctx context.Context, l *sluice.Limiter, key string) { GiveBackCost(ctx, l, key, 1) }
+
+// GiveBackCost undoes a [TakeCost] whose turn did not come.
+func GiveBackCost(ctx context.Context, l *sluice.Limiter, key string, cost int64) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// A place that cannot be given back drains by itself.
-	_ = l.LeaveQueue(ctx, key, 1)
-}
-
-// take sets the results of d to what each limit says, and returns what all say together.
-func take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) (sluice.Decision, error) {
-	if len(l.Plans()) > 1 {
-		return takeEach(ctx, l, rule, key, d)
-	}
-	took, err := l.Take(ctx, key, 1)
-	if len(d.Results) != 1 {
-		*d = policy.Decision{Results: make([]policy.Result, 1)}
-	}
-	one := &d.Results[0]
-	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), 1, took
-	return took, err
-}
-
-func takeEach(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) (sluice.Decision, error) {
-	each := make([]sluice.Decision, len(l.Plans()))
-	took, err := l.TakeEach(ctx, key, 1, each)
-	*d = policy.Decision{Results: newResults(l, rule)}
-	for i := range each {
-		d.Results[i].Decision = each[i]
-	}
-	return took, err
+	_ = l.LeaveQueue(ctx, key, cost)
 }
 
 // newResults returns results of the limits of l, without what they say.
-func newResults(l *sluice.Limiter, rule string) []policy.Result {
+func newResults(l *sluice.Limiter, rule string, cost int64) []policy.Result {
 	all := make([]policy.Result, len(l.Plans()))
 	names := policy.LimitNames(rule, l.Plans())
 	for i, plan := range l.Plans() {
-		all[i] = policy.Result{Rule: rule, Name: names[i], Plan: plan, Cost: 1}
+		all[i] = policy.Result{Rule: rule, Name: names[i], Plan: plan, Cost: cost}
 	}
 	return all
 }

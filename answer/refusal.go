@@ -18,6 +18,7 @@ var (
 	quotaExceeded   = newProblem(http.StatusTooManyRequests, problemTypes+"quota-exceeded", "rate_limit_exceeded")
 	reducedCapacity = newProblem(http.StatusServiceUnavailable, problemTypes+"temporary-reduced-capacity", "temporary_reduced_capacity")
 	missingKey      = newProblem(http.StatusBadRequest, "about:blank", "missing_key")
+	forbidden       = newProblem(http.StatusForbidden, "about:blank", "blocked")
 	malformed       = newProblem(http.StatusBadRequest, "about:blank", "malformed_request")
 )
 
@@ -34,6 +35,8 @@ func (a *Answer) problem() *problem {
 		return malformed
 	case a.decision.Missing != "":
 		return missingKey
+	case a.decision.Blocked != "":
+		return forbidden
 	case a.decision.Unavailable:
 		return reducedCapacity
 	}
@@ -126,6 +129,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		return append(dst, s.in(a.media)...)
 	case d.Missing != "":
 		return append(dst, a.missing()...)
+	case d.Blocked != "":
+		return append(append(append(dst, "Rule "...), d.Blocked...), " blocks the request."...)
 	case d.Unavailable || a.most < 0:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:

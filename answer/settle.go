@@ -16,7 +16,7 @@ import (
 // Before the wait it calls drain, if that is not nil, to read what stands between the door
 // and the news that the client has left; an error says that it has.
 //
-// It refuses a request, too, about which the store was not heard because the client had left:
+// It also refuses a request that the store did not decide because the client had left: else
 // leaving early would be a way not to be counted.
 func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	if d.Degraded || d.Delay > 0 {
@@ -77,7 +77,8 @@ type Outage struct {
 // logs that itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil
-	if len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
+	if !failed && d.Now == 0 || // nobody has asked the store
+		len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
 		return
 	}
 	logger := o.Logger

@@ -122,10 +122,11 @@ func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error 
 func TestOutage(t *testing.T) {
 	var log bytes.Buffer
 	o := Outage{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	d := policy.Decision{Results: make([]policy.Result, 1)}
+	d := policy.Decision{Now: 1, Results: make([]policy.Result, 1)}
+	blocked := policy.Decision{Blocked: "abusers", Results: make([]policy.Result, 1)} // without asking the store
 	failed := d
 	failed.Err = errors.New("connection refused")
-	for _, d := range []policy.Decision{d, failed, failed, {}, failed, d, d, failed} {
+	for _, d := range []policy.Decision{d, failed, failed, {}, blocked, failed, d, d, failed, blocked} {
 		o.Note(&d)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")

@@ -11,20 +11,25 @@ import (
 
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
-		goal  float64
-		least bool
-		mid   float64
-		want  string
+		goal        float64
+		least       bool
+		mid, spread float64
+		want        string
 	}{
-		{1.5, false, 1.5, "met"},
-		{1.5, false, 1.5004, "met"}, // it is shown as 1.50
-		{1.5, false, 3, "**missed by 100 %**"},
-		{4, true, 4, "met"},
-		{4, true, 3, "**missed by 25 %**"},
-		{0, false, 0.0001, "met"},
-		{0, false, 1, "**missed**"},
+		{1.5, false, 1.5, 0, "met"},
+		{1.5, false, 1.5004, 0, "met"}, // it is shown as 1.50
+		{1.5, false, 1.4, 0.05, "met"},
+		{1.5, false, 1.4, 0.2, "met within noise"},
+		{1.5, false, 1.6, 0.2, "**missed** within noise"},
+		{1.5, false, 3, 0.2, "**missed by 100 %**"},
+		{4, true, 4, 0, "met"},
+		{4, true, 4.1, 0.2, "met within noise"},
+		{4, true, 3, 0.5, "**missed by 25 %**"},
+		{0, false, 0, 0, "met"},
+		{0, false, 0.0001, 0, "met"},
+		{0, false, 1, 0, "**missed**"},
 	} {
-		if got := (target{goal: c.goal, least: c.least}).verdict(c.mid); got != c.want {
+		if got := (target{goal: c.goal, least: c.least}).verdict(c.mid, c.spread); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}

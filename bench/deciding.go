@@ -57,43 +57,67 @@ func memoryWorks() []work {
 		{"memory: one hot key, allowed", "The limit is never reached", withUber, deciding(1, one, plenty, time.Second, 0, 0), cols},
 		{"memory: one hot key, refused", "A limit of 1 an hour", deciders, deciding(1, one, 1, time.Hour, 0.999, 1), cols},
 		{"memory: 1 M keys, uniform", "A limit of 100 a minute; all keys are known", deciders, deciding(million, everyKey, 100, time.Minute, 0, 0.01), cols},
-		{"memory: 1 M keys, Zipf 1.1", "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
+		{byZipf, "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},
+		{newKeys, "1 M new keys once each, by one caller, in a store that begins empty; the garbage collector is counted", limiters(), fresh, []string{"ns", "CPU ns"}},
 	}
 }
 
+// limiters are the deciders that keep something.
+func limiters() []contender {
+	return slices.DeleteFunc(slices.Clone(deciders), func(c contender) bool { return c.role == floor })
+}
+
 func footprintWorks() []work {
-	limiters := slices.DeleteFunc(slices.Clone(deciders), func(c contender) bool { return c.role == floor })
 	flooded := []contender{{"sluice/memory", ours, inMemory(nil)}}
 	return []work{
-		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full collection with all of them and for how long it stops the world", limiters, footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs", "ns"}},
+		{"memory: what a key takes", "1 M new keys once each: bytes and allocations of a key, the time of a full collection with all of them and for how long it stops the world", limiters(), footprint, []string{"bytes", "allocs", "GC ms", "GC pause µs"}},
 		{"memory: a flood", "5,000 keys use up 10 a day in a store of the default size, then 6 M keys that nobody has seen come once each: the share of limited keys that are admitted again, and the allocations of a new key", flooded, flood, []string{"freed", "evicted", "allocs"}},
 	}
 }
 
+// keysLast is long enough that no window ends meanwhile.
+const keysLast = 1000 * time.Hour
+
+// bring has a million keys decided that nobody has seen.
+func bring(decide func(string) bool, buf []byte) error {
+	for i := range million {
+		// A key of its own, that only the limiter may keep.
+		if !decide(string(number11(buf, i))) {
+			return errors.New("the first request of a key is refused")
+		}
+	}
+	return nil
+}
+
+// fresh measures the first request of keys.
+func fresh(c contender) (sample, error) {
+	buf := []byte(keysOf(1).at(0))
+	decide := c.start.(inMemory)(100, keysLast, million)
+	runtime.GC()
+	startCPU, start := cpu(), time.Now()
+	if err := bring(decide, buf); err != nil {
+		return nil, err
+	}
+	took := cost{ops: million, admitted: million, wall: time.Since(start), cpu: cpu() - startCPU}.sample()
+	return sample{"ns": took["ns"], "CPU ns": took["CPU ns"]}, remembers(decide, buf)
+}
+
 // footprint measures the memory of a million keys that are in use, and a collection.
 func footprint(c contender) (sample, error) {
-	// Long enough that no window ends meanwhile.
-	const period = 1000 * time.Hour
 	buf := []byte(keysOf(1).at(0))
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	decide := c.start.(inMemory)(100, period, million)
-	start := time.Now()
-	for i := range million {
-		// A key of its own, that only the limiter may keep.
-		if !decide(string(number11(buf, i))) {
-			return nil, errors.New("the first request of a key is refused")
-		}
+	decide := c.start.(inMemory)(100, keysLast, million)
+	if err := bring(decide, buf); err != nil {
+		return nil, err
 	}
-	took := time.Since(start)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	s := sample{
 		"bytes": float64(after.HeapAlloc-before.HeapAlloc) / million,
 		// The harness makes one string a key.
 		"allocs": float64(after.Mallocs-before.Mallocs)/million - 1,
-		"ns":     float64(took) / million,
 	}
 	s["GC ms"], s["GC pause µs"] = collection()
 	return s, remembers(decide, buf)

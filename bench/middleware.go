@@ -31,10 +31,12 @@ import (
 // inFront makes a handler that limits by the address of the connection.
 type inFront func(count int, period time.Duration, next http.Handler) http.Handler
 
+const onePolicy = "sluice/httplimit, a policy of one rule"
+
 var doors = []contender{
 	{"sluice/httplimit, one limiter", ours, inFront(sluiceLimit)},
 	{"sluice/httplimit, one limiter, three fields", ours, inFront(sluiceThree)},
-	{"sluice/httplimit, a policy of one rule", ours, inFront(sluicePolicy)},
+	{onePolicy, ours, inFront(sluicePolicy)},
 	{"sethvargo/go-limiter", rival, inFront(sethvargoDoor)},
 	{"throttled", rival, inFront(throttledDoor)},
 	{"ulule/limiter", rival, inFront(ululeDoor)},

@@ -58,9 +58,9 @@ func (r report) figures(b *strings.Builder, notes string) {
 			fmt.Fprintf(b, "| %s | %s | – | not measured |\n", t.name, goal)
 			continue
 		}
-		verdict := t.verdict(mid)
+		verdict := t.verdict(mid, spread)
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", t.name, goal, plusMinus(mid, spread), verdict)
-		if verdict != "met" {
+		if strings.Contains(verdict, "missed") {
 			fmt.Fprintf(&why, "\n**%s.** %s\n", t.name, note(notes, t.name))
 		}
 	}

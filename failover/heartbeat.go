@@ -57,7 +57,7 @@ func (b *heartbeats) failed(err error) {
 		return
 	}
 	if b.failedInRow++; b.failedInRow == warnAfter {
-		b.s.log.Warn("the instances cannot be counted: if the shared store goes away, limits are divided by the number known last",
+		b.s.log.Warn("the instances cannot be counted: if the shared store goes away, limits are divided by the last known number",
 			"instances", b.s.instances.Load(), "error", err)
 	}
 }

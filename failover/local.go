@@ -28,7 +28,7 @@ type ledger struct {
 	extra   int          // debts written beyond those that had their turn
 }
 
-// account is the identity of a state.
+// stateID is the identity of a state.
 type stateID struct {
 	key         string
 	fingerprint uint64

@@ -8,12 +8,15 @@
 //	rules, err := policyfile.Load("api.yaml")
 //	handler = httplimit.Policy(policy.NewEngine(memory.New(), rules))(handler)
 //
-// Settings are in [Config]; its zero value is what these functions use.
+// Settings are in [Config]; its zero value is what these functions use. [LimitBy] asks the
+// program for the limit of each request. Frameworks whose middleware is another type than
+// func([net/http.Handler]) [net/http.Handler] are handlers, or have an adapter:
+// examples/frameworks has four of them.
 //
 // # What clients are told
 //
 // Every response to a request that was counted has the fields RateLimit-Policy, RateLimit and
-// three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503 or 400 with
+// three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503, 403 or 400 with
 // Retry-After and a body in JSON or text. Package answer says what they mean.
 //
 // Where one middleware runs behind another, the inner one appends to the lists of the outer
@@ -39,6 +42,25 @@
 //
 // A refusal waits at most half a second for the rest of the request's body.
 //
+// # Outcomes
+//
+// A rule with a count, or with a cost that the response tells, is charged before the handler runs
+// and settled by what it answers. What status and header say is settled before the client gets
+// the head of the response; what the body's length says, or a trailer, when the handler has
+// returned. The RateLimit fields tell of the limits before that. A handler that knows better says so with
+// [Settle]. By default:
+//
+//   - A handler that panics before it has answered leaves an outcome that nobody knows: the request
+//     counts, and costs what was estimated. So it is where a client leaves and a handler answers
+//     nothing for that reason.
+//   - A handler that returns without an answer has answered 200, as the server does for it.
+//   - A connection that is taken over (Hijack) has been answered with 101, and costs what was
+//     estimated where its bytes would say more.
+//   - What never reaches a handler, since the client has left a queue, is given back.
+//
+// A process that is killed gives nothing back. What it had under way stays counted for as long
+// as everything else that the limit has counted.
+//
 // # What is decided about
 //
 // A request target is a path, an http or https URL with a host, or "*" for OPTIONS; any
@@ -54,7 +76,9 @@
 // # Cost
 //
 // Handlers get the server's own [net/http.ResponseWriter], so that flushing, hijacking
-// and everything else works as without a limit.
+// and everything else works as without a limit. Where a rule goes by the outcome they get one
+// around it, which can flush, hijack and copy files, and leads [net/http.ResponseController] to the
+// server's.
 //
 // Most calls allocate nothing. The values of fields are cut from chunks of memory that
 // about a dozen responses share: a value that is kept for long keeps its chunk, of 1 KB.

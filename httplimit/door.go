@@ -17,6 +17,8 @@ type door struct {
 	outage  answer.Outage
 	cors    func() *policy.CrossOrigin // nil: there is none
 	calls   sync.Pool                  // of *call
+	refuse  Refusal                    // nil: answer's
+	keep    bool                       // see Config.KeepDecision
 
 	bodyTimeout     time.Duration
 	forwardedHeader string
@@ -40,6 +42,7 @@ type call struct {
 
 	request policy.Request // for a policyDecider
 	key     string         // for a limiterDecider
+	choice  Choice         // for a choiceDecider
 }
 
 func newCall(d *door) *call {
@@ -50,7 +53,7 @@ func newCall(d *door) *call {
 
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
-	c.w, c.r, c.key = nil, nil, ""
+	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
 	clear(c.request.Attributes)
 	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
 	if cap(c.decision.Results) > maxResults {
@@ -62,9 +65,9 @@ func (d *door) release(c *call) {
 	d.calls.Put(c)
 }
 
-// admit reports whether the request may pass, after its turn has come. If not it has
-// been answered.
-func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
+// admit returns the request for the handler if it may pass, after its turn has come, and what
+// settles it then, or nil if nothing is to be settled. If there is no request it has been answered.
+func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
@@ -84,11 +87,19 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) bool {
 		d.outage.Note(&c.decision)
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
-	if c.answer.Status != http.StatusOK {
+	switch {
+	case c.answer.Status == http.StatusOK:
+		if d.keep {
+			c.r = withDecision(r, &c.decision)
+		}
+		return c.r, c.settling()
+	case d.refuse != nil && fault == "":
+		c.linger()
+		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)
+	default:
 		c.refuse()
-		return false
 	}
-	return true
+	return nil, nil
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

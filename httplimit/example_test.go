@@ -60,6 +60,32 @@ rules:
 	// 429 "per-address";q=1;w=3600, "everybody";q=5000;w=86400 retry: true
 }
 
+// A handler that knows what a request has cost only when it is done.
+func ExampleSettle() {
+	rules, err := policyfile.Parse("api.yaml", []byte(`
+version: 1
+rules:
+  - {name: tokens, limit: 1000/day, cost: {response_header: X-Cost, estimate: 10, max: 500}}
+`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine := policy.NewEngine(memory.New(), rules)
+	h := httplimit.Policy(engine)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "forty-two words")
+		httplimit.Settle(r.Context(), policy.Outcome{Cost: 42})
+	}))
+	for range 3 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Header().Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// 990
+	// 948
+	// 906
+}
+
 // Behind proxies of one's own.
 func ExampleClientIP() {
 	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}

@@ -34,6 +34,11 @@ type Config struct {
 	// waits in a queue: 10 s if zero. What takes longer counts as garbled, and breaks off
 	// for the handler, too. Where the server has a ReadTimeout, only that holds.
 	BodyTimeout time.Duration
+	// Refuse writes the answer to refusals in place of the door: see [Refusal].
+	Refuse Refusal
+	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
+	// the decision and of the request for each request that passes.
+	KeepDecision bool
 	// Logger is told, once per change, that the store cannot be asked or can be asked
 	// again. If nil it is slog.Default().
 	Logger *slog.Logger
@@ -80,12 +85,18 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 		cors:            cors,
 		bodyTimeout:     cmp.Or(c.BodyTimeout, defaultBodyTimeout),
 		forwardedHeader: c.ForwardedHeader,
+		refuse:          c.Refuse,
+		keep:            c.KeepDecision,
 	}
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if d.admit(w, r) {
-				next.ServeHTTP(w, r)
+			switch admitted, s := d.admit(w, r); {
+			case admitted == nil:
+			case s != nil:
+				s.serve(next)
+			default:
+				next.ServeHTTP(w, admitted)
 			}
 		})
 	}

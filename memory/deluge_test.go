@@ -124,7 +124,6 @@ func deluges(t *testing.T, size int64, keys int) {
 		run(tt.name, memory.Config{}, p)
 	}
 	run("mixed", memory.Config{}, all...)
-	run("verified", memory.Config{Verified: true}, all...)
 }
 
 // TestFlood holds that no flood of keys frees those who are limited, nor takes more
@@ -211,15 +210,12 @@ func TestNearlyAllLimited(t *testing.T) {
 // TestMoreThanFit holds that a store in which more are limited than fit says so, or, if it was
 // told to, refuses new keys and keeps who is limited.
 func TestMoreThanFit(t *testing.T) {
-	for _, tt := range slices.Concat(limits, []struct {
-		name, limit string
-		algorithm   sluice.Algorithm
-	}{{"verified", "10/day", sluice.TokenBucket}}) {
+	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan(t, tt.limit, tt.algorithm)
 			for _, refuse := range []bool{false, true} {
 				const size, keys, clients = 128 << 10, 6000, 100
-				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse, Verified: tt.name == "verified"})
+				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse})
 				for i := range clients {
 					takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity)
 				}
@@ -253,7 +249,9 @@ func TestMoreThanFit(t *testing.T) {
 // TestRefuseNew holds what a store that refuses new keys tells them, and that there is room
 // again when others have drained.
 func TestRefuseNew(t *testing.T) {
-	for _, tt := range limits {
+	month := limits[3]
+	month.name, month.limit = "month", "10/month from 15"
+	for _, tt := range append(slices.Clip(limits), month) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan(t, tt.limit, tt.algorithm)
 			s := memory.NewSeeded(t, memory.Config{MaxBytes: 64 << 10, RefuseNew: true})
@@ -283,7 +281,7 @@ func TestRefuseNew(t *testing.T) {
 			if d := ask(midday, -1); !d.Allowed || d.Remaining != p.Capacity {
 				t.Errorf("a give-back: %+v", d)
 			}
-			if d := ask(midday+3*aDay, 1); !d.Allowed {
+			if d := ask(midday+3*p.Limit.Period.Microseconds(), 1); !d.Allowed {
 				t.Errorf("when all have drained: %+v", d)
 			}
 		})

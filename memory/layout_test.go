@@ -19,6 +19,10 @@ func TestPackedStates(t *testing.T) {
 			Period:    time.Duration(1+rng.Int64N(1<<rng.IntN(42))) * time.Microsecond,
 			Algorithm: sluice.Algorithms()[rng.IntN(5)],
 		}
+		length := l.Period.Microseconds()
+		if l.Algorithm == sluice.FixedWindow && rng.IntN(2) == 0 {
+			l.Period, l.MonthDay, length = 0, 1+rng.IntN(31), 31*24*time.Hour.Microseconds()
+		}
 		p, err := sluice.NewPlan(l)
 		if err != nil {
 			continue
@@ -26,11 +30,11 @@ func TestPackedStates(t *testing.T) {
 		layout := newLayout(p, 0)
 		now, later := rng.Int64N(maxTime), rng.Int64N(maxTime)
 		if rng.IntN(2) == 0 {
-			later = min(max(0, now+rng.Int64N(2*p.Span*p.Tick+1000)-p.Span*p.Tick), maxTime-1)
+			later = min(max(0, now+rng.Int64N(2*length+1000)-length), maxTime-1)
 		}
 		var r, want, got sluice.Receipt
 		state := p.Step(sluice.State{}, now, 1+rng.Int64N(p.Capacity), &r)
-		state = p.Step(state, min(now+rng.Int64N(p.Tick*p.Span+10), maxTime-1), 1, &r)
+		state = p.Step(state, min(now+rng.Int64N(length+10), maxTime-1), 1, &r)
 		word, ok := layout.pack(state)
 		if !ok {
 			continue
@@ -39,12 +43,18 @@ func TestPackedStates(t *testing.T) {
 			t.Fatalf("%v: %+v is packed as a free cell", p.Limit, state)
 		}
 		stuck[l.Algorithm.String()]++
+		if l.MonthDay > 0 {
+			stuck["month"]++
+		}
 		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
 		p.Step(state, later, cost, &want)
 		p.Step(layout.unpack(word, later), later, cost, &got)
 		if got != want {
 			t.Fatalf("%v: %+v of %d, at %d: %+v is %+v after packing", p.Limit, state, now, later, want, got)
 		}
+	}
+	if stuck["month"] < 1500 {
+		t.Errorf("only %d states of months were packed", stuck["month"])
 	}
 	for _, a := range sluice.Algorithms()[:5] {
 		if stuck[a.String()] < 1500 {
@@ -70,6 +80,10 @@ func TestCommonLimitsPack(t *testing.T) {
 				t.Errorf("%s %v does not fit a cell", limit, a)
 			}
 		}
+	}
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1e12, MonthDay: 31, Algorithm: sluice.FixedWindow})
+	if err != nil || !newLayout(p, 0).fits {
+		t.Errorf("a month does not fit a cell: %v", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -13,7 +12,6 @@ type record struct {
 	plan  *sluice.Plan
 	state sluice.State
 	log   sluice.Log
-	key   string // in a verified store
 }
 
 // overflow bounds the records of all stripes.
@@ -26,11 +24,9 @@ type overflow struct {
 	crowdedUntil atomic.Int64 // see crowded
 }
 
-// What is counted besides the bytes of a log and a key: a record itself, what the allocator rounds
-// up of a key and a log, and the table of a stripe that has any.
+// What is counted besides the bytes of a log: a record itself, what the allocator rounds up, and the table of a stripe that has any.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{}))
-	keyRounded         = 15
 	logRounded         = 8
 	entryBytes         = int64(unsafe.Sizeof(entry{}))
 	overflowTableBytes = 48
@@ -43,9 +39,6 @@ func (a *record) bytes() int64 {
 	if a.plan.Kernel.Log() {
 		bytes += int64(a.log.Bytes()) + logRounded
 	}
-	if a.key != "" {
-		bytes += keyRounded + int64(len(a.key))
-	}
 	return bytes
 }
 
@@ -57,13 +50,12 @@ func (a *record) priority(now int64) (_ priority, until int64) {
 	return priorityOf(a.plan, &r, 0)
 }
 
-// findRecord returns the record of an op, or nil. Without a key the hash is enough.
-func (s *Store) findRecord(o *op, p *sluice.Plan) *record {
+// findRecord returns the record of an op, or nil.
+func (o *op) findRecord() *record {
 	sa := o.overflow
 	for i := sa.home(o.hash); sa.entries[i].record != nil; i = sa.next(i) {
-		a := sa.entries[i].record
-		if sa.entries[i].hash == o.hash && (!s.verified || a.key == o.key && a.plan.Fingerprint == p.Fingerprint) {
-			return a
+		if sa.entries[i].hash == o.hash {
+			return sa.entries[i].record
 		}
 	}
 	return nil
@@ -109,9 +101,6 @@ func (s *Store) addRecord(o *op, p *sluice.Plan, r *sluice.Receipt) {
 	if o.overflow == nil {
 		o.overflow = newOverflowTable()
 		bytes = overflowTableBytes + o.overflow.bytes()
-	}
-	if s.verified {
-		o.record.key = strings.Clone(o.key)
 	}
 	before := o.overflow.bytes()
 	priority, until := priorityOf(p, r, r.Now)

@@ -136,3 +136,28 @@ func (s *Store) countOverflow() (bytes int64) {
 	}
 	return bytes
 }
+
+// TestOneHash holds that a take of keys of one hash, which share what there is, ends.
+func TestOneHash(t *testing.T) {
+	s := NewSize(0)
+	s.mask = 0
+	var charges []sluice.Charge
+	for i, a := range sluice.Algorithms() {
+		p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: time.Hour, Algorithm: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		charges = append(charges, sluice.Charge{Key: fmt.Sprint("a", i), Plan: p, Cost: 1}, sluice.Charge{Key: fmt.Sprint("b", i), Plan: p, Cost: 1})
+	}
+	receipts := make([]sluice.Receipt, len(charges))
+	for i := range charges {
+		for j := i + 1; j <= len(charges); j++ {
+			if err := s.TakeAt(t.Context(), 1e15, charges[i:j], receipts[i:j]); err != nil {
+				t.Fatal(err)
+			}
+			if r := receipts[j-1]; r.Now != 1e15 {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
+}

@@ -42,7 +42,8 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
 		l.shift *= 2
 	}
-	l.fits = int(l.shift)+bits.Len64(last/uint64(p.Span)) <= 64
+	lastWindow, _, _ := p.WindowAt(maxTime - 1)
+	l.fits = int(l.shift)+bits.Len64(uint64(lastWindow)) <= 64
 	return l
 }
 
@@ -87,10 +88,10 @@ func (l *layout) unpackWindow(word uint64) sluice.State {
 	}
 }
 
-// tag returns the tag of a slot with a state of this plan.
+// tag returns the tag of a cell with a state of this plan.
 func (l *layout) tag(hash uint64) uint64 { return hash<<16 | l.index }
 
-// word packs a state into the word of a slot with that tag.
+// word packs a state into the word of a cell with that tag.
 func (l *layout) word(s sluice.State, tag uint64) (word uint64, ok bool) {
 	if word, ok = l.pack(s); word == 0 {
 		return free, ok

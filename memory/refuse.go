@@ -32,7 +32,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; s.verified || p.Kernel.Log() || !s.plans.layout(p).fits {
+		if p := charges[i].Plan; p.Kernel.Log() || !s.plans.layout(p).fits {
 			return true
 		}
 	}
@@ -51,13 +51,11 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 		return
 	}
 	s.refused.Add(1)
-	switch p.Kernel {
-	case sluice.Meter:
-		o.old = sluice.State{Tick: now / p.Tick, Used: p.Size}
-	case sluice.Window:
-		o.old = sluice.State{Tick: now / p.Tick / p.Span, Used: p.Capacity}
-	default:
+	if p.Kernel.Log() {
 		o.record = &record{plan: p}
 		o.record.log.Step(p, now, p.Capacity)
+		return
 	}
+	var r sluice.Receipt
+	o.old = p.Step(sluice.State{}, now, p.Capacity, &r)
 }

@@ -58,11 +58,8 @@ func lock(ops []op, order []int32) {
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
 	o.tag, o.word = 0, free // prefetch and takeAllFast have used them
-	o.twin = before != nil && before.hash == o.hash && !s.verified
-	switch {
-	case s.verified:
-		o.layout, o.key = never, c.Key
-	case !p.Kernel.Log():
+	o.twin = before != nil && before.hash == o.hash
+	if !p.Kernel.Log() {
 		o.layout = s.plans.layout(p)
 		if o.twin && before.cell != nil {
 			o.cell, o.tag, o.word = before.cell, before.tag, before.word
@@ -77,7 +74,7 @@ func (s *Store) read(o, before *op, c *sluice.Charge) {
 	if o.overflow == nil {
 		return
 	}
-	if o.record = s.findRecord(o, p); o.record != nil {
+	if o.record = o.findRecord(); o.record != nil {
 		o.old, o.held = o.record.state, o.record.bytes()
 	}
 }

@@ -111,9 +111,10 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	}
 }
 
-// full reports whether cellFor would have to evict a state that has used more than half.
+// full reports whether cellFor would have to evict a state that has used more than half. It moves
+// nothing, since the caller has claimed cells, and to move one waits for the end of its claim.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
-	if int(st.n.Load()) < s.maxBuckets || st.freeCell(tag) != nil || st.displace(tag) != nil {
+	if int(st.n.Load()) < s.maxBuckets || st.freeCell(tag) != nil {
 		return false
 	}
 	_, r := s.victim(st, tag, now)

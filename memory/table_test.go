@@ -257,3 +257,48 @@ func TestOverflowShrinksEvenly(t *testing.T) {
 		}
 	}
 }
+
+// TestFullBesideClaims holds that a store that refuses new keys can look for room for one while
+// the same decision has claimed the cells beside it. It must not move them: that waits for the
+// end of their claims.
+func TestFullBesideClaims(t *testing.T) {
+	s := Config{MaxBytes: minBytes, RefuseNew: true}.New()
+	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := s.plans.layout(p)
+	const now = 20_000 * 86_400_000_000
+	st := newStripe(s.maxBuckets)
+	rng := rand.New(rand.NewPCG(10, 10))
+	tag := func() uint64 { return rng.Uint64()<<16 | layout.index }
+	for range 3 * s.maxBuckets { // three quarters
+		tag := tag()
+		s.cellFor(st, tag, now).put(mixed(uint64(now+p.Size), tag), tag)
+	}
+	for crowded := 0; crowded < 100; {
+		tag := tag()
+		if st.freeCell(tag) != nil {
+			continue
+		}
+		crowded++
+		first, second := st.buckets(tag)
+		var words [2][4]uint64
+		for n, b := range [...]*bucket{first, second} {
+			for i := range b {
+				words[n][i] = b[i].claim()
+			}
+		}
+		if s.full(st, tag, now) {
+			t.Error("a quarter is free, and no room is found")
+		}
+		for n, b := range [...]*bucket{first, second} {
+			for i := range b {
+				if w := b[i].word.Load(); w != busy {
+					t.Fatalf("a claimed cell has the word %d", w)
+				}
+				b[i].word.Store(words[n][i])
+			}
+		}
+	}
+}

@@ -24,7 +24,7 @@ func (p *Policy) Anew(old *Policy) (all []Anew) {
 	for i := range p.rules {
 		r := &p.rules[i]
 		j, known := old.byName[r.name]
-		if !known || r.exempt || old.rules[j].exempt {
+		if !known || !r.charges() || !old.rules[j].charges() {
 			continue
 		}
 		all = append(all, p.anew(r, old, &old.rules[j])...)
@@ -49,7 +49,7 @@ func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
 		}
 	}
 	for _, set := range p.overrides.of(r) {
-		was := before.overrides.set(old, set.exact)
+		was := before.overrides.set(old, set)
 		for _, subject := range sortedKeys(set.bySubject) {
 			if o, both := was[subject]; both {
 				compare(overridden, o.limits, set.bySubject[subject].limits)

@@ -80,7 +80,7 @@ func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	}
 	maps.DeleteFunc(all, func(_ string, until int64) bool { return until <= now })
 	if change(all); len(all) > maxBlocks {
-		return fmt.Errorf("policy: there are %d blocks, and no more fit: give overrides to those who stay", maxBlocks)
+		return fmt.Errorf("policy: %d subjects are blocked, and no more can be: unblock some, or give them overrides instead", maxBlocks)
 	}
 	e.blocks.Store(&all)
 	return nil

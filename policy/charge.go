@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/paths"
@@ -24,6 +25,7 @@ type scratch struct {
 	ends    []int   // where each view ends in ids
 	order   []int32
 	matches []matched
+	barring []*rule // with "block", that apply
 
 	keys     keyText
 	seen     Observation
@@ -36,7 +38,8 @@ type scratch struct {
 	isBlocked            bool // a subject of the request
 	ambiguous            bool // the path
 	hostName, tier       string
-	now                  int64 // in microseconds since the Unix epoch; 0 until it is asked for
+	now                  int64     // in microseconds since the Unix epoch; 0 until it is asked for
+	began                time.Time // the Take, if a rule goes by the outcome
 }
 
 // chargedRule is what a charge is for.
@@ -61,6 +64,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request = p, req
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
+	s.barring = s.barring[:0]
 	s.keys.reset()
 	s.charges, s.charged = s.charges[:0], s.charged[:0]
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
@@ -163,7 +167,8 @@ func (s *scratch) overrideOf(r *rule) (resolved, bool) {
 
 // override returns the one of the set that is in force for the subject, if there is one.
 func (s *scratch) override(set *overrideSet) override {
-	o, found := set.bySubject[string(s.keys.general(set.exact))]
+	subject := s.keys.subjectOf(set)
+	o, found := set.bySubject[string(subject)]
 	if !found || o.until == 0 {
 		return o
 	}
@@ -197,6 +202,9 @@ func (s *scratch) tierName() string {
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
+	if s.policy.settles {
+		s.began = time.Now()
+	}
 	return store.Take(ctx, s.charges, s.receipts)
 }
 
@@ -217,7 +225,7 @@ func (c *cost) of(h http.Header) int64 {
 }
 
 func (c *cost) parse(s string) int64 {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
+	if !isDigits(s) {
 		return c.fixed
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -226,6 +234,8 @@ func (c *cost) parse(s string) int64 {
 	}
 	return min(max(n, 1), c.max)
 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // cost returns what the request takes from a rule.
 func (s *scratch) cost(r *rule) int64 {

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -76,16 +75,9 @@ func (c *compiler) between(field string, n, most int64) {
 
 func (c *compiler) prefixes(texts []string) (all []netip.Prefix) {
 	for i, s := range texts {
-		p, err := parsePrefix(s)
-		if err != nil {
-			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
-			continue
+		if p, ok := c.network(fmt.Sprintf("trusted_proxies[%d]", i), s); ok {
+			all = append(all, p)
 		}
-		if whole, err := netip.ParsePrefix(s); err == nil && whole != whole.Masked() {
-			c.fail(fmt.Sprintf("trusted_proxies[%d]", i), fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr()),
-				"%s is an address and the length of a network", spelling.Quote(s))
-		}
-		all = append(all, p)
 	}
 	return all
 }
@@ -117,7 +109,7 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 	}
 	l, err := sluice.ParseLimit(text)
 	if err != nil && slices.Contains(unlimited, strings.ToLower(text)) {
-		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is no limit", spelling.Quote(text))
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
 		return sluice.Limit{}
 	}
 	if several := severalLimits(text); err != nil && several != "" {
@@ -191,7 +183,7 @@ func (c *compiler) headerName(field, s string) bool {
 	case !headerSyntax.MatchString(s):
 		c.fail(field, "write it as in X-Plan", "%s is not the name of a header", spelling.Quote(s))
 	case strings.EqualFold(s, "Host"):
-		c.fail(field, "write \"hosts: [example.com]\"", "Host is not to be had as a header")
+		c.fail(field, "write \"hosts: [example.com]\"", "Host cannot be read as a header")
 	default:
 		return true
 	}
@@ -223,28 +215,4 @@ func (c *compiler) parts(texts []string) (all []part) {
 		c.fail("key", "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
 	}
 	return all
-}
-
-func (c *compiler) cost(in *Cost) cost {
-	out := cost{fixed: in.Default, max: in.Max}
-	if out.fixed == 0 {
-		out.fixed = 1
-	}
-	switch {
-	case in.Header == "" && in.Max != 0:
-		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
-	case in.Header == "":
-		c.between("cost", out.fixed, math.MaxInt64)
-	case in.Max == 0:
-		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
-	case out.fixed > in.Max && in.Max > 0:
-		c.fail("cost", "lower default or raise max", "cost.default is %d, and cost.max only %d", out.fixed, in.Max)
-	default:
-		c.between("cost.max", in.Max, math.MaxInt64)
-		c.between("cost.default", out.fixed, math.MaxInt64)
-	}
-	if in.Header != "" && c.headerName("cost.header", in.Header) {
-		out.header = http.CanonicalHeaderKey(in.Header)
-	}
-	return out
 }

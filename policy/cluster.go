@@ -20,7 +20,7 @@ func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	groups := make(map[string]int)
 	for i := range p.rules {
 		r := &p.rules[i]
-		if r.exempt {
+		if !r.charges() {
 			continue
 		}
 		if tags[i] = r.tag(); tags[i] != "" {
@@ -35,7 +35,7 @@ func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 		var others []*rule
 		for j := range i {
 			o := &p.rules[j]
-			if !o.exempt && (tags[i] == "" || tags[i] != tags[j]) && r.mayMeet(o, p.ignoreCase) {
+			if o.charges() && (tags[i] == "" || tags[i] != tags[j]) && r.mayMeet(o, p.ignoreCase) {
 				others = append(others, o)
 			}
 		}

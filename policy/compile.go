@@ -14,18 +14,20 @@ import (
 
 // Policy is a compiled [Document]. It is never changed and may be shared.
 type Policy struct {
-	trusted    []netip.Prefix
-	ipv6Prefix int
-	ignoreCase bool
-	tierFrom   *part  // nil: there are no tiers
-	tier       string // where tierFrom says none
-	rules      []rule
-	byName     map[string]int // the index of each rule
-	index      index
-	overrides  overrides
-	reads      map[string]bool // see Reads
-	cors       *CrossOrigin
-	warnings   []Problem
+	trusted     []netip.Prefix
+	ipv6Prefix  int
+	ignoreCase  bool
+	tierFrom    *part  // nil: there are no tiers
+	tier        string // where tierFrom says none
+	rules       []rule
+	byName      map[string]int // the index of each rule
+	index       index
+	overrides   overrides
+	reads       map[string]bool // see Reads
+	cors        *CrossOrigin
+	listsUnused []string
+	warnings    []Problem
+	settles     bool // a rule goes by the outcome
 }
 
 // rule is a rule as the engine needs it.
@@ -43,13 +45,19 @@ type rule struct {
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
 	algorithm  sluice.Algorithm
+	// calendar says that the rule names no algorithm, so that months have their own.
+	calendar   bool
 	own        resolved
 	tiers      map[string]*resolved
 	cost       cost
+	counts     *counting // nil: all requests
 	onError    sluice.OnError
 	byDefault  bool // is onError
 	shadow     bool
 	exempt     bool
+	block      bool
+	clients    []*clientSet // empty: any
+	notClients []*clientSet
 	file       string // where it is written
 	line       int
 }
@@ -84,11 +92,14 @@ const (
 	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
 )
 
-// cost is what a request takes from a rule: fixed, or from a header if that is set.
+// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
+// response tells.
 type cost struct {
 	header string // canonical
-	fixed  int64  // the default where there is a header
+	fixed  int64  // the default where there is a header, the estimate where the response tells
 	max    int64
+	told   string // the canonical header of the response that tells it
+	bytes  int64  // or how many of its body are a unit
 }
 
 // maxKeyParts keeps keys short enough to be looked up and to be read.
@@ -137,6 +148,8 @@ type compiler struct {
 	names     map[string]int // the index of each rule
 	key       keyText        // of the override that is being read
 	now       int64          // in microseconds since the Unix epoch
+	lists     map[string]*clientSet
+	listsUsed map[string]bool
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -147,6 +160,7 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		plans:     make(map[sluice.Limit]*sluice.Plan),
 		names:     make(map[string]int),
 		now:       time.Now().UnixMicro(),
+		listsUsed: make(map[string]bool),
 	}
 }
 
@@ -196,12 +210,14 @@ func (c *compiler) compile(doc *Document) *Policy {
 	}
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
+	c.readLists(doc.Lists)
 	c.list = "rules"
 	for i := range doc.Rules {
 		c.item, c.rule = i, ""
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
 	c.checkAllTold(p)
+	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
@@ -245,8 +261,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if c.where != nil {
 		out.file, out.line = c.where(c.path(""))
 	}
-	if r.Exempt {
-		c.checkExempt(r)
+	out.clients, out.notClients, out.block = c.clients("clients", r.Clients), c.clients("not_clients", r.NotClients), r.Block
+	if r.Exempt || r.Block {
+		c.checkUncounted(r)
 		return out
 	}
 	out.key = c.parts(r.Key)
@@ -255,13 +272,16 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	}
 	out.together = c.together(r, out.key)
 	out.missing = missing(c.choice("missing", r.Missing, missingNames))
-	out.algorithm = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames))
+	out.algorithm, out.calendar = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames)), r.Algorithm == ""
 	out.onError = sluice.OnError(c.choice("on_error", r.OnError, onErrorNames))
 	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
 	out.cost = c.cost(&r.Cost)
+	out.counts = c.counting(&r.Count)
+	c.checkOutcome(&out)
+	p.settles = p.settles || out.settles()
 	c.limitsOf(p, r, &out)
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
@@ -339,18 +359,26 @@ func defaultAmbiguous(key []part) ambiguous {
 	return chargeAmbiguous
 }
 
-// checkExempt complains about what has no meaning in an exempt rule.
-func (c *compiler) checkExempt(r *Rule) {
+// checkUncounted complains about what has no meaning in a rule that exempts or blocks.
+func (c *compiler) checkUncounted(r *Rule) {
+	field, kind := "exempt", "an exempt"
+	if r.Block {
+		field, kind = "block", "a blocking"
+	}
+	if r.Exempt && r.Block {
+		c.fail("block", "remove one of them", "a rule either exempts or blocks")
+	}
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
-		{"on_error", r.OnError != ""}, {"shadow", r.Shadow},
+		{"count", !r.Count.isZero()},
+		{"on_error", r.OnError != ""}, {"shadow", r.Shadow && !r.Block},
 	} {
 		if f.set {
-			c.fail(f.name, "remove \"exempt\", if it is to count", "an exempt rule counts nothing and has no %s", f.name)
+			c.fail(f.name, fmt.Sprintf("remove %q, if it is to count", field), "%s rule counts nothing and has no %s", kind, f.name)
 		}
 	}
 }
@@ -395,7 +423,9 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.Count == 0 {
 		return nil // this has been reported
 	}
-	l.Algorithm = r.algorithm
+	if l.MonthDay == 0 || !r.calendar {
+		l.Algorithm = r.algorithm
+	}
 	plan, known := c.plans[l]
 	if !known {
 		var err error

@@ -3,6 +3,7 @@ package policy
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -33,8 +34,8 @@ type Request struct {
 	// Cost is how many such requests this one counts for: each rule takes as many times its
 	// cost. Below 1 it is 1.
 	Cost int64
-	// Time is when the request is made, for what depends on it in the policy: overrides that
-	// end. Now, if it is zero. The store counts by its own clock.
+	// Time is when the request is made, for what depends on it in the policy: overrides and
+	// blocks that end. Now, if it is zero. The store counts by its own clock.
 	Time time.Time
 }
 
@@ -50,7 +51,8 @@ func (r *Request) now() int64 {
 type Decision struct {
 	// Allowed says that the request may pass, after Delay.
 	Allowed bool
-	// Exempt says that a rule, or cors a preflight, has exempted it: nothing was counted, Results is empty.
+	// Exempt says that a rule exempts the request, or that cors exempts preflights: nothing
+	// was counted, and Results is empty.
 	Exempt bool
 	// Degraded says that the shared store did not answer, and that each rule's
 	// on_error has decided in its place.
@@ -64,6 +66,9 @@ type Decision struct {
 	// refused as malformed. It counts for the rules that can count it all the same, and if
 	// these refuse it, that is what the decision says.
 	Missing string
+	// Blocked is the name of a rule with "block" that refuses the request: for good, so that
+	// RetryAfter is [sluice.Never]. Nothing was counted, and nothing is known of the limits.
+	Blocked string
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
@@ -74,14 +79,22 @@ type Decision struct {
 	// Err is what the store has said in place of an answer, for a log.
 	Err error
 	// Results has an entry for each limit of each rule that applied, in the order of the
-	// document.
+	// document; behind these, those of rules with "block", which have no plan.
 	Results []Result
 
-	taken []sluice.Charge // what Refund gives back, if there is a Delay
+	taken     []sluice.Charge // what Refund gives back, if there is a Delay
+	unsettled *unsettled      // what Settle settles; nil: nothing
 }
 
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
+
+// Clone returns a copy that shares no memory with d, to be kept where d is used again.
+func (d *Decision) Clone() Decision {
+	c := *d
+	c.Results, c.taken = slices.Clone(d.Results), slices.Clone(d.taken)
+	return c
+}
 
 // Result is what one limit of a rule has said.
 type Result struct {
@@ -89,8 +102,8 @@ type Result struct {
 	// Name is what clients are told that the limit is called, if its rule has several, such as
 	// "api-1h": see [LimitNames]. Otherwise it is empty, and they are told Rule.
 	Name   string
-	Plan   *sluice.Plan
-	From   string // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked
+	Plan   *sluice.Plan // nil for a rule with "block"
+	From   string       // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked, or the rule is there to block
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision
@@ -107,5 +120,11 @@ type Observation struct {
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
 
-// Key returns the key under which the store counts for a result, by its index.
-func (o *Observation) Key(i int) string { return o.scratch.charges[i].Key }
+// Key returns the key under which the store counts for a result, by its index; empty for a rule
+// with "block", which counts nothing.
+func (o *Observation) Key(i int) string {
+	if o.Decision.Results[i].Plan == nil {
+		return ""
+	}
+	return o.scratch.charges[i].Key
+}

@@ -1,10 +1,5 @@
 package policy
 
-import (
-	"encoding/json"
-	"errors"
-)
-
 // Document is a policy as people write it: limits, patterns and parts of keys are text. The
 // zero value of a field leaves it out. [Compile] says what is wrong with one; package policyfile
 // reads and writes it as YAML and JSON, with the names of the tags here.
@@ -17,15 +12,17 @@ type Document struct {
 	// IgnoreCase is for a server behind that takes /LOGIN for /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
 	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
-	Ambiguous string     `json:"ambiguous,omitempty"`
-	CORS      CORS       `json:"cors,omitzero"`
-	Tiers     Tiers      `json:"tiers,omitzero"`
-	Rules     []Rule     `json:"rules"`
-	Overrides []Override `json:"overrides,omitempty"`
+	Ambiguous string `json:"ambiguous,omitempty"`
+	CORS      CORS   `json:"cors,omitzero"`
+	// Lists are networks under names that rules ask for: see [Rule].
+	Lists     map[string]List `json:"lists,omitempty"`
+	Tiers     Tiers           `json:"tiers,omitzero"`
+	Rules     []Rule          `json:"rules"`
+	Overrides []Override      `json:"overrides,omitempty"`
 }
 
 // CORS lets pages of other origins read refusals, and in all answers the fields that tell of
-// limits. Without origins nothing of it holds.
+// limits. Without origins it has no effect.
 type CORS struct {
 	// Origins are those of the pages: https://app.example.com, "https://*.example.com" for
 	// all below it, or "*" for all.
@@ -47,8 +44,8 @@ type Tiers struct {
 	Default string `json:"default,omitempty"` // the tier of those that lack it
 }
 
-// Rule is a limit, or an exemption, and what it applies to: where all of Match, Hosts, Headers
-// and Attributes are met; without any, to every request.
+// Rule is a limit, an exemption or a block, and what it applies to: where all of Match, Hosts,
+// Headers, Attributes, Clients and NotClients are met; without any, to every request.
 type Rule struct {
 	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". What has been counted belongs to it.
 	Name        string `json:"name,omitempty"`
@@ -64,6 +61,15 @@ type Rule struct {
 	// Attributes have a value that the program must say of a request, or "*" for any: see
 	// [Request]. A door that says none, such as the gateway, never meets them.
 	Attributes map[string]string `json:"attributes,omitempty"`
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which
+	// has to have the client; NotClients are those that must not have it. The client is whom
+	// the trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
+	Clients    []string `json:"clients,omitempty"`
+	NotClients []string `json:"not_clients,omitempty"`
+	// Block refuses a request for good, also where it matches the path in only one way to read
+	// it, and no rule counts it: see [Decision]. It has neither key nor limit. What another rule
+	// exempts passes. With Shadow it only reports.
+	Block bool `json:"block,omitempty"`
 	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
@@ -88,17 +94,20 @@ type Rule struct {
 	// reading of the path is charged, and all doubtful keys share one count. The default is
 	// "refuse" for a key with body:FIELD, and else "charge". A shadow refuses nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
-	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20".
+	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month".
 	Limit string `json:"limit,omitempty"`
 	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
 	// together, all or none. No two may have one rate or one window.
 	Limits []string `json:"limits,omitempty"`
-	// Algorithm is token_bucket by default, or another of [sluice.Algorithms].
+	// Algorithm is token_bucket by default, of a month fixed_window, or another of
+	// [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
 	// Tiers has other limits by the name of the tier, in place of all that the rule has. A
 	// tier that is not there has the rule's.
 	Tiers map[string]Limits `json:"tiers,omitempty"`
 	Cost  Cost              `json:"cost,omitzero"`
+	// Count lets the outcome of a request say whether it counts: without it, every request does.
+	Count Count `json:"count,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
 	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
@@ -109,47 +118,15 @@ type Rule struct {
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// Cost is what a request takes from a rule: as JSON and YAML a number where there is no header,
-// and else an object.
-type Cost struct {
-	// Default is the cost where there is no header to say it: 1 if zero.
-	Default int64
-	// Header is the one that says it. Of several values the largest counts. Above Max it is
-	// Max, 0 is 1, and what is not a whole number is the default.
-	Header string
-	Max    int64 // needed with a header
-}
-
-// costObject is Cost with a header, as JSON.
-type costObject struct {
-	Header  string `json:"header,omitempty"`
-	Max     int64  `json:"max,omitempty"`
-	Default int64  `json:"default,omitempty"`
-}
-
-func (c Cost) MarshalJSON() ([]byte, error) {
-	if c.Header == "" && c.Max == 0 {
-		return json.Marshal(c.Default)
-	}
-	return json.Marshal(costObject{c.Header, c.Max, c.Default})
-}
-
-func (c *Cost) UnmarshalJSON(data []byte) error {
-	var o costObject
-	if json.Unmarshal(data, &o.Default) != nil && json.Unmarshal(data, &o) != nil {
-		return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
-	}
-	*c = Cost{o.Default, o.Header, o.Max}
-	return nil
-}
-
 // Override gives a subject of a rule another limit. Where there is none, the tier does, and
 // then the rule's own limit: [Result] says which. Limits that count alike, buckets of one rate
 // and windows of one length, share what was counted; any other begins anew.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
-	// every value; the override that names the most parts counts.
+	// every value; the override that names the most parts counts. A client_ip that is a network,
+	// such as 203.0.113.0/24, stands for every address in it, each of which has a count of its
+	// own; of overrides that name the same parts, the one with the smallest network counts.
 	Key map[string]string `json:"key,omitempty"`
 	// Limit, or Limits if there are several, takes the place of all that the rule has.
 	Limit  string   `json:"limit,omitempty"`

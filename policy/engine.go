@@ -14,8 +14,8 @@ import (
 // Engine decides about requests by a [Policy], counting in a store. It is safe for
 // concurrent use.
 type Engine struct {
-	// Observe is told of every decision, if it is set before the first one: after it is made,
-	// on the goroutine that has asked, which waits.
+	// Observe, if set, is called with every decision once it is made, on the goroutine that
+	// asked, which waits for it. Set it before the first decision.
 	Observe func(context.Context, *Observation)
 
 	store  sluice.Store
@@ -50,8 +50,8 @@ func (e *Engine) Swap(p *Policy) {
 	e.policy.Store(p)
 }
 
-// SwapOverrides puts overrides in place of all that the policy in force has, and lets the rest
-// of it be: see [Policy.WithOverrides]. The next Swap brings those of its policy.
+// SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
+// is: see [Policy.WithOverrides]. The next Swap brings the overrides of its own policy.
 func (e *Engine) SwapOverrides(list []Override) error {
 	for {
 		p := e.policy.Load()
@@ -65,8 +65,8 @@ func (e *Engine) SwapOverrides(list []Override) error {
 // Policy returns the policy in force.
 func (e *Engine) Policy() *Policy { return e.policy.Load() }
 
-// TrustedProxies returns the trusted proxies of the policy in force, for what is not decided
-// about: a decision resolves its client itself. It is not to be changed.
+// TrustedProxies returns the trusted proxies of the policy in force, for uses other than
+// decisions, which resolve their clients themselves. Do not change it.
 func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().trusted }
 
 // Decide asks all the rules that apply to the request, and takes from all of them or
@@ -82,6 +82,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
 	e.decide(ctx, s, d)
+	s.addBarring(d)
 	e.observe(ctx, s, d)
 	e.end(s) // a panic of the store or the observer may take s with it
 }
@@ -98,6 +99,10 @@ func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	if s.exemptPreflight() || s.match() != nil {
 		d.Allowed, d.Exempt = true, true
+		return
+	}
+	if by := s.barred(); by != nil {
+		s.refuseBarred(d, by)
 		return
 	}
 	if s.ambiguous {
@@ -140,30 +145,32 @@ func (s *scratch) chargeAll(d *Decision) {
 // count it all the same, so that such requests are not free: those that need no body, and
 // where the path is in doubt no pattern. If these refuse it, that is the answer.
 func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
+	missing := d.Missing
+	d.reset()
+	if s.chargeMalformed() && !s.refuseBlocked(d) && s.take(ctx, e.store) == nil {
+		s.decision(d, true)
+	}
+	if len(d.Results) == 0 || d.Allowed {
+		d.reset()
+		d.Missing = missing
+	}
+}
+
+// chargeMalformed makes the charges of countMalformed, and reports whether there are any.
+func (s *scratch) chargeMalformed() bool {
 	s.forget()
 	for i := range s.matches {
 		if m := &s.matches[i]; !m.rule.readsBody && (!s.ambiguous || m.pattern == nil) {
 			s.charge(m)
 		}
 	}
-	if len(s.charges) == 0 {
-		return
-	}
-	if s.take(ctx, e.store) != nil {
-		return
-	}
-	missing := d.Missing
-	d.reset()
-	if s.decision(d, true); d.Allowed {
-		d.reset()
-		d.Missing = missing
-	}
+	return len(s.charges) > 0
 }
 
 // forget forgets the charges that were made.
 func (s *scratch) forget() {
 	s.keys.reset()
-	s.charges, s.charged = s.charges[:0], s.charged[:0]
+	s.charges, s.charged, s.isBlocked = s.charges[:0], s.charged[:0], false
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -196,12 +203,14 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 
 // Refund gives back the place in a queue of a request whose decision has a Delay, for a
 // client that leaves before its turn has come: call it before the delay has passed. What
-// other rules have counted stays, and so do places in queues that are shorter. The
-// context may have ended. Of other decisions nothing is given back.
+// other rules have counted stays, but for those that go by the outcome (see Settle), and so do
+// places in queues that are shorter. The context may have ended. Of other decisions nothing is
+// given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	if len(d.taken) == 0 {
 		return
 	}
+	e.Settle(ctx, d, notPassed)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	// A place that cannot be given back drains by itself.
@@ -232,6 +241,9 @@ func (s *scratch) decision(d *Decision, taken bool) {
 	}
 	if taken && d.Delay > 0 {
 		d.taken = s.taken(d)
+	}
+	if taken && d.Allowed && s.policy.settles {
+		d.unsettled = s.unsettled(d)
 	}
 }
 

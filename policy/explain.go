@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -15,7 +16,7 @@ type Trace struct {
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
 	// least that it would be where a cost above 1 does not fit a sliding window log.
 	Decision Decision
-	// Client is whom the request comes from, behind proxies that are trusted.
+	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
@@ -50,19 +51,27 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
 		return t
 	}
-	missing := s.explainRules(&t)
-	switch {
-	case s.ambiguous:
-		t.Decision = Decision{Missing: ambiguousPath}
-		return t
-	case missing != "":
-		t.Decision = Decision{Missing: missing}
+	if by := s.barred(); by != nil {
+		s.refuseBarred(&t.Decision, by)
+		s.addBarring(&t.Decision)
+		t.Rules = s.explainBarred(by)
 		return t
 	}
-	e.rehearse(ctx, s, &t.Decision)
+	missing := s.explainRules(&t)
+	if s.ambiguous {
+		missing = ambiguousPath
+	}
+	if missing == "" {
+		e.rehearse(ctx, s, &t.Decision)
+	} else if !e.rehearseMalformed(ctx, s, &t.Decision) {
+		t.Decision = Decision{Missing: missing}
+		s.addBarring(&t.Decision)
+		return t
+	}
+	s.addBarring(&t.Decision)
 	i := 0
 	for n := range t.Rules {
-		if r := &t.Rules[n]; r.Applies {
+		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
 			r.Key = strings.Clone(s.charges[i].Key)
 			first := i
 			for i < len(s.charged) && s.charged[i].name == r.Rule {
@@ -74,13 +83,23 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	return t
 }
 
+// rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
+// the request, for what they have counted.
+func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
+	if !s.chargeMalformed() {
+		return false
+	}
+	e.rehearse(ctx, s, d)
+	return !d.Allowed && d.Err == nil
+}
+
 func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
 		all[i] = RuleTrace{Rule: r.name, Why: why}
 		if r == exempt {
-			all[i].Applies, all[i].Why = true, "exempts the request"
+			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
 		}
 	}
 	return all
@@ -93,10 +112,12 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
 		trace := RuleTrace{Rule: r.name}
-		if len(matches) > 0 && matches[0].rule == r {
+		if r.block {
+			trace = s.explainBlock(r)
+		} else if len(matches) > 0 && matches[0].rule == r {
 			part, out := s.charge(&matches[0])
 			trace.Applies = out == charged
-			trace.Why = why(matches[0], part, out, s.x.garbled)
+			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
@@ -126,7 +147,7 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	case len(m.rule.attributes) > 0:
 		return "attributes match"
 	}
-	return "every request"
+	return everyRequest
 }
 
 // whyNot says which condition the request does not meet.
@@ -137,6 +158,8 @@ func (s *scratch) whyNot(r *rule) string {
 		return fmt.Sprintf("%s is missing or has another value", condition)
 	case condition == "hosts":
 		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
+	case condition == "clients", condition == "not_clients":
+		return r.whyNotClient(s, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	case r.exempt && s.hasID(r):
@@ -176,10 +199,20 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		s.withoutStore(d, err)
 		return
 	}
-	for i, cost := range costs {
-		// A peek fits unless its rule is closed; what remains says whether the cost would.
-		r := &s.receipts[i]
-		r.Fits = r.Fits && cost <= s.charges[i].Plan.Decide(0, *r).Remaining
-	}
+	s.foretell(costs)
 	s.decision(d, false)
+}
+
+// foretell makes receipts of peeks those of costs: what remains says whether a cost would fit.
+// Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the others
+// are only looked at.
+func (s *scratch) foretell(costs []int64) {
+	if !sluice.Admitted(s.charges, s.receipts) {
+		return
+	}
+	for i, cost := range costs {
+		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
+			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+		}
+	}
 }

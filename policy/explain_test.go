@@ -77,6 +77,27 @@ rules:
 	}
 }
 
+// A malformed request that other rules refuse is explained as it is decided.
+func TestExplainMalformed(t *testing.T) {
+	e := engine(t, `
+rules:
+  - {name: typed, key: [body:user], limit: 9/day}
+  - {name: ip, key: [client_ip], limit: 2/day}
+  - {name: needs, match: /needs, key: ["header:X-Key"], missing: refuse, limit: 9/day}`)
+	for _, path := range []string{"/needs", "/%u0061", "/needs", "/needs", "/%u0061"} {
+		would, is := e.Explain(t.Context(), get(path)), e.Decide(t.Context(), get(path))
+		if would.Decision.Missing != is.Missing || len(would.Decision.Results) != len(is.Results) || would.Decision.RetryAfter.Round(time.Second) != is.RetryAfter.Round(time.Second) {
+			t.Errorf("%s: explained as %+v, decided %+v", path, would.Decision, is)
+		}
+		if ip := would.Rules[1]; is.Missing == "" && (ip.Key != "ip/192.0.2.1" || len(ip.Results) != 1 || ip.Results[0].Allowed || len(would.Rules[2].Results) > 0) {
+			t.Errorf("%s: refused by %+v", path, would.Rules)
+		}
+	}
+	if d := e.Decide(t.Context(), get("/needs")); d.Missing != "" || d.Allowed {
+		t.Errorf("the rules that count malformed requests never refuse: %+v", d)
+	}
+}
+
 // What Explain foretells is what Decide then says, for every algorithm.
 func TestExplainForetells(t *testing.T) {
 	for _, algorithm := range sluice.Algorithms() {

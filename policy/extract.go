@@ -27,6 +27,9 @@ type extractor struct {
 	// brokeOff says that the body did, so that no server can read it in any way.
 	brokeOff bool
 
+	addr     netip.Addr // see address
+	resolved bool       // addr is known
+
 	client                       string
 	key                          string // see apiKey
 	keyState                     fields.Presence
@@ -56,7 +59,7 @@ func (x *extractor) reset(r *Request, p *Policy) {
 		*x = extractor{}
 	}
 	x.r, x.trusted, x.ipv6Prefix = r, p.trusted, p.ipv6Prefix
-	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown = "", "", false, false, false
+	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown, x.resolved = "", "", false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()
@@ -68,7 +71,7 @@ func (x *extractor) reset(r *Request, p *Policy) {
 func (x *extractor) clientIP() string {
 	if x.client == "" && x.r.Peer.IsValid() {
 		start := len(x.buf)
-		x.buf = maskClient(x.r.client(x.trusted), x.ipv6Prefix).AppendTo(x.buf)
+		x.buf = maskClient(x.address(), x.ipv6Prefix).AppendTo(x.buf)
 		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
 	}
 	return x.client

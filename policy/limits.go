@@ -127,14 +127,18 @@ func nameLimits(rule string, limits []limit) {
 
 // LimitNames returns what clients are told that limits are called which are charged together
 // under a name: nothing where there is one, which is called that name, and else the name and
-// the period, as in "api-1s" and "api-1h". Where periods are the same, "-2" follows.
+// the period, as in "api-1s", "api-1h" and "api-month". Where periods are the same, "-2" follows.
 func LimitNames(name string, plans []*sluice.Plan) []string {
 	names := make([]string, len(plans))
 	if len(plans) < 2 {
 		return names
 	}
 	for i, p := range plans {
-		base := name + "-" + shortPeriod(p.Limit.Period)
+		period := "month"
+		if p.Limit.MonthDay == 0 {
+			period = shortPeriod(p.Limit.Period)
+		}
+		base := name + "-" + period
 		names[i] = base
 		for n := 2; slices.Contains(names[:i], names[i]); n++ {
 			names[i] = base + "-" + strconv.Itoa(n)

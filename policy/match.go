@@ -130,6 +130,8 @@ func (s *scratch) match() (exempt *rule) {
 			continue
 		}
 		switch {
+		case r.block:
+			s.barring = append(s.barring, r)
 		case !r.exempt:
 			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(last)
 			s.matches = append(s.matches, matched{r, x.patterns[id]})
@@ -203,7 +205,7 @@ func (r *rule) unmet(s *scratch) string {
 			return a.text
 		}
 	}
-	return ""
+	return r.unmetClient(s)
 }
 
 func hostMatches(hosts []string, host string) bool {

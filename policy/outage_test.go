@@ -87,3 +87,31 @@ func TestNoStore(t *testing.T) {
 	}()
 	NewEngine(nil, nil)
 }
+
+// What on_error allows passes however much of the share is used, also where it is asked about
+// before a body is read, and is explained so.
+func TestAllowBeyondShare(t *testing.T) {
+	store := failover.New(failover.Bulkhead(brokenStore{errors.New("connection refused")}, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	defer store.Close()
+	e := NewEngine(store, parse(t, `
+rules:
+  - {name: each, key: [client_ip], limit: 2/day}
+  - {name: typed, match: /typed, key: [body:user], limit: 2/day}
+  - {name: closed, match: /closed, limit: 9/day, on_error: deny}
+  - {name: share, match: [/closed, /share], limit: 2/day, on_error: local}`))
+	for n := range 5 {
+		for path, want := range map[string]bool{"/": true, "/typed": true, "/closed": false, "/share": n < 2} {
+			r := get(path)
+			r.Body = func(int64) ([]byte, error) { return []byte("user=alice"), nil }
+			would, is := e.Explain(t.Context(), r).Decision, e.Decide(t.Context(), r)
+			if is.Allowed != want || is.Unavailable != (path == "/closed") || would.Allowed != is.Allowed || would.Unavailable != is.Unavailable ||
+				would.RetryAfter.Round(time.Second) != is.RetryAfter.Round(time.Second) && !is.Allowed {
+				t.Errorf("%s: explained as %+v, decided %+v", path, would, is)
+			}
+			r.Cost = 99
+			if would, is := e.Explain(t.Context(), r).Decision, e.Decide(t.Context(), r); would.Allowed != is.Allowed || is.Allowed != (path == "/" || path == "/typed") {
+				t.Errorf("%s at a cost: explained as %+v, decided %+v", path, would, is)
+			}
+		}
+	}
+}

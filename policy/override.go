@@ -20,6 +20,7 @@ type overrides struct {
 // overrideSet are the overrides of a rule that name the same parts of its key.
 type overrideSet struct {
 	exact     uint32 // bit i: part i of the key is named, and not "*"
+	network   network
 	bySubject map[string]override
 }
 
@@ -37,10 +38,10 @@ func (o *overrides) of(r *rule) []overrideSet {
 	return o.byRule[r.index]
 }
 
-// set returns those of a rule that name these parts of its key.
-func (o *overrides) set(r *rule, exact uint32) map[string]override {
+// set returns those of a rule that name the same parts of its key, by as long a network.
+func (o *overrides) set(r *rule, like overrideSet) map[string]override {
 	for _, set := range o.of(r) {
-		if set.exact == exact {
+		if set.exact == like.exact && set.network == like.network {
 			return set.bySubject
 		}
 	}
@@ -57,9 +58,11 @@ func (c *compiler) overrides(p *Policy, list []Override) (all overrides) {
 		c.override(p, &all, &list[i])
 	}
 	for _, sets := range all.byRule {
-		// Those that name more parts are asked first, then those that name earlier ones.
+		// Those that name more parts are asked first, then those that name earlier ones, and
+		// of these addresses before networks, and longer prefixes before shorter ones.
 		slices.SortFunc(sets, func(a, b overrideSet) int {
-			return cmp.Or(bits.OnesCount32(b.exact)-bits.OnesCount32(a.exact), cmp.Compare(a.exact, b.exact))
+			return cmp.Or(bits.OnesCount32(b.exact)-bits.OnesCount32(a.exact), cmp.Compare(a.exact, b.exact),
+				cmp.Compare(a.network.part, b.network.part), b.network.bits-a.network.bits)
 		})
 	}
 	return all
@@ -91,16 +94,16 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	c.rule = o.Rule
 	r := &p.rules[i]
 	if len(r.key) == 0 {
-		c.fail("", "change the rule instead", "the rule has no key, so that it has no subjects to override")
+		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
-	exact, subject, ok := c.subject(p, r, o.Key)
+	subject, in, ok := c.subject(p, r, o.Key)
 	if limits := c.ownLimits(o.Limit, o.Limits, r); ok && limits != nil {
 		c.checkTold("limits", limits)
-		c.add(&all.byRule[i], exact, subject, override{limits, until, c.item})
+		c.add(&all.byRule[i], in, subject, override{limits, until, c.item})
 	}
 	if until != 0 && until < c.now {
-		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override has ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
+		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
 		all.warnings = append(all.warnings, ended.at(c.where))
 	}
 }
@@ -125,7 +128,7 @@ func (c *compiler) terms(o *Override) (until int64, ok bool) {
 func (c *compiler) instant(s string) int64 {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(layout, s); err == nil {
-			return t.UnixMicro()
+			return cmp.Or(t.UnixMicro(), -1) // 0 would be for ever
 		}
 	}
 	c.fail("until", "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of that day in UTC", "until is %s, which is not a time", spelling.Quote(s))
@@ -140,11 +143,12 @@ func ruleNames(p *Policy) []string {
 	return names
 }
 
-func (c *compiler) add(sets *[]overrideSet, exact uint32, subject string, o override) {
-	i := slices.IndexFunc(*sets, func(s overrideSet) bool { return s.exact == exact })
+func (c *compiler) add(sets *[]overrideSet, in overrideSet, subject string, o override) {
+	i := slices.IndexFunc(*sets, func(s overrideSet) bool { return s.exact == in.exact && s.network == in.network })
 	if i < 0 {
 		i = len(*sets)
-		*sets = append(*sets, overrideSet{exact, make(map[string]override)})
+		in.bySubject = make(map[string]override)
+		*sets = append(*sets, in)
 	}
 	if first, twice := (*sets)[i].bySubject[subject]; twice {
 		c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first.item))
@@ -154,8 +158,9 @@ func (c *compiler) add(sets *[]overrideSet, exact uint32, subject string, o over
 }
 
 // subject returns the text of an override's subject: what the key of such a request has
-// behind the rule's name, with "*" for every part that the override leaves open.
-func (c *compiler) subject(p *Policy, r *rule, key map[string]string) (exact uint32, text string, ok bool) {
+// behind the rule's name, with "*" for every part that the override leaves open, and the first
+// address of a network. It also returns the set that it belongs to.
+func (c *compiler) subject(p *Policy, r *rule, key map[string]string) (text string, in overrideSet, ok bool) {
 	ok = true
 	if !knows(r, key) {
 		for _, name := range sortedKeys(key) {
@@ -173,15 +178,24 @@ func (c *compiler) subject(p *Policy, r *rule, key map[string]string) (exact uin
 			c.key.addAny()
 			continue
 		}
+		in.exact |= 1 << i
+		if first, n, many := r.key[i].network(i, v, p.ipv6Prefix); many {
+			in.network = n
+			c.key.add(first)
+			if err := checkHostBits(v); err != nil {
+				c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %v", r.key[i].text, err)
+				ok = false
+			}
+			continue
+		}
 		v, err := r.key[i].normal(v, p.ipv6Prefix)
 		if err != nil {
 			c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %v", r.key[i].text, err)
 			ok = false
 		}
-		exact |= 1 << i
 		c.key.add(v)
 	}
-	return exact, string(c.key.text), ok
+	return string(c.key.text), in, ok
 }
 
 // knows reports whether all of the key are parts of the rule's.
@@ -208,13 +222,16 @@ func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
 	}
+	if err := checkHostBits(v); err != nil {
+		return "", err
+	}
 	a := network.Addr()
 	bits := a.BitLen()
 	if a.Is6() {
 		bits = ipv6Prefix
 	}
 	if network.Bits() != bits && !network.IsSingleIP() {
-		return "", fmt.Errorf("%s is a network, and addresses are told apart by their first %d bits: write an override for each", spelling.Quote(v), bits)
+		return "", fmt.Errorf("%s is a network, and addresses are told apart by their first %d bits: name one of these", spelling.Quote(v), bits)
 	}
 	return maskClient(a, ipv6Prefix).String(), nil
 }

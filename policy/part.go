@@ -117,12 +117,16 @@ func (p *part) checkName() error {
 			}
 		}
 	}
-	if p.kind == queryPart || p.kind == bodyPart {
+	isField := p.kind == queryPart || p.kind == bodyPart
+	if wrong == "" && (isField || p.kind == cookiePart) && !strings.ContainsFunc(p.name, isAlphanumeric) {
+		wrong = "has neither a letter nor a digit: servers differ in what they make of such a name"
+	}
+	if isField {
 		fold.Prepare()
 	}
 	if p.kind == headerPart {
 		if p.name = http.CanonicalHeaderKey(p.name); p.name == "Host" {
-			wrong = `is not to be had as a header: write "host"`
+			wrong = `cannot be read as a header: write "host"`
 		}
 	}
 	if p.kind == headerPart {
@@ -136,6 +140,8 @@ func (p *part) checkName() error {
 	}
 	return nil
 }
+
+func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // headerAliases returns the other names that a server takes for a header's name if it
 // does not tell "_" from "-", as CGI and what descends from it. There are none for a

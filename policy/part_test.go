@@ -38,6 +38,7 @@ func TestParsePartErrors(t *testing.T) {
 		{"x-api-key", `did you mean "api_key"?`}, {"x-user", `did you mean "header:x-user"?`}, {"hedder", `did you mean "header:NAME"?`},
 		{"client_ip:", "stands alone"}, {"method:GET", "stands alone"},
 		{"header", "write it as header:NAME"}, {"header:", "write it as header:NAME"}, {"const:", "write it as const:TEXT"},
+		{"query:_", "neither a letter nor a digit"}, {"body:[]", "neither a letter nor a digit"}, {"cookie:--", "neither a letter nor a digit"},
 		{"header:X API", "cannot have"}, {"header: X", "spaces around"}, {"header:ö", "cannot have"}, {"header:host", `write "host"`},
 		{"cookie:a=b", "cannot have"}, {"cookie:a;b", "cannot have"},
 		{"query:a\n", "do not show"}, {"body:\xff", "do not show"}, {"jwt:\u200b", "do not show"}, {"const:a\x00", "do not show"},

@@ -49,7 +49,7 @@ func parsePattern(s string) (*pattern, error) {
 func readPattern(s string) (*pattern, error) {
 	p := &pattern{text: s}
 	if strings.HasPrefix(s, "^") || strings.HasPrefix(s, "~") || strings.Contains(s, ".*") {
-		return nil, errors.New(`it is no regular expression: write "/path/{name}" for one segment, or "/path/{rest...}" for all that follow`)
+		return nil, errors.New(`it is not a regular expression: write "/path/{name}" for one segment, or "/path/{rest...}" for all that follow`)
 	}
 	rest := s
 	if i := strings.IndexAny(s, " \t/"); i >= 0 && s[i] != '/' {

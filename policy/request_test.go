@@ -56,6 +56,16 @@ overrides: [{rule: each, key: {client_ip: 192.0.2.1}, limit: 5/day, until: 2001-
 	}
 }
 
+// An override that ended as the Unix epoch began has ended, too.
+func TestUntilEpoch(t *testing.T) {
+	e := engine(t, `
+rules: [{name: each, key: [client_ip], limit: 1/day}]
+overrides: [{rule: each, key: {client_ip: 192.0.2.1}, limit: 5/day, until: 1970-01-01}]`)
+	if got := e.Decide(t.Context(), get("/")).Results[0].From; got != "rule" || len(e.Policy().Warnings()) != 1 {
+		t.Errorf("the limit is from the %s, with warnings %v", got, e.Policy().Warnings())
+	}
+}
+
 func TestAttributes(t *testing.T) {
 	e, stored := recorded(t, `
 tiers: {from: attr:plan}

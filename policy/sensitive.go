@@ -99,6 +99,8 @@ func (p *Policy) Outages() []Outage {
 		switch o := &all[i]; {
 		case r.exempt:
 			o.Why = "it exempts"
+		case r.block:
+			o.OnError, o.Why = sluice.Deny, "it blocks"
 		case r.shadow:
 			o.OnError, o.Why = sluice.Allow, "a shadow never refuses"
 		case !r.byDefault:

@@ -47,6 +47,9 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	if r.exempt {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", rule)
 	}
+	if r.block {
+		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", rule)
+	}
 	s := scratch{policy: p, request: new(Request)}
 	s.keys.begin(r.keyStart)
 	if err := s.keys.addSubject(p, r, key); err != nil {
@@ -121,7 +124,7 @@ func distinct(limits []counted) (all []counted) {
 	return all
 }
 
-// Key returns the key of the subject, as a [RuleTrace] has it but for its hash tag.
+// Key returns the key of the subject, as a [RuleTrace] has it but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.

@@ -237,6 +237,23 @@ rules:
 	}
 }
 
+// A malformed request of a blocked subject is refused for the block, and charged to nobody.
+func TestBlockMalformed(t *testing.T) {
+	stored := &recorder{Store: memory.New()}
+	e := NewEngine(stored, parse(t, `
+rules:
+  - {name: each, key: [client_ip], limit: 9/day}
+  - {name: needs, key: ["header:X-Key"], missing: refuse, limit: 9/day}`))
+	if err := subject(t, e, "each", map[string]string{"client_ip": "192.0.2.1"}).Block(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []Decision{e.Decide(t.Context(), get("/")), e.Explain(t.Context(), get("/")).Decision} {
+		if d.Allowed || d.Missing != "" || len(d.Results) != 1 || d.Results[0].From != "block" || stored.charges != nil {
+			t.Errorf("%+v, charged %v", d, stored.charges)
+		}
+	}
+}
+
 func TestBlocksAreBounded(t *testing.T) {
 	e := engine(t, "rules: [{name: each, key: [\"header:X-User\"], limit: 9/day}]")
 	full := make(map[string]int64)

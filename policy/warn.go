@@ -14,10 +14,11 @@ import (
 func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w := &warner{where: where, policy: p}
 	if len(p.rules) == 0 {
-		w.add(nil, "", "add one", "there are no rules, so that nothing is limited")
+		w.add(nil, "", "add one", "there are no rules, so nothing is limited")
 	}
 	w.tiers()
 	w.trust()
+	w.lists()
 	everything := w.exemptEverywhere()
 	floor := slices.ContainsFunc(p.rules, isFloor)
 	closed := p.closed()
@@ -26,6 +27,8 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 		switch {
 		case r.exempt:
 			w.exempt(r)
+		case r.block:
+			w.block(r)
 		default:
 			w.sensitive(r, closed)
 			w.queue(r)
@@ -87,7 +90,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {
 		r := &w.policy.rules[i]
-		if !r.exempt || len(r.hosts)+len(r.headers)+len(r.attributes) > 0 {
+		if !r.exempt || len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0 {
 			continue
 		}
 		for _, p := range r.match {
@@ -99,8 +102,9 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 
 func (w *warner) exempt(r *rule) {
 	switch {
+	case len(r.clients) > 0: // and nobody else
 	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
-		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so that nothing is limited")
+		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
 		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s is exempt", r.headers[0].name)
@@ -192,7 +196,7 @@ func (p *Policy) closed() (all []*rule) {
 
 // covers reports whether r certainly matches whatever o does, by its text.
 func (r *rule) covers(o *rule) bool {
-	if len(r.headers)+len(r.attributes) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
+	if len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
 		return false
 	}
 	if len(r.match) == 0 {
@@ -232,7 +236,7 @@ func (r *rule) plans() []*sluice.Plan {
 // isFloor reports whether a rule holds for every request and counts by what a client
 // cannot choose.
 func isFloor(r rule) bool {
-	return !r.exempt && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0 &&
+	return r.charges() && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 &&
 		!slices.ContainsFunc(r.key, func(p part) bool { return fromClient(&p) || p.kind == hostPart })
 }
 

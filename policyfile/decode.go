@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -15,20 +16,26 @@ import (
 // decoder makes a document of nodes and gathers every problem on the way. Its methods return
 // a zero value for what they have complained about.
 type decoder struct {
-	file     string
-	root     *yaml.Node // nil if nothing could be read
-	path     path       // of what is being read
-	rule     string     // the name of the rule that is being read
-	problems policy.Errors
+	file      string
+	root      *yaml.Node // nil if nothing could be read
+	path      path       // of what is being read
+	rule      string     // the name of the rule that is being read
+	problems  policy.Errors
+	listFiles map[string]listFile // that were read, by the name of the list
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file}
+	d := &decoder{file: file, listFiles: make(map[string]listFile)}
 	d.root = d.parse(data)
 	return d
 }
 
-func (d *decoder) where(path string) (string, int) { return d.file, lineOf(d.root, path) }
+func (d *decoder) where(path string) (string, int) {
+	if file, line, ok := d.inList(path); ok {
+		return file, line
+	}
+	return d.file, lineOf(d.root, path)
+}
 
 func (d *decoder) fail(line int, hint, format string, args ...any) {
 	d.problems = append(d.problems, policy.Problem{
@@ -49,6 +56,7 @@ func (d *decoder) document() (doc policy.Document) {
 		{"ambiguous", func(n *yaml.Node) { doc.Ambiguous = d.text(n, "ambiguous") }},
 		{"cors", func(n *yaml.Node) { doc.CORS = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.Tiers = d.tiers(n) }},
+		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},
 	})
@@ -119,6 +127,8 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"hosts", func(n *yaml.Node) { r.Hosts = d.texts(n, "hosts") }},
 		{"headers", func(n *yaml.Node) { r.Headers = d.textByName(n, "headers", "header %s") }},
 		{"attributes", func(n *yaml.Node) { r.Attributes = d.textByName(n, "attributes", "attribute %s") }},
+		{"clients", func(n *yaml.Node) { r.Clients = d.texts(n, "clients") }},
+		{"not_clients", func(n *yaml.Node) { r.NotClients = d.texts(n, "not_clients") }},
 		{"key", func(n *yaml.Node) { r.Key = d.texts(n, "key") }},
 		{"together", func(n *yaml.Node) { r.Together = d.texts(n, "together") }},
 		{"missing", func(n *yaml.Node) { r.Missing = d.text(n, "missing") }},
@@ -128,9 +138,11 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"algorithm", func(n *yaml.Node) { r.Algorithm = d.text(n, "algorithm") }},
 		{"tiers", func(n *yaml.Node) { r.Tiers = byName(d, n, "tiers", "tier %s", d.tier) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
+		{"count", func(n *yaml.Node) { r.Count = d.count(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
+		{"block", func(n *yaml.Node) { r.Block = d.boolean(n, "block") }},
 	})
 }
 
@@ -152,10 +164,25 @@ func (d *decoder) cost(n *yaml.Node) (c policy.Cost) {
 		{"header", func(n *yaml.Node) { c.Header = d.text(n, "cost.header") }},
 		{"max", func(n *yaml.Node) { c.Max = d.integer(n, "cost.max", math.MaxInt64) }},
 		{"default", func(n *yaml.Node) { c.Default = d.integer(n, "cost.default", math.MaxInt64) }},
+		{"response_header", func(n *yaml.Node) { c.ResponseHeader = d.text(n, "cost.response_header") }},
+		{"response_bytes", func(n *yaml.Node) { c.ResponseBytes = d.integer(n, "cost.response_bytes", math.MaxInt64) }},
+		{"estimate", func(n *yaml.Node) { c.Estimate = d.integer(n, "cost.estimate", math.MaxInt64) }},
 	})
-	if !hasKey(n, "header") && !hasKey(n, "max") {
+	if !slices.ContainsFunc([]string{"header", "max", "response_header", "response_bytes", "estimate"}, func(key string) bool { return hasKey(n, key) }) {
 		d.fail(n.Line, "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	}
+	return c
+}
+
+func (d *decoder) count(n *yaml.Node) (c policy.Count) {
+	d.someFields(n, "count", []field{
+		{"status", func(n *yaml.Node) {
+			for _, s := range d.texts(n, "count.status") {
+				c.Status = append(c.Status, policy.Status(s))
+			}
+		}},
+		{"unless_header", func(n *yaml.Node) { c.UnlessHeader = d.text(n, "count.unless_header") }},
+	})
 	return c
 }
 

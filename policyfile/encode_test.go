@@ -154,23 +154,50 @@ func (s *source) tiers() (all map[string]policy.Limits) {
 	return all
 }
 
+func (s *source) lists() (all map[string]policy.List) {
+	for range s.byte() % 4 {
+		if all == nil {
+			all = map[string]policy.List{}
+		}
+		l := policy.List{File: s.text()}
+		if l.File == "" { // only one of them is written
+			l.Networks = s.texts()
+		}
+		all[s.text()] = l
+	}
+	return all
+}
+
 func (s *source) document() policy.Document {
 	doc := policy.Document{
 		TrustedProxies: s.texts(), IPv6Prefix: int(int8(s.byte())), IgnoreCase: s.byte()&1 == 1, Ambiguous: s.text(),
 		CORS:  policy.CORS{Origins: s.texts(), Credentials: s.byte()&1 == 1, Preflights: s.text()},
-		Tiers: policy.Tiers{From: s.text(), Default: s.text()},
+		Tiers: policy.Tiers{From: s.text(), Default: s.text()}, Lists: s.lists(),
 	}
 	for range s.byte() % 4 {
 		doc.Rules = append(doc.Rules, policy.Rule{
-			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Attributes: s.byName(), Exempt: s.byte()&1 == 1,
+			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Attributes: s.byName(), Exempt: s.byte()&1 == 1, Block: s.byte()&1 == 1, Clients: s.texts(), NotClients: s.texts(),
 			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Limits: s.texts(), Algorithm: s.text(), Tiers: s.tiers(),
 			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
+			Count: policy.Count{Status: s.statuses(), UnlessHeader: s.text()},
 		})
+	}
+	for i := range doc.Rules {
+		if n := s.byte(); n&1 == 1 {
+			doc.Rules[i].Cost.ResponseHeader, doc.Rules[i].Cost.ResponseBytes, doc.Rules[i].Cost.Estimate = s.text(), int64(n), int64(int8(s.byte()))
+		}
 	}
 	for range s.byte() % 4 {
 		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Limits: s.texts(), Until: s.text(), Reason: s.text()})
 	}
 	return doc
+}
+
+func (s *source) statuses() (all []policy.Status) {
+	for _, text := range s.texts() {
+		all = append(all, policy.Status(text))
+	}
+	return all
 }
 
 // FuzzEncode holds that every document that can be written is read as the same.
@@ -212,5 +239,39 @@ func TestBadJSON(t *testing.T) {
 	text := "{\n\t\"version\": 1,\n\t\"rules\": [{\"name\": \"caf\\u00e9\", \"limit\": \"1/day\"}]\n}\n"
 	if _, err := policyfile.Parse(filepath.Join("dir", "p.json"), []byte(text)); err == nil || !strings.Contains(err.Error(), `name "café" is not a name`) {
 		t.Errorf("with tabs and escapes: %v", err)
+	}
+}
+
+// Every field of a document is written and read: one that the decoder does not know fails here.
+func TestEveryField(t *testing.T) {
+	var doc policy.Document
+	fill(reflect.ValueOf(&doc).Elem())
+	doc.Lists = map[string]policy.List{"file": {File: "text"}, "networks": {Networks: []string{"text"}}} // one or the other
+	roundTrip(t, doc)
+}
+
+// fill gives every field at or below v a value that is not zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("name"), value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	default:
+		panic("fill does not know " + v.Type().String())
 	}
 }

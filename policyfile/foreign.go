@@ -19,7 +19,7 @@ const (
 // foreign says what to write for keys that other limiters have, where they are written as what
 // a mapping of a policy is called. The keys are as [spelling.Fold] returns them.
 var foreign = index([]mends{
-	{inRule, "rate rps rpm average count max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod quota threshold points second minute hour day",
+	{inRule, "rate rps rpm average max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod quota threshold points second minute hour day",
 		`write it all in one text, as in "limit: 100/minute"`},
 	{inRule, "window windowms windowsize windowseconds timewindow per period interval duration unit timeunit seconds ttl fillinterval refillperiod refillinterval limitrefreshperiod refreshperiod",
 		`the period stands in the limit, as in "limit: 100/minute" or "limit: 100/90s"`},
@@ -41,7 +41,10 @@ var foreign = index([]mends{
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
-	{inRule, "skipsuccessfulrequests skipfailedrequests", "leave it out: every request counts"},
+	{inRule, "skipsuccessfulrequests", `write "count: {status: [4xx, 5xx]}"`},
+	{inRule, "skipfailedrequests", `write "count: {status: [1xx, 2xx, 3xx]}"`},
+	{inRule, "clientips ips addresses networks cidr cidrs sourceips sourceranges remoteaddrs allow deny allowlist denylist whitelist blacklist allowedips blockedips ipblocks",
+		`write whom the rule is for as "clients: [10.0.0.0/8]", or "not_clients" for all others`},
 	{inRule, "id title rule", `write "name: "`},
 	{inRule, "comment note reason desc", `write "description: "`},
 
@@ -51,6 +54,8 @@ var foreign = index([]mends{
 	{inDocument, "upstream proxy admin listen port address store redis backend storage server loglevel logging log memory timeout", `it is no part of a policy, but a setting: see "sluice serve --help"`},
 	{inDocument, "plans plan tier", `write "tiers: {from: header:X-Plan}"`},
 
+	{"count", "header responseheader uncount", `write "unless_header: X-RateLimit-Uncount"`},
+	{"count", "statuses code codes", `write "status: [401, 403]"`},
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
@@ -72,10 +77,10 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "overrides": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "lists": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
-	"cost": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
+	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
 
@@ -132,8 +137,10 @@ func burstHint(n *yaml.Node) string {
 // lists are lists as they should look.
 var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
-	"limits":    `"limits: [10/second, 1000/hour]"`,
-	"overrides": "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"limits":       `"limits: [10/second, 1000/hour]"`,
+	"count.status": `"status: [401, 403]"`,
+	"overrides":    "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"clients": `"clients: [10.0.0.0/8]"`, "not_clients": `"not_clients: [10.0.0.0/8]"`,
 }
 
 func listHint(n *yaml.Node, what string) string {
@@ -149,7 +156,9 @@ func listHint(n *yaml.Node, what string) string {
 // mappings are mappings as they should look.
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
-	inRule: `"- name: …", and the other keys in the column of "name"`, "cors": `"cors: {origins: [https://app.example.com]}"`,
+	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
+	"cors":  `"cors: {origins: [https://app.example.com]}"`,
+	"lists": `"lists: {office: [192.0.2.0/24]}"`,
 }
 
 func mappingHint(what string) string {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -12,26 +13,41 @@ import (
 // MaxDocument is the size of the largest document in bytes.
 const MaxDocument = 16 << 20
 
-// Load reads the file and compiles the policy in it: see [Parse].
+// Load reads the file, and those of its lists, and compiles the policy in it: see [Parse].
 func Load(path string) (*policy.Policy, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return ParseWith(path, data, ReadFile)
+}
+
+// ReadFile returns what is in a file, or, if that is larger than [MaxDocument], enough of it to
+// be refused.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
+		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	return Parse(path, data)
+	return io.ReadAll(io.LimitReader(f, MaxDocument+1))
 }
 
 // Parse compiles the policy in data. The name is that of the file, for messages: if it ends with
 // ".json", data is read as JSON, otherwise as YAML. The error is a [policy.Errors] that lists
-// everything that is wrong, in the order of the lines.
+// everything that is wrong, in the order of the lines. A list in a file is an error: see
+// [ParseWith].
 func Parse(name string, data []byte) (*policy.Policy, error) {
+	return ParseWith(name, data, nil)
+}
+
+// ParseWith is [Parse] for a policy that may have lists in files: read returns what is in one of
+// them, of which the path is relative to what that of the policy is. It is called once for each
+// such list.
+func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
+	d.readLists(&doc, read)
 	if d.root == nil {
 		return nil, d.problems // there is nothing to compile
 	}
@@ -40,7 +56,7 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 		return p, nil
 	}
 	found, _ := err.(policy.Errors)
-	return nil, merge(d.problems, found)
+	return nil, merge(d.problems, found, name)
 }
 
 // Decode returns the document in data without compiling it: see [policy.Compile]. For name and
@@ -49,14 +65,15 @@ func Decode(name string, data []byte) (policy.Document, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
 	if len(d.problems) > 0 {
-		return policy.Document{}, merge(d.problems, nil)
+		return policy.Document{}, merge(d.problems, nil, name)
 	}
 	return doc, nil
 }
 
 // merge returns what the decoder has found, and what the compiler has found of what the
 // decoder could read: a rule of which something could not be read is not said to lack anything.
-func merge(unread, found policy.Errors) policy.Errors {
+// Problems in the file of that name come first, in the order of the lines.
+func merge(unread, found policy.Errors, name string) policy.Errors {
 	doubtful := make(map[string]bool)
 	for _, p := range unread {
 		doubtful[p.Path] = true
@@ -70,6 +87,16 @@ func merge(unread, found policy.Errors) policy.Errors {
 			all = append(all, p)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b policy.Problem) int { return a.Line - b.Line })
+	slices.SortStableFunc(all, func(a, b policy.Problem) int {
+		switch {
+		case a.File == b.File:
+			return a.Line - b.Line
+		case a.File == name:
+			return -1
+		case b.File == name:
+			return 1
+		}
+		return strings.Compare(a.File, b.File)
+	})
 	return all
 }

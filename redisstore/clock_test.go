@@ -83,6 +83,7 @@ type greedy struct {
 	plan     *sluice.Plan
 	now      int64 // of the server, at the last answer
 	left     int64 // by the last answer
+	longest  int64 // between two answers
 	admitted []int64
 }
 
@@ -95,6 +96,7 @@ func (g *greedy) until(done func() bool) {
 			g.t.Errorf("%v: %v", g.plan.Limit.Algorithm, err)
 			return
 		}
+		g.longest = max(g.longest, receipts[0].Now-g.now)
 		g.now, g.left = receipts[0].Now, g.plan.Decide(cost, receipts[0]).Remaining
 		if receipts[0].Fits {
 			g.admitted = append(g.admitted, slices.Repeat([]int64{g.now}, int(cost))...)
@@ -113,6 +115,7 @@ func (g *greedy) across() {
 	g.admitted = nil
 	g.until(func() bool { return true })
 	begin := g.now
+	g.longest = 0
 	g.until(func() bool { return g.now >= begin+7*period/2 })
 	first, all := 0, len(g.admitted)
 	for first < all && g.admitted[first] < begin+period {
@@ -121,7 +124,8 @@ func (g *greedy) across() {
 	capacity := int(g.plan.Capacity)
 	what := fmt.Sprintf("%v: %d in the first period after the jump, %d in the next two and a half", g.plan.Limit.Algorithm, first, all-first)
 	g.t.Log(what)
-	if all-first < 2*capacity {
+	// Who is held up by a busy machine does not take all there is.
+	if all-first < 2*capacity && g.longest < period/8 {
 		g.t.Errorf("%s, at least %d are right", what, 2*capacity)
 	}
 	// What the limit allows meanwhile, in so many periods or one window more, and a burst.

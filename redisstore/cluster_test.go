@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
@@ -25,6 +27,12 @@ func TestCluster(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) sluice.Store {
 			flushAll(c)
 			return open(t, c.URL())
+		})
+	})
+	t.Run("a client of one's own", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) sluice.Store {
+			flushAll(c)
+			return over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})
 		})
 	})
 	t.Run("slots", func(t *testing.T) { flushAll(c); testSlots(t, c) })

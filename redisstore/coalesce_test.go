@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 // crowd makes up requests that many make at the same time.
@@ -52,6 +53,35 @@ func (c *crowd) ask() (all [][]sluice.Charge) {
 	return all
 }
 
+// asOneByOne holds what many decides about the requests of one call to what one decides about
+// each, and returns how many are refused.
+func (c *crowd) asOneByOne(t *testing.T, one storetest.TimedStore, many *redisstore.TimedStore, now int64, all [][]sluice.Charge) (refused int) {
+	t.Helper()
+	receipts := make([][]sluice.Receipt, len(all))
+	for i := range all {
+		receipts[i] = make([]sluice.Receipt, len(all[i]))
+	}
+	if err := many.TakeAllAt(t.Context(), now, all, receipts); err != nil {
+		t.Fatal(err)
+	}
+	for i, charges := range all {
+		want := make([]sluice.Receipt, len(charges))
+		if err := one.TakeAt(t.Context(), now, charges, want); err != nil {
+			t.Fatal(err)
+		}
+		for j := range want {
+			if receipts[i][j] != want[j] {
+				t.Fatalf("at %d, request %d of %d, charge %+v of %v: %+v, alone %+v",
+					now, i, len(all), charges[j], charges[j].Plan.Limit, receipts[i][j], want[j])
+			}
+		}
+		if !sluice.Admitted(charges, want) {
+			refused++
+		}
+	}
+	return refused
+}
+
 // Those who ask for the same at the same time are told what they would be told one after
 // the other.
 func TestSame(t *testing.T) {
@@ -67,32 +97,10 @@ func TestSame(t *testing.T) {
 	c.plans = append(c.plans, plan(t, sluice.TokenBucket, "7/second burst 200"), plan(t, sluice.GCRA, "70/10s burst 3"))
 	now := int64(1_700_000_000_000_000)
 	decided, refused, split := 0, 0, 0
-	for batch := range steps(t) / 100 {
+	for range steps(t) / 100 {
 		all := c.ask()
-		receipts := make([][]sluice.Receipt, len(all))
-		for i := range all {
-			receipts[i] = make([]sluice.Receipt, len(all[i]))
-		}
-		if err := many.TakeAllAt(t.Context(), now, all, receipts); err != nil {
-			t.Fatal(err)
-		}
-		before := refused
-		for i, charges := range all {
-			want := make([]sluice.Receipt, len(charges))
-			if err := one.TakeAt(t.Context(), now, charges, want); err != nil {
-				t.Fatal(err)
-			}
-			for j := range want {
-				if receipts[i][j] != want[j] {
-					t.Fatalf("call %d, request %d of %d, charge %+v of %v: %+v, alone %+v",
-						batch, i, len(all), charges[j], charges[j].Plan.Limit, receipts[i][j], want[j])
-				}
-			}
-			if !sluice.Admitted(charges, want) {
-				refused++
-			}
-		}
-		if n := refused - before; n > 0 && n < len(all) {
+		n := c.asOneByOne(t, one, many, now, all)
+		if refused += n; n > 0 && n < len(all) {
 			split++
 		}
 		decided += len(all)

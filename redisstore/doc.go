@@ -5,6 +5,8 @@
 //	defer store.Close()
 //	limiter, err := sluice.NewLimiter(store, "api", limit)
 //
+// [New] does the same over a rueidis client that a program has already.
+//
 // Its answers are those of package memory, bit for bit: one Lua script has the same
 // arithmetic as the kernels, and the time is the server's. A Take is one round trip
 // however many charges it has, and all or nothing. Redis 6.2 or later is needed.

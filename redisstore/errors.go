@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -39,7 +40,7 @@ const (
 	// BadReply: the server answered what this package does not understand. It may have
 	// been charged.
 	BadReply
-	// Misconfigured: the settings are wrong; only [Open] returns it.
+	// Misconfigured: the settings are wrong; only [Open] and [New] return it.
 	Misconfigured
 	// Foreign: the server is well, and has under a key of a charge what is no state of
 	// ours: see [ForeignState], which the error unwraps to. Nothing was charged.
@@ -132,8 +133,9 @@ func failure(err error) *Error {
 		return &Error{replyKind(e), err}
 	}
 	_, ok := errors.AsType[*dialError](err)
+	op, _ := errors.AsType[*net.OpError](err)
 	switch {
-	case ok, errors.Is(err, errStale), errors.Is(err, rueidis.ErrNoSlot):
+	case ok, op != nil && op.Op == "dial", errors.Is(err, errStale), errors.Is(err, rueidis.ErrNoSlot):
 		return &Error{Unavailable, err}
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the server closed the connection: %w", err)

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -31,6 +32,9 @@ func TestExpiry(t *testing.T) {
 		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
 		if a <= sluice.GCRA {
 			limits = append(limits, "60/hour burst 1", "1/day burst 1000", "100/hour burst 5,100/hour burst 64,100/hour burst 5000", "7/10000d burst 10")
+		}
+		if a == sluice.FixedWindow {
+			limits = append(limits, "3000/month", "7/month from 31")
 		}
 		if a >= sluice.SlidingWindowLog {
 			limits = append(limits, "1000/500ms", "6000/500ms") // long ones that move on
@@ -81,8 +85,14 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		return
 	}
 	empty := r.Now + reset.Microseconds()
+	if expires == -2000 && serverTime(t, server) > empty {
+		return // a busy machine has looked too late
+	}
 	// An eighth of what can be used is the grid.
 	slack := (p.Limit.Period / 8).Microseconds() + 1000
+	if p.Kernel == sluice.Window {
+		slack = 1000
+	}
 	if p.Kernel.Log() {
 		slack = p.Span*p.Tick/8 + 1000
 	}
@@ -95,6 +105,16 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		t.Fatalf("%v, cost %d, %+v: empties at %d and expires at %d, %v later", p.Limit, cost, r, empty, expires,
 			time.Duration(expires-empty)*time.Microsecond)
 	}
+}
+
+// serverTime returns the time of a server in microseconds.
+func serverTime(t *testing.T, server *redistest.Server) int64 {
+	t.Helper()
+	var seconds, micros int64
+	if _, err := fmt.Sscan(server.Do("TIME"), &seconds, &micros); err != nil {
+		t.Fatal(err)
+	}
+	return seconds*1e6 + micros
 }
 
 // A key that several requests of a call have is written by the last of them, when it looks

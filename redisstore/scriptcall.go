@@ -207,11 +207,14 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 	case p.Kernel == sluice.Meter:
 		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain))
 	case p.Kernel == sluice.Window:
-		sliding := 0.0
-		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
-			sliding = 1
+		mode := 0.0
+		switch {
+		case p.Limit.Algorithm == sluice.SlidingWindowCounter:
+			mode = 1
+		case p.Limit.MonthDay > 0:
+			mode = 1 + float64(p.Limit.MonthDay)
 		}
-		return appendFloats(dst, tick, capacity, 1, float64(p.Span), sliding)
+		return appendFloats(dst, tick, capacity, 1, float64(p.Span), mode)
 	}
 	width := 0.0
 	if exactLog(p) {

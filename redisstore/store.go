@@ -23,11 +23,12 @@ const maxCharges = maxCallCharges
 // Take returns an [*Error] if it could not decide, whose Kind says whether the charges
 // may have been counted all the same. It never waits longer than its context.
 type Store struct {
-	client  rueidis.Client
-	conns   *conns
-	names   *naming
-	hash    string // of the script
-	cluster bool
+	client   rueidis.Client
+	borrowed bool // the client is somebody else's: see New
+	conns    *conns
+	names    *naming
+	hash     string // of the script
+	cluster  bool
 
 	denyCache   *denyCache
 	batcher     *batcher // but on a cluster
@@ -65,7 +66,7 @@ func (s *Store) newWorker() *worker { return s.freeWorkers.Get().(*worker) }
 const closeFor = time.Second
 
 // Close refuses further Takes, waits for the requests that are under way, but not longer
-// than a second, and closes the connections.
+// than a second, and closes the connections, unless they are those of a client of [New].
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed.Swap(true)
@@ -77,11 +78,29 @@ func (s *Store) Close() error {
 	if s.nodes != nil {
 		s.nodes.close()
 	}
+	if s.borrowed {
+		s.waitRunning(closeFor)
+		return nil
+	}
 	impatient := time.AfterFunc(closeFor, s.conns.cut)
 	s.running.Wait()
 	impatient.Stop()
 	s.client.Close()
 	return nil
+}
+
+// waitRunning waits until nothing is under way, but not longer than d: what is left ends
+// with its connection.
+func (s *Store) waitRunning(d time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(d):
+	}
 }
 
 // track counts something that Close has to wait for, unless the store is closed.

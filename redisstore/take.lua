@@ -7,7 +7,7 @@
 --            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
 --                        log, as sluice.Kernel has them), then f64 tick, capacity, grid and
 --                        meter   unit, drain
---                        window  span, 1 if it slides
+--                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
 --                        log     span, 0
 --                        exact   span, width: the bytes of an entry
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
@@ -60,7 +60,8 @@ else
 end
 
 -- The plan at hand. unit_or_span is the unit of a meter and the span of all others;
--- drain_or_mode is the drain of a meter, whether a window slides, or the width of an exact log.
+-- drain_or_mode is the drain of a meter, whether a window slides or is a month, or the width of
+-- an exact log.
 local short_keys, plan_count, kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode, pos = struct_unpack('<HHBddddd', arg)
 local plan, tick = 1, (now - now % tick_length) / tick_length
 local arg_length = #arg
@@ -84,6 +85,8 @@ else
     end
   end
 end
+-- calendar.go: monthEnd, daysBefore; made for the first month of a call.
+local month_end
 -- Per key whose new state a later request will write: when that state expires, and when the
 -- stored one does.
 local deferred_expiry, stored_expiry
@@ -212,7 +215,29 @@ while pos <= arg_length do
         end
 
       elseif kernel == 1 then -- window.go: stepWindow, rolled, windowRoom
-        local current, moved = (tick - tick % unit_or_span) / unit_or_span, false
+        local window_tick, day = tick, drain_or_mode - 1
+        if day > 0 then -- calendar.go: month
+          if not month_end then
+            local function days_before(n)
+              n = n + 23638
+              local month = n % 12
+              local year, days = (n - month) / 12, 153 * month + 2
+              return 365 * year + (year - year % 4) / 4 - (year - year % 100) / 100 + (year - year % 400) / 400 + (days - days % 5) / 5 - 719468
+            end
+            month_end = function(n, day)
+              local first = days_before(n)
+              if day > 28 then
+                local length = days_before(n + 1) - first
+                if day > length then day = length end
+              end
+              return (first + day - 1) * 86400000000
+            end
+          end
+          local months = ((now - now % 86400000000) / 86400000000 + 146096 - day) * 4800
+          window_tick = (months - months % 146097) / 146097 - 4799
+          while month_end(window_tick, day) <= now do window_tick = window_tick + 1 end
+        end
+        local current, moved = (window_tick - window_tick % unit_or_span) / unit_or_span, false
         local number, count, prev, count_before = current, 0, 0, 0
         if value then
           number, count, prev = string.match(value, '^(%d+):(%d+):?(%d*)$')
@@ -221,7 +246,7 @@ while pos <= arg_length do
           if foreign then number, count, prev = current, 0, 0 end
         end
         if value and not foreign then
-          expiry_before = (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
+          expiry_before = day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
           if current > number + 1 then
             number, count, prev = current, 0, 0
           elseif current > number then
@@ -231,7 +256,7 @@ while pos <= arg_length do
           end
         end
         if not foreign then
-          local left = (number + 1) * unit_or_span - tick
+          local left = (number + 1) * unit_or_span - window_tick
           if left > unit_or_span then left = unit_or_span end
           local room = (capacity - count) * unit_or_span - prev * left
           fits = cost <= 0 or cost <= capacity and cost * unit_or_span <= room
@@ -254,7 +279,7 @@ while pos <= arg_length do
             else
               value = format('%d:%d:%d', number, count, prev)
             end
-            expiry = (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
+            expiry = day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
           end
         end
         reply1, reply2, reply3 = fits and count or -1 - count, number, prev

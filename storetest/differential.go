@@ -13,7 +13,7 @@ import (
 // the first receipt in which they differ, printing what led there. The same seed gives
 // the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, and limits that change while they are in use. A state that has
+// microsecond to thirty days, months of the calendar, and limits that change while they are in use. A state that has
 // drained may be forgotten: where the clock then steps back, one store may have it empty and the
 // other as it was. Both stores have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
 // tame to tell much.
@@ -86,6 +86,7 @@ type coverage struct {
 	takes, refused, mixed, stepsBack int
 	shadows, refunds, peeks          int
 	coarse, coarseUnfit              int    // logs above FineLogCount
+	months, monthsUnfit              int    // by the calendar
 	charged, unfit                   [7]int // by algorithm
 	latest                           int64
 }
@@ -104,6 +105,12 @@ func (v *coverage) add(s step) {
 			v.coarse++
 			if !s.receipts[i].Fits {
 				v.coarseUnfit++
+			}
+		}
+		if c.Plan.Limit.MonthDay > 0 {
+			v.months++
+			if !s.receipts[i].Fits {
+				v.monthsUnfit++
 			}
 		}
 		switch {
@@ -146,6 +153,8 @@ func (v *coverage) check(t testing.TB) {
 	}
 	share("logs that are not kept by units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.6)
 	share("logs that are not kept by units refused", v.coarseUnfit, v.coarse, 0.04, 0.7)
+	share("months of the calendar", v.months, v.charged[sluice.FixedWindow], 0.1, 0.4)
+	share("months of the calendar refused", v.monthsUnfit, v.months, 0.1, 0.7)
 	share("takes refused", v.refused, v.takes, 0.2, 0.8)
 	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
 	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)

@@ -13,7 +13,7 @@ import (
 // FuzzKernels reads a limit and a history from bytes, and holds the kernels and what is
 // derived from them to the model.
 func FuzzKernels(f *testing.F) {
-	for a := range byte(7) {
+	for a := range byte(8) {
 		f.Add([]byte{a, 7, 0, 20, 3, 0, 1, 1, 200, 3, 5, 9, 1, 1, 250, 255, 7, 0, 0, 130, 2, 20, 1, 90, 2, 1, 1, 20, 254, 9, 40, 255, 3})
 	}
 	rng := rand.NewChaCha8([32]byte{1})
@@ -71,7 +71,11 @@ func (in *input) number() int64 {
 }
 
 func (in *input) limit() sluice.Limit {
-	l := sluice.Limit{Algorithm: sluice.Algorithm(in.byte() % 7), Count: in.number() + 1}
+	l := sluice.Limit{Algorithm: sluice.Algorithm(in.byte() % 8), Count: in.number() + 1}
+	if l.Algorithm == 7 {
+		l.Algorithm, l.MonthDay = sluice.FixedWindow, int(in.byte()%31)+1
+		return l
+	}
 	l.Period = time.Duration(in.number()+1) * []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute}[in.byte()%4]
 	if burst := in.number(); l.Algorithm <= sluice.GCRA {
 		l.Burst = burst

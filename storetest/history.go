@@ -12,6 +12,7 @@ import (
 
 const (
 	stepsPerScene        = 1000
+	scenesPerMonthly     = 5 // in which fixed windows are months of the calendar
 	subjectsPerAlgorithm = 3
 	longestPeriod        = 30 * 24 * time.Hour
 	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
@@ -23,6 +24,7 @@ type history struct {
 	rng      *rand.Rand
 	now      int64
 	scene    int
+	monthly  bool
 	subjects []*subject
 	promised int64 // when a charge that was refused will fit
 	tick     int64 // of that charge
@@ -48,6 +50,10 @@ func (h *history) newScene() {
 	h.scene++
 	h.subjects = h.subjects[:0]
 	scale := h.spread(1, float64(longestPeriod.Microseconds()))
+	h.monthly = h.scene%scenesPerMonthly == 0
+	if h.monthly {
+		scale = float64(longestPeriod.Microseconds()) / 10
+	}
 	for _, a := range sluice.Algorithms() {
 		for i := range subjectsPerAlgorithm {
 			s := h.newSubject(a, scale)
@@ -98,6 +104,9 @@ func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	l.Count = int64(h.spread(1, float64(most)))
 	if a == sluice.SlidingWindowLog && h.rng.IntN(3) == 0 {
 		l.Count = int64(h.spread(sluice.FineLogCount+1, 1<<31))
+	}
+	if a == sluice.FixedWindow && h.monthly {
+		l.Period, l.MonthDay = 0, 1+h.rng.IntN(31)
 	}
 	if a <= sluice.GCRA && h.rng.IntN(2) == 0 {
 		l.Burst = h.about(l.Count)
@@ -169,7 +178,7 @@ func (h *history) move(p *sluice.Plan) {
 	case n < 800:
 		h.now += h.upTo(2 * period)
 	case n < 850:
-		h.now += period - h.now%period - h.upTo(2) // about the edge of a window
+		h.now = nextEdge(p, h.now) - h.upTo(2)
 	case n < 920 && h.promised > h.now:
 		h.now = h.promised - h.tick*h.upTo(1)
 	case n < 950:
@@ -184,6 +193,15 @@ func (h *history) move(p *sluice.Plan) {
 		h.now += h.upTo(100 * period)
 	}
 	h.now = min(max(h.now, earliest), latest)
+}
+
+// nextEdge returns when the window after that of now begins.
+func nextEdge(p *sluice.Plan, now int64) int64 {
+	if day := p.Limit.MonthDay; day > 0 {
+		return monthEdge(monthAt(now, day), day)
+	}
+	period := p.Limit.Period.Microseconds()
+	return now + period - now%period
 }
 
 // learn remembers what was promised to the first charge that does not fit.

@@ -32,6 +32,7 @@ type terms struct {
 	rate     *big.Rat // units per tick
 	capacity int64
 	sliding  bool
+	monthDay int // of windows that are months of the calendar
 	open     func() account
 }
 
@@ -125,7 +126,8 @@ func newTerms(p *sluice.Plan) *terms {
 		t.open = func() account { return new(meterAccount) }
 	case sluice.FixedWindow, sluice.SlidingWindowCounter:
 		t.sliding = l.Algorithm == sluice.SlidingWindowCounter
-		t.meaning = fmt.Sprintf("%v of %d ticks of %d", l.Algorithm, t.period, t.tick)
+		t.monthDay = l.MonthDay
+		t.meaning = fmt.Sprintf("%v of %d ticks of %d, or a month from %d", l.Algorithm, t.period, t.tick, t.monthDay)
 		t.open = func() account { return new(windowAccount) }
 	default:
 		t.setLog(p)
@@ -212,7 +214,23 @@ func (a *meterAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
 	r.Used = parts.Num().Int64()
 }
 
-// windowAccount counts in windows aligned to the epoch.
+// window returns the number of the window that now is in.
+func (t *terms) window(now int64) int64 {
+	if t.monthDay > 0 {
+		return monthAt(now, t.monthDay)
+	}
+	return now / t.period
+}
+
+// begin returns when a window begins.
+func (t *terms) begin(window int64) int64 {
+	if t.monthDay > 0 {
+		return monthEdge(window-1, t.monthDay)
+	}
+	return window * t.period
+}
+
+// windowAccount counts in windows aligned to the epoch or the calendar.
 type windowAccount struct {
 	window, this, last int64
 }
@@ -220,7 +238,7 @@ type windowAccount struct {
 // at returns the account as it stands at now, and the moment to judge it at: where the
 // clock is behind the window, time stands still at the window's beginning.
 func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
-	window := now / t.period
+	window := t.window(now)
 	switch {
 	case a.this == 0 && a.last == 0, window > a.window+1:
 		return windowAccount{window: window}, now
@@ -229,11 +247,11 @@ func (a *windowAccount) at(t *terms, now int64) (windowAccount, int64) {
 	case window == a.window+1:
 		return windowAccount{window: window}, now
 	}
-	return *a, max(now, a.window*t.period)
+	return *a, max(now, t.begin(a.window))
 }
 
 func (a *windowAccount) follow(t *terms, now int64) {
-	if window := now / t.period; (a.this > 0 || a.last > 0) && window < a.window-1 {
+	if window := t.window(now); (a.this > 0 || a.last > 0) && window < a.window-1 {
 		a.window = window
 	}
 }
@@ -241,7 +259,7 @@ func (a *windowAccount) follow(t *terms, now int64) {
 // estimate returns the units of the last period.
 func (a *windowAccount) estimate(t *terms, now int64) *big.Rat {
 	w, now := a.at(t, now)
-	left := (w.window+1)*t.period - now
+	left := t.begin(w.window+1) - now
 	weighted := new(big.Rat).Mul(integer(w.last), big.NewRat(left, t.period))
 	return weighted.Add(weighted, integer(w.this))
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TimedStore is a store whose clock a test sets. Only tests have a use for TakeAt: no
-// door to it may be open in production.
+// TimedStore is a store whose clock a test sets. Keep TakeAt out of reach of production.
 type TimedStore interface {
 	sluice.Store
 	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may go

@@ -36,6 +36,12 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 					test.run(t, &timed{store: store, now: 1_700_000_000_123_457, takes: takes{t: t}}, p)
 				})
 			}
+			for _, day := range []int{1, 15, 30, 31} {
+				p := plan(t, sluice.Limit{Count: 1000, MonthDay: day, Algorithm: sluice.FixedWindow})
+				t.Run(p.Limit.String(), func(t *testing.T) {
+					test.run(t, &timed{store: store, now: 1_700_000_000_123_457, takes: takes{t: t}}, p)
+				})
+			}
 		})
 	}
 }
@@ -115,7 +121,7 @@ func testReset(t *testing.T, s *timed, p *sluice.Plan) {
 // back.
 func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
-	s.now += 2*period - s.now%period // to the edge of a window
+	s.now = nextEdge(p, s.now+period)
 	s.one(p, p.Capacity/2)
 	start, before := s.now, s.one(p, 0)
 	for _, back := range []int64{1, p.Tick, period / 2} {

@@ -20,12 +20,13 @@ type Vector struct {
 	Steps []VectorStep `json:"steps"`
 }
 
-// VectorLimit is a [sluice.Limit] with its period in microseconds.
+// VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay.
 type VectorLimit struct {
 	Algorithm string `json:"algorithm"`
 	Count     int64  `json:"count"`
-	Period    int64  `json:"period"`
+	Period    int64  `json:"period,omitempty"`
 	Burst     int64  `json:"burst,omitempty"`
+	MonthDay  int    `json:"month_day,omitempty"`
 }
 
 // VectorPlan has the numbers of a [sluice.Plan].
@@ -83,7 +84,7 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 		t.Fatal(err)
 	}
 	period := time.Duration(v.Limit.Period) * time.Microsecond
-	return plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a})
+	return plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a, MonthDay: v.Limit.MonthDay})
 }
 
 // RunVectors holds a store, and what is derived from its receipts, to the vectors in a

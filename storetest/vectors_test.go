@@ -47,6 +47,9 @@ func solve(t *testing.T, v Vector) Vector {
 		v.Plan.Size = v.Plan.Unit * terms.capacity
 	} else {
 		v.Plan.Span = terms.period
+		if terms.monthDay > 0 {
+			v.Plan.Span = 1
+		}
 	}
 	for i, s := range v.Steps {
 		c := sluice.Charge{Plan: p, Cost: s.Cost}

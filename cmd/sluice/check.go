@@ -106,7 +106,7 @@ func loadFile(name string, in io.Reader) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return policyfile.Parse("stdin", data)
+	return policyfile.ParseWith("stdin", data, policyfile.ReadFile)
 }
 
 // loadPolicy reads a policy as loadFile does, or the built-in one.
@@ -214,6 +214,8 @@ func printDecision(out io.Writer, d policy.Decision) {
 	switch {
 	case d.Exempt:
 		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
+	case d.Blocked != "":
+		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", d.Blocked)
 	case d.Missing != "":
 		fmt.Fprintf(out, "\nrefused: it lacks %s\n", d.Missing)
 	case d.Allowed && d.Delay > 0:

@@ -10,10 +10,11 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/stores"
 )
 
 // metrics answers /metrics with what the process and its store are doing.
-func metrics(store *openStore, connections *proxy.Connections) http.Handler {
+func metrics(store *stores.Store, connections *proxy.Connections) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -22,10 +23,10 @@ func metrics(store *openStore, connections *proxy.Connections) http.Handler {
 			func() float64 { return float64(connections.Open()) }),
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
-		memoryCollector{store.memory.Stats},
+		memoryCollector{store.Memory().Stats},
 	)
-	if store.failover != nil {
-		registry.MustRegister(storeCollector{store.failover.Status})
+	if shared := store.Failover(); shared != nil {
+		registry.MustRegister(storeCollector{shared.Status})
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
@@ -47,7 +48,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	storeAway      = desc("away", "Shards of the shared store whose circuit breaker is open.")
-	storeParts     = desc("parts", "Known shards of the shared store.")
+	storeShards    = desc("shards", "Known shards of the shared store.")
 	storeInstances = desc("instances", "Instances that share a limit while the shared store is away.")
 	storeOwing     = desc("owing_keys", "Keys whose local use has yet to be written back.")
 	storeDecisions = desc("decisions_total", "Decisions by who made them: the shared store or the local stand-in.", "by")
@@ -56,7 +57,7 @@ var (
 )
 
 func (c storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeAway, storeParts, storeInstances, storeOwing, storeDecisions, storeFailures, storeWritten} {
+	for _, d := range []*prometheus.Desc{storeAway, storeShards, storeInstances, storeOwing, storeDecisions, storeFailures, storeWritten} {
 		ch <- d
 	}
 }
@@ -76,7 +77,7 @@ func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge(storeAway, away)
-	gauge(storeParts, len(s.Shards))
+	gauge(storeShards, len(s.Shards))
 	gauge(storeInstances, s.Instances)
 	gauge(storeOwing, s.Owing)
 	counter(storeDecisions, s.Shared, "store")

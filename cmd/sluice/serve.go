@@ -21,8 +21,9 @@ import (
 	"github.com/sluicehq/sluice/internal/admin"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/internal/sample"
-	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile/follow"
+	"github.com/sluicehq/sluice/stores"
 )
 
 // examplePolicy is the word for the policy that is built in.
@@ -129,7 +130,7 @@ func (s *serveSettings) complete() error {
 	case "":
 		return errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	case stdin:
-		return fmt.Errorf("%s: the gateway reads its policy again when it changes, which standard input cannot: give a file", s.origin("policy"))
+		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", s.origin("policy"))
 	}
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
@@ -157,8 +158,8 @@ func (s *serveSettings) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
-	defer store.close()
-	store.logCrossSlot(log, p)
+	defer func() { _ = store.Close() }()
+	logCrossSlot(log, store, p)
 	engine := policy.NewEngine(store, p)
 	var health admin.Health
 	listeners, err := s.listen(log, engine, store, &health)
@@ -176,10 +177,9 @@ func (s *serveSettings) run(ctx context.Context) error {
 			engine.Swap(p)
 			logWarnings(log, p)
 			logAnew(log, p.Anew(old))
-			store.logCrossSlot(log, p)
+			logCrossSlot(log, store, p)
 		})
 	})
-	background.Go(func() { store.watch(watching, log) })
 	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }
 
@@ -189,7 +189,7 @@ func (s *serveSettings) load(log *slog.Logger) (watcher, *policy.Policy, error) 
 		p, err := loadPolicy(examplePolicy, nil)
 		return builtIn{log}, p, err
 	}
-	file := &source.File{Path: s.policy, Log: log}
+	file := &follow.File{Path: s.policy, Logger: log}
 	p, err := file.Load()
 	return file, p, err
 }
@@ -246,7 +246,7 @@ func newLog(out *os.File, l level) *slog.Logger {
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *openStore, health *admin.Health) (*listeners, error) {
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health) (*listeners, error) {
 	ls := &listeners{log: log}
 	target, err := s.openUpstream(ls)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *o
 	if err := s.openAdmin(ls, s.adminHandler(health, store, connections)); err != nil {
 		return nil, err
 	}
-	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", s.policy, "store", store.where)...)
+	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", s.policy, "store", store.String())...)
 	return ls, nil
 }
 
@@ -329,9 +329,9 @@ func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target 
 	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }
 
-func (s *serveSettings) adminHandler(health *admin.Health, store *openStore, connections *proxy.Connections) http.Handler {
+func (s *serveSettings) adminHandler(health *admin.Health, store *stores.Store, connections *proxy.Connections) http.Handler {
 	if s.strictReady {
-		health.Require(store.shared)
+		health.Require(store.Answers)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", admin.Handler(health))

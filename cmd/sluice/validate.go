@@ -18,8 +18,8 @@ func validateCommand() *cobra.Command {
 		Use:   "validate FILE...",
 		Short: "Check policies, and list everything wrong with them",
 		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
-			"For each rule of a policy that is right, say what it does while the shared store is away, and\n" +
-			"whether it says so itself or that follows from the words in its match and hosts.\n\n" +
+			"For each rule of a valid policy, say what it does while the shared store is away, and whether\n" +
+			"its on_error says so or that follows from words in its match and hosts.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +

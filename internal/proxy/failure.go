@@ -9,6 +9,9 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // problem is an answer of the gateway itself, in the form of RFC 9457.
@@ -39,8 +42,12 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// fail answers for an upstream that did not.
+// fail answers for an upstream that did not. It may have heard the request and acted on it, so
+// that this counts for rules that go by the outcome, unless there was no connection.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if !unheard(err) {
+		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
+	}
 	if p := blameClient(err); p != nil {
 		p.write(w)
 		return
@@ -69,6 +76,12 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	(&problem{http.StatusBadGateway, "The upstream cannot be reached."}).write(w)
+}
+
+// unheard reports whether the upstream has not heard of the request.
+func unheard(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // blameClient returns the answer where it was the client's body that broke off.

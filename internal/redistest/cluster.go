@@ -17,13 +17,13 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster of some masters, and as many replicas for each. Its node
-// timeout is a second.
+// timeout is five seconds, so that a busy machine is not taken for nodes that have failed.
 func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
 	t.Helper()
 	c := new(Cluster)
 	for range masters * (1 + replicas) {
 		c.Nodes = append(c.Nodes, Start(t, append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", strconv.Itoa(FreePort(t)),
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(FreePort(t)),
 			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)...))
 	}

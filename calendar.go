@@ -1,0 +1,60 @@
+package sluice
+
+import "time"
+
+// longestMonth is the Period of a limit by the calendar.
+const longestMonth = 31 * 24 * time.Hour
+
+const (
+	microsecondsPerDay = int64(24 * time.Hour / time.Microsecond)
+	// The calendar repeats itself every 400 years.
+	cycleDays, cycleMonths = 146_097, 4_800
+)
+
+// A limit with a MonthDay runs on the window kernel, with months for ticks, and windows of one
+// tick. Month 0 is the one that ends in January 1970, so that none is negative.
+
+// monthly reports whether the windows of p are months of the calendar.
+func (p *Plan) monthly() bool { return p.Limit.MonthDay > 0 }
+
+// month returns the number of the month that now, in microseconds, is in: the first that ends
+// after it.
+func (p *Plan) month(now int64) int64 {
+	days := now / microsecondsPerDay
+	// From an average month it is this one or the next.
+	n := (days+cycleDays-int64(p.Limit.MonthDay)-1)*cycleMonths/cycleDays - cycleMonths + 1
+	for p.monthEnd(n) <= days*microsecondsPerDay {
+		n++
+	}
+	return n
+}
+
+// monthEnd returns when month n ends, in microseconds: on the plan's day of the n-th month
+// since January 1970, or on its last day if it is shorter.
+func (p *Plan) monthEnd(n int64) int64 {
+	first, day := daysBefore(n), int64(p.Limit.MonthDay)
+	if day > 28 {
+		day = min(day, daysBefore(n+1)-first)
+	}
+	return (first + day - 1) * microsecondsPerDay
+}
+
+// daysBefore returns the days from the first of January 1970 to the first of the n-th month
+// since. It counts years from March, so that a leap day is the last of its year.
+func daysBefore(n int64) int64 {
+	n += 1970*12 - 2
+	year, month := n/12, n%12
+	return 365*year + year/4 - year/100 + year/400 + (153*month+2)/5 - 719_468
+}
+
+// WindowAt returns the number of the window that now is in, and when it begins and ends, all
+// times in microseconds since the epoch. It is for plans on the [Window] kernel.
+func (p *Plan) WindowAt(now int64) (number, begin, end int64) {
+	if p.monthly() {
+		number = p.month(now)
+		return number, p.monthEnd(number - 1), p.monthEnd(number)
+	}
+	length := p.Span * p.Tick
+	number = now / length
+	return number, number * length, (number + 1) * length
+}

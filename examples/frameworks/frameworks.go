@@ -1,0 +1,74 @@
+// Package frameworks puts limits before the handlers of chi, gin, echo and gRPC-Gateway. It is a
+// module of its own, so that Sluice itself needs none of them.
+package frameworks
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/labstack/echo/v4"
+
+	"github.com/sluicehq/sluice/httplimit"
+)
+
+// Middleware is what httplimit.Policy, Limit and LimitBy return.
+type Middleware = func(http.Handler) http.Handler
+
+// Chi takes the middleware as it is, for all routes or for some.
+func Chi(limit Middleware) http.Handler {
+	r := chi.NewRouter()
+	r.Get("/free", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "free") })
+	r.With(limit).Get("/things/{id}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s, %s", chi.URLParam(r, "id"), left(r))
+	})
+	return r
+}
+
+// Echo has an adapter of its own, echo.WrapMiddleware.
+func Echo(limit Middleware) http.Handler {
+	e := echo.New()
+	e.GET("/free", func(c echo.Context) error { return c.String(http.StatusOK, "free") })
+	e.GET("/things/:id", func(c echo.Context) error {
+		return c.String(http.StatusOK, fmt.Sprintf("%s, %s", c.Param("id"), left(c.Request())))
+	}, echo.WrapMiddleware(limit))
+	return e
+}
+
+// Gin is an http.Handler, so the limits stand before all of it. Which paths they are for is
+// what a policy says.
+func Gin(limit Middleware) http.Handler {
+	g := gin.New()
+	g.GET("/free", func(c *gin.Context) { c.String(http.StatusOK, "free") })
+	g.GET("/things/:id", func(c *gin.Context) {
+		c.String(http.StatusOK, "%s, %s", c.Param("id"), left(c.Request))
+	})
+	return limit(g)
+}
+
+// Gateway is an http.Handler, too, and the limits are before requests become calls of gRPC.
+func Gateway(limit Middleware) (http.Handler, error) {
+	mux := runtime.NewServeMux()
+	err := mux.HandlePath("GET", "/free", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+		fmt.Fprint(w, "free")
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = mux.HandlePath("GET", "/things/{id}", func(w http.ResponseWriter, r *http.Request, path map[string]string) {
+		fmt.Fprintf(w, "%s, %s", path["id"], left(r))
+	})
+	return limit(mux), err
+}
+
+// left says what the limit of a request has left, which the middleware keeps with
+// httplimit.Config.KeepDecision.
+func left(r *http.Request) string {
+	d, found := httplimit.DecisionFrom(r.Context())
+	if !found || len(d.Results) == 0 {
+		return "no limit"
+	}
+	return fmt.Sprint(d.Results[0].Remaining, " left")
+}

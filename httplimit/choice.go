@@ -1,0 +1,100 @@
+package httplimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Choice is the limit of a request.
+type Choice struct {
+	// Limiter decides. If it is nil there is no limit, and the request passes uncounted.
+	Limiter *sluice.Limiter
+	// Key is what the request counts under: requests with equal keys share the limit.
+	Key string
+	// Cost is how many units it takes. Below 1 it is 1.
+	Cost int64
+}
+
+// MissingError names what a request lacks to be counted, for example "an API key".
+type MissingError string
+
+func (e MissingError) Error() string { return "the request lacks " + string(e) }
+
+// LimitBy returns a middleware that asks choose for the limit of each request: for keys that
+// not all requests have, and for limits that differ from client to client, such as those of
+// plans in a program's own database. Make limiters once, one for each limit, and not for each
+// request.
+//
+// If choose returns an error the request is refused: with 400 and what it lacks for a
+// [MissingError], with 503 for any other, which is logged. Return an empty Choice and no
+// error for requests that are to pass then.
+func LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
+	return Config{}.LimitBy(choose)
+}
+
+// LimitBy is [LimitBy] with settings.
+func (c Config) LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
+	if choose == nil {
+		panic("httplimit: LimitBy needs a function that chooses a limit")
+	}
+	return c.middleware(&choiceDecider{choose: choose, name: c.Name, logger: c.Logger}, nil)
+}
+
+// choiceDecider decides by the limiter that a function chooses.
+type choiceDecider struct {
+	choose func(*http.Request) (Choice, error)
+	name   string
+	logger *slog.Logger
+	logged atomic.Int64 // when a failure was last logged, in ns since the epoch
+}
+
+func (d *choiceDecider) decide(c *call) {
+	choice, err := d.choose(c.r)
+	choice.Cost = max(1, choice.Cost)
+	switch l := choice.Limiter; {
+	case err != nil:
+		d.fail(c, err)
+	case l == nil:
+		c.decision = policy.Decision{Allowed: true, Exempt: true, Results: c.decision.Results[:0]}
+	default:
+		c.choice = choice
+		answer.TakeCost(c.r.Context(), l, cmp.Or(d.name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
+	}
+}
+
+// fail refuses a request without a limit.
+func (d *choiceDecider) fail(c *call, err error) {
+	c.decision = policy.Decision{Results: c.decision.Results[:0]}
+	if missing, ok := errors.AsType[MissingError](err); ok {
+		c.decision.Missing = cmp.Or(string(missing), "what it is counted by")
+		return
+	}
+	c.decision.Unavailable, c.decision.Err, c.decision.RetryAfter = true, err, time.Second
+	if c.r.Context().Err() == nil {
+		d.log(err)
+	}
+}
+
+// failuresLogged is how often failures are logged, at most.
+const failuresLogged = time.Second
+
+func (d *choiceDecider) log(err error) {
+	last, now := d.logged.Load(), time.Now().UnixNano()
+	if now-last < int64(failuresLogged) || !d.logged.CompareAndSwap(last, now) {
+		return
+	}
+	cmp.Or(d.logger, slog.Default()).Warn("a request is refused, since its limit could not be chosen", "error", err)
+}
+
+func (d *choiceDecider) giveBack(ctx context.Context, c *call) {
+	answer.GiveBackCost(ctx, c.choice.Limiter, c.choice.Key, c.choice.Cost)
+}

@@ -1,0 +1,106 @@
+package httplimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+var errDatabase = errors.New("the database is away")
+
+// plans chooses by the header X-Plan, and counts by X-Key.
+func plans(t *testing.T) func(*http.Request) (Choice, error) {
+	store := memory.New()
+	limiters := map[string]*sluice.Limiter{
+		"free": mustLimiter(t, store, "2/hour", sluice.TokenBucket),
+		"pro":  mustLimiter(t, store, "5/hour", sluice.TokenBucket),
+	}
+	return func(r *http.Request) (Choice, error) {
+		c := Choice{Key: r.Header.Get("X-Key")}
+		switch plan := r.Header.Get("X-Plan"); {
+		case plan == "staff":
+			return Choice{}, nil
+		case plan == "broken":
+			return c, errDatabase
+		case c.Key == "":
+			return c, fmt.Errorf("plans: %w", MissingError("an X-Key header"))
+		default:
+			c.Limiter = limiters[plan]
+		}
+		if r.Method == "POST" {
+			c.Cost = 2
+		}
+		return c, nil
+	}
+}
+
+func TestLimitBy(t *testing.T) {
+	var log bytes.Buffer
+	h := Config{Name: "plan", Logger: slog.New(slog.NewTextHandler(&log, nil))}.LimitBy(plans(t))(things)
+	cases := []struct {
+		method, plan, key string
+		status            int
+		limit, remaining  string
+	}{
+		{"GET", "free", "a", 200, "2", "1"},
+		{"GET", "staff", "", 200, "", ""},
+		{"GET", "free", "a", 200, "2", "0"},
+		{"GET", "broken", "a", 503, "", ""},
+		{"GET", "free", "a", 429, "2", "0"},
+		{"GET", "free", "", 400, "", ""},
+		{"GET", "free", "b", 200, "2", "1"},
+		{"POST", "free", "b", 429, "2", "1"},
+		{"POST", "pro", "a", 200, "5", "3"},
+		{"GET", "staff", "a", 200, "", ""},
+		{"POST", "pro", "a", 200, "5", "1"},
+		{"POST", "pro", "a", 429, "5", "1"},
+		{"GET", "pro", "a", 200, "5", "0"},
+		{"GET", "broken", "", 503, "", ""},
+	}
+	for i, c := range cases {
+		r := httptest.NewRequest(c.method, "/", nil)
+		r.Header.Set("X-Plan", c.plan)
+		r.Header.Set("X-Key", c.key)
+		w := recorded(h, r)
+		if got := w.Header(); w.Code != c.status || got.Get("X-RateLimit-Limit") != c.limit || got.Get("X-RateLimit-Remaining") != c.remaining {
+			t.Errorf("request %d, %+v: got %d %v", i, c, w.Code, got)
+		}
+		if c.status == 400 && !strings.Contains(w.Body.String(), "The request lacks an X-Key header.") {
+			t.Errorf("request %d: %s", i, w.Body)
+		}
+		if retry := w.Header().Get("Retry-After"); (retry != "") != (c.status == 429 || c.status == 503) {
+			t.Errorf("request %d: Retry-After %q", i, retry)
+		}
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), errDatabase.Error()) {
+		t.Errorf("two failures within a second were logged as %q", log.String())
+	}
+}
+
+// A place in a queue is given back as it was taken, at its cost.
+func TestLimitByGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := mustLimiter(t, memory.New(), "1/second burst 5", sluice.LeakyBucket)
+		h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
+		if _, err := limiter.Take(t.Context(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		d, err := limiter.Peek(t.Context(), "k")
+		if err != nil || d.Remaining != 4 {
+			t.Errorf("%d places are free: %v", d.Remaining, err)
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+type decisionKey struct{}
+
+// withDecision returns r with a copy of d in its context.
+func withDecision(r *http.Request, d *policy.Decision) *http.Request {
+	kept := d.Clone()
+	return r.WithContext(context.WithValue(r.Context(), decisionKey{}, &kept))
+}
+
+// DecisionFrom returns the decision by which a request has passed, from its context. It is
+// there behind a middleware with [Config] KeepDecision; of several, it is that of the
+// innermost. It may be kept for as long as anybody likes. Its results are shared by all who
+// ask for them, and not to be changed.
+func DecisionFrom(ctx context.Context) (d policy.Decision, found bool) {
+	kept, _ := ctx.Value(decisionKey{}).(*policy.Decision)
+	if kept == nil {
+		return policy.Decision{}, false
+	}
+	return *kept, true
+}

@@ -1,0 +1,101 @@
+package httplimit
+
+import (
+	"net/http"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Refusal writes the answer to a request that is refused. The fields that tell of limits,
+// Retry-After and Cache-Control are set, and may be changed; Content-Type is for the function
+// to set. The status is 429, 503 if the request cannot be decided about or 400 if it lacks
+// something, unless the function calls WriteHeader with another one: to write a body is
+// enough, and to write nothing too.
+//
+// The memory of d is used again afterwards: keep a [policy.Decision.Clone].
+//
+// Requests that nobody should try to understand are answered with 400 by the door itself:
+// see the package's documentation.
+type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
+
+// refuseBy has f answer. The fields are set.
+func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *policy.Decision) {
+	delete(w.Header(), "Content-Type")
+	refused := &refusedWriter{ResponseWriter: w, status: status}
+	f(refused, r, *d)
+	refused.settle()
+}
+
+// refusedWriter is a ResponseWriter whose status is that of a refusal if nobody sets it.
+type refusedWriter struct {
+	http.ResponseWriter
+	status int
+	sent   bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *refusedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *refusedWriter) WriteHeader(status int) {
+	w.sent = w.sent || status >= 200 || status == http.StatusSwitchingProtocols
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *refusedWriter) Write(p []byte) (int, error) {
+	w.settle()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError sends the header, if that has not been done.
+func (w *refusedWriter) FlushError() error {
+	w.settle()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// settle sends the status if nobody has.
+func (w *refusedWriter) settle() {
+	if !w.sent {
+		w.WriteHeader(w.status)
+	}
+}
+
+// Answerer tells clients what a program has decided by itself, as the middleware would. It is
+// safe for concurrent use: make one for all requests.
+type Answerer struct {
+	encoder answer.Encoder
+	outage  answer.Outage
+	refuse  Refusal
+}
+
+// Answerer returns one with these settings, of which Dialect, XFields, DegradedField, Refuse
+// and Logger count.
+func (c Config) Answerer() *Answerer {
+	return &Answerer{
+		encoder: answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},
+		outage:  answer.Outage{Logger: c.Logger},
+		refuse:  c.Refuse,
+	}
+}
+
+// Answer sets the fields that tell of d, and reports whether the request may pass. If not,
+// it has been answered. The decision is that of [policy.Engine.Decide], or what
+// [answer.Decided] makes of a limiter's. Whether a Delay is waited for, as [answer.Settle]
+// does, is for the caller.
+func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
+	var said answer.Answer
+	a.outage.Note(&d)
+	a.encoder.Encode(&said, w.Header(), &d, answer.Client{Header: r.Header})
+	switch {
+	case said.Status == http.StatusOK:
+		return true
+	case a.refuse != nil:
+		refuseBy(a.refuse, w, r, said.Status, &d)
+	default:
+		w.WriteHeader(said.Status)
+		if r.Method != http.MethodHead {
+			_, _ = w.Write(said.Body()) // an error is the client's, who has left
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package httplimit
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Settle says what a handler knows better than its response tells, for rules of [Policy] that go
+// by the outcome of the request: its Verdict, its Cost, or a Status in place of that of the
+// response. What is zero comes from the response; Header and Bytes always do. The context is that
+// of the request. Where no rule goes by the outcome it does nothing.
+//
+// Call it before the response begins: a rule that knows by then what it goes by is settled before
+// the client hears of it. Others, such as those by the length of the response, or by a cost that
+// no header has told, are settled when the handler returns; until then there is time for their
+// Cost. It is not to be called while the handler writes.
+func Settle(ctx context.Context, o policy.Outcome) {
+	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
+		s.said = o
+	}
+}
+
+// settlingKey is the key of the *settling in the context of a request.
+type settlingKey struct{}
+
+// settling is the ResponseWriter of a request whose outcome rules go by. It settles before
+// the response begins, so that the client's next request meets what is given back, and again when
+// the handler has returned.
+type settling struct {
+	http.ResponseWriter
+	request  *http.Request
+	engine   *policy.Engine
+	decision policy.Decision
+	outer    *settling      // of a door in front of this one
+	said     policy.Outcome // by the handler
+	status   int            // 0: it has not begun
+	bytes    int64          // of the body
+}
+
+// settling returns what settles the request, or nil if there is nothing to settle.
+func (c *call) settling() *settling {
+	if !c.decision.Unsettled() {
+		return nil
+	}
+	s := &settling{ResponseWriter: c.w, request: c.r, engine: c.door.decider.(*policyDecider).engine, decision: c.decision}
+	s.decision.Results = nil // their memory is used again
+	s.outer, _ = c.r.Context().Value(settlingKey{}).(*settling)
+	return s
+}
+
+func (s *settling) serve(next http.Handler) {
+	returned := false
+	defer func() { s.end(returned) }()
+	next.ServeHTTP(s, s.request.WithContext(context.WithValue(s.request.Context(), settlingKey{}, s)))
+	returned = true
+}
+
+// end settles the rest. A handler that has panicked before it has responded leaves an outcome
+// that nobody knows.
+func (s *settling) end(returned bool) {
+	if s.status == 0 && returned {
+		s.status = http.StatusOK
+	}
+	s.settle(s.bytes)
+}
+
+// begin settles what the head of the response says, once.
+func (s *settling) begin(status int) {
+	if s.status == 0 {
+		s.status = status
+		s.settle(-1)
+	}
+}
+
+func (s *settling) settle(bytes int64) {
+	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost}
+	s.engine.Settle(s.request.Context(), s.decision, o)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *settling) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *settling) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		s.begin(status)
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *settling) Write(p []byte) (int, error) {
+	s.begin(http.StatusOK)
+	n, err := s.ResponseWriter.Write(p)
+	s.wrote(int64(n))
+	return n, err
+}
+
+// WriteString is for io.WriteString.
+func (s *settling) WriteString(text string) (int, error) {
+	s.begin(http.StatusOK)
+	n, err := io.WriteString(s.ResponseWriter, text)
+	s.wrote(int64(n))
+	return n, err
+}
+
+// ReadFrom is for io.Copy, which lets the system copy a file.
+func (s *settling) ReadFrom(r io.Reader) (int64, error) {
+	s.begin(http.StatusOK)
+	n, err := io.Copy(s.ResponseWriter, r)
+	s.wrote(n)
+	return n, err
+}
+
+// wrote counts n bytes. What is written in answer to HEAD is not sent.
+func (s *settling) wrote(n int64) {
+	if s.request.Method != http.MethodHead {
+		s.bytes += n
+	}
+}
+
+// FlushError sends the header, if that has not been done.
+func (s *settling) FlushError() error {
+	s.begin(http.StatusOK)
+	return http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+// Flush is for handlers that ask for an http.Flusher.
+func (s *settling) Flush() { _ = s.FlushError() }
+
+// Hijack is for WebSockets: the connection is taken over, and nothing more is seen of it.
+func (s *settling) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err == nil {
+		s.begin(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}

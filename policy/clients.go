@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/networks"
+)
+
+// clientSet is a set of addresses that a rule asks for: a list of the document, or all the
+// networks that the rule names itself.
+type clientSet struct {
+	list string         // its name, or ""
+	own  []netip.Prefix // of the rule
+	*networks.Set
+}
+
+// name says which of the set an address is in that it has.
+func (c *clientSet) name(a netip.Addr) string {
+	i := slices.IndexFunc(c.own, func(p netip.Prefix) bool { return p.Contains(a) })
+	if i < 0 {
+		return c.list
+	}
+	return c.own[i].String()
+}
+
+// setWith returns the first of the sets that has the address, or nil.
+func setWith(sets []*clientSet, a netip.Addr) *clientSet {
+	for _, s := range sets {
+		if s.Contains(a) {
+			return s
+		}
+	}
+	return nil
+}
+
+// unmetClient says which condition on its address the client does not meet, or "". A client
+// without an address is in no list; what exempts all but some does not exempt it.
+func (r *rule) unmetClient(s *scratch) string {
+	if len(r.clients)+len(r.notClients) == 0 {
+		return ""
+	}
+	a := s.x.address()
+	switch {
+	case len(r.clients) > 0 && setWith(r.clients, a) == nil:
+		return "clients"
+	case len(r.notClients) > 0 && (setWith(r.notClients, a) != nil || r.exempt && !a.IsValid()):
+		return "not_clients"
+	}
+	return ""
+}
+
+// address returns the address of the client, IPv4 as IPv4, without a zone.
+func (x *extractor) address() netip.Addr {
+	if !x.resolved {
+		x.resolved = true
+		x.addr = x.r.client(x.trusted).Unmap().WithZone("")
+	}
+	return x.addr
+}
+
+// whyClient says where the client is that meets the rule's conditions on its address, or "".
+func (r *rule) whyClient(s *scratch) string {
+	a := s.x.address()
+	var all []string
+	if in := setWith(r.clients, a); in != nil {
+		all = append(all, fmt.Sprintf("client %v is in %s", a, in.name(a)))
+	}
+	if len(r.notClients) > 0 {
+		all = append(all, fmt.Sprintf("client %v is not in %s", a, namesOf(r.notClients)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// whyNotClient says where the client is or is not, of a condition that it does not meet.
+func (r *rule) whyNotClient(s *scratch, condition string) string {
+	a := s.x.address()
+	in := setWith(r.notClients, a)
+	switch {
+	case !a.IsValid():
+		return "the client has no address"
+	case condition == "clients":
+		return fmt.Sprintf("client %v is not in %s", a, namesOf(r.clients))
+	}
+	return fmt.Sprintf("client %v is in %s", a, in.name(a))
+}
+
+// maxNamed is how many networks of a rule are named one by one.
+const maxNamed = 5
+
+func namesOf(sets []*clientSet) string {
+	var all []string
+	for _, s := range sets {
+		if s.list != "" {
+			all = append(all, s.list)
+		}
+		for _, p := range s.own[:min(len(s.own), maxNamed)] {
+			all = append(all, p.String())
+		}
+		if more := len(s.own) - maxNamed; more > 0 {
+			all = append(all, fmt.Sprintf("%d more", more))
+		}
+	}
+	return spelling.OneOf(all)
+}
+
+// isNetwork reports whether an entry of clients can only be meant as an address or a network,
+// and not as the name of a list, which begins with a letter.
+func isNetwork(s string) bool {
+	return strings.ContainsAny(s, ":/") || strings.IndexFunc(s, unicode.IsDigit) == 0
+}
+
+// readLists compiles the lists of a document, by their names.
+func (c *compiler) readLists(lists map[string]List) {
+	c.lists = make(map[string]*clientSet, len(lists))
+	for _, name := range sortedKeys(lists) {
+		field := fmt.Sprintf("lists[%q]", name)
+		if c.checkName(field, "list", name) && isNetwork(name) {
+			c.fail(field, "begin it with a letter, so that nobody takes it for an address", "list %s is not a name", spelling.Quote(name))
+		}
+		l := lists[name]
+		if l.File != "" && l.Networks == nil {
+			c.fail(field, "load the policy with package policyfile, or set Networks", "list %s is in the file %s, which nobody has read", spelling.Quote(name), spelling.Quote(l.File))
+		}
+		c.lists[name] = &clientSet{list: name, Set: networks.New(c.networks(field, l.Networks))}
+	}
+}
+
+// maxBadEntries is how many entries of one list are complained about: a file that is no list
+// has nothing else.
+const maxBadEntries = 20
+
+func (c *compiler) networks(field string, texts []string) []netip.Prefix {
+	all := make([]netip.Prefix, 0, len(texts))
+	for i, s := range texts {
+		p, ok := c.network(fmt.Sprintf("%s[%d]", field, i), s)
+		if ok {
+			all = append(all, p)
+		} else if i-len(all) == maxBadEntries-1 {
+			break
+		}
+	}
+	return all
+}
+
+// network reads an address or a network, and complains about one that is both.
+func (c *compiler) network(field, s string) (netip.Prefix, bool) {
+	p, err := parsePrefix(s)
+	if err != nil {
+		c.fail(field, "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
+		return p, false
+	}
+	if whole, err := netip.ParsePrefix(s); err == nil && whole != whole.Masked() {
+		c.fail(field, fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr()),
+			"%s is an address and the length of a network", spelling.Quote(s))
+		return p, false
+	}
+	return p, true
+}
+
+// clients compiles whom a rule asks for: names of lists, and networks.
+func (c *compiler) clients(field string, entries []string) (sets []*clientSet) {
+	own := &clientSet{}
+	for i, s := range entries {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if list := c.lists[s]; list != nil {
+			sets = append(sets, list)
+			c.listsUsed[s] = true
+		} else if !isNetwork(s) {
+			c.fail(at, c.meantList(s), "there is no list %s", spelling.Quote(s))
+		} else if p, ok := c.network(at, s); ok {
+			own.own = append(own.own, p)
+		}
+	}
+	if own.Set = networks.New(own.own); len(own.own) > 0 {
+		sets = append(sets, own)
+	}
+	return sets
+}
+
+// unused returns the lists that no rule asks for.
+func (c *compiler) unused() []string {
+	return slices.DeleteFunc(sortedKeys(c.lists), func(name string) bool { return c.listsUsed[name] })
+}
+
+func (c *compiler) meantList(s string) string {
+	if len(c.lists) == 0 {
+		return fmt.Sprintf("write \"lists: {%s: [192.0.2.0/24]}\" at the top of the document, or a network here", listName(s))
+	}
+	return spelling.Suggest(s, sortedKeys(c.lists))
+}
+
+// listName returns s if a list can have that name, and else another one.
+func listName(s string) string {
+	if nameSyntax.MatchString(s) {
+		return s
+	}
+	return "office"
+}
+
+// block warns of a rule that blocks whatever comes.
+func (w *warner) block(r *rule) {
+	if !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.clients)+len(r.notClients) == 0 {
+		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
+	}
+}
+
+// lists warns of lists that nobody asks for.
+func (w *warner) lists() {
+	for _, name := range w.policy.listsUnused {
+		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)
+	}
+}
+
+// charges reports whether the rule is a limit: it neither exempts nor blocks.
+func (r *rule) charges() bool { return !r.exempt && !r.block }

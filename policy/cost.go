@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// Cost is what a request takes from a rule: a number, or what a header of the request says, or
+// what its response tells. As JSON and YAML it is a number in the first case, and else an object.
+type Cost struct {
+	// Default is the cost where no header says it: 1 if zero.
+	Default int64 `json:"default,omitempty"`
+	// Header is the one that says it. Of several values the largest counts. Above Max it is
+	// Max, 0 is 1, and what is not a whole number is the default.
+	Header string `json:"header,omitempty"`
+	Max    int64  `json:"max,omitempty"` // needed with a header
+	// ResponseHeader is a header of the response that says it. Of several values the largest
+	// counts. Above Max it is Max, 0 is nothing, and what is no whole number, or not there, is
+	// the estimate. Clients get to see it.
+	ResponseHeader string `json:"response_header,omitempty"`
+	// ResponseBytes is of how many bytes of the response's body each costs a unit; a part of
+	// them costs one, too. Of a connection that is upgraded it is the estimate.
+	ResponseBytes int64 `json:"response_bytes,omitempty"`
+	// Estimate is charged before there is a response, and the difference afterwards: what no
+	// longer fits uses up what is left, so that the next request waits. It is 1 if zero.
+	Estimate int64 `json:"estimate,omitempty"`
+}
+
+// costObject is Cost as a JSON object.
+type costObject Cost
+
+func (c Cost) MarshalJSON() ([]byte, error) {
+	if c == (Cost{Default: c.Default}) {
+		return json.Marshal(c.Default)
+	}
+	return json.Marshal(costObject(c))
+}
+
+func (c *Cost) UnmarshalJSON(data []byte) error {
+	var o costObject
+	if json.Unmarshal(data, &o.Default) != nil && json.Unmarshal(data, &o) != nil {
+		return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
+	}
+	*c = Cost(o)
+	return nil
+}
+
+// Count says which requests a rule counts in the end. Before there is a response all are
+// counted, so that nobody gets more of them through at a time. What does not count is given
+// back: see [Engine.Settle]. A request whose outcome nobody knows counts.
+type Count struct {
+	// Status are the statuses of responses to requests that count, such as "401", or "4xx" for
+	// a whole class: all if there are none. That of a connection that is upgraded is 101.
+	Status []Status `json:"status,omitempty"`
+	// UnlessHeader is a header of the response by which it says that the request does not
+	// count, whatever the status: with 1, true or yes. Clients get to see it.
+	UnlessHeader string `json:"unless_header,omitempty"`
+}
+
+// Status is that of a response, or a class of them, as it is written: "401", "4xx". As JSON it is
+// a number in the first case.
+type Status string
+
+func (s Status) MarshalJSON() ([]byte, error) {
+	if n, err := strconv.Atoi(string(s)); err == nil && strconv.Itoa(n) == string(s) {
+		return json.Marshal(n)
+	}
+	return json.Marshal(string(s))
+}
+
+func (s *Status) UnmarshalJSON(data []byte) error {
+	var number int
+	if json.Unmarshal(data, &number) == nil {
+		*s = Status(strconv.Itoa(number))
+		return nil
+	}
+	if json.Unmarshal(data, (*string)(s)) != nil {
+		return errors.New(`policy: a status is a number such as 401, or a class such as "4xx"`)
+	}
+	return nil
+}
+
+func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "" }
+
+func (c *compiler) cost(in *Cost) cost {
+	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
+		return c.costTold(in)
+	}
+	out := cost{fixed: in.Default, max: in.Max}
+	if out.fixed == 0 {
+		out.fixed = 1
+	}
+	switch {
+	case in.Estimate != 0:
+		c.fail("cost.estimate", "write \"response_header: X-Cost\" or \"response_bytes: 1024\" beside it", "an estimate is for a cost that the response tells")
+	case in.Header == "" && in.Max != 0:
+		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
+	case in.Header == "":
+		c.between("cost", out.fixed, math.MaxInt64)
+	case in.Max == 0:
+		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
+	case out.fixed > in.Max && in.Max > 0:
+		c.fail("cost", "lower default or raise max", "cost.default is %d, and cost.max only %d", out.fixed, in.Max)
+	default:
+		c.between("cost.max", in.Max, math.MaxInt64)
+		c.between("cost.default", out.fixed, math.MaxInt64)
+	}
+	if in.Header != "" && c.headerName("cost.header", in.Header) {
+		out.header = http.CanonicalHeaderKey(in.Header)
+	}
+	return out
+}
+
+// costTold compiles a cost that the response tells.
+func (c *compiler) costTold(in *Cost) cost {
+	out := cost{fixed: in.Estimate, max: in.Max, bytes: in.ResponseBytes}
+	if out.fixed == 0 {
+		out.fixed = 1
+	}
+	switch {
+	case in.Header != "":
+		c.fail("cost.header", "keep one of them", "a cost is what the request says, or what its response tells")
+	case in.ResponseHeader != "" && in.ResponseBytes != 0:
+		c.fail("cost", "write a rule for each of them", "cost has both response_header and response_bytes")
+	case in.Default != 0:
+		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
+	case in.ResponseHeader == "" && in.Max != 0:
+		c.fail("cost.max", "remove it: what is above the limit uses up what is left", "max is for a cost from a header")
+	case in.ResponseHeader == "":
+		c.between("cost.response_bytes", in.ResponseBytes, math.MaxInt64)
+		c.between("cost.estimate", out.fixed, math.MaxInt64)
+	case in.Max == 0:
+		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
+	case out.fixed > in.Max && in.Max > 0:
+		c.fail("cost", "lower estimate or raise max", "cost.estimate is %d, and cost.max only %d", out.fixed, in.Max)
+	default:
+		c.between("cost.max", in.Max, math.MaxInt64)
+		c.between("cost.estimate", out.fixed, math.MaxInt64)
+	}
+	if in.ResponseHeader != "" && c.headerName("cost.response_header", in.ResponseHeader) {
+		out.told = http.CanonicalHeaderKey(in.ResponseHeader)
+	}
+	return out
+}
+
+// counting compiles what counts, or returns nil where everything does.
+func (c *compiler) counting(in *Count) *counting {
+	if in.isZero() {
+		return nil
+	}
+	out := new(counting)
+	for i, s := range in.Status {
+		field := fmt.Sprintf("count.status[%d]", i)
+		r, ok := parseStatus(string(s))
+		switch {
+		case !ok:
+			c.fail(field, "write it as in 401, or 4xx for a whole class", "%s is not the status of a response", spelling.Quote(string(s)))
+		case slices.Contains(out.status, r):
+			c.fail(field, "remove one of them", "count has the status %s twice", s)
+		}
+		out.status = append(out.status, r)
+	}
+	if in.UnlessHeader != "" && c.headerName("count.unless_header", in.UnlessHeader) {
+		out.unless = http.CanonicalHeaderKey(in.UnlessHeader)
+	}
+	return out
+}
+
+// parseStatus reads a status from 101 to 599 or a class of them. Other informational ones never
+// end a request.
+func parseStatus(s string) (r statusRange, ok bool) {
+	if len(s) != 3 || s[0] < '1' || s[0] > '5' {
+		return r, false
+	}
+	if s[1:] == "xx" {
+		r.first = int(s[0]-'0') * 100
+		return statusRange{r.first, r.first + 99}, true
+	}
+	n, err := strconv.Atoi(s)
+	return statusRange{n, n}, err == nil && (n == http.StatusSwitchingProtocols || n >= http.StatusOK)
+}
+
+// checkOutcome complains about a rule that goes by the outcome and cannot.
+func (c *compiler) checkOutcome(r *rule) {
+	if r.algorithm != sluice.LeakyBucket || !r.settles() {
+		return
+	}
+	field := "count"
+	if r.counts == nil {
+		field = "cost"
+	}
+	c.fail(field, "use another algorithm", "a leaky_bucket gives each request its turn, which cannot be taken back by what the response says")
+}

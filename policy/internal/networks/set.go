@@ -1,0 +1,122 @@
+// Package networks finds out whether an address is in any of many networks.
+package networks
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+	"slices"
+)
+
+// Set is the addresses of some networks. The zero value has none. A lookup takes time in
+// proportion to the logarithm of their number, and memory 32 bytes each. It is never changed, and
+// may be shared.
+type Set struct {
+	four, six ranges
+}
+
+// ranges are spans of addresses in their order, which do not overlap.
+type ranges struct {
+	first, last []number
+	pages       []number // every page-th of first
+}
+
+// page is how many ranges are looked at behind an index that fits the nearest cache.
+const page = 32
+
+// number is an address as a number.
+type number struct{ high, low uint64 }
+
+// New returns the addresses of networks, which have to be valid. IPv4 that is written as IPv6
+// is IPv6 here.
+func New(all []netip.Prefix) *Set {
+	var four, six []span
+	for _, p := range all {
+		if p.Addr().Is4() {
+			four = append(four, spanOf(p))
+		} else {
+			six = append(six, spanOf(p))
+		}
+	}
+	return &Set{merge(four), merge(six)}
+}
+
+// Contains reports whether one of the networks has the address. Zones do not count.
+func (s *Set) Contains(a netip.Addr) bool {
+	switch {
+	case a.Is4():
+		return s.four.contain(numberOf(a))
+	case a.Is6():
+		return s.six.contain(numberOf(a))
+	}
+	return false
+}
+
+type span struct{ first, last number }
+
+func spanOf(p netip.Prefix) span {
+	first := numberOf(p.Masked().Addr())
+	last, free := first, p.Addr().BitLen()-p.Bits()
+	if free > 64 {
+		last.high |= 1<<(free-64) - 1
+	}
+	last.low |= 1<<min(free, 64) - 1
+	return span{first, last}
+}
+
+func numberOf(a netip.Addr) number {
+	if a.Is4() {
+		b := a.As4()
+		return number{0, uint64(binary.BigEndian.Uint32(b[:]))}
+	}
+	b := a.As16()
+	return number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+}
+
+func merge(all []span) (r ranges) {
+	slices.SortFunc(all, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.first.high, b.first.high), cmp.Compare(a.first.low, b.first.low))
+	})
+	for _, s := range all {
+		n := len(r.first)
+		switch {
+		case n == 0 || r.last[n-1].below(s.first) == 1:
+			r.first, r.last = append(r.first, s.first), append(r.last, s.last)
+		case r.last[n-1].below(s.last) == 1:
+			r.last[n-1] = s.last
+		}
+	}
+	for i := 0; i < len(r.first); i += page {
+		r.pages = append(r.pages, r.first[i])
+	}
+	return r
+}
+
+// contain looks for the last range that begins at or before a: first for its page.
+func (r *ranges) contain(a number) bool {
+	if len(r.first) == 0 {
+		return false
+	}
+	from := page * last(r.pages, a)
+	at := from + last(r.first[from:min(from+page, len(r.first))], a)
+	return a.below(r.first[at]) == 0 && r.last[at].below(a) == 0
+}
+
+// last returns the index of the last number in all that is not above a, or 0. It has no branch
+// that depends on a, which a processor would guess wrong every second time.
+func last(all []number, a number) (at int) {
+	for n := len(all); n > 1; {
+		half := n / 2
+		at += half & (int(a.below(all[at+half])) - 1)
+		n -= half
+	}
+	return at
+}
+
+// below returns 1 if n is less than o, and else 0.
+func (n number) below(o number) uint64 {
+	_, borrow := bits.Sub64(n.low, o.low, 0)
+	_, borrow = bits.Sub64(n.high, o.high, borrow)
+	return borrow
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// network says which part of a key an override names by a network, and how long that is. The
+// zero value says that it names none.
+type network struct {
+	part int // counted from 1
+	six  bool
+	bits int
+}
+
+// network returns the text of the first address of the network that an override names, and its
+// length; ok is false if v is no network, or one whose addresses have one key.
+func (p *part) network(i int, v string, ipv6Prefix int) (first string, n network, ok bool) {
+	if p.kind != clientIP {
+		return "", network{}, false
+	}
+	net, err := parsePrefix(v)
+	if err != nil {
+		return "", network{}, false
+	}
+	n = network{i + 1, net.Addr().Is6(), net.Bits()}
+	if n.six && n.bits >= ipv6Prefix || net.IsSingleIP() {
+		return "", network{}, false
+	}
+	return net.Addr().String(), n, true
+}
+
+// checkHostBits returns an error for an address with the length of a network.
+func checkHostBits(v string) error {
+	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
+		return fmt.Errorf("%s is an address and the length of a network: write %q for the network, or %q for the address",
+			spelling.Quote(v), whole.Masked(), whole.Addr())
+	}
+	return nil
+}
+
+// subjectOf returns what the overrides of a set are found by. It is only valid until the key
+// goes on.
+func (k *keyText) subjectOf(set *overrideSet) []byte {
+	if set.network.part == 0 {
+		return k.general(set.exact)
+	}
+	return k.within(set.exact, set.network)
+}
+
+// within is general with the first address of a network of that length in place of the address.
+// It returns nil, which is no subject, if the address cannot be in one.
+func (k *keyText) within(exact uint32, n network) []byte {
+	a, err := netip.ParseAddr(k.values[n.part-1])
+	if err != nil || a.Is6() != n.six {
+		return nil // the part is missing, or of the other family
+	}
+	p, err := a.Prefix(n.bits)
+	if err != nil {
+		return nil
+	}
+	end := len(k.text)
+	for i, v := range k.values {
+		k.text = append(k.text, '/')
+		switch {
+		case i == n.part-1:
+			k.text = p.Addr().AppendTo(k.text)
+		case exact&(1<<i) == 0:
+			k.text = append(k.text, anyValue...)
+		default:
+			k.text = append(k.text, v...)
+		}
+	}
+	general := k.text[end:]
+	k.text = k.text[:end]
+	return general
+}

@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Outcome is what has become of a request that was let through: see [Engine.Settle].
+type Outcome struct {
+	// Status is that of the response, 101 for a connection that was taken over. It is zero where
+	// nobody knows, because a handler has panicked or a client has left before there was a
+	// response. Such a request counts, as it may be a guess that was made.
+	Status int
+	Header http.Header // of the response
+	// Bytes is the length of its body. As long as that is not known it is negative, and rules that
+	// go by it are left to another Settle.
+	Bytes int64
+	// Verdict is what the program itself says, of rules with a count. They go by it, and by the
+	// response only if it is zero.
+	Verdict Verdict
+	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
+	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
+	// Negative is nothing at all.
+	Cost int64
+}
+
+// Verdict says whether a request counts for rules with a count.
+type Verdict uint8
+
+const (
+	ByResponse Verdict = iota // status and header say it
+	Counts
+	CountsNot
+)
+
+// settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
+const settleTimeout = 5 * time.Second
+
+// settleTries bounds how often a cost is cut down that others leave no room for.
+const settleTries = 8
+
+// unsettled is what the outcome of a request is to settle. All copies of a decision share it.
+type unsettled struct {
+	mu    sync.Mutex
+	open  []openCharge
+	taken time.Time // not after the store has counted
+}
+
+// openCharge is a charge that the outcome may change.
+type openCharge struct {
+	sluice.Charge // as it was taken, with a key of its own
+	counts        *counting
+	cost          *cost
+	lasts         time.Duration // how long it can be given back
+}
+
+// Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
+func (d *Decision) Unsettled() bool { return d.unsettled != nil }
+
+// Settle tells the rules that go by the outcome of a request what it is, by the decision that
+// has let it pass. What does not count is given back, and where the cost is known by now the
+// difference is charged or given back. A difference that does not fit uses up what is left of
+// the limit, so that the next request waits. Who never settles has everything count, and
+// cost what was estimated.
+//
+// Each rule is settled once, by the first call that knows what it goes by, in whatever
+// copy of the decision. Of any other decision nothing is settled.
+//
+// What is given back are the newest units under the key, and only while those that were taken
+// still count: in a window, until it ends; in a bucket, until it would have drained; in a log,
+// for a period. So an answer that comes late lifts no limit of a later window. In a log and in
+// a bucket, units taken since are forgotten earlier by at most the time that the answer took.
+//
+// The context may have ended. If the store does not answer in time, what was taken before stays
+// until it is forgotten as everything else that was counted is. What on_error alone has let pass
+// is not settled.
+func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
+	if d.unsettled == nil {
+		return
+	}
+	charges := d.unsettled.settle(&o)
+	if len(charges) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	e.fill(ctx, charges)
+}
+
+// notPassed is the outcome of a request that has not reached a handler after all.
+var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
+
+// fill takes the charges, which are shadows, and of those that do not fit as much as does.
+func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) {
+	receipts := make([]sluice.Receipt, len(charges))
+	for range settleTries {
+		receipts = receipts[:len(charges)]
+		if e.store.Take(ctx, charges, receipts) != nil {
+			return
+		}
+		rest := charges[:0]
+		for i, c := range charges {
+			if receipts[i].Fits || receipts[i].Origin == sluice.ByOnError {
+				continue
+			}
+			if c.Cost = c.Plan.Decide(0, receipts[i]).Remaining; c.Cost > 0 {
+				rest = append(rest, c)
+			}
+		}
+		if charges = rest; len(charges) == 0 {
+			return
+		}
+	}
+}
+
+// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
+func (s *scratch) unsettled(d *Decision) *unsettled {
+	var open []openCharge
+	for i := range s.charges {
+		r, c, receipt := s.charged[i].rule, s.charges[i], &s.receipts[i]
+		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
+			continue
+		}
+		c.Key, c.Shadow = strings.Clone(c.Key), true
+		open = append(open, openCharge{c, r.counts, &r.cost, lasts(&d.Results[i])})
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return &unsettled{open: open, taken: s.began}
+}
+
+// lasts returns how long what was taken is what a refund would give back.
+func lasts(r *Result) time.Duration {
+	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
+		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window
+	}
+	return r.ResetAfter
+}
+
+// settle returns the charges by which the outcome corrects those that were made, of the rules
+// that are settled by it.
+func (u *unsettled) settle(o *Outcome) (charges []sluice.Charge) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.open) == 0 {
+		return nil
+	}
+	age := time.Since(u.taken)
+	rest := u.open[:0]
+	for _, c := range u.open {
+		cost, known := c.costOf(o)
+		if !known {
+			rest = append(rest, c)
+			continue
+		}
+		c.Cost = cost - c.Cost
+		if c.Cost > 0 || c.Cost < 0 && age < c.lasts {
+			charges = append(charges, c.Charge)
+		}
+	}
+	clear(u.open[len(rest):])
+	u.open = rest
+	return charges
+}
+
+// costOf returns what the request takes in the end, and whether that is known.
+func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
+	if c.counts != nil && !c.counts.has(o) {
+		return 0, true
+	}
+	return c.cost.after(o, c.Cost)
+}
+
+// settles reports whether the rule goes by the outcome.
+func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
+
+// counting says which requests count.
+type counting struct {
+	status []statusRange // none: all
+	unless string        // canonical
+}
+
+// statusRange is a status, or all of a class.
+type statusRange struct{ first, last int }
+
+func (c *counting) has(o *Outcome) bool {
+	switch {
+	case o.Verdict != ByResponse:
+		return o.Verdict == Counts
+	case o.Status == 0:
+		return true
+	case c.unless != "" && slices.ContainsFunc(o.Header[c.unless], isYes):
+		return false
+	}
+	return len(c.status) == 0 || slices.ContainsFunc(c.status, func(r statusRange) bool {
+		return r.first <= o.Status && o.Status <= r.last
+	})
+}
+
+// isYes reads the value of a header that is a yes or a no.
+func isYes(s string) bool {
+	s = strings.TrimSpace(s)
+	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
+}
+
+// isTold reports whether the response tells the cost.
+func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 }
+
+// after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
+// that is what was estimated.
+func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
+	switch {
+	case !c.isTold():
+		return estimate, true
+	case o.Cost != 0:
+		return max(o.Cost, 0), true
+	case c.told != "":
+		return c.ofResponse(o, estimate)
+	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:
+		return estimate, true
+	case o.Bytes < 0:
+		return 0, false
+	}
+	units := o.Bytes / c.bytes
+	if o.Bytes%c.bytes > 0 {
+		units++
+	}
+	return units, true
+}
+
+// ofResponse returns the largest cost that a response tells, at most max. What is not a whole
+// number tells none, but as long as the body goes on a trailer may do so.
+func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
+	most := int64(-1)
+	for _, v := range o.Header[c.told] {
+		if v = strings.TrimSpace(v); v == "0" {
+			most = max(most, 0)
+		} else if isDigits(v) {
+			most = max(most, c.parse(v))
+		}
+	}
+	if most < 0 {
+		return estimate, o.Bytes >= 0
+	}
+	return most, true
+}

@@ -1,0 +1,79 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Keys are how a [Store] of [New] names its keys: see [Config].
+type Keys struct {
+	Prefix  string // [DefaultPrefix] if empty
+	HashKey []byte
+}
+
+// New returns a store over a client that the program has already, for a single server,
+// Sentinels or a cluster. It asks the server what it is, and loads the script; errors are
+// those of [Config.Open]. Close leaves the client open: close it afterwards.
+//
+// Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas
+// must be false for commands that are not read-only. Nothing is sent twice, whatever its
+// DisableRetry says. These options are worth setting, and [Open] does:
+//
+//   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost is waited for. No
+//     caller waits for it longer than its context, but 24 such calls at a time are the most
+//     that others are not held up by.
+//   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
+//     connection for each call costs less.
+//
+// What Open does besides, and New cannot, is look at a connection before it is used: after a
+// restart of the server, the first calls may end with an error of kind Unknown.
+func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
+	if client == nil {
+		return nil, &Error{Misconfigured, errors.New("New needs a client: rueidis.NewClient makes one, and Open connects by itself")}
+	}
+	ctx, cancel := context.WithTimeout(ctx, openFor)
+	defer cancel()
+	c := Config{Prefix: k.Prefix, HashKey: k.HashKey, Cluster: client.Mode() == rueidis.ClientModeCluster}
+	for address := range client.Nodes() {
+		c.Addrs = append(c.Addrs, address)
+	}
+	slices.Sort(c.Addrs)
+	if !c.Cluster {
+		c.Addrs = c.Addrs[:min(1, len(c.Addrs))]
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if client.Mode() == rueidis.ClientModeSentinel {
+		c.Master = "the client's" // which the client finds
+	}
+	if err := c.inspect(ctx, client); err != nil {
+		return nil, c.unusable(err)
+	}
+	s := newStore(client, new(conns), c)
+	s.borrowed = true
+	return s, nil
+}
+
+// unusable says why a client cannot be used. Unlike explain it makes no connections.
+func (c Config) unusable(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if ok {
+		return e
+	}
+	if e = failure(err); e.Kind == Unknown { // nothing has been asked for yet
+		e.Kind = Unavailable
+	}
+	where := strings.Join(c.Addrs, ", ")
+	if reply, ok := errors.AsType[*rueidis.RedisError](err); ok {
+		if hint := c.replyHint(reply.Error()); hint != "" {
+			return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", where, hint, err)}
+		}
+	}
+	return &Error{e.Kind, fmt.Errorf("%s: %w", where, e.Err)}
+}

@@ -1,0 +1,66 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+func kind(err error) redisstore.Kind {
+	if e, ok := errors.AsType[*redisstore.Error](err); ok {
+		return e.Kind
+	}
+	return 0
+}
+
+// logDangers says what about a server is dangerous for limits.
+func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	found, err := shared.Dangers(ctx)
+	if err != nil {
+		s.log.Warn("the store's settings could not be read", "error", err)
+	}
+	for _, d := range found {
+		s.log.Warn("the store is set up dangerously", "danger", d)
+	}
+}
+
+// Losses of the memory are looked for every second and told once a minute at most.
+const (
+	lossesLooked = time.Second
+	lossesTold   = time.Minute
+)
+
+// start begins what runs until s is closed.
+func start(s *Store) *Store {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.watching.Go(func() { s.watchLosses(ctx) })
+	return s
+}
+
+// watchLosses says in the log when more keys are limited than the memory has room for.
+func (s *Store) watchLosses(ctx context.Context) {
+	ticker := time.NewTicker(lossesLooked)
+	defer ticker.Stop()
+	var told memory.Losses
+	var next time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			l := s.memory.Losses()
+			if l.Freed == told.Freed && l.Refused == told.Refused || now.Before(next) {
+				continue
+			}
+			s.log.Warn("more keys are limited than the memory has room for: find out who sends so many, or raise the memory size",
+				"freed", l.Freed-told.Freed, "refused", l.Refused-told.Refused)
+			told, next = l, now.Add(lossesTold)
+		}
+	}
+}

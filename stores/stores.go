@@ -1,0 +1,155 @@
+// Package stores opens the store that a URL names, with all that a service wants around it: the
+// stand-in while a shared store is away, a start without it, and warnings in the log. It is what
+// "sluice serve --store" opens.
+//
+//	store, err := stores.Open(ctx, "redis://localhost:6379", stores.Config{})
+//	defer store.Close()
+//	engine := policy.NewEngine(store, rules)
+//
+// Whoever wants less of that takes packages memory, redisstore and failover for themselves.
+package stores
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// Memory is the word in place of a URL for counts that this process keeps for itself.
+const Memory = "memory"
+
+// Config are the settings of a [Store]. The zero value is a good one.
+type Config struct {
+	// Memory is that of the counts of this process: all of them with the word [Memory], else
+	// those of the stand-in.
+	Memory memory.Config
+	// Deadline is how long a decision may wait for a shared store: see [failover.Config].
+	Deadline time.Duration
+	// Instances share a limit while the shared store is away: see [failover.Config].
+	Instances int
+	// Required makes it an error of [Open] that a shared store cannot be reached. Otherwise
+	// each charge's OnError decides until it can.
+	Required bool
+	// Logger is told of what is dangerous about a server or wrong with it, of each change of
+	// state, and once a minute at most of keys for which there was no room in memory. Nil is
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// Store is a [sluice.Store] that always answers.
+type Store struct {
+	store    sluice.Store
+	name     string
+	failover *failover.Store
+	memory   *memory.Store
+	cluster  bool
+	log      *slog.Logger
+
+	closeShared func() error
+	stop        context.CancelFunc
+	watching    sync.WaitGroup
+}
+
+// Open opens the store of a URL that [redisstore.ParseURL] reads, or of the word [Memory]. It
+// takes at most five seconds. A shared store that cannot be reached is not an error, unless it is
+// Required: it is tried again in the background. One that could never be reached with these
+// settings is an error, which says what to change. Close the store when done.
+func Open(ctx context.Context, url string, c Config) (*Store, error) {
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	local := c.Memory.New()
+	if url == Memory {
+		return start(&Store{store: local, name: Memory, memory: local, log: c.Logger}), nil
+	}
+	config, err := redisstore.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{name: config.String(), memory: local, cluster: config.Cluster, log: c.Logger}
+	shared, err := s.reach(ctx, config, c.Required)
+	if err != nil {
+		return nil, err
+	}
+	s.failover = failover.New(shared, failover.Config{Deadline: c.Deadline, Instances: c.Instances, Local: local, Logger: c.Logger})
+	s.store, s.closeShared = s.failover, shared.Close
+	return start(s), nil
+}
+
+// Take implements [sluice.Store].
+func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	return s.store.Take(ctx, charges, receipts)
+}
+
+// String returns the URL without secrets, or the word [Memory].
+func (s *Store) String() string { return s.name }
+
+// Memory returns what counts in this process, or stands in.
+func (s *Store) Memory() *memory.Store { return s.memory }
+
+// Failover returns what stands before a shared store, or nil if the store is not shared.
+func (s *Store) Failover() *failover.Store { return s.failover }
+
+// Cluster reports whether the store is a Redis or Valkey Cluster.
+func (s *Store) Cluster() bool { return s.cluster }
+
+// Answers reports whether all of a shared store answers; memory always does.
+func (s *Store) Answers() bool { return s.failover == nil || !s.failover.Status().Degraded() }
+
+// Close ends what runs in the background, and closes the connections.
+func (s *Store) Close() error {
+	s.stop()
+	s.watching.Wait()
+	if s.failover == nil {
+		return nil
+	}
+	s.failover.Close()
+	return s.closeShared()
+}
+
+// closer is a shared store that can be closed.
+type closer interface {
+	failover.Shared
+	Close() error
+}
+
+// reach opens the shared store, or has that done later.
+func (s *Store) reach(ctx context.Context, config redisstore.Config, required bool) (closer, error) {
+	shared, err := config.Open(ctx)
+	if err == nil {
+		s.logDangers(ctx, shared)
+		return shared, nil
+	}
+	switch k := kind(err); {
+	case required && k == redisstore.Unavailable:
+		return nil, fmt.Errorf("%w: start the server, or correct the URL", err)
+	case required, k == 0, k == redisstore.Misconfigured, k == redisstore.Denied:
+		return nil, err
+	}
+	s.log.Warn("the store cannot be reached: each rule's on_error decides until it can; start it, or correct its URL", "store", s.name, "error", err)
+	return failover.OpenLater(s.opener(config, err)), nil
+}
+
+// opener returns a function that opens a store that could not be opened because of problem.
+// It says so where there is another kind of problem than before.
+func (s *Store) opener(config redisstore.Config, problem error) func(context.Context) (failover.Shared, error) {
+	last := kind(problem)
+	return func(ctx context.Context) (failover.Shared, error) {
+		shared, err := config.Open(ctx)
+		if err != nil {
+			if k := kind(err); k != last && ctx.Err() == nil {
+				last = k
+				s.log.Warn("the store still cannot be reached, for another reason", "store", s.name, "error", err)
+			}
+			return nil, err
+		}
+		s.logDangers(ctx, shared)
+		return shared, nil
+	}
+}

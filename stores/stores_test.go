@@ -1,0 +1,167 @@
+package stores_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// said is what has been logged.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) has(text string) func() bool {
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Contains(s.text.String(), text)
+	}
+}
+
+func (s *said) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
+
+func open(t *testing.T, url string, c stores.Config) *stores.Store {
+	t.Helper()
+	s, err := stores.Open(t.Context(), url, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Whatever the URL names keeps to what all stores promise.
+func TestConformance(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) sluice.Store { return open(t, stores.Memory, stores.Config{}) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t)
+		storetest.Run(t, func(t *testing.T) sluice.Store {
+			server.Do("FLUSHALL")
+			return open(t, server.URL(), stores.Config{Deadline: 5 * time.Second, Logger: new(said).logger()})
+		})
+	})
+}
+
+func charges(t *testing.T, limit string, on sluice.OnError) []sluice.Charge {
+	t.Helper()
+	l, err := sluice.ParseLimit(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []sluice.Charge{{Key: "k", Plan: p, Cost: 1, OnError: on}}
+}
+
+// A service starts without its store, and uses it when it is there.
+func TestOpenLater(t *testing.T) {
+	server := redistest.Start(t)
+	url := server.URL()
+	server.Kill()
+	var log said
+	s := open(t, url, stores.Config{Logger: log.logger(), Deadline: 2 * time.Second})
+	if s.Answers() || s.Failover() == nil || s.Cluster() {
+		t.Errorf("%v: a store that is away answers", s)
+	}
+	take := func(on sluice.OnError) sluice.Receipt {
+		t.Helper()
+		var r [1]sluice.Receipt
+		if err := s.Take(t.Context(), charges(t, "10/day", on), r[:]); err != nil {
+			t.Fatal(err)
+		}
+		return r[0]
+	}
+	if r := take(sluice.Deny); r.Fits {
+		t.Errorf("without the store: %+v", r)
+	}
+	if r := take(sluice.Allow); !r.Fits {
+		t.Errorf("without the store: %+v", r)
+	}
+	if !log.has("the store cannot be reached")() {
+		t.Error("nothing is said of it")
+	}
+	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	redistest.Eventually(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
+	redistest.Eventually(t, "a danger is named", log.has("allkeys-lru"))
+	redistest.Eventually(t, "it is said to answer", s.Answers)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "right")
+	away := redistest.Start(t)
+	away.Kill()
+	secret := strings.Replace(server.URL(), "redis://", "redis://:wrong-secret@", 1)
+	cases := map[string]struct {
+		url  string
+		c    stores.Config
+		kind redisstore.Kind
+		says string
+	}{
+		"no URL":          {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
+		"another scheme":  {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
+		"wrong password":  {secret, stores.Config{}, redisstore.Misconfigured, "password"},
+		"away, but asked": {away.URL(), stores.Config{Required: true}, redisstore.Unavailable, "start the server"},
+	}
+	for name, c := range cases {
+		s, err := stores.Open(t.Context(), c.url, c.c)
+		e, ok := errors.AsType[*redisstore.Error](err)
+		if !ok || e.Kind != c.kind || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "wrong-secret") {
+			t.Errorf("%s: %v, %v", name, s, err)
+		}
+	}
+	if name := open(t, strings.Replace(server.URL(), "redis://", "redis://:right@", 1), stores.Config{Logger: new(said).logger()}).String(); strings.Contains(name, "right") {
+		t.Errorf("a store is called %s", name)
+	}
+}
+
+// Whoever runs the service learns that more are limited than there is room for.
+func TestLosses(t *testing.T) {
+	var log said
+	s := open(t, stores.Memory, stores.Config{Memory: memory.Config{MaxBytes: 64 << 10}, Logger: log.logger()})
+	if !s.Answers() || s.Failover() != nil || s.String() != stores.Memory {
+		t.Errorf("%v is not that of memory", s)
+	}
+	one := charges(t, "1/day", sluice.Allow)
+	for i := range 20_000 {
+		one[0].Key = fmt.Sprint(i)
+		if err := s.Take(t.Context(), one, make([]sluice.Receipt, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Memory().Losses().Freed == 0 {
+		t.Fatal("nobody was freed")
+	}
+	redistest.Eventually(t, "it is said", log.has("more keys are limited than the memory has room for"))
+}

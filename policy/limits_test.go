@@ -219,6 +219,7 @@ func TestLimitNames(t *testing.T) {
 	for texts, want := range map[string]string{
 		"10/second":                           "",
 		"10/second,1000/hour,20000/day":       "r-1s,r-1h,r-1d",
+		"10/second,90/31d,50000/month":        "r-1s,r-31d,r-month",
 		"1/90s,2/1h30m,3/250ms,4/7d,5/36h":    "r-1m30s,r-1h30m,r-250ms,r-7d,r-36h",
 		"1/second,2/1s,3/1000ms,4/250us,5/2h": "r-1s,r-1s-2,r-1s-3,r-250us,r-2h",
 		"1/minute,2/1h0m1s,3/10m,4/10h,5/20s": "r-1m,r-1h0m1s,r-10m,r-10h,r-20s",

@@ -102,8 +102,6 @@ func TestShareUsed(t *testing.T) {
 				continue // an exact log of so many units takes memory
 			}
 			b := &naiveShare{bucket{Plan: share.Plan}, n}
-			baseline := b.bucket
-			before, _ := baseline.receipt(start, 0)
 			if used := share.Used(left); used > 0 {
 				b.take(start, used)
 			}
@@ -118,7 +116,7 @@ func TestShareUsed(t *testing.T) {
 				t.Fatalf("one of %d with %d of %d left: not %d units fit", n, left, p.Capacity, want)
 			}
 			if n > 1 && want > 0 && p.Kernel != sluice.Meter {
-				before, _ = b.receipt(start, 0)
+				before, _ := b.receipt(start, 0)
 				took := 1 + rng.Int64N(want)
 				after, _ := b.receipt(start, share.Cost(took))
 				if ahead := share.Ahead(after, before); ahead != took {

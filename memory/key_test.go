@@ -20,7 +20,7 @@ func TestLimiterKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"", "192.0.2.117", "a/b", strings.Repeat("k", 128), strings.Repeat("k", 129)} {
-			whole := string(append(sluice.AppendKeyPart(nil, name), '/')) + string(sluice.AppendKeyPart(nil, key))
+			whole := string(append(sluice.AppendKeyPart(nil, name), '!')) + string(sluice.AppendKeyPart(nil, key))
 			if name == "" && string(sluice.AppendKeyPart(nil, key)) == key {
 				whole = key
 			}

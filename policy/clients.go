@@ -154,9 +154,8 @@ func (c *compiler) network(field, s string) (netip.Prefix, bool) {
 		c.fail(field, "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
 		return p, false
 	}
-	if whole, err := netip.ParsePrefix(s); err == nil && whole != whole.Masked() {
-		c.fail(field, fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr()),
-			"%s is an address and the length of a network", spelling.Quote(s))
+	if wrong, hint := checkHostBits(s); wrong != "" {
+		c.fail(field, hint, "%s", wrong)
 		return p, false
 	}
 	return p, true

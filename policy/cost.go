@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,10 +95,7 @@ func (c *compiler) cost(in *Cost) cost {
 	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
 		return c.costTold(in)
 	}
-	out := cost{fixed: in.Default, max: in.Max}
-	if out.fixed == 0 {
-		out.fixed = 1
-	}
+	out := cost{fixed: cmp.Or(in.Default, 1), max: in.Max}
 	switch {
 	case in.Estimate != 0:
 		c.fail("cost.estimate", "write \"response_header: X-Cost\" or \"response_bytes: 1024\" beside it", "an estimate is for a cost that the response tells")
@@ -105,13 +103,8 @@ func (c *compiler) cost(in *Cost) cost {
 		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	case in.Header == "":
 		c.between("cost", out.fixed, math.MaxInt64)
-	case in.Max == 0:
-		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
-	case out.fixed > in.Max && in.Max > 0:
-		c.fail("cost", "lower default or raise max", "cost.default is %d, and cost.max only %d", out.fixed, in.Max)
 	default:
-		c.between("cost.max", in.Max, math.MaxInt64)
-		c.between("cost.default", out.fixed, math.MaxInt64)
+		c.costFromHeader("default", out.fixed, in.Max)
 	}
 	if in.Header != "" && c.headerName("cost.header", in.Header) {
 		out.header = http.CanonicalHeaderKey(in.Header)
@@ -121,10 +114,7 @@ func (c *compiler) cost(in *Cost) cost {
 
 // costTold compiles a cost that the response tells.
 func (c *compiler) costTold(in *Cost) cost {
-	out := cost{fixed: in.Estimate, max: in.Max, bytes: in.ResponseBytes}
-	if out.fixed == 0 {
-		out.fixed = 1
-	}
+	out := cost{fixed: cmp.Or(in.Estimate, 1), max: in.Max, bytes: in.ResponseBytes}
 	switch {
 	case in.Header != "":
 		c.fail("cost.header", "keep one of them", "a cost is what the request says, or what its response tells")
@@ -137,18 +127,27 @@ func (c *compiler) costTold(in *Cost) cost {
 	case in.ResponseHeader == "":
 		c.between("cost.response_bytes", in.ResponseBytes, math.MaxInt64)
 		c.between("cost.estimate", out.fixed, math.MaxInt64)
-	case in.Max == 0:
-		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
-	case out.fixed > in.Max && in.Max > 0:
-		c.fail("cost", "lower estimate or raise max", "cost.estimate is %d, and cost.max only %d", out.fixed, in.Max)
 	default:
-		c.between("cost.max", in.Max, math.MaxInt64)
-		c.between("cost.estimate", out.fixed, math.MaxInt64)
+		c.costFromHeader("estimate", out.fixed, in.Max)
 	}
 	if in.ResponseHeader != "" && c.headerName("cost.response_header", in.ResponseHeader) {
 		out.told = http.CanonicalHeaderKey(in.ResponseHeader)
 	}
 	return out
+}
+
+// costFromHeader checks the most that a header may say, and the cost of that name where it says
+// nothing.
+func (c *compiler) costFromHeader(name string, without, most int64) {
+	switch {
+	case most == 0:
+		c.fail("cost", "write for example \"max: 100\"", "a cost from a header needs a max")
+	case without > most && most > 0:
+		c.fail("cost", fmt.Sprintf("lower %s or raise max", name), "cost.%s is %d, and cost.max only %d", name, without, most)
+	default:
+		c.between("cost.max", most, math.MaxInt64)
+		c.between("cost."+name, without, math.MaxInt64)
+	}
 }
 
 // counting compiles what counts, or returns nil where everything does.

@@ -68,12 +68,22 @@ func (k *keyText) general(exact uint32) []byte {
 	if exact == 1<<len(k.values)-1 {
 		return k.subject()
 	}
+	return k.rewritten(exact, -1, nil)
+}
+
+// rewritten is general with a text in place of the value of one part.
+func (k *keyText) rewritten(exact uint32, part int, text []byte) []byte {
 	end := len(k.text)
 	for i, v := range k.values {
-		if exact&(1<<i) == 0 {
-			v = anyValue
+		k.text = append(k.text, '/')
+		switch {
+		case i == part:
+			k.text = append(k.text, text...)
+		case exact&(1<<i) == 0:
+			k.text = append(k.text, anyValue...)
+		default:
+			k.text = append(k.text, v...)
 		}
-		k.text = append(append(k.text, '/'), v...)
 	}
 	general := k.text[end:]
 	k.text = k.text[:end]

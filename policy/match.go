@@ -118,7 +118,8 @@ func (s *scratch) match() (exempt *rule) {
 		}
 	}
 	s.ids = x.pathless(s.ids, s)
-	s.order = appendSorted(s.order, s.ids)
+	s.order = append(s.order, s.ids...)
+	slices.Sort(s.order)
 	last := int32(-1)
 	for _, id := range s.order {
 		if x.owner[id] == last {
@@ -143,21 +144,6 @@ func (s *scratch) match() (exempt *rule) {
 		s.forgetShadows()
 	}
 	return nil
-}
-
-// appendSorted appends ids to dst, which is empty, in their order.
-func appendSorted(dst, ids []int32) []int32 {
-	dst = append(dst, ids...)
-	if len(dst) > 16 {
-		slices.Sort(dst)
-		return dst
-	}
-	for i := 1; i < len(dst); i++ { // as nearly always, and faster for so few
-		for j := i; j > 0 && dst[j] < dst[j-1]; j-- {
-			dst[j], dst[j-1] = dst[j-1], dst[j]
-		}
-	}
-	return dst
 }
 
 // forgetShadows clears the doubt about a path where no rule with patterns can refuse: a

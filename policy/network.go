@@ -32,13 +32,14 @@ func (p *part) network(i int, v string, ipv6Prefix int) (first string, n network
 	return net.Addr().String(), n, true
 }
 
-// checkHostBits returns an error for an address with the length of a network.
-func checkHostBits(v string) error {
+// checkHostBits returns what is wrong with an address that has the length of a network, and what
+// to write; else nothing.
+func checkHostBits(v string) (wrong, hint string) {
 	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
-		return fmt.Errorf("%s is an address and the length of a network: write %q for the network, or %q for the address",
-			spelling.Quote(v), whole.Masked(), whole.Addr())
+		return spelling.Quote(v) + " is an address and the length of a network",
+			fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr())
 	}
-	return nil
+	return "", ""
 }
 
 // subjectOf returns what the overrides of a set are found by. It is only valid until the key
@@ -61,19 +62,6 @@ func (k *keyText) within(exact uint32, n network) []byte {
 	if err != nil {
 		return nil
 	}
-	end := len(k.text)
-	for i, v := range k.values {
-		k.text = append(k.text, '/')
-		switch {
-		case i == n.part-1:
-			k.text = p.Addr().AppendTo(k.text)
-		case exact&(1<<i) == 0:
-			k.text = append(k.text, anyValue...)
-		default:
-			k.text = append(k.text, v...)
-		}
-	}
-	general := k.text[end:]
-	k.text = k.text[:end]
-	return general
+	var text [48]byte
+	return k.rewritten(exact, n.part-1, p.Addr().AppendTo(text[:0]))
 }

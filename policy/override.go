@@ -182,8 +182,8 @@ func (c *compiler) subject(p *Policy, r *rule, key map[string]string) (text stri
 		if first, n, many := r.key[i].network(i, v, p.ipv6Prefix); many {
 			in.network = n
 			c.key.add(first)
-			if err := checkHostBits(v); err != nil {
-				c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %v", r.key[i].text, err)
+			if wrong, hint := checkHostBits(v); wrong != "" {
+				c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %s: %s", r.key[i].text, wrong, hint)
 				ok = false
 			}
 			continue
@@ -222,8 +222,8 @@ func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
 	}
-	if err := checkHostBits(v); err != nil {
-		return "", err
+	if wrong, hint := checkHostBits(v); wrong != "" {
+		return "", fmt.Errorf("%s: %s", wrong, hint)
 	}
 	a := network.Addr()
 	bits := a.BitLen()

@@ -3,6 +3,8 @@ package httplimit
 import (
 	"net/http"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/clientip"
 )
 
 // maxConnection is the most bytes of a Connection field, of which each may be a name.
@@ -26,7 +28,7 @@ func (d *door) dropNominated(h http.Header) (fault string) {
 	}
 	for _, line := range lines {
 		for option := range strings.SplitSeq(line, ",") {
-			name := http.CanonicalHeaderKey(trimBlanks(option))
+			name := http.CanonicalHeaderKey(clientip.TrimBlanks(option))
 			switch name {
 			case "Connection", "Upgrade", "Te", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
 				continue
@@ -37,15 +39,4 @@ func (d *door) dropNominated(h http.Header) (fault string) {
 		}
 	}
 	return ""
-}
-
-// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
-func trimBlanks(s string) string {
-	for s != "" && (s[0] == ' ' || s[0] == '\t') {
-		s = s[1:]
-	}
-	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
-		s = s[:len(s)-1]
-	}
-	return s
 }

@@ -186,7 +186,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 // parseHop reads 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and
 // [2001:db8::1]:80, with or without a zone.
 func parseHop(s string) (netip.Addr, bool) {
-	host := trimBlanks(s)
+	host := TrimBlanks(s)
 	if len(host) > 100 {
 		return netip.Addr{}, false // do not copy a megabyte of zone
 	}
@@ -228,8 +228,8 @@ func isPort(s string) bool {
 	return len(port) <= 5
 }
 
-// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
-func trimBlanks(s string) string {
+// TrimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+func TrimBlanks(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
 	}

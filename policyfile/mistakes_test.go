@@ -38,6 +38,19 @@ func mistakes(t *testing.T, a *txtar.Archive) (all []mistake) {
 	return all
 }
 
+// eachMistake calls test with each mistake of testdata/mistakes, as a test of its own.
+func eachMistake(t *testing.T, test func(t *testing.T, m mistake)) {
+	for _, file := range files(t, "testdata/mistakes/*.txtar") {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mistakes(t, a) {
+			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) { test(t, m) })
+		}
+	}
+}
+
 // said returns the errors, or else the warnings, a line each, and whether there are errors.
 func said(name, document string) (lines string, wrong bool) {
 	p, err := policyfile.Parse(name, []byte(document))
@@ -83,31 +96,23 @@ func TestMistakes(t *testing.T) {
 // Whoever does as they are told has a policy: the mend needs no word that is not in the
 // document or in what was said, and what was said is not said again.
 func TestMends(t *testing.T) {
-	for _, file := range files(t, "testdata/mistakes/*.txtar") {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
+	eachMistake(t, func(t *testing.T, m mistake) {
+		again, wrong := said(m.name+".yaml", m.mended)
+		if wrong {
+			t.Errorf("the mended document is refused: %s", again)
 		}
-		for _, m := range mistakes(t, a) {
-			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
-				again, wrong := said(m.name+".yaml", m.mended)
-				if wrong {
-					t.Errorf("the mended document is refused: %s", again)
-				}
-				for line := range strings.Lines(m.said) {
-					if strings.Contains(again, line) {
-						t.Errorf("still said: %s", line)
-					}
-				}
-				known := m.document + m.said
-				for _, w := range words.FindAllString(m.mended, -1) {
-					if !strings.Contains(known, w) {
-						t.Errorf("nobody says to write %q", w)
-					}
-				}
-			})
+		for line := range strings.Lines(m.said) {
+			if strings.Contains(again, line) {
+				t.Errorf("still said: %s", line)
+			}
 		}
-	}
+		known := m.document + m.said
+		for _, w := range words.FindAllString(m.mended, -1) {
+			if !strings.Contains(known, w) {
+				t.Errorf("nobody says to write %q", w)
+			}
+		}
+	})
 }
 
 var words = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_-]*`)
@@ -118,51 +123,37 @@ var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exem
 // No mend weakens what is enforced: neither does the advice name what does, nor has the
 // mended document fewer limits or more exceptions.
 func TestMendsEnforce(t *testing.T) {
-	for _, file := range files(t, "testdata/mistakes/*.txtar") {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
+	eachMistake(t, func(t *testing.T, m mistake) {
+		if bad := opening.FindString(m.said); bad != "" {
+			t.Errorf("the advice leads away from enforcing: %q", bad)
 		}
-		for _, m := range mistakes(t, a) {
-			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) {
-				if bad := opening.FindString(m.said); bad != "" {
-					t.Errorf("the advice leads away from enforcing: %q", bad)
-				}
-				doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
-				if err != nil || len(doc.Rules) == 0 {
-					t.Fatalf("%d rules, %v", len(doc.Rules), err)
-				}
-				for _, r := range doc.Rules {
-					if r.Limit == "" && len(r.Limits) == 0 || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
-						t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
-					}
-				}
-			})
+		doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
+		if err != nil || len(doc.Rules) == 0 {
+			t.Fatalf("%d rules, %v", len(doc.Rules), err)
 		}
-	}
+		for _, r := range doc.Rules {
+			if r.Limit == "" && len(r.Limits) == 0 || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
+				t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
+			}
+		}
+	})
 }
 
 // What is said names the place and the mend.
 func TestMistakesSayWhere(t *testing.T) {
-	for _, file := range files(t, "testdata/mistakes/*.txtar") {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
+	eachMistake(t, func(t *testing.T, m mistake) {
+		p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
+		found, _ := errors.AsType[policy.Errors](err)
+		if err == nil {
+			found = p.Warnings()
 		}
-		for _, m := range mistakes(t, a) {
-			p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
-			found, _ := errors.AsType[policy.Errors](err)
-			if err == nil {
-				found = p.Warnings()
-			}
-			if len(found) == 0 {
-				t.Errorf("%s: nothing is said", m.name)
-			}
-			for _, f := range found {
-				if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
-					t.Errorf("%s: no place or no mend: %s", m.name, fmt.Sprint(f))
-				}
+		if len(found) == 0 {
+			t.Errorf("%s: nothing is said", m.name)
+		}
+		for _, f := range found {
+			if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
+				t.Errorf("%s: no place or no mend: %s", m.name, fmt.Sprint(f))
 			}
 		}
-	}
+	})
 }

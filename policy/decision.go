@@ -89,7 +89,8 @@ type Decision struct {
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
 
-// Clone returns a copy that shares no memory with d, to be kept where d is used again.
+// Clone returns a copy to be kept where d is used again. What is still to be settled is settled
+// once for both: see [Engine.Settle].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.taken = slices.Clone(d.Results), slices.Clone(d.taken)

@@ -36,7 +36,7 @@ func (s *storeSettings) flags(f *pflag.FlagSet) {
 	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is away; 0 means as many as were last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
 	f.Var(&s.memory, "memory-size", "most memory for counters: those of --store memory, or of the stand-in while another store is away")
-	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when that memory is full of keys above half of their limit, refuse new keys rather than evict one of those")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when the memory of --memory-size is full of keys above half of their limit, refuse new keys rather than evict one of those")
 }
 
 func (s *storeSettings) check() error {

@@ -47,7 +47,7 @@ func (a *Answer) problem() *problem {
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
 	switch {
-	case a.fault != "" || d.Missing != "":
+	case a.fault != "" || d.Missing != "" || d.Blocked != "":
 		return 0
 	case d.RetryAfter == sluice.Never && !d.Unavailable:
 		return 0

@@ -49,10 +49,10 @@ func (p *Policy) anew(r *rule, before *Policy, old *rule) (all []Anew) {
 		}
 	}
 	for _, set := range p.overrides.of(r) {
-		was := before.overrides.set(old, set)
+		was := before.overrides.of(old).set(set.shape)
 		for _, subject := range sortedKeys(set.bySubject) {
 			if o, both := was[subject]; both {
-				compare(overridden, o.limits, set.bySubject[subject].limits)
+				compare(overridden, o.says.limits, set.bySubject[subject].says.limits)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ rules:
     key: [client_ip, "body:username"]
     limits: [5/minute, 20/hour]
     algorithm: fixed_window
-  - {name: all, limit: 1000/second}
+  - {name: all, limit: 100000/day}
 overrides:
   - {rule: per-key, key: {api_key: k-42}, limit: 5000/minute, until: 2127-01-31, reason: a launch}
   - {rule: per-address, key: {client_ip: 203.0.113.0/24}, block: true}

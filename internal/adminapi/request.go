@@ -61,7 +61,8 @@ func decodeInto(data []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		return badField("/"+strings.ReplaceAll(kind.Field, ".", "/"), "this is a %s, and must be %s", kind.Value, words(kind))
+		field := strings.TrimPrefix(kind.Field, "target.") // a struct in a struct, and no field of the JSON
+		return badField("/"+strings.ReplaceAll(field, ".", "/"), "this is a %s, and must be %s", kind.Value, words(kind))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)

@@ -71,7 +71,7 @@ func start(t *testing.T, change func(*adminapi.Config)) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
-	current := &adminapi.Current{Document: &doc, File: &doc, Version: "file-1"}
+	current := &adminapi.Current{Document: &doc, File: &doc}
 	s.config = adminapi.Config{
 		Engine:  s.engine,
 		Current: func() *adminapi.Current { return current },

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -17,7 +18,7 @@ func (a *api) block(c *call) (any, error) {
 	until, err := policy.ParseUntil(r.Until)
 	switch {
 	case r.Until == "":
-		return nil, badField("/until", "until when? Write a date, which holds to its end in UTC, or a time")
+		return nil, badField("/until", "write a date, which holds to its end in UTC, or a time")
 	case err != nil:
 		return nil, badField("/until", "%s", plain(err))
 	case !until.After(time.Now()):
@@ -47,32 +48,20 @@ func (a *api) putBlock(c *call, o *policy.Override, dry bool) error {
 		return err
 	}
 	id := OverrideID(o.Rule, o.Key)
-	return a.Database.Change(c.Context(), c.actor, dry, func(tx Tx) error {
-		old, err := a.blockIn(tx, id)
-		if err != nil {
-			return err
-		}
-		if old != nil && !old.Block {
-			return problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s, or block another rule", id)
-		}
-		_, err = tx.Put(Overrides, Item{ID: id, Document: o})
-		return err
-	})
+	old, exists := a.lists.find(a.Current(), Overrides, id)
+	if exists && !old.Document.(*policy.Override).Block {
+		return problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
+	}
+	_, err := a.Database.Put(c.Context(), c.actor, Overrides, Item{ID: id, Document: o}, old.Version, dry)
+	return raced(err)
 }
 
-// blockIn returns the override of that ID, or nil.
-func (a *api) blockIn(tx Tx, id string) (*policy.Override, error) {
-	i, found, err := tx.Get(Overrides, id)
-	if err != nil {
-		return nil, err
+// raced is what is said if somebody else was faster.
+func raced(err error) error {
+	if errors.Is(err, ErrConflict) {
+		return problemf(http.StatusConflict, "somebody else has changed the override of this subject just now: look, and try again")
 	}
-	if !found {
-		i, found = a.inFile(Overrides, id)
-	}
-	if !found {
-		return nil, nil
-	}
-	return i.Document.(*policy.Override), nil
+	return err
 }
 
 func (a *api) unblock(c *call) (any, error) {
@@ -98,14 +87,9 @@ func (a *api) unblock(c *call) (any, error) {
 // alone.
 func (a *api) deleteBlock(c *call, t target, o *policy.Override, dry bool) error {
 	id, by := OverrideID(t.Rule, t.Key), OverrideID(o.Rule, o.Key)
-	return a.Database.Change(c.Context(), c.actor, dry, func(tx Tx) error {
-		i, found, err := tx.Get(Overrides, id)
-		if err != nil {
-			return err
-		}
-		if old, ok := i.Document.(*policy.Override); !found || ok && !old.Block {
-			return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", by)
-		}
-		return tx.Delete(Overrides, id)
-	})
+	own, found := a.lists.find(a.Current(), Overrides, id)
+	if !found || own.Version == 0 || id != by {
+		return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", by)
+	}
+	return raced(a.Database.Delete(c.Context(), c.actor, Overrides, id, own.Version, dry))
 }

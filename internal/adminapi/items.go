@@ -12,8 +12,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// fromFile is the source of what is in no database.
-const fromFile = "file"
+// Where items are from. A tier may be in no place but the rules.
+const (
+	fromFile     = "file"
+	fromDatabase = "database"
+	fromRules    = "rules"
+)
 
 // etag names what an item is now. Versions of a database are never used again.
 func (i *Item) etag() string {
@@ -25,25 +29,47 @@ func (i *Item) etag() string {
 }
 
 func (i *Item) source() string {
-	if i.Version > 0 {
-		return "database"
+	switch _, isTier := i.Document.(*Tier); {
+	case i.Version > 0:
+		return fromDatabase
+	case isTier:
+		return fromRules
 	}
 	return fromFile
 }
 
-// listCache has the items of the policy in force, in the order of their IDs.
+// listCache has the items of the policy in force, in the order of their IDs, and its version,
+// once somebody has asked for them.
 type listCache struct {
-	mu    sync.Mutex
-	of    *Current
-	items map[Kind][]Item
+	mu      sync.Mutex
+	of      *Current
+	items   map[Kind][]Item
+	version string
+}
+
+// begin locks the cache, and empties it if it is not of the policy in force.
+func (l *listCache) begin(now *Current) {
+	l.mu.Lock()
+	if l.of != now {
+		l.of, l.items, l.version = now, map[Kind][]Item{}, ""
+	}
+}
+
+// versionOf names a policy by what is written in it, so that all instances that have the same say
+// the same.
+func (l *listCache) versionOf(now *Current) string {
+	l.begin(now)
+	defer l.mu.Unlock()
+	if l.version == "" {
+		sum := sha256.Sum256(encode(now.Document))
+		l.version = hex.EncodeToString(sum[:8])
+	}
+	return l.version
 }
 
 func (l *listCache) get(now *Current, kind Kind) []Item {
-	l.mu.Lock()
+	l.begin(now)
 	defer l.mu.Unlock()
-	if l.of != now {
-		l.of, l.items = now, map[Kind][]Item{}
-	}
 	if _, known := l.items[kind]; !known {
 		l.items[kind] = now.items(kind)
 	}
@@ -73,6 +99,8 @@ func byID(a, b Item) int { return cmp.Compare(a.ID, b.ID) }
 func (now *Current) fileItems(kind Kind) (all []Item) {
 	doc := now.File
 	switch {
+	case kind == Tiers:
+		return tiersOf(now.Document)
 	case doc == nil:
 	case kind == Rules:
 		for i := range doc.Rules {
@@ -87,8 +115,6 @@ func (now *Current) fileItems(kind Kind) (all []Item) {
 		for i := range doc.Subjects {
 			all = append(all, Item{ID: doc.Subjects[i].Subject, Document: &doc.Subjects[i]})
 		}
-	case kind == Tiers:
-		return tiersOf(doc)
 	}
 	return all
 }

@@ -45,7 +45,7 @@ func (a *api) policy(c *call) (any, error) {
 	}
 	now := a.Current()
 	out := inForce{
-		Version: now.Version, Document: document{1, *now.Document}, Database: a.Database != nil,
+		Version: a.lists.versionOf(now), Document: document{1, *now.Document}, Database: a.Database != nil,
 		Overrides: len(now.Document.Overrides), Subjects: len(now.Document.Subjects),
 		Rules: []ruleOrigin{}, Blocks: []blockState{}, Warnings: []string{},
 	}
@@ -62,7 +62,7 @@ func (a *api) policy(c *call) (any, error) {
 	for _, w := range a.Engine.Policy().Warnings() {
 		out.Warnings = append(out.Warnings, described(w))
 	}
-	return &reply{etag: quoted(now.Version), body: out}, nil
+	return &reply{etag: quoted(out.Version), body: out}, nil
 }
 
 // auditPage is a part of the audit log, the newest first.

@@ -48,25 +48,27 @@ func OverrideID(rule string, key map[string]string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Current is the policy in force as it is written. It is not changed.
+// Current is the policy in force as it is written. It is not changed; when it changes, there is
+// another one.
 type Current struct {
 	// Document is all of it. Source of its parts says where they come from.
 	Document *policy.Document
 	// File is what the file of it has; nil if there is none.
 	File *policy.Document
-	// Version names it, also for other processes that have the same.
-	Version string
 	// Rows returns what the database has of a kind; nil if there is none.
 	Rows func(Kind) []Item
 }
 
-// Database keeps what operators change, and the log of it.
+// Database keeps what operators change, and the log of it. What is changed is in force here when
+// Put and Delete return, unless they are dry: then they only say what is wrong with a change.
+//
+// Their errors are a [policy.Errors] for what makes no policy, one of [Invalid] for what cannot be
+// kept, [ErrConflict], [ErrNotFound] of what is to be deleted, or [ErrAway].
 type Database interface {
-	// Change runs fn in a transaction and writes its audit entries for the actor. It commits
-	// only if the policy that comes of it compiles, and returns once that is in force here; if
-	// dry, it never commits. Its errors are those of fn, a [policy.Errors] for what does not
-	// compile, or [ErrAway].
-	Change(ctx context.Context, actor string, dry bool, fn func(Tx) error) error
+	// Put creates or replaces an item if its version is match: [Absent], [Any], or the one that
+	// was seen.
+	Put(ctx context.Context, actor string, kind Kind, i Item, match int64, dry bool) (Item, error)
+	Delete(ctx context.Context, actor string, kind Kind, id string, match int64, dry bool) error
 	// Record writes an audit entry for what do does, which is nothing in the database, and only
 	// if do has no error.
 	Record(ctx context.Context, e Entry, do func() error) error
@@ -75,12 +77,20 @@ type Database interface {
 	Audit(ctx context.Context, before int64, n int) ([]Entry, error)
 }
 
-// Tx is a transaction. What it has read stays as it is until it ends.
-type Tx interface {
-	Get(Kind, string) (Item, bool, error)
-	Put(Kind, Item) (Item, error)
-	Delete(Kind, string) error
-}
+// Versions that an item may have to have.
+const (
+	Any    int64 = -1 // whatever there is
+	Absent int64 = 0  // there is none
+)
+
+// ErrNotFound is matched by errors of what is not there.
+var ErrNotFound = errors.New("it is not there")
+
+// ErrConflict is matched by errors of changes of an item that has another version.
+var ErrConflict = errors.New("somebody else has changed it")
+
+// Invalid is the error of a document of which a field, such as "until", cannot be kept.
+func Invalid(field, message string) error { return badField("/"+field, "%s", message) }
 
 // ErrAway is matched by errors that say that the database does not answer.
 var ErrAway = errors.New("the database does not answer")

@@ -213,7 +213,7 @@ func (a *api) refund(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case r.Units < 1 || r.Units > maxUnits:
-		return nil, badField("/units", "how many units? Write a number from 1 to %d", int64(maxUnits))
+		return nil, badField("/units", "write a number from 1 to %d", int64(maxUnits))
 	}
 	do := func(s *policy.Subject) error { _, err := s.Refund(c.Context(), r.Units); return err }
 	return a.change(c, r.target, subjectChange{
@@ -280,7 +280,7 @@ func (a *api) look(c *call, t target) (*policy.Subject, subjectState, error) {
 // find returns the subject that is meant, and its rule.
 func (a *api) find(t target) (*policy.Rule, *policy.Subject, error) {
 	if t.Rule == "" {
-		return nil, nil, badField("/rule", "which rule? Write its name")
+		return nil, nil, badField("/rule", "write the name of a rule")
 	}
 	doc := a.Current().Document
 	i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == t.Rule })

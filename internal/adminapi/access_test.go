@@ -259,3 +259,17 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 		t.Errorf("%d lines, and %d are the most: %s", lines, most, s.log)
 	}
 }
+
+// A body that does not arrive holds nothing up.
+func TestSlowBodies(t *testing.T) {
+	t.Cleanup(adminapi.SetBodyTimeout(50 * time.Millisecond))
+	s := start(t, nil)
+	body, end := io.Pipe() // nothing is ever written to it
+	t.Cleanup(func() { _ = end.Close() })
+	r, err := http.NewRequest("POST", s.url+"/v1/check", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	s.send(r).want(408)
+}

@@ -37,11 +37,12 @@ type Config struct {
 const (
 	// maxBody is the size of the largest body of a request in bytes.
 	maxBody = 1 << 20
-	// bodyTimeout is how long a body may take to arrive, and callTimeout how long the answer
-	// may take to be made, and again to be read.
-	bodyTimeout = 10 * time.Second
+	// callTimeout is how long an answer may take to be made, and again to be read.
 	callTimeout = 15 * time.Second
 )
+
+// bodyTimeout is how long a body may take to arrive. Tests have less patience.
+var bodyTimeout = 10 * time.Second
 
 // api is a Config that answers.
 type api struct {

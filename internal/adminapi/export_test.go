@@ -1,5 +1,7 @@
 package adminapi
 
+import "time"
+
 // Route is an operation, as "GET /v1/rules", and who may call it.
 type Route struct {
 	Name string
@@ -12,4 +14,11 @@ func Routes() (all []Route) {
 		all = append(all, Route{r.method + " " + r.path, r.role})
 	}
 	return all
+}
+
+// SetBodyTimeout sets how long a body may take to arrive, and returns what sets it back.
+func SetBodyTimeout(d time.Duration) func() {
+	before := bodyTimeout
+	bodyTimeout = d
+	return func() { bodyTimeout = before }
 }

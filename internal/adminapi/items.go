@@ -153,11 +153,12 @@ type listed struct {
 	ETag      string     `json:"etag"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 	UpdatedBy string     `json:"updated_by,omitempty"`
+	Disabled  bool       `json:"disabled,omitempty"`
 	Document  any        `json:"document"`
 }
 
 func (i *Item) listed() listed {
-	l := listed{ID: i.ID, Source: i.source(), ETag: i.etag(), UpdatedBy: i.UpdatedBy, Document: i.Document}
+	l := listed{ID: i.ID, Source: i.source(), ETag: i.etag(), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
 	if !i.UpdatedAt.IsZero() {
 		at := i.UpdatedAt.UTC()
 		l.UpdatedAt = &at

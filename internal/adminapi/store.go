@@ -37,6 +37,8 @@ type Item struct {
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
+	// Disabled is a rule that the database keeps and that is not in force. Only SQL disables it.
+	Disabled bool
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any
 }

@@ -225,7 +225,7 @@ func (a *api) apply(c *call, w *writing, match int64) (Item, error) {
 	if w.document == nil {
 		return Item{}, a.Database.Delete(c.Context(), c.actor, w.kind, w.id, match, w.dry)
 	}
-	return a.Database.Put(c.Context(), c.actor, w.kind, Item{ID: w.id, Document: w.document}, match, w.dry)
+	return a.Database.Put(c.Context(), c.actor, w.kind, Item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.dry)
 }
 
 // inFile returns an item of the file.

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/spelling"
 )
@@ -130,24 +129,6 @@ func (c *compiler) terms(o *Override) (until int64, ok bool) {
 		c.fail("", "remove one of them", "an override with block or exempt has no limit")
 	}
 	return c.until(o.Until), len(c.problems) == before
-}
-
-// Terms says in words until when the override holds, why, and who made it: text that begins with a
-// blank, or nothing.
-func (o *Override) Terms() (text string) {
-	if o.Until != "" {
-		text = " until " + o.Until
-		if _, err := time.Parse(time.DateOnly, o.Until); err == nil {
-			text = " until the end of " + o.Until + " in UTC"
-		}
-	}
-	if o.Reason != "" {
-		text += ", reason " + spelling.Quote(o.Reason)
-	}
-	if o.By != "" {
-		text += ", by " + spelling.Quote(o.By)
-	}
-	return text
 }
 
 func ruleNames(p *Policy) []string {

@@ -69,7 +69,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	missing := s.explainRules(&t)
 	if s.tierKnown {
 		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
-		if e, found := s.listedTier(); found {
+		if e := s.listedTier(); e != nil {
 			t.TierSubject = &s.policy.subjects.list[e.item]
 		}
 	}

@@ -14,12 +14,24 @@ type overrides struct {
 	warnings []Problem
 }
 
-// of returns the overrides of a rule.
-func (o *overrides) of(r *rule) table[*resolved] {
+// of returns the overrides of a rule, or nil if there are none of any.
+func (o *overrides) of(r *rule) *table[*resolved] {
 	if o.byRule == nil {
 		return nil
 	}
-	return o.byRule[r.index]
+	return &o.byRule[r.index]
+}
+
+// find returns the override that is in force for the subject of the rule that s.keys has built, or
+// nil, and what it says.
+func (o *overrides) find(r *rule, s *scratch) (*slot, *resolved) {
+	if t := o.of(r); t != nil {
+		if e := t.find(&s.keys, s); e != nil {
+			s.override = &o.list[e.item]
+			return e, t.of(e)
+		}
+	}
+	return nil, nil
 }
 
 func (c *compiler) overrides(p *Policy, list []Override) overrides {
@@ -34,8 +46,8 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	}
 	c.rule = ""
 	c.endedMore(&all.warnings)
-	for _, t := range all.byRule {
-		t.sort()
+	for i := range all.byRule {
+		all.byRule[i].sort()
 	}
 	return all
 }
@@ -71,8 +83,8 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
-		if first, twice := all.byRule[i].add(of, subject, row[*resolved]{says, until, c.item}); twice {
-			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first.item))
+		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
+			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
 		}
 	}
 	c.ended(&all.warnings, "override", until)
@@ -141,8 +153,8 @@ func ruleNames(p *Policy) []string {
 
 // subject returns the text of a subject that a document names: what the key of such a request has
 // behind the rule's name, with "*" for every part that is left open, and the first address of a
-// network.
-func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text string, of shape, ok bool) {
+// network. It is valid until the next.
+func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of shape, ok bool) {
 	ok = true
 	if !knows(parts, key) {
 		for _, name := range sortedKeys(key) {
@@ -166,7 +178,7 @@ func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text
 			ok = false
 		}
 	}
-	return string(c.key.text), of, ok
+	return c.key.text, of, ok
 }
 
 // addValue adds the value of part i that a subject names, or what stands for its network.

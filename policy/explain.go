@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -18,6 +19,11 @@ type Trace struct {
 	Decision Decision
 	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
+	// Tier is that of the request, if a rule asks for one, and TierFrom what says it: "subjects",
+	// the part of the request that tiers.from names, or "default".
+	Tier, TierFrom string
+	// TierSubject is the entry of the subjects that says it, if one does. Do not change it.
+	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
 }
@@ -25,6 +31,7 @@ type Trace struct {
 // RuleTrace tells what one rule makes of a request.
 type RuleTrace struct {
 	Rule    string
+	Source  string // see [Rule]
 	Applies bool
 	// Why says what matched, or what did not.
 	Why string
@@ -32,6 +39,8 @@ type RuleTrace struct {
 	Key string
 	// Results are what its limits would say; nothing if it charges nothing.
 	Results []Result
+	// Override is the one that holds for the subject, if there is one. Do not change it.
+	Override *Override
 }
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
@@ -58,6 +67,12 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	missing := s.explainRules(&t)
+	if s.tierKnown {
+		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
+		if e := s.listedTier(); e != nil {
+			t.TierSubject = &s.policy.subjects.list[e.item]
+		}
+	}
 	if s.ambiguous {
 		missing = ambiguousPath
 	}
@@ -69,6 +84,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	s.addBarring(&t.Decision)
+	if t.Decision.Blocked != "" {
+		return t // nothing is known of the limits
+	}
 	i := 0
 	for n := range t.Rules {
 		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
@@ -86,7 +104,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 // rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
 // the request, for what they have counted.
 func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
-	if !s.chargeMalformed() {
+	if s.chargeMalformed(); len(s.charges)+len(s.blocked) == 0 {
 		return false
 	}
 	e.rehearse(ctx, s, d)
@@ -97,7 +115,7 @@ func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		all[i] = RuleTrace{Rule: r.name, Why: why}
+		all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: why}
 		if r == exempt {
 			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
 		}
@@ -111,13 +129,17 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	matches := s.matches
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		trace := RuleTrace{Rule: r.name}
+		trace := RuleTrace{Rule: r.name, Source: r.source}
 		if r.block {
 			trace = s.explainBlock(r)
 		} else if len(matches) > 0 && matches[0].rule == r {
+			s.override = nil
 			part, out := s.charge(&matches[0])
-			trace.Applies = out == charged
+			trace.Applies, trace.Override = out == charged || out == barred, s.override
 			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
+			if out == exempted || out == barred {
+				trace.Why = s.whyUncounted(r, out)
+			}
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
@@ -128,6 +150,21 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 		t.Rules = append(t.Rules, trace)
 	}
 	return missing
+}
+
+// whyUncounted says why a rule that holds for the request does not count it: its subject, of which
+// the charge was tried last, is exempt or blocked.
+func (s *scratch) whyUncounted(r *rule, out outcome) string {
+	switch {
+	case out == exempted:
+		return "an override exempts the subject" + s.override.Terms()
+	case s.blocked[len(s.blocked)-1].from == blocked:
+		until := time.UnixMicro(s.blocked[len(s.blocked)-1].until).UTC()
+		return "the subject is blocked until " + until.Format(time.RFC3339)
+	case r.shadow:
+		return "an override would block the subject" + s.override.Terms() + " (only watched: a shadow never refuses)"
+	}
+	return "an override blocks the subject" + s.override.Terms()
 }
 
 func why(m matched, missing *part, out outcome, garbled bool) string {
@@ -180,11 +217,11 @@ func (s *scratch) hasID(r *rule) bool {
 
 // rehearse is what Decide does with the charges in s, without taking anything.
 func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
-	if len(s.charges) == 0 {
-		d.Allowed = true
+	if s.refuseBlocked(d) {
 		return
 	}
-	if s.refuseBlocked(d) {
+	if len(s.charges) == 0 {
+		d.Allowed = true
 		return
 	}
 	costs := make([]int64, len(s.charges))

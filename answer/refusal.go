@@ -69,11 +69,15 @@ func (a *Answer) refuse(f fields, accept []string) {
 	}
 }
 
-// Body returns the body of a refusal, in the media type of its Content-Type, else nil. It is
-// valid until a is used again.
+// Body returns the body of a refusal, in the media type of its Content-Type, or that of a quota,
+// else nil. It is valid until a is used again.
 func (a *Answer) Body() []byte {
-	if a.decision == nil || a.Status == http.StatusOK {
+	switch {
+	case a.decision == nil || a.Status == http.StatusOK && !a.quota:
 		return nil
+	case a.Status == http.StatusOK:
+		a.text = a.appendQuota(a.text[:0])
+		return a.text
 	}
 	a.text = a.appendBody(a.text[:0], a.problem())
 	return a.text

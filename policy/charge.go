@@ -153,11 +153,8 @@ const overridden = "override"
 // resolve returns what holds for the subject of the key that is being built: its override, until
 // when that does, else the limits of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) (by *resolved, until int64) {
-	if overrides := s.policy.overrides.of(r); overrides != nil {
-		if o, found := overrides.find(&s.keys, s); found {
-			s.override = &s.policy.overrides.list[o.item]
-			return o.says, o.until
-		}
+	if e, says := s.policy.overrides.find(r, s); e != nil {
+		return says, e.until
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {

@@ -22,6 +22,8 @@ type Trace struct {
 	// Tier is that of the request, if a rule asks for one, and TierFrom what says it: "subjects",
 	// the part of the request that tiers.from names, or "default".
 	Tier, TierFrom string
+	// TierSubject is the entry of the subjects that says it, if one does. Do not change it.
+	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
 }
@@ -67,6 +69,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	missing := s.explainRules(&t)
 	if s.tierKnown {
 		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
+		if e := s.listedTier(); e != nil {
+			t.TierSubject = &s.policy.subjects.list[e.item]
+		}
 	}
 	if s.ambiguous {
 		missing = ambiguousPath

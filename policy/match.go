@@ -109,7 +109,7 @@ const ambiguousPath = "an unambiguous path"
 // them exempts the request it returns that rule.
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
-	if x.anyPath {
+	if x.anyPath && !s.pathless {
 		readings := paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views)
 		for i := range readings {
 			s.ambiguous = s.ambiguous || readings[i].Never

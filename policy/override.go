@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/spelling"
 )
@@ -15,12 +14,24 @@ type overrides struct {
 	warnings []Problem
 }
 
-// of returns the overrides of a rule.
-func (o *overrides) of(r *rule) table[*resolved] {
+// of returns the overrides of a rule, or nil if there are none of any.
+func (o *overrides) of(r *rule) *table[*resolved] {
 	if o.byRule == nil {
 		return nil
 	}
-	return o.byRule[r.index]
+	return &o.byRule[r.index]
+}
+
+// find returns the override that is in force for the subject of the rule that s.keys has built, or
+// nil, and what it says.
+func (o *overrides) find(r *rule, s *scratch) (*slot, *resolved) {
+	if t := o.of(r); t != nil {
+		if e := t.find(&s.keys, s); e != nil {
+			s.override = &o.list[e.item]
+			return e, t.of(e)
+		}
+	}
+	return nil, nil
 }
 
 func (c *compiler) overrides(p *Policy, list []Override) overrides {
@@ -35,8 +46,8 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	}
 	c.rule = ""
 	c.endedMore(&all.warnings)
-	for _, t := range all.byRule {
-		t.sort()
+	for i := range all.byRule {
+		all.byRule[i].sort()
 	}
 	return all
 }
@@ -72,8 +83,8 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
-		if first, twice := all.byRule[i].add(of, subject, row[*resolved]{says, until, c.item}); twice {
-			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first.item))
+		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
+			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
 		}
 	}
 	c.ended(&all.warnings, "override", until)
@@ -132,24 +143,6 @@ func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	return c.until(o.Until), len(c.problems) == before
 }
 
-// Terms says in words until when the override holds, why, and who made it: text that begins with a
-// blank, or nothing.
-func (o *Override) Terms() (text string) {
-	if o.Until != "" {
-		text = " until " + o.Until
-		if _, err := time.Parse(time.DateOnly, o.Until); err == nil {
-			text = " until the end of " + o.Until + " in UTC"
-		}
-	}
-	if o.Reason != "" {
-		text += ", reason " + spelling.Quote(o.Reason)
-	}
-	if o.By != "" {
-		text += ", by " + spelling.Quote(o.By)
-	}
-	return text
-}
-
 func ruleNames(p *Policy) []string {
 	names := make([]string, min(len(p.rules), 100))
 	for i := range names {
@@ -160,8 +153,8 @@ func ruleNames(p *Policy) []string {
 
 // subject returns the text of a subject that a document names: what the key of such a request has
 // behind the rule's name, with "*" for every part that is left open, and the first address of a
-// network.
-func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text string, of shape, ok bool) {
+// network. It is valid until the next.
+func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of shape, ok bool) {
 	ok = true
 	if !knows(parts, key) {
 		for _, name := range sortedKeys(key) {
@@ -185,7 +178,7 @@ func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text
 			ok = false
 		}
 	}
-	return string(c.key.text), of, ok
+	return c.key.text, of, ok
 }
 
 // addValue adds the value of part i that a subject names, or what stands for its network.

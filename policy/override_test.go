@@ -208,6 +208,9 @@ func TestOverrideTold(t *testing.T) {
 		}
 	}
 	x := e.Explain(t.Context(), get("/", "X-Plan: pro"))
+	if x.TierSubject != nil {
+		t.Errorf("the header says the tier, and not %+v", x.TierSubject)
+	}
 	if r := x.Decision.Results[0]; r.From != "tier:pro" || r.Source != "file" || x.Tier != "pro" || x.TierFrom != "header:X-Plan" {
 		t.Errorf("%+v, tier %s from %s", r, x.Tier, x.TierFrom)
 	}

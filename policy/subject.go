@@ -66,11 +66,8 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 
 // limitsInForce returns the limits that the subject may be held to whose key has been built.
 func (s *scratch) limitsInForce(r *rule) []counted {
-	if o, found := s.policy.overrides.of(r).find(&s.keys, s); found {
-		s.override = &s.policy.overrides.list[o.item]
-		if len(o.says.limits) > 0 {
-			return o.says.counted()
-		}
+	if _, says := s.policy.overrides.find(r, s); says != nil && len(says.limits) > 0 {
+		return says.counted()
 	}
 	if tier, known := s.tierOf(r); !known {
 		return r.limits()

@@ -110,22 +110,22 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 		return "", false
 	}
 	tier = p.canonicalTier(in.Tier)
-	if first, twice := all.add(of, subject, row[string]{tier, until, c.item}); twice {
-		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first.item))
+	if first, twice := all.add(of, subject, tier, until, c.item); twice {
+		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
 	}
 	c.ended(&all.warnings, "entry", until)
 	return tier, true
 }
 
-// tierKey returns the text of a subject as requests have it.
-func (c *compiler) tierKey(p *Policy, value string) (text string, of shape) {
+// tierKey returns the text of a subject as requests have it. It is valid until the next.
+func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
 	c.key.reset()
 	c.key.begin("")
 	of.exact = 1
 	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
 		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
 	}
-	return string(c.key.text), of
+	return c.key.text, of
 }
 
 // tierName returns the tier of the request.
@@ -140,8 +140,8 @@ func (s *scratch) tierName() string {
 
 // findTier returns the tier of the request, and what says it.
 func (s *scratch) findTier() (tier, from string) {
-	if e, found := s.listedTier(); found {
-		return e.says, tierListed
+	if e := s.listedTier(); e != nil {
+		return s.policy.subjects.of(e), tierListed
 	}
 	if part := s.policy.tierFrom; part != nil {
 		if tier, found := part.value(&s.x); found {
@@ -157,14 +157,14 @@ const (
 	tierDefault = "default"
 )
 
-// listedTier returns where the subject of the request is in the table of subjects.
-func (s *scratch) listedTier() (e row[string], found bool) {
-	if len(s.policy.subjects.table) == 0 {
-		return e, false
+// listedTier returns the entry of the request's subject in the table of subjects, or nil.
+func (s *scratch) listedTier() *slot {
+	if len(s.policy.subjects.sets) == 0 {
+		return nil
 	}
 	value, found := s.policy.tierSubject.value(&s.x)
 	if !found {
-		return e, false
+		return nil
 	}
 	s.tierKey.reset()
 	s.tierKey.begin("")
@@ -186,8 +186,8 @@ func (s *scratch) tierOf(r *rule) (tier string, known bool) {
 	s.tierKey.reset()
 	s.tierKey.begin("")
 	s.tierKey.addWritten(s.keys.values[i])
-	if e, found := p.subjects.find(&s.tierKey, s); found {
-		return e.says, true
+	if e := p.subjects.find(&s.tierKey, s); e != nil {
+		return p.subjects.of(e), true
 	}
 	return p.tier, p.tierFrom == nil
 }

@@ -37,6 +37,9 @@ subjects:
 			for _, r := range e.Decide(t.Context(), r).Results {
 				got += fmt.Sprintf(" %d %s", r.Plan.Limit.Count, r.From)
 			}
+			if listed := x.TierSubject; (listed != nil) != (from == "subjects") || listed != nil && (listed.Subject != key || listed.Tier != x.Tier) {
+				t.Errorf("%s with plan %q: its entry is %+v", key, plan, listed)
+			}
 			if got = strings.TrimSpace(got); got != want || x.TierFrom != from {
 				t.Errorf("%s with plan %q: %s from %s, want %s from %s", key, plan, got, x.TierFrom, want, from)
 			}

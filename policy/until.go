@@ -25,6 +25,29 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
+// Terms says in words until when the override holds, why, and who made it: text that begins with a
+// blank or a comma, or none.
+func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
+
+// Terms says that of an entry of the subjects, as [Override.Terms] does.
+func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
+
+func terms(until, reason, by string) (text string) {
+	if until != "" {
+		text = " until " + until
+		if _, err := time.Parse(time.DateOnly, until); err == nil {
+			text = " until the end of " + until + " in UTC"
+		}
+	}
+	if reason != "" {
+		text += ", reason " + spelling.Quote(reason)
+	}
+	if by != "" {
+		text += ", by " + spelling.Quote(by)
+	}
+	return text
+}
+
 // until reads when something ends, in microseconds since the Unix epoch; 0 is never.
 func (c *compiler) until(text string) int64 {
 	if text == "" {

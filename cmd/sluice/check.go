@@ -183,7 +183,11 @@ func tierOf(t *policy.Trace) string {
 	case t.Tier == "":
 		return ", no tier"
 	}
-	return fmt.Sprintf(", tier %s from %s", t.Tier, t.TierFrom)
+	from := t.TierFrom
+	if by := t.TierSubject; by != nil {
+		from += inSource(by.Source) + by.Terms()
+	}
+	return fmt.Sprintf(", tier %s from %s", t.Tier, from)
 }
 
 func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {

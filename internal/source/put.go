@@ -1,0 +1,194 @@
+package source
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+const (
+	// maxText is the longest text that is searched by, in bytes: an index takes no more.
+	maxText = 2000
+	// positionStep leaves room between two rules.
+	positionStep = 10
+)
+
+// PutSettings replaces the settings. Rules and overrides have to be put by themselves, and lists
+// have their networks: a file would be another one on each instance.
+func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
+	switch {
+	case len(doc.Rules) > 0:
+		return SettingsRow{}, &Invalid{"rules", "rules are put one by one"}
+	case len(doc.Overrides) > 0:
+		return SettingsRow{}, &Invalid{"overrides", "overrides are put one by one"}
+	}
+	for name, l := range doc.Lists {
+		if l.File != "" {
+			return SettingsRow{}, &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
+		}
+	}
+	doc.Rules, doc.Overrides = []policy.Rule{}, nil // and not null
+	return put(tx, settingsKind, SettingsRow{Document: doc}, match, nil)
+}
+
+// DeleteSettings leaves all settings at those of the file, or at their defaults.
+func (tx *Tx) DeleteSettings(match Match) error {
+	return remove(tx, settingsKind, match, "", 1)
+}
+
+// PutRule creates or replaces the rule of that name.
+func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
+	if err := checkText("name", r.Name, true); err != nil {
+		return r, err
+	}
+	return put(tx, ruleKind, r, match, func(r, old *RuleRow, found bool) error {
+		switch {
+		case r.Position != 0:
+		case found:
+			r.Position = old.Position
+		default:
+			last, err := scalar(tx.ctx, tx.tx, "SELECT coalesce(max(position), 0) FROM sluice_rules")
+			if err != nil {
+				return tx.failed(err)
+			}
+			r.Position = int(last) + positionStep
+		}
+		return nil
+	})
+}
+
+// DeleteRule deletes a rule. Overrides that are left without their rule make no policy: delete
+// them in the same transaction.
+func (tx *Tx) DeleteRule(name string, match Match) error {
+	return remove(tx, ruleKind, match, name, name)
+}
+
+// PutTier creates or replaces the tier of that name.
+func (tx *Tx) PutTier(r TierRow, match Match) (TierRow, error) {
+	if err := checkTexts("name", r.Name, "description", r.Description); err != nil {
+		return r, err
+	}
+	return put(tx, tierKind, r, match, nil)
+}
+
+// DeleteTier deletes a tier. Its subjects are not.
+func (tx *Tx) DeleteTier(name string, match Match) error {
+	return remove(tx, tierKind, match, name, name)
+}
+
+// PutSubject creates or replaces what is said of that subject. Who made it is the actor, if By is
+// empty.
+func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
+	if err := checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By); err != nil {
+		return r, err
+	}
+	return put(tx, subjectKind, r, match, func(r, _ *SubjectRow, _ bool) error {
+		if r.By == "" {
+			r.By = tx.actor
+		}
+		return nil
+	})
+}
+
+// DeleteSubject deletes what is said of a subject.
+func (tx *Tx) DeleteSubject(subject string, match Match) error {
+	return remove(tx, subjectKind, match, subject, subject)
+}
+
+// PutOverride creates or replaces the override of that rule and key, whatever its ID.
+func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
+	key, _ := encode(r.Key) // a map of texts
+	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason); err != nil {
+		return r, err
+	}
+	if r.Limit != "" && len(r.Limits) > 0 {
+		return r, &Invalid{"limits", `write "limit" or "limits", and not both`}
+	}
+	return put(tx, overrideKind, r, match, nil)
+}
+
+// DeleteOverride deletes the override of that ID.
+func (tx *Tx) DeleteOverride(id int64, match Match) error {
+	target := strconv.FormatInt(id, 10)
+	if tx.err != nil {
+		return tx.err
+	}
+	r, found, err := overrideKind.byID(tx.ctx, tx.d, tx.tx, id)
+	if err != nil {
+		return tx.failed(err)
+	}
+	if !found {
+		return notFound("override", target)
+	}
+	values, err := overrideKind.values(&r)
+	if err != nil {
+		return err
+	}
+	return remove(tx, overrideKind, match, target, values[:overrideKind.key]...)
+}
+
+// CreateToken makes a token, and returns the secret that its bearer has to have, which is kept
+// nowhere. There must be none of that name. For until see [ParseUntil].
+func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
+	if err := checkText("name", name, true); err != nil {
+		return "", row, err
+	}
+	if role.rank() == 0 {
+		return "", row, &Invalid{"role", "use viewer, operator or admin"}
+	}
+	ends, err := ParseUntil(until)
+	if err != nil {
+		return "", row, err
+	}
+	secret, hash := newSecret()
+	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash, until: ends}, Absent, nil)
+	return secret, row, err
+}
+
+// DeleteToken deletes a token: instances refuse it as soon as they have heard of it.
+func (tx *Tx) DeleteToken(name string, match Match) error {
+	return remove(tx, tokenKind, match, name, name)
+}
+
+// checkTexts checks pairs of the name of a field and its text. The first must not be empty.
+func checkTexts(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if err := checkText(pairs[i], pairs[i+1], i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText refuses what one of the databases could not keep.
+func checkText(field, text string, needed bool) error {
+	switch {
+	case needed && text == "":
+		return &Invalid{field, "it is empty: write something"}
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return &Invalid{field, "it is not text in UTF-8: write it without control characters"}
+	case len(text) > maxText:
+		return &Invalid{field, fmt.Sprintf("it has %d bytes: write at most %d", len(text), maxText)}
+	}
+	return nil
+}
+
+// ParseUntil reads when something ends: "2027-01-31T12:00:00Z", or "2027-01-31" for the end of
+// that day in UTC. It returns the first moment at which it has ended, and the zero time for what
+// is empty and never ends. The error is an [Invalid].
+func ParseUntil(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if day, err := time.Parse(time.DateOnly, s); err == nil {
+		return day.AddDate(0, 0, 1), nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	return time.Time{}, &Invalid{"until", "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"}
+}

@@ -30,7 +30,7 @@ func roles() ([]adminapi.Token, error) {
 // and one of a lesser role, and is not refused with the right one.
 func TestAccess(t *testing.T) {
 	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
-	for _, name := range operations() {
+	for _, name := range document.Operations() {
 		method, path, _ := strings.Cut(name, " ")
 		path = strings.ReplaceAll(path, "{id}", "some-id")
 		needs, ok := adminapi.ParseRole(fmt.Sprint(operation(name).Extensions["x-role"]))
@@ -177,7 +177,7 @@ func TestOrigins(t *testing.T) {
 func TestLargeBodies(t *testing.T) {
 	s := start(t, nil)
 	large := strings.Repeat("x", 10<<20)
-	for _, name := range operations() {
+	for _, name := range document.Operations() {
 		method, path, _ := strings.Cut(name, " ")
 		if method == "GET" {
 			continue

@@ -21,6 +21,9 @@ type Contents struct {
 	Tokens    []TokenRow    // by name
 
 	versions versions
+	// lineage is another one where the database may have lost what it had committed: versions may
+	// mean something else then.
+	lineage int
 }
 
 // versions are those of the last change of each kind.
@@ -35,14 +38,19 @@ func (v versions) policy() versions {
 // base is without what can change without compiling the rest.
 func (v versions) base() versions {
 	v = v.policy()
-	v.overrides = 0
+	v.overrides, v.subjects = 0, 0
 	return v
 }
 
 // SamePolicy reports whether c and other, which may be nil, say the same of a policy: only tokens
 // may differ.
 func (c *Contents) SamePolicy(other *Contents) bool {
-	return c == other || c != nil && other != nil && c.versions.policy() == other.versions.policy()
+	return c == other || c != nil && other != nil && c.lineage == other.lineage && c.versions.policy() == other.versions.policy()
+}
+
+// sameBase reports whether c and other, which may be nil, differ in overrides and subjects at most.
+func (c *Contents) sameBase(other *Contents) bool {
+	return c != nil && other != nil && c.lineage == other.lineage && c.versions.base() == other.versions.base()
 }
 
 // faults are the rows that cannot be read. There are none but by SQL.
@@ -117,13 +125,12 @@ func (d *Database) contents(ctx context.Context, q query, old *Contents, lock st
 	if v == old.versions {
 		return old, nil
 	}
-	c := &Contents{Version: v.all, versions: v, Settings: old.Settings}
+	c := &Contents{Version: v.all, versions: v, lineage: old.lineage}
 	seen := old.versions
 	settings, err := refresh(ctx, d, q, settingsKind, []SettingsRow{old.Settings}, seen.all, seen.settings, v.settings)
 	if err != nil {
 		return nil, err
 	}
-	c.Settings = SettingsRow{}
 	if len(settings) > 0 {
 		c.Settings = settings[0]
 	}

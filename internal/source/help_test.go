@@ -2,7 +2,6 @@ package source_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 )
 
@@ -15,5 +14,3 @@ func unmarshal(t *testing.T, text string, into any) {
 		t.Fatalf("%s: %v", text, err)
 	}
 }
-
-func contains(text, part string) bool { return strings.Contains(text, part) }

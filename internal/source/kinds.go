@@ -92,11 +92,11 @@ var subjectKind = &kind[SubjectRow]{
 
 var overrideKind = &kind[OverrideRow]{
 	name: "override", table: "sluice_overrides", order: "id",
-	key: 2, columns: []string{"rule", "key", "entity_type", "entity_id", "limits", "requests_limit", "window_seconds", "expires_at", "reason"},
-	selected: "id, rule, key, limits, expires_at, reason",
+	key: 2, columns: []string{"rule", "key", "entity_type", "entity_id", "limits", "block", "exempt", "requests_limit", "window_seconds", "expires_at", "reason", "made_by"},
+	selected: "id, rule, key, limits, block, exempt, expires_at, reason, made_by",
 	scan: func(r *OverrideRow) ([]any, func() error) {
 		var key, limits []byte
-		return []any{&r.ID, &r.Rule, &key, &limits, &r.Until, &r.Reason}, func() error {
+		return []any{&r.ID, &r.Rule, &key, &limits, &r.Block, &r.Exempt, &r.Until, &r.Reason, &r.By}, func() error {
 			var all []string
 			err := errors.Join(decode(key, &r.Key), decode(limits, &all))
 			if len(all) == 1 {
@@ -113,7 +113,7 @@ var overrideKind = &kind[OverrideRow]{
 		limits, err2 := encode(all)
 		kind, id := entity(r.Key)
 		count, window := searched(all)
-		return []any{r.Rule, key, kind, id, limits, count, window, r.Until, r.Reason}, errors.Join(err, err2)
+		return []any{r.Rule, key, kind, id, limits, r.Block, r.Exempt, count, window, r.Until, r.Reason, r.By}, errors.Join(err, err2)
 	},
 	cmp:  func(a, b *OverrideRow) int { return cmp.Compare(a.ID, b.ID) },
 	meta: func(r *OverrideRow) *Meta { return &r.Meta },
@@ -133,7 +133,7 @@ var tokenKind = &kind[TokenRow]{
 			if sum, err := hex.DecodeString(hash); err != nil || copy(r.hash[:], sum) != len(r.hash) {
 				return errors.New("its hash is not a SHA-256")
 			}
-			r.until, err = ParseUntil(r.Until)
+			r.until, err = ends(r.Until)
 			return err
 		}
 	},

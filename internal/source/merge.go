@@ -11,11 +11,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
+// What the Source of rules, overrides and subjects says.
+const (
+	FromFile     = "file"
+	FromDatabase = "database"
+)
+
 // Merge returns the document of a file with what a database says on top of it; either may be nil.
 // A rule of the database takes the place of the file's of that name, and the others follow; an
-// override takes the place of the file's of the same rule and key; a tier's limits take the place
-// of those that rules have for it; and each setting that the database has, that of the file.
-// Neither is changed.
+// override takes the place of the file's of the same rule and key, and a subject that of the file's;
+// a tier's limits take the place of those that rules have for it; and each setting that the
+// database has, that of the file. Source says of each which of them it is from. Neither is
+// changed.
 func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
@@ -24,8 +31,9 @@ func Merge(file *policy.Document, c *Contents) *policy.Document {
 type merged struct {
 	policy.Document
 	contents *Contents
-	// The index of each rule and override in the file, or the complement of that in the contents.
-	rules, overrides []int
+	// The index of each rule, override and subject in the file, or the complement of that in the
+	// contents.
+	rules, overrides, subjects []int
 }
 
 func merge(file *policy.Document, c *Contents) *merged {
@@ -40,6 +48,7 @@ func merge(file *policy.Document, c *Contents) *merged {
 	m.mergeRules(file.Rules, c.Rules)
 	m.mergeTiers(c.Tiers)
 	m.mergeOverrides(file.Overrides, c.Overrides)
+	m.mergeSubjects(file.Subjects, c.Subjects)
 	return m
 }
 
@@ -62,7 +71,11 @@ func (m *merged) settings(top *policy.Document) {
 		maps.Copy(all, top.Lists)
 		m.Lists = all
 	}
-	m.Tiers = policy.Tiers{From: cmp.Or(top.Tiers.From, m.Tiers.From), Default: cmp.Or(top.Tiers.Default, m.Tiers.Default)}
+	m.Tiers = policy.Tiers{
+		From:    cmp.Or(top.Tiers.From, m.Tiers.From),
+		Subject: cmp.Or(top.Tiers.Subject, m.Tiers.Subject),
+		Default: cmp.Or(top.Tiers.Default, m.Tiers.Default),
+	}
 }
 
 func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
@@ -71,16 +84,19 @@ func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 	at := make(map[string]int, len(file))
 	for i := range m.Rules {
 		m.rules[i], at[m.Rules[i].Name] = i, i
+		m.Rules[i].Source = FromFile
 	}
 	for i := range rows {
 		if rows[i].Disabled {
 			continue
 		}
-		if j, known := at[rows[i].Name]; known {
-			m.Rules[j], m.rules[j] = rows[i].Rule, ^i
+		rule := rows[i].Rule
+		rule.Source = FromDatabase
+		if j, known := at[rule.Name]; known {
+			m.Rules[j], m.rules[j] = rule, ^i
 			continue
 		}
-		m.Rules, m.rules = append(m.Rules, rows[i].Rule), append(m.rules, ^i)
+		m.Rules, m.rules = append(m.Rules, rule), append(m.rules, ^i)
 	}
 }
 
@@ -136,18 +152,45 @@ func (m *merged) mergeOverrides(file []policy.Override, rows []OverrideRow) {
 	m.overrides = make([]int, 0, len(file)+len(rows))
 	at := make(map[string]int, len(file))
 	for i := range file {
-		m.Overrides, m.overrides = append(m.Overrides, file[i]), append(m.overrides, i)
 		at[overrideKey(&file[i])] = i
+		m.addOverride(file[i], FromFile, i)
 	}
 	for i := range rows {
-		if len(file) > 0 {
+		if len(file) > 0 { // else the key is made for nothing
 			if j, known := at[overrideKey(&rows[i].Override)]; known {
 				m.Overrides[j], m.overrides[j] = rows[i].Override, ^i
+				m.Overrides[j].Source = FromDatabase
 				continue
 			}
 		}
-		m.Overrides, m.overrides = append(m.Overrides, rows[i].Override), append(m.overrides, ^i)
+		m.addOverride(rows[i].Override, FromDatabase, ^i)
 	}
+}
+
+func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
+	m.Subjects = make([]policy.TierSubject, 0, len(file)+len(rows))
+	m.subjects = make([]int, 0, len(file)+len(rows))
+	at := make(map[string]int, len(file))
+	add := func(s policy.TierSubject, source string, i int) {
+		s.Source = source
+		if j, known := at[s.Subject]; known && i < 0 {
+			m.Subjects[j], m.subjects[j] = s, i
+			return
+		}
+		m.Subjects, m.subjects = append(m.Subjects, s), append(m.subjects, i)
+	}
+	for i := range file {
+		add(file[i], FromFile, i)
+		at[file[i].Subject] = i
+	}
+	for i := range rows {
+		add(rows[i].TierSubject, FromDatabase, ^i)
+	}
+}
+
+func (m *merged) addOverride(o policy.Override, source string, i int) {
+	o.Source = source
+	m.Overrides, m.overrides = append(m.Overrides, o), append(m.overrides, i)
 }
 
 // overrideKey tells overrides apart: "*" is what is left out.
@@ -159,7 +202,8 @@ func overrideKey(o *policy.Override) string {
 }
 
 // origin returns a path in the merged document as that in the file, or as one that names the row
-// of the database: rules["login"].limit, overrides[17].until, tiers["pro"].limits["login"].
+// of the database: rules["login"].limit, overrides[17].until, subjects["acme"].tier,
+// tiers["pro"].limits["login"].
 func (m *merged) origin(path string) (own string, inFile bool) {
 	list, rest, _ := strings.Cut(path, "[")
 	number, rest, found := strings.Cut(rest, "]")
@@ -181,6 +225,11 @@ func (m *merged) origin(path string) (own string, inFile bool) {
 			return fmt.Sprintf("overrides[%d]%s", m.overrides[i], rest), true
 		}
 		return fmt.Sprintf("overrides[%d]%s", m.contents.Overrides[^m.overrides[i]].ID, rest), false
+	case list == "subjects" && i < len(m.subjects):
+		if m.subjects[i] >= 0 {
+			return fmt.Sprintf("subjects[%d]%s", m.subjects[i], rest), true
+		}
+		return fmt.Sprintf("subjects[%q]%s", m.Subjects[i].Subject, rest), false
 	}
 	return path, true
 }

@@ -17,7 +17,7 @@ const (
 	positionStep = 10
 )
 
-// PutSettings replaces the settings. Rules and overrides have to be put by themselves, and lists
+// PutSettings replaces the settings. Rules, overrides and subjects are put by themselves, and lists
 // have their networks: a file would be another one on each instance.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	switch {
@@ -25,13 +25,15 @@ func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error)
 		return SettingsRow{}, &Invalid{"rules", "rules are put one by one"}
 	case len(doc.Overrides) > 0:
 		return SettingsRow{}, &Invalid{"overrides", "overrides are put one by one"}
+	case len(doc.Subjects) > 0:
+		return SettingsRow{}, &Invalid{"subjects", "subjects are put one by one"}
 	}
 	for name, l := range doc.Lists {
 		if l.File != "" {
 			return SettingsRow{}, &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
 		}
 	}
-	doc.Rules, doc.Overrides = []policy.Rule{}, nil // and not null
+	doc.Rules, doc.Overrides, doc.Subjects = []policy.Rule{}, nil, nil // not null, since none is required
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, nil)
 }
 
@@ -99,16 +101,33 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
 }
 
-// PutOverride creates or replaces the override of that rule and key, whatever its ID.
+// PutOverride creates or replaces the override of that rule and key, whatever its ID. Who made it
+// is the actor, if By is empty.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 	key, _ := encode(r.Key) // a map of texts
-	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason); err != nil {
+	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
 		return r, err
 	}
 	if r.Limit != "" && len(r.Limits) > 0 {
 		return r, &Invalid{"limits", `write "limit" or "limits", and not both`}
 	}
-	return put(tx, overrideKind, r, match, nil)
+	return put(tx, overrideKind, r, match, func(r, old *OverrideRow, found bool) error {
+		return maker(tx, overrideKind, r, &r.By, found, old, old.By)
+	})
+}
+
+// maker fills in who made a row, if that is empty: whoever did, if nothing else changes, and else
+// the actor.
+func maker[R any](tx *Tx, k *kind[R], r *R, by *string, found bool, old *R, did string) error {
+	if *by != "" {
+		return nil
+	}
+	*by = did
+	if values, err := k.values(r); err != nil || found && k.same(old, values) {
+		return err
+	}
+	*by = tx.actor
+	return nil
 }
 
 // DeleteOverride deletes the override of that ID.
@@ -132,7 +151,8 @@ func (tx *Tx) DeleteOverride(id int64, match Match) error {
 }
 
 // CreateToken makes a token, and returns the secret that its bearer has to have, which is kept
-// nowhere. There must be none of that name. For until see [ParseUntil].
+// nowhere. There must be none of that name. For until see
+// [policy.ParseUntil]; if it is empty, the token never ends.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	if err := checkText("name", name, true); err != nil {
 		return "", row, err
@@ -140,12 +160,12 @@ func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, 
 	if role.rank() == 0 {
 		return "", row, &Invalid{"role", "use viewer, operator or admin"}
 	}
-	ends, err := ParseUntil(until)
+	end, err := ends(until)
 	if err != nil {
 		return "", row, err
 	}
 	secret, hash := newSecret()
-	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash, until: ends}, Absent, nil)
+	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash, until: end}, Absent, nil)
 	return secret, row, err
 }
 
@@ -177,18 +197,14 @@ func checkText(field, text string, needed bool) error {
 	return nil
 }
 
-// ParseUntil reads when something ends: "2027-01-31T12:00:00Z", or "2027-01-31" for the end of
-// that day in UTC. It returns the first moment at which it has ended, and the zero time for what
-// is empty and never ends. The error is an [Invalid].
-func ParseUntil(s string) (time.Time, error) {
-	if s == "" {
+// ends returns when something ends, and the zero time for what never does.
+func ends(until string) (time.Time, error) {
+	if until == "" {
 		return time.Time{}, nil
 	}
-	if day, err := time.Parse(time.DateOnly, s); err == nil {
-		return day.AddDate(0, 0, 1), nil
+	t, err := policy.ParseUntil(until)
+	if err != nil {
+		return t, &Invalid{"until", strings.TrimPrefix(err.Error(), "policy: ")}
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
-	}
-	return time.Time{}, &Invalid{"until", "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"}
+	return t, nil
 }

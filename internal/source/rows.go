@@ -50,11 +50,7 @@ type TierRow struct {
 // SubjectRow says that a subject is in a tier. Subject is a value of the part that tiers.subject
 // names, and finds the row.
 type SubjectRow struct {
-	Subject string `json:"subject"`
-	Tier    string `json:"tier"`
-	Until   string `json:"until,omitempty"` // see [ParseUntil]; empty: for ever
-	Reason  string `json:"reason,omitempty"`
-	By      string `json:"by,omitempty"` // who made it
+	policy.TierSubject
 	Meta
 }
 
@@ -94,7 +90,7 @@ func (r Role) rank() int {
 type TokenRow struct {
 	Name      string    `json:"name"`
 	Role      Role      `json:"role"`
-	Until     string    `json:"until,omitempty"` // see [ParseUntil]; empty: for ever
+	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: for ever
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	Meta
 

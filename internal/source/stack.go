@@ -145,7 +145,7 @@ func (s *Stack) contents() *Contents {
 }
 
 // make compiles a file, which may be nil, and contents, which may be nil. Where only overrides
-// differ from what is in force, it compiles nothing else.
+// and subjects differ from what is in force, it compiles nothing else.
 func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	next := &state{file: f, contents: c}
 	if c != nil {
@@ -163,8 +163,8 @@ func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	}
 	var err error
 	now := s.state.Load()
-	if now != nil && now.file == f && now.contents != nil && c != nil && now.contents.versions.base() == c.versions.base() {
-		next.policy, err = now.policy.WithOverrides(next.merged.Overrides)
+	if now != nil && now.file == f && c.sameBase(now.contents) {
+		next.policy, err = now.tables(next)
 	} else {
 		next.policy, err = policy.CompileAt(next.merged.Document, next.where(s.Name))
 	}
@@ -172,6 +172,20 @@ func (s *Stack) make(f *file, c *Contents) (*state, error) {
 		return nil, next.explain(err, s.Name)
 	}
 	return next, nil
+}
+
+// tables returns the policy with the overrides and subjects of next.
+func (s *state) tables(next *state) (p *policy.Policy, err error) {
+	p = s.policy
+	if s.contents.versions.overrides != next.contents.versions.overrides {
+		if p, err = p.WithOverrides(next.merged.Overrides); err != nil {
+			return nil, err
+		}
+	}
+	if s.contents.versions.subjects != next.contents.versions.subjects {
+		p, err = p.WithSubjects(next.merged.Subjects)
+	}
+	return p, err
 }
 
 // where says in which file and line something is written, or in which database.

@@ -120,6 +120,12 @@ func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 	if err != nil {
 		return nil, d.away(err)
 	}
+	if old := d.known.Load(); old != nil {
+		c.lineage = old.lineage
+		if !reflect.DeepEqual(c, old) {
+			c.lineage++
+		}
+	}
 	d.known.Store(c)
 	return c, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/source"
@@ -56,9 +57,12 @@ func (a *adminRules) tokens() ([]adminapi.Token, error) {
 	for i := range contents.Tokens {
 		t := &contents.Tokens[i]
 		role, _ := adminapi.ParseRole(string(t.Role))
-		ends, err := source.ParseUntil(t.Until)
-		if err != nil {
-			continue // written by SQL, and nobody knows whether it holds
+		var ends time.Time
+		if t.Until != "" {
+			var err error
+			if ends, err = policy.ParseUntil(t.Until); err != nil {
+				continue // written by SQL, and nobody knows whether it holds
+			}
 		}
 		hash := t.Hash()
 		all = append(all, adminapi.Token{Name: t.Name, Hash: hex.EncodeToString(hash[:]), Role: role, Expires: ends})
@@ -109,7 +113,7 @@ func tierItem(r *source.TierRow) adminapi.Item {
 }
 
 func subjectItem(r *source.SubjectRow) adminapi.Item {
-	return item(r.Subject, &r.Meta, &policy.TierSubject{Subject: r.Subject, Tier: r.Tier, Until: r.Until, Reason: r.Reason, By: r.By})
+	return item(r.Subject, &r.Meta, &r.TierSubject)
 }
 
 func overrideItemOf(r *source.OverrideRow) adminapi.Item {
@@ -135,7 +139,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (admina
 		r, err := tx.PutTier(source.TierRow{Name: d.Name, Description: d.Description, Limits: d.Limits}, match)
 		return tierItem(&r), err
 	case *policy.TierSubject:
-		r, err := tx.PutSubject(source.SubjectRow{Subject: d.Subject, Tier: d.Tier, Until: d.Until, Reason: d.Reason, By: d.By}, match)
+		r, err := tx.PutSubject(source.SubjectRow{TierSubject: *d}, match)
 		return subjectItem(&r), err
 	case *policy.Override:
 		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)

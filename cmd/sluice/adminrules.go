@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,21 +23,6 @@ type adminRules struct {
 
 	mu      sync.Mutex
 	current *adminapi.Current
-}
-
-// config returns what the admin API answers from. Tokens may be in the database and in a file.
-func (a *adminRules) config(engine *policy.Engine, file *tokenFile, log *slog.Logger) adminapi.Config {
-	return adminapi.Config{
-		Engine: engine, Current: a.now, Database: a.database(), Logger: log,
-		Tokens: func() ([]adminapi.Token, error) {
-			inFile, err := file.read()
-			if err != nil {
-				return nil, err
-			}
-			inDatabase, err := a.tokens()
-			return slices.Concat(inDatabase, inFile), err
-		},
-	}
 }
 
 // now returns the policy in force: the same as long as that is the same.

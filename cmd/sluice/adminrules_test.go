@@ -85,9 +85,9 @@ func newInstance(t *testing.T, database string) *instance {
 		t.Fatal(err)
 	}
 	rules := &adminRules{stack: stack, db: i.db}
-	config := rules.config(i.engine, &tokenFile{}, log)
-	config.Local = true
-	server := httptest.NewServer(adminapi.Handler(config))
+	server := httptest.NewServer(adminapi.Handler(adminapi.Config{
+		Engine: i.engine, Current: rules.now, Database: rules.database(), Tokens: rules.tokens, Local: true, Logger: log,
+	}))
 	i.url = server.URL
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup

@@ -23,6 +23,8 @@ type adminRules struct {
 
 	mu      sync.Mutex
 	current *adminapi.Current
+	ids     map[int64]string // of overrides, by those of the database
+	byID    map[string]int64
 }
 
 // now returns the policy in force: the same as long as that is the same.
@@ -31,7 +33,7 @@ func (a *adminRules) now() *adminapi.Current {
 	defer a.mu.Unlock()
 	doc, contents := a.stack.Document()
 	if a.current == nil || a.current.Document != doc {
-		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: rowsOf(contents)}
+		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: a.rows(contents)}
 	}
 	return a.current
 }
@@ -70,8 +72,8 @@ func (a *adminRules) tokens() ([]adminapi.Token, error) {
 	return all, nil
 }
 
-// rowsOf returns what lists the rows of a kind.
-func rowsOf(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
+// rows returns what lists the rows of a kind.
+func (a *adminRules) rows(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
 	if c == nil {
 		return nil
 	}
@@ -90,8 +92,9 @@ func rowsOf(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
 				all = append(all, subjectItem(&c.Subjects[i]))
 			}
 		case adminapi.Overrides:
+			a.forget(len(c.Overrides))
 			for i := range c.Overrides {
-				all = append(all, overrideItemOf(&c.Overrides[i]))
+				all = append(all, a.overrideItem(&c.Overrides[i]))
 			}
 		}
 		return all
@@ -116,21 +119,46 @@ func subjectItem(r *source.SubjectRow) adminapi.Item {
 	return item(r.Subject, &r.Meta, &r.TierSubject)
 }
 
-func overrideItemOf(r *source.OverrideRow) adminapi.Item {
-	return item(adminapi.OverrideID(r.Rule, r.Key), &r.Meta, &r.Override)
+func (a *adminRules) overrideItem(r *source.OverrideRow) adminapi.Item {
+	return item(a.idOf(r), &r.Meta, &r.Override)
+}
+
+// forget begins anew with the IDs if most of them are of rows that have gone.
+func (a *adminRules) forget(rows int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.ids) > 2*rows+1000 {
+		a.ids, a.byID = nil, nil
+	}
+}
+
+// idOf returns the ID that the API has for an override. A row keeps its rule and key, so that it
+// is made once: there may be a hundred thousand.
+func (a *adminRules) idOf(r *source.OverrideRow) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id, known := a.ids[r.ID]
+	if !known {
+		if a.ids == nil {
+			a.ids, a.byID = map[int64]string{}, map[string]int64{}
+		}
+		id = adminapi.OverrideID(r.Rule, r.Key)
+		a.ids[r.ID], a.byID[id] = id, r.ID
+	}
+	return id
 }
 
 // Put implements [adminapi.Database].
 func (a *adminRules) Put(ctx context.Context, actor string, kind adminapi.Kind, i adminapi.Item, match int64, dry bool) (out adminapi.Item, err error) {
 	err = a.change(ctx, actor, dry, func(tx *source.Tx) error {
-		out, err = put(tx, i.Document, i.Disabled, source.Match(match))
+		out, err = a.put(tx, i.Document, i.Disabled, source.Match(match))
 		return err
 	})
 	return out, err
 }
 
 // put puts a document, and returns it as it is then.
-func put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
+func (a *adminRules) put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
 	switch d := document.(type) {
 	case *policy.Rule:
 		r, err := tx.PutRule(source.RuleRow{Rule: *d, Disabled: disabled}, match)
@@ -143,7 +171,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (admina
 		return subjectItem(&r), err
 	case *policy.Override:
 		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)
-		return overrideItemOf(&r), err
+		return a.overrideItem(&r), err
 	}
 	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
 }
@@ -162,14 +190,13 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 	case adminapi.Subjects:
 		return tx.DeleteSubject(id, match)
 	}
-	if known := a.db.Known(); known != nil {
-		for i := range known.Overrides {
-			if o := &known.Overrides[i]; adminapi.OverrideID(o.Rule, o.Key) == id {
-				return tx.DeleteOverride(o.ID, match)
-			}
-		}
+	a.mu.Lock()
+	row, known := a.byID[id]
+	a.mu.Unlock()
+	if !known {
+		return source.ErrNotFound
 	}
-	return source.ErrNotFound
+	return tx.DeleteOverride(row, match)
 }
 
 // change makes a change, and puts it into force here.
@@ -216,8 +243,17 @@ func (a *adminRules) Audit(ctx context.Context, before int64, n int) (out []admi
 	for _, e := range all {
 		out = append(out, adminapi.Entry{
 			ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: e.Kind, Target: e.Target,
-			Before: json.RawMessage(e.Before), After: json.RawMessage(e.After),
+			Before: jsonOf(e.Before), After: jsonOf(e.After),
 		})
 	}
 	return out, apiError(err)
+}
+
+// jsonOf returns a text of the audit log, which somebody may have written by SQL.
+func jsonOf(text string) json.RawMessage {
+	if text == "" || json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, _ := json.Marshal(text) // a text always can be
+	return quoted
 }

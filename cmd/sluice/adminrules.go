@@ -171,7 +171,10 @@ func (a *adminRules) put(tx *source.Tx, document any, disabled bool, match sourc
 		return subjectItem(&r), err
 	case *policy.Override:
 		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)
-		return a.overrideItem(&r), err
+		if err != nil {
+			return adminapi.Item{}, err // it has no ID yet
+		}
+		return a.overrideItem(&r), nil
 	}
 	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -135,6 +136,9 @@ func (tx *Tx) failed(err error) error {
 // put writes a row if it differs from the one that its key finds, and returns it as it is then.
 // complete, if not nil, fills in what is not given from that row, which may not be there.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
+	if err := checkAll(k.name, reflect.ValueOf(r)); err != nil {
+		return r, err
+	}
 	values, err := k.values(&r)
 	if err != nil {
 		return r, err

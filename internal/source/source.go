@@ -66,6 +66,7 @@ type Database struct {
 	handed atomic.Pointer[Contents] // what Read or Watch have handed out last
 	doubt  atomic.Bool              // known may have what the database has lost
 	wakes  chan struct{}            // something may have changed
+	poll   time.Duration
 	status status
 }
 
@@ -91,7 +92,7 @@ type dialect interface {
 // anything: [Database.Migrate] or [Database.Read] will say whether it is there. Nil is
 // slog.Default().
 func Open(url string, log *slog.Logger) (*Database, error) {
-	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1)}
+	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
 	scheme, rest, _ := strings.Cut(url, ":")
 	var err error
 	switch scheme {

@@ -53,7 +53,7 @@ subjects:
 		check("*", "", "2 tier:free 5 rule", "default")
 		time.Sleep(24*time.Hour - 1)
 		check("k-trial", "pro", "4 tier:max 5 rule", "subjects")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		check("k-trial", "pro", "3 tier:pro 6 tier:pro", "header:X-Plan")
 		check("k-trial", "", "2 tier:free 5 rule", "default")
 

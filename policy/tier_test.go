@@ -138,6 +138,26 @@ subjects:
 	}
 }
 
+// Where anybody can name the subject of somebody else, the table is a way to their tier.
+func TestTierSubjectForged(t *testing.T) {
+	for part, want := range map[string]string{
+		"api_key": "", "client_ip": "", "header:X-User": "", "attr:user": "",
+		"jwt:sub":    "whoever can send the jwt:sub of somebody else has their tier; have something before Sluice verify the token",
+		"query:user": "whoever can write the query:user of somebody else has their tier; take what is a secret, as api_key is",
+		"body:user":  "whoever can write the body:user of somebody else has their tier; take what is a secret, as api_key is",
+	} {
+		got := ""
+		for _, w := range parse(t, `
+tiers: {subject: "`+part+`"}
+rules: [{name: a, key: [client_ip], limit: 1/day, tiers: {pro: 2/day}}]`).Warnings() {
+			got += w.Message + "; " + w.Hint
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", part, got, want)
+		}
+	}
+}
+
 // Against a plain reading of what the documentation says, over random tables of addresses.
 func TestTierSubjectsOfNetworks(t *testing.T) {
 	for seed := range uint64(50) {

@@ -60,5 +60,6 @@ func rootCommand() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagProblem)
 	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), versionCommand())
+	root.AddCommand(overrideCommand(), subjectCommand(), resetCommand(), refundCommand(), blockCommand(), unblockCommand())
 	return root
 }

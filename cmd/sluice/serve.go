@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,16 +13,20 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice/examples"
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/admin"
+	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/internal/sample"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 	"github.com/sluicehq/sluice/policyfile/follow"
 	"github.com/sluicehq/sluice/stores"
 )
@@ -47,6 +52,7 @@ type serveSettings struct {
 	quotaPath       plainPath
 	keepHeaders     []string
 	adminHosts      []string
+	access          adminAccess
 	silence         period
 	maxStreams      number
 	maxConnections  number
@@ -95,8 +101,9 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
 	f.Var(&s.upstream, "upstream", "where to send requests: a URL, or \"sample\" for the built-in API")
 	f.Var(&s.proxy, "proxy", "address the gateway listens on")
-	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz and /metrics")
+	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
+	s.access.flags(f)
 	s.store.flags(f)
 	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
@@ -137,7 +144,7 @@ func (s *serveSettings) complete() error {
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
 	}
-	return s.store.check()
+	return errors.Join(s.access.check(), s.store.check())
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
@@ -163,8 +170,12 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer func() { _ = store.Close() }()
 	logCrossSlot(log, store, p)
 	engine := policy.NewEngine(store, p)
+	tokens := &tokenFile{path: s.access.tokens}
+	var current atomic.Pointer[adminapi.Current]
+	s.describe(&current)
+	api := adminapi.Config{Engine: engine, Current: current.Load, Tokens: tokens.read, Logger: log}
 	var health admin.Health
-	listeners, err := s.listen(log, engine, store, &health)
+	listeners, err := s.listen(log, engine, store, &health, api)
 	if err != nil {
 		return err
 	}
@@ -177,12 +188,24 @@ func (s *serveSettings) run(ctx context.Context) error {
 		file.Watch(watching, reload, func(p *policy.Policy) {
 			old := engine.Policy()
 			engine.Swap(p)
+			s.describe(&current)
 			logWarnings(log, p)
 			logAnew(log, p.Anew(old))
 			logCrossSlot(log, store, p)
 		})
 	})
 	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
+}
+
+// describe keeps the document of the policy. INTERIM.
+func (s *serveSettings) describe(current *atomic.Pointer[adminapi.Current]) {
+	data := examples.API
+	if s.policy != examplePolicy {
+		data, _ = policyfile.ReadFile(s.policy)
+	}
+	if doc, err := policyfile.Decode(s.policy, data); err == nil {
+		current.Store(&adminapi.Current{Document: &doc, File: &doc})
+	}
 }
 
 // load reads the policy. The built-in one comes without a file to watch.
@@ -248,7 +271,7 @@ func newLog(out *os.File, l level) *slog.Logger {
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health) (*listeners, error) {
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health, api adminapi.Config) (*listeners, error) {
 	ls := &listeners{log: log}
 	target, err := s.openUpstream(ls)
 	if err != nil {
@@ -258,7 +281,7 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *s
 	if err := s.openProxy(ls, connections, s.handler(log, engine, target, connections.Most)); err != nil {
 		return nil, err
 	}
-	if err := s.openAdmin(ls, s.adminHandler(health, store, connections)); err != nil {
+	if err := s.openAdmin(ls, api, s.adminMux(health, store, connections)); err != nil {
 		return nil, err
 	}
 	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", s.policy, "store", store.String())...)
@@ -295,17 +318,27 @@ func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections,
 	return nil
 }
 
-func (s *serveSettings) openAdmin(ls *listeners, h http.Handler) error {
+func (s *serveSettings) openAdmin(ls *listeners, api adminapi.Config, mux *http.ServeMux) error {
 	l, err := ls.open("--admin", s.admin)
 	if err != nil {
 		return err
 	}
+	api.Local = onlyHere(l.socket.Addr()) && !s.access.configured()
+	if err := s.access.guard(ls.log, l.socket.Addr(), api.Tokens); err != nil {
+		ls.close()
+		return err
+	}
+	mux.Handle("/v1/", adminapi.Handler(api))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
+	if config, _ := s.access.tls(); config != nil { // it was read before
+		l.socket = tls.NewListener(l.socket, config)
+	}
 	l.http(&http.Server{
-		Handler:           h,
+		Handler:           admin.Hosts(append(s.adminHosts, string(s.admin)), mux),
 		ReadHeaderTimeout: time.Duration(s.headerTimeout),
 		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
 	})
 	return nil
 }
@@ -331,12 +364,12 @@ func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target 
 	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }
 
-func (s *serveSettings) adminHandler(health *admin.Health, store *stores.Store, connections *proxy.Connections) http.Handler {
+func (s *serveSettings) adminMux(health *admin.Health, store *stores.Store, connections *proxy.Connections) *http.ServeMux {
 	if s.strictReady {
 		health.Require(store.Answers)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", admin.Handler(health))
 	mux.Handle("GET /metrics", metrics(store, connections))
-	return admin.Hosts(append(s.adminHosts, string(s.admin)), mux)
+	return mux
 }

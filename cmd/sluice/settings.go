@@ -46,7 +46,7 @@ func fromEnvironment(c *cobra.Command) error {
 	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(entry, "=")
 		switch flag := known[name]; {
-		case !strings.HasPrefix(name, "SLUICE_") || ofService(name):
+		case !strings.HasPrefix(name, "SLUICE_") || name == tokenVariable || ofService(name):
 		case flag == "":
 			errs = append(errs, fmt.Errorf("environment: there is no setting %.60s: %s", name, meantVariable(name, names)))
 		default:
@@ -71,6 +71,7 @@ func fromVariable(f *pflag.Flag, flags *pflag.FlagSet, name, value string) error
 func knownVariables(root *cobra.Command) map[string]string {
 	known := make(map[string]string)
 	for _, c := range root.Commands() {
+		maps.Copy(known, knownVariables(c))
 		for _, name := range settingNames(c.LocalFlags()) {
 			known[variable(name)] = name
 		}

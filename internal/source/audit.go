@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"strconv"
+	"time"
 )
 
 // audit adds an entry to the audit log.
@@ -58,4 +59,28 @@ func (d *Database) Audit(ctx context.Context, q AuditQuery) (all []Entry, next s
 	}
 	all, next = cut(all, q.limit(), func(e *Entry) string { return strconv.FormatInt(e.ID, 10) })
 	return all, next, nil
+}
+
+// Record runs do, and leaves an entry in the audit log for it: for what operators do that changes
+// no row, such as a reset. It fails if either does, and then there is no entry; if what fails is
+// the commit, do has been done all the same.
+func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
+	if err := checkTexts("actor", actor, "target", target, "after", after); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	tx, err := d.write.BeginTx(ctx, nil)
+	if err != nil {
+		return d.away(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC()}
+	if err := t.audit(action, kind, target, nil, &after); err != nil {
+		return d.away(err)
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return d.away(tx.Commit())
 }

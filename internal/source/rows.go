@@ -98,6 +98,9 @@ type TokenRow struct {
 	until time.Time // zero: for ever
 }
 
+// Hash returns the SHA-256 of the secret of its bearer.
+func (t *TokenRow) Hash() [sha256.Size]byte { return t.hash }
+
 // LogValue keeps the hash out of logs.
 func (t TokenRow) LogValue() slog.Value { return slog.StringValue(t.Name) }
 

@@ -54,6 +54,14 @@ func (s *Stack) Document() (*policy.Document, *Contents) {
 	return &policy.Document{}, nil
 }
 
+// FileDocument returns the document of the file beneath; nil if there is none. Do not change it.
+func (s *Stack) FileDocument() *policy.Document {
+	if f := s.file(); f != nil {
+		return &f.Document
+	}
+	return nil
+}
+
 // File compiles a file's document with the database on top, for [UseFile]. For where see
 // [policy.CompileAt].
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {

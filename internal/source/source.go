@@ -43,7 +43,7 @@ var (
 	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
 	// it comes of [Database.Change], the change may have been committed all the same: look, or
 	// make it again with a [Match].
-	ErrAway = errors.New("the database of the rules does not answer")
+	ErrAway = errors.New("the database of the rules does not answer as it should")
 	// ErrNotMigrated is matched where the tables are not there.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
 	// ErrNotFound is matched where there is no such row.

@@ -87,7 +87,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	case fault != "":
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	case quota:
-		d.encodeQuota(c, client)
+		fault = d.encodeQuota(c, client)
 	default:
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)

@@ -13,16 +13,18 @@ func (d *door) asksQuota(r *http.Request) bool {
 	return d.quota != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
 }
 
-// encodeQuota answers a client that asks what is left of its limits.
-func (d *door) encodeQuota(c *call, client answer.Client) {
-	if fault := c.describe(); fault != "" {
+// encodeQuota answers a client that asks what is left of its limits, and says what is wrong with
+// how it asks, or "".
+func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
+	if fault = c.describe(); fault != "" {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
-		return
+		return fault
 	}
 	d.quota.describe(c)
 	c.decision = d.quota.engine.Quota(c.r.Context(), &c.request)
 	d.outage.Note(&c.decision)
 	d.encoder.Quota(&c.answer, c.w.Header(), &c.decision, client)
+	return ""
 }
 
 // describe fills in the method and the path of the request that is asked about, and says what is

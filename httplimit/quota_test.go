@@ -73,4 +73,8 @@ func TestQuotaRefusedByProgram(t *testing.T) {
 	if w := recorded(config.Policy(engine)(things), httptest.NewRequest("GET", "/q", nil)); w.Code != 403 || w.Body.String() != "own a" {
 		t.Errorf("%d, %s", w.Code, w.Body)
 	}
+	// What is malformed is answered by the door, as it always is.
+	if w := recorded(config.Policy(engine)(things), httptest.NewRequest("GET", "/q?path=x", nil)); w.Code != 400 || !strings.Contains(w.Body.String(), "slash") {
+		t.Errorf("%d, %s", w.Code, w.Body)
+	}
 }

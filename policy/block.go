@@ -99,13 +99,14 @@ type blockedSubject struct {
 // isBlocked reports whether the subject of the key that is being built is blocked, in the engine
 // or by what holds for it until a time.
 func (s *scratch) isBlocked(r *rule, by *resolved, until int64) bool {
-	b := blockedSubject{r, by.from, by.source, until, ""}
-	if at := s.blockedUntil(r); at != 0 {
-		b.from, b.source, b.until = blocked, "", at
-	} else if !by.block {
+	inEngine := s.blockedUntil(r)
+	if inEngine == 0 && !by.block {
 		return false
 	}
-	b.key = s.keys.since(s.keys.start)
+	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start)}
+	if inEngine != 0 {
+		b.from, b.source, b.until = blocked, "", inEngine
+	}
 	s.blocked = append(s.blocked, b)
 	return true
 }

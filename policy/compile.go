@@ -110,8 +110,8 @@ type cost struct {
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The error is an [Errors] that lists
-// what is wrong.
+// Compile checks a document and makes a policy of it, which keeps its overrides and subjects: they
+// must not be changed. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
 // CompileAt is Compile for a document that is written somewhere: where says in which file and

@@ -53,7 +53,7 @@ subjects:
 		check("*", "", "2 tier:free 5 rule", "default")
 		time.Sleep(24*time.Hour - 1)
 		check("k-trial", "pro", "4 tier:max 5 rule", "subjects")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		check("k-trial", "pro", "3 tier:pro 6 tier:pro", "header:X-Plan")
 		check("k-trial", "", "2 tier:free 5 rule", "default")
 
@@ -135,6 +135,26 @@ subjects:
 	all := p.Warnings()
 	if len(all) != 1 || all[0].String() != `test.yaml:6: no rule has the tier "pr0": who is in it has the rules' own limits; did you mean "pro"?` {
 		t.Errorf("%v", all)
+	}
+}
+
+// Where anybody can name the subject of somebody else, the table is a way to their tier.
+func TestTierSubjectForged(t *testing.T) {
+	for part, want := range map[string]string{
+		"api_key": "", "client_ip": "", "header:X-User": "", "attr:user": "",
+		"jwt:sub":    "whoever can send the jwt:sub of somebody else has their tier; have something before Sluice verify the token",
+		"query:user": "whoever can write the query:user of somebody else has their tier; take what is a secret, as api_key is",
+		"body:user":  "whoever can write the body:user of somebody else has their tier; take what is a secret, as api_key is",
+	} {
+		got := ""
+		for _, w := range parse(t, `
+tiers: {subject: "`+part+`"}
+rules: [{name: a, key: [client_ip], limit: 1/day, tiers: {pro: 2/day}}]`).Warnings() {
+			got += w.Message + "; " + w.Hint
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", part, got, want)
+		}
 	}
 }
 

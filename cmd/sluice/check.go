@@ -37,7 +37,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check --policy FILE [flags] URL",
 		Short: "Show what a policy decides about one request, and why",
 		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
-			"count, what each says, and why. Counters start at zero; nothing is sent anywhere.\n\n" +
+			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
+			"without a time is the end of that day in UTC. Counters start at zero; nothing is sent anywhere.\n\n" +
 			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
 			"passes, and 1 if it is refused.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +

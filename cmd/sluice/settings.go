@@ -138,7 +138,7 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 	f := flags.Lookup(strings.ReplaceAll(key.Value, "_", "-"))
 	switch {
-	case f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
+	case key.Value == "rules" && value.Kind != yaml.ScalarNode, f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
 		return noSetting(flags, key.Value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("the value is not a single one: write name: value")

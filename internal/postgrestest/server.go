@@ -63,6 +63,11 @@ func (s *Server) Database() string {
 	host, port, _ := net.SplitHostPort(s.Addr)
 	name := fmt.Sprintf("test%d", s.databases.Add(1))
 	s.run("createdb", "-h", host, "-p", port, "-U", "sluice", name)
+	return s.URL(name)
+}
+
+// URL returns that of a database where the server is now.
+func (s *Server) URL(name string) string {
 	return "postgres://sluice@" + s.Addr + "/" + name + "?sslmode=disable"
 }
 
@@ -80,6 +85,19 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	s.start()
+}
+
+// Move is Restart with another address, which is free.
+func (s *Server) Move() {
+	s.t.Helper()
+	s.MoveTo(freeAddress(s.t))
+}
+
+// MoveTo is Restart with an address.
+func (s *Server) MoveTo(address string) {
+	s.t.Helper()
+	s.Addr = address
+	s.Restart()
 }
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }

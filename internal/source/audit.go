@@ -35,6 +35,9 @@ func (d *Database) Audit(ctx context.Context, q AuditQuery) (all []Entry, next s
 		}
 		s.where("id <", id)
 	}
+	if err := s.check(); err != nil {
+		return nil, "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	rows, err := d.read.QueryContext(ctx, d.dialect.text(s.text("id DESC", q.limit()+1)), s.args...)

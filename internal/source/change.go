@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -47,7 +48,12 @@ type Tx struct {
 	actor string
 	at    time.Time
 	err   error // of the database
+
+	before *Contents
 }
+
+// Contents returns what the database said before the change.
+func (tx *Tx) Contents() *Contents { return tx.before }
 
 // Change runs fn in a transaction, and commits it with an entry in the audit log for each row
 // that it has changed, under the name of actor. It returns the version of the database then.
@@ -85,7 +91,7 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	if before, err = d.contents(ctx, tx, d.base(), d.dialect.lock()); err != nil {
 		return nil, nil, d.away(err)
 	}
-	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC()}
+	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC(), before: before}
 	if err := fn(t); t.err == nil && err != nil {
 		return nil, nil, err
 	}
@@ -135,6 +141,9 @@ func (tx *Tx) failed(err error) error {
 // put writes a row if it differs from the one that its key finds, and returns it as it is then.
 // complete, if not nil, fills in what is not given from that row, which may not be there.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
+	if err := checkAll(k.name, reflect.ValueOf(r)); err != nil {
+		return r, err
+	}
 	values, err := k.values(&r)
 	if err != nil {
 		return r, err
@@ -191,9 +200,13 @@ func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) e
 	return tx.audit("delete", k.name, k.target(&old), k.text(&old, true), nil)
 }
 
-func notFound(kind, target string) error {
-	return fmt.Errorf("there is no %s %s: %w", kind, target, ErrNotFound)
-}
+// notFoundError is an [ErrNotFound].
+type notFoundError struct{ kind, target string }
+
+func (e *notFoundError) Error() string        { return fmt.Sprintf("there is no %s %s", e.kind, e.target) }
+func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
+
+func notFound(kind, target string) error { return &notFoundError{kind, target} }
 
 // stored returns the row that a key finds.
 func (k *kind[R]) stored(tx *Tx, key []any) (r R, found bool, err error) {

@@ -48,6 +48,11 @@ func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c != nil && other != nil && c.lineage == other.lineage && c.versions.policy() == other.versions.policy()
 }
 
+// olderThan reports whether other, which may be nil, is newer.
+func (c *Contents) olderThan(other *Contents) bool {
+	return other != nil && c.lineage == other.lineage && c.Version < other.Version
+}
+
 // sameBase reports whether c and other, which may be nil, differ in overrides and subjects at most.
 func (c *Contents) sameBase(other *Contents) bool {
 	return c != nil && other != nil && c.lineage == other.lineage && c.versions.base() == other.versions.base()

@@ -2,7 +2,10 @@ package source_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 func unmarshal(t *testing.T, text string, into any) {
@@ -14,3 +17,5 @@ func unmarshal(t *testing.T, text string, into any) {
 		t.Fatalf("%s: %v", text, err)
 	}
 }
+
+func isAway(err error) bool { return errors.Is(err, source.ErrAway) }

@@ -139,7 +139,7 @@ func listByName[R any](ctx context.Context, d *Database, k *kind[R], s *selectio
 }
 
 func list[R any](ctx context.Context, d *Database, k *kind[R], s *selection, p Page, cursor func(*R) string) ([]R, string, error) {
-	if err := checkText("cursor", p.After, false); err != nil {
+	if err := s.check(); err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -178,7 +178,7 @@ func missing[R any](d *Database, k *kind[R], target string, found bool, err erro
 func get[R any](ctx context.Context, d *Database, k *kind[R], key ...any) (r R, found bool, err error) {
 	for _, v := range key {
 		if text, ok := v.(string); ok {
-			if checkText("", text, false) != nil {
+			if !isText(text) {
 				return r, false, nil // there cannot be any
 			}
 		}
@@ -220,6 +220,16 @@ func (s *selection) equal(column, value string) {
 func (s *selection) after(columns string, a, b any) {
 	s.args = append(s.args, a, b)
 	s.conditions = append(s.conditions, fmt.Sprintf("%s > ($%d, $%d)", columns, len(s.args)-1, len(s.args)))
+}
+
+// check refuses values that no row can have.
+func (s *selection) check() error {
+	for _, v := range s.args {
+		if text, ok := v.(string); ok && !isText(text) {
+			return &Invalid{"query", notText}
+		}
+	}
+	return nil
 }
 
 func (s *selection) text(order string, limit int) string {

@@ -1,7 +1,10 @@
 package source
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -189,10 +192,46 @@ func checkText(field, text string, needed bool) error {
 	switch {
 	case needed && text == "":
 		return &Invalid{field, "it is empty: write something"}
-	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return &Invalid{field, "it is not text in UTF-8: write it without control characters"}
+	case !isText(text):
+		return &Invalid{field, notText}
 	case len(text) > maxText:
 		return &Invalid{field, fmt.Sprintf("it has %d bytes: write at most %d", len(text), maxText)}
+	}
+	return nil
+}
+
+const notText = "it is not text in UTF-8: write it so, without the character U+0000"
+
+// isText reports whether every database can keep a text.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+// checkAll checks all texts in a row.
+func checkAll(field string, v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.String:
+		if !isText(v.String()) {
+			return &Invalid{field, notText}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if err := checkAll(cmp.Or(name, field), v.Field(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if err := checkAll(field, v.Index(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if err := errors.Join(checkAll(field, key), checkAll(field, v.MapIndex(key))); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

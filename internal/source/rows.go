@@ -12,7 +12,7 @@ import (
 type Meta struct {
 	// Version is that of the last change of the row: it grows with every change, and is never
 	// used again. See [Match].
-	Version   int64     `json:"version"`
+	Version   int64     `json:"version,omitempty"`
 	UpdatedAt time.Time `json:"updated_at,omitzero"` // zero if it was changed by SQL
 	UpdatedBy string    `json:"updated_by,omitempty"`
 

@@ -43,7 +43,7 @@ var (
 	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
 	// it comes of [Database.Change], the change may have been committed all the same: look, or
 	// make it again with a [Match].
-	ErrAway = errors.New("the database of the rules does not answer")
+	ErrAway = errors.New("the database of the rules does not answer as it should")
 	// ErrNotMigrated is matched where the tables are not there.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
 	// ErrNotFound is matched where there is no such row.
@@ -66,6 +66,7 @@ type Database struct {
 	handed atomic.Pointer[Contents] // what Read or Watch have handed out last
 	doubt  atomic.Bool              // known may have what the database has lost
 	wakes  chan struct{}            // something may have changed
+	poll   time.Duration
 	status status
 }
 
@@ -91,7 +92,7 @@ type dialect interface {
 // anything: [Database.Migrate] or [Database.Read] will say whether it is there. Nil is
 // slog.Default().
 func Open(url string, log *slog.Logger) (*Database, error) {
-	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1)}
+	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
 	scheme, rest, _ := strings.Cut(url, ":")
 	var err error
 	switch scheme {

@@ -22,16 +22,24 @@ const patience = 90 * time.Second
 
 // suite is what holds for every database, each test with the URL of an empty one.
 var suite = map[string]func(t *testing.T, url string){
-	"rows":            testRows,
-	"delete":          testDelete,
-	"match":           testMatch,
-	"refused":         testRefused,
-	"dry run":         testDryRun,
-	"audit":           testAudit,
-	"pages":           testPages,
-	"tokens":          testTokens,
-	"migrate at once": testMigrateAtOnce,
-	"not migrated":    testNotMigrated,
+	"rows":             testRows,
+	"delete":           testDelete,
+	"match":            testMatch,
+	"refused":          testRefused,
+	"dry run":          testDryRun,
+	"audit":            testAudit,
+	"pages":            testPages,
+	"tokens":           testTokens,
+	"heard":            testHeard,
+	"asked":            testAsked,
+	"parallel writers": testParallelWriters,
+	"strings":          testStrings,
+	"columns":          testColumns,
+	"watch":            testWatch,
+	"piecemeal":        testPiecemeal,
+	"faults":           testFaults,
+	"migrate at once":  testMigrateAtOnce,
+	"not migrated":     testNotMigrated,
 }
 
 func TestSQLite(t *testing.T) {

@@ -93,14 +93,14 @@ func (s *Stack) UseFile() error {
 	return nil
 }
 
-// Contents puts what a database says into force, on top of the file if there is one. The error is
+// Contents puts what a database says into force, on top of the file if there is one, unless it has
+// said something newer already. The error is
 // a [policy.Errors], whose paths name rows as those of [Database.Change] do; nothing has changed
 // then.
 func (s *Stack) Contents(c *Contents) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	now := s.state.Load()
-	if now != nil && c.SamePolicy(now.contents) {
+	if now := s.contents(); c.SamePolicy(now) || c.olderThan(now) {
 		return nil
 	}
 	next, err := s.make(s.file(), c)
@@ -115,6 +115,17 @@ func (s *Stack) Contents(c *Contents) error {
 func (s *Stack) Check(c *Contents) error {
 	_, err := s.make(s.file(), c)
 	return err
+}
+
+// Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.
+func (s *Stack) Readable(c *Contents) error {
+	if c == nil {
+		return nil
+	}
+	if faults := c.faults(); len(faults) > 0 {
+		return s.named(faults)
+	}
+	return nil
 }
 
 // Merge returns the document of the file with c on top. Do not change it.
@@ -148,10 +159,8 @@ func (s *Stack) contents() *Contents {
 // and subjects differ from what is in force, it compiles nothing else.
 func (s *Stack) make(f *file, c *Contents) (*state, error) {
 	next := &state{file: f, contents: c}
-	if c != nil {
-		if faults := c.faults(); len(faults) > 0 {
-			return nil, s.named(faults)
-		}
+	if err := s.Readable(c); err != nil {
+		return nil, err
 	}
 	var doc *policy.Document
 	if f != nil {

@@ -50,7 +50,7 @@ func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { d.dialect.follow(ctx, d.read, d.wake, func() { d.doubt.Store(true) }) })
-	tick := time.NewTicker(poll)
+	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if c := d.look(ctx); c != nil {

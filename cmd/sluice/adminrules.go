@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -23,8 +24,8 @@ type adminRules struct {
 
 	mu      sync.Mutex
 	current *adminapi.Current
-	ids     map[int64]string // of overrides, by those of the database
-	byID    map[string]int64
+	ids     map[int64]overrideID // of overrides, by those of the database
+	rowIDs  map[string]int64     // and the other way
 }
 
 // now returns the policy in force: the same as long as that is the same.
@@ -94,7 +95,8 @@ func (a *adminRules) rows(c *source.Contents) func(adminapi.Kind) []adminapi.Ite
 		case adminapi.Overrides:
 			a.forget(len(c.Overrides))
 			for i := range c.Overrides {
-				all = append(all, a.overrideItem(&c.Overrides[i]))
+				o := &c.Overrides[i]
+				all = append(all, item(a.idOf(o), &o.Meta, &o.Override))
 			}
 		}
 		return all
@@ -119,46 +121,49 @@ func subjectItem(r *source.SubjectRow) adminapi.Item {
 	return item(r.Subject, &r.Meta, &r.TierSubject)
 }
 
-func (a *adminRules) overrideItem(r *source.OverrideRow) adminapi.Item {
-	return item(a.idOf(r), &r.Meta, &r.Override)
-}
-
 // forget begins anew with the IDs if most of them are of rows that have gone.
 func (a *adminRules) forget(rows int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.ids) > 2*rows+1000 {
-		a.ids, a.byID = nil, nil
+		a.ids, a.rowIDs = nil, nil
 	}
 }
 
-// idOf returns the ID that the API has for an override. A row keeps its rule and key, so that it
-// is made once: there may be a hundred thousand.
+// overrideID is the ID that the API has for an override, and what it was made of.
+type overrideID struct {
+	id, rule string
+	key      map[string]string
+}
+
+// idOf returns the ID that the API has for an override. It is kept: there may be a hundred
+// thousand.
 func (a *adminRules) idOf(r *source.OverrideRow) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id, known := a.ids[r.ID]
-	if !known {
+	known := a.ids[r.ID]
+	if known.rule != r.Rule || !maps.Equal(known.key, r.Key) { // databases may use an ID again
+		known = overrideID{adminapi.OverrideID(r.Rule, r.Key), r.Rule, r.Key}
 		if a.ids == nil {
-			a.ids, a.byID = map[int64]string{}, map[string]int64{}
+			a.ids, a.rowIDs = map[int64]overrideID{}, map[string]int64{}
 		}
-		id = adminapi.OverrideID(r.Rule, r.Key)
-		a.ids[r.ID], a.byID[id] = id, r.ID
+		a.ids[r.ID] = known
 	}
-	return id
+	a.rowIDs[known.id] = r.ID
+	return known.id
 }
 
 // Put implements [adminapi.Database].
 func (a *adminRules) Put(ctx context.Context, actor string, kind adminapi.Kind, i adminapi.Item, match int64, dry bool) (out adminapi.Item, err error) {
 	err = a.change(ctx, actor, dry, func(tx *source.Tx) error {
-		out, err = a.put(tx, i.Document, i.Disabled, source.Match(match))
+		out, err = put(tx, i.Document, i.Disabled, source.Match(match))
 		return err
 	})
 	return out, err
 }
 
 // put puts a document, and returns it as it is then.
-func (a *adminRules) put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
+func put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
 	switch d := document.(type) {
 	case *policy.Rule:
 		r, err := tx.PutRule(source.RuleRow{Rule: *d, Disabled: disabled}, match)
@@ -171,10 +176,7 @@ func (a *adminRules) put(tx *source.Tx, document any, disabled bool, match sourc
 		return subjectItem(&r), err
 	case *policy.Override:
 		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)
-		if err != nil {
-			return adminapi.Item{}, err // it has no ID yet
-		}
-		return a.overrideItem(&r), nil
+		return item(adminapi.OverrideID(r.Rule, r.Key), &r.Meta, &r.Override), err
 	}
 	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
 }
@@ -194,7 +196,7 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 		return tx.DeleteSubject(id, match)
 	}
 	a.mu.Lock()
-	row, known := a.byID[id]
+	row, known := a.rowIDs[id]
 	a.mu.Unlock()
 	if !known {
 		return source.ErrNotFound

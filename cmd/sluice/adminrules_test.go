@@ -149,7 +149,7 @@ func (i *instance) do(method, path, body string, fields ...string) *answer {
 	}
 	a := &answer{i.t, method + " " + path, response.StatusCode, response.Header, data}
 	if i.doc != nil {
-		if err := i.doc.Check(r, a.status, a.header, a.body); err != nil {
+		if err := i.doc.Check(r, body, a.status, a.header, a.body); err != nil {
 			i.t.Errorf("%v\n%s", err, a.body)
 		}
 	}

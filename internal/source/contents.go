@@ -201,11 +201,11 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], old [
 func (k *kind[R]) patch(old, changed []R) []R {
 	by := make(map[string]bool, len(changed))
 	for i := range changed {
-		by[k.target(&changed[i])] = true
+		by[k.ident(&changed[i])] = true
 	}
 	all := make([]R, 0, len(old)+len(changed))
 	for i := range old {
-		if !by[k.target(&old[i])] {
+		if !by[k.ident(&old[i])] {
 			all = append(all, old[i])
 		}
 	}

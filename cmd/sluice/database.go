@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -94,6 +95,9 @@ func exportCommand() *cobra.Command {
 	})
 }
 
+// importPatience is how long an import may take: a hundred thousand overrides take a minute.
+const importPatience = time.Hour
+
 // importing is a policy file that a database is to say.
 type importing struct {
 	database
@@ -140,7 +144,9 @@ func (i *importing) run(c *cobra.Command, db *source.Database, args []string) er
 		}
 	}
 	replace := func(tx *source.Tx) error { return tx.Replace(&doc) }
-	before, after, err := db.DryRun(c.Context(), actor(), replace)
+	ctx, cancel := context.WithTimeout(c.Context(), importPatience)
+	defer cancel()
+	before, after, err := db.DryRun(ctx, actor(), replace)
 	if err != nil {
 		return err
 	}
@@ -154,12 +160,12 @@ func (i *importing) run(c *cobra.Command, db *source.Database, args []string) er
 	case !i.yes:
 		return say(c.OutOrStdout(), "%s to make: give --yes to make them\n", counted(len(differences), "change"))
 	}
-	return i.apply(c, db, before.Version, replace)
+	return i.apply(ctx, c.OutOrStdout(), db, before.Version, replace)
 }
 
 // apply makes the changes that were shown.
-func (i *importing) apply(c *cobra.Command, db *source.Database, seen int64, replace func(*source.Tx) error) error {
-	version, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error {
+func (i *importing) apply(ctx context.Context, out io.Writer, db *source.Database, seen int64, replace func(*source.Tx) error) error {
+	version, err := db.Change(ctx, actor(), func(tx *source.Tx) error {
 		if tx.Contents().Version != seen {
 			return errors.New("somebody has changed the database in between: run it again, and look at what differs then")
 		}
@@ -168,7 +174,7 @@ func (i *importing) apply(c *cobra.Command, db *source.Database, seen int64, rep
 	if err != nil {
 		return err
 	}
-	return say(c.OutOrStdout(), "done: version %d\n", version)
+	return say(out, "done: version %d\n", version)
 }
 
 // readDocument reads a policy file with its lists, and what is wrong with how it is written.

@@ -38,7 +38,7 @@ func (d *Database) Audit(ctx context.Context, q AuditQuery) (all []Entry, next s
 	if err := s.check(); err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	rows, err := d.read.QueryContext(ctx, d.dialect.text(s.text("id DESC", q.limit()+1)), s.args...)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *Database) Record(ctx context.Context, actor, action, kind, target, afte
 	if err := checkTexts("actor", actor, "target", target, "after", after); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {

@@ -59,7 +59,7 @@ func (tx *Tx) Contents() *Contents { return tx.before }
 // that it has changed, under the name of actor. It returns the version of the database then.
 //
 // Changes of all instances are made one after the other: fn sees what those before it have
-// committed. It should not take long, and ask nobody else.
+// committed. It should not take long, and ask nobody else. Without a deadline of ctx it has 30 s.
 //
 // The error is that of fn, the [policy.Errors] of what makes no policy (the paths name rows, as in
 // rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), one that
@@ -81,7 +81,7 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	if err := checkText("actor", actor, true); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {

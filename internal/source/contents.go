@@ -45,17 +45,23 @@ func (v versions) base() versions {
 // SamePolicy reports whether c and other, which may be nil, say the same of a policy: only tokens
 // may differ.
 func (c *Contents) SamePolicy(other *Contents) bool {
-	return c == other || c != nil && other != nil && c.lineage == other.lineage && c.versions.policy() == other.versions.policy()
+	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
+}
+
+// comparable reports whether the versions of c and other, which may be nil, mean the same. Contents
+// that a program has put together have none.
+func (c *Contents) comparable(other *Contents) bool {
+	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
 }
 
 // olderThan reports whether other, which may be nil, is newer.
 func (c *Contents) olderThan(other *Contents) bool {
-	return other != nil && c.lineage == other.lineage && c.Version < other.Version
+	return c.comparable(other) && c.Version < other.Version
 }
 
 // sameBase reports whether c and other, which may be nil, differ in overrides and subjects at most.
 func (c *Contents) sameBase(other *Contents) bool {
-	return c != nil && other != nil && c.lineage == other.lineage && c.versions.base() == other.versions.base()
+	return c.comparable(other) && c.versions.base() == other.versions.base()
 }
 
 // faults are the rows that cannot be read. There are none but by SQL.
@@ -195,11 +201,11 @@ func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], old [
 func (k *kind[R]) patch(old, changed []R) []R {
 	by := make(map[string]bool, len(changed))
 	for i := range changed {
-		by[k.target(&changed[i])] = true
+		by[k.ident(&changed[i])] = true
 	}
 	all := make([]R, 0, len(old)+len(changed))
 	for i := range old {
-		if !by[k.target(&old[i])] {
+		if !by[k.ident(&old[i])] {
 			all = append(all, old[i])
 		}
 	}

@@ -29,7 +29,8 @@ type kind[R any] struct {
 	order  string // of lists, as columns, and cmp likewise
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
-	target func(*R) string
+	ident  func(*R) string // tells rows apart
+	target func(*R) string // tells people so
 }
 
 const metaColumns = ", version, updated_at, updated_by"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluicehq/sluice"
@@ -25,6 +26,7 @@ var settingsKind = &kind[SettingsRow]{
 		return []any{1, doc}, err
 	},
 	cmp:    func(a, b *SettingsRow) int { return 0 },
+	ident:  func(*SettingsRow) string { return "" },
 	meta:   func(r *SettingsRow) *Meta { return &r.Meta },
 	target: func(*SettingsRow) string { return "settings" },
 }
@@ -52,6 +54,7 @@ var ruleKind = &kind[RuleRow]{
 	cmp: func(a, b *RuleRow) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Name, b.Name))
 	},
+	ident:  func(r *RuleRow) string { return r.Name },
 	meta:   func(r *RuleRow) *Meta { return &r.Meta },
 	target: func(r *RuleRow) string { return r.Name },
 }
@@ -72,6 +75,7 @@ var tierKind = &kind[TierRow]{
 		return []any{r.Name, r.Description, text}, err
 	},
 	cmp:    by(func(r *TierRow) string { return r.Name }),
+	ident:  func(r *TierRow) string { return r.Name },
 	meta:   func(r *TierRow) *Meta { return &r.Meta },
 	target: func(r *TierRow) string { return r.Name },
 }
@@ -86,6 +90,7 @@ var subjectKind = &kind[SubjectRow]{
 		return []any{r.Subject, r.Tier, r.Until, r.Reason, r.By}, nil
 	},
 	cmp:    by(func(r *SubjectRow) string { return r.Subject }),
+	ident:  func(r *SubjectRow) string { return r.Subject },
 	meta:   func(r *SubjectRow) *Meta { return &r.Meta },
 	target: func(r *SubjectRow) string { return r.Subject },
 }
@@ -115,8 +120,9 @@ var overrideKind = &kind[OverrideRow]{
 		count, window := searched(all)
 		return []any{r.Rule, key, kind, id, limits, r.Block, r.Exempt, count, window, r.Until, r.Reason, r.By}, errors.Join(err, err2)
 	},
-	cmp:  func(a, b *OverrideRow) int { return cmp.Compare(a.ID, b.ID) },
-	meta: func(r *OverrideRow) *Meta { return &r.Meta },
+	cmp:   func(a, b *OverrideRow) int { return cmp.Compare(a.ID, b.ID) },
+	ident: func(r *OverrideRow) string { return strconv.FormatInt(r.ID, 10) },
+	meta:  func(r *OverrideRow) *Meta { return &r.Meta },
 	target: func(r *OverrideRow) string {
 		key, _ := encode(r.Key) // a map of texts
 		return r.Rule + " " + key
@@ -141,6 +147,7 @@ var tokenKind = &kind[TokenRow]{
 		return []any{r.Name, hex.EncodeToString(r.hash[:]), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
 	},
 	cmp:    by(func(r *TokenRow) string { return r.Name }),
+	ident:  func(r *TokenRow) string { return r.Name },
 	meta:   func(r *TokenRow) *Meta { return &r.Meta },
 	target: func(r *TokenRow) string { return r.Name },
 }

@@ -142,7 +142,7 @@ func list[R any](ctx context.Context, d *Database, k *kind[R], s *selection, p P
 	if err := s.check(); err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	all, err := k.read(ctx, d.read, d.dialect.text(s.text(k.order, p.limit()+1)), s.args...)
 	if err != nil {
@@ -183,7 +183,7 @@ func get[R any](ctx context.Context, d *Database, k *kind[R], key ...any) (r R, 
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	r, found, err = k.find(ctx, d, d.read, key)
 	return r, found, d.away(err)

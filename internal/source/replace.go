@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/sluicehq/sluice/policy"
@@ -13,10 +15,21 @@ func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := *doc
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
 	settings.Lists = inline(doc.Lists)
-	if _, err := tx.PutSettings(settings, Any); err != nil {
+	if err := tx.replaceSettings(settings); err != nil {
 		return err
 	}
 	return errors.Join(tx.replaceRules(doc.Rules), tx.replaceOverrides(doc.Overrides), tx.replaceSubjects(doc.Subjects))
+}
+
+func (tx *Tx) replaceSettings(settings policy.Document) error {
+	if !reflect.ValueOf(settings).IsZero() {
+		_, err := tx.PutSettings(settings, Any)
+		return err
+	}
+	if tx.before.Settings.Version > 0 {
+		return tx.DeleteSettings(Any)
+	}
+	return nil
 }
 
 // inline returns lists with their networks, where they were in files.
@@ -53,19 +66,25 @@ func (tx *Tx) replaceRules(rules []policy.Rule) error {
 }
 
 func (tx *Tx) replaceOverrides(overrides []policy.Override) error {
-	wanted := make(map[string]bool, len(overrides))
+	left := make(map[string]*OverrideRow, len(tx.before.Overrides))
+	for i := range tx.before.Overrides {
+		left[overrideKind.target(&tx.before.Overrides[i])] = &tx.before.Overrides[i]
+	}
 	for i := range overrides {
 		row := OverrideRow{Override: overrides[i]}
-		wanted[overrideKind.target(&row)] = true
+		target := overrideKind.target(&row)
+		old := left[target]
+		delete(left, target)
+		if old != nil && overrideKind.says(old) == overrideKind.says(&OverrideRow{ID: old.ID, Override: row.Override}) {
+			continue // a hundred thousand of them are not asked for one by one
+		}
 		if _, err := tx.PutOverride(row, Any); err != nil {
 			return err
 		}
 	}
-	for i := range tx.before.Overrides {
-		if old := &tx.before.Overrides[i]; !wanted[overrideKind.target(old)] {
-			if err := tx.DeleteOverride(old.ID, Any); err != nil {
-				return err
-			}
+	for _, target := range slices.Sorted(maps.Keys(left)) {
+		if err := tx.DeleteOverride(left[target].ID, Any); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	// callTimeout bounds everything that is asked of a database, so that one that hangs is one
-	// that is away. It leaves room for a queue of a thousand writers.
+	// callTimeout bounds everything that is asked of a database, if the caller does not, so that
+	// one that hangs is one that is away. It leaves room for a queue of a thousand writers.
 	callTimeout = 30 * time.Second
 	// lookTimeout bounds the look whether something has changed.
 	lookTimeout = 2 * time.Second
@@ -147,9 +147,17 @@ type query interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+// bounded returns ctx with a deadline, if it has none.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, callTimeout)
+}
+
 // snapshot runs fn in a transaction that sees the database at one moment.
 func (d *Database) snapshot(ctx context.Context, fn func(*sql.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {

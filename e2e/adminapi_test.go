@@ -389,3 +389,39 @@ func (g *gateway) eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// The first token of a database ends the time in which whoever is on the machine may call.
+func TestAdminDatabaseTokens(t *testing.T) {
+	t.Parallel()
+	rules := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
+	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy), "--rules", rules)
+	local := g.operator()
+	local.does("override list")
+	token := strings.TrimSpace(local.does("token create --rules " + rules + " --role operator --name ci"))
+	g.eventually(t, "callers are asked who they are", func() bool { code, _, _ := local.run("override list"); return code == 1 })
+	local.fails("override set per-key api_key=k-1 5/day", "who are you?")
+	ci := g.operator("SLUICE_TOKEN=" + token)
+	ci.does("override set per-key api_key=k-1 5/day")
+	ci.does("override list", "ci")
+	local.does("token delete --rules " + rules + " ci")
+	g.eventually(t, "the token is refused", func() bool { code, _, _ := ci.run("override list"); return code == 1 })
+	ci.fails("override list", "this token is not known")
+	if log := g.log(); strings.Contains(log, token) {
+		t.Errorf("the token is in the log: %s", log)
+	}
+}
+
+// Where the tokens are not known, since their database has never answered, nobody gets in.
+func TestAdminWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy), "--rules", "postgres://sluice@127.0.0.1:1/rules")
+	if got := g.asKey("k-1"); got != 200 {
+		t.Errorf("%d by the file's policy", got)
+	}
+	for _, env := range []string{"SLUICE_TOKEN=", "SLUICE_TOKEN=sluice_x"} {
+		g.operator(env).fails("reset per-key api_key=k-1", "the tokens are not known yet")
+	}
+	if status, _ := get(t, g.admin+"/metrics"); status != 200 {
+		t.Errorf("/metrics: %d", status)
+	}
+}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -195,13 +197,35 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 	case adminapi.Subjects:
 		return tx.DeleteSubject(id, match)
 	}
-	a.mu.Lock()
-	row, known := a.rowIDs[id]
-	a.mu.Unlock()
+	row, known := a.rowOf(id)
 	if !known {
 		return source.ErrNotFound
 	}
 	return tx.DeleteOverride(row, match)
+}
+
+// rowOf returns the row of an override, which may be one that nobody has listed yet.
+func (a *adminRules) rowOf(id string) (int64, bool) {
+	contents := a.db.Known()
+	if contents == nil {
+		return 0, false
+	}
+	row, known := a.listed(id)
+	if known {
+		_, known = slices.BinarySearchFunc(contents.Overrides, row, func(o source.OverrideRow, id int64) int { return cmp.Compare(o.ID, id) })
+	}
+	if !known { // not yet, or it has been made anew
+		a.rows(contents)(adminapi.Overrides)
+		row, known = a.listed(id)
+	}
+	return row, known
+}
+
+func (a *adminRules) listed(id string) (row int64, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	row, known = a.rowIDs[id]
+	return row, known
 }
 
 // change makes a change, and puts it into force here.

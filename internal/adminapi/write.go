@@ -62,7 +62,11 @@ func (a *api) begin(r *resource, c *call) (w *writing, err error) {
 	if a.Database == nil {
 		return nil, noDatabase()
 	}
-	w.before, w.exists = a.lists.find(a.Current(), r.kind, w.id)
+	if _, named := seen(c); w.dry || r.kind == Rules || c.Method != http.MethodPost && !named {
+		w.before, w.exists = a.lists.find(a.Current(), r.kind, w.id)
+	} else { // the database will say, and to make a list of many items takes a while
+		w.before, w.exists = a.inFile(r.kind, w.id)
+	}
 	if w.document != nil {
 		w.examined, w.place, err = r.examine(a, w.document)
 	}
@@ -150,10 +154,16 @@ func (a *api) remove(r *resource, c *call) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case w.exists && w.before.Version == 0:
+	case w.inFileAlone(c):
 		return nil, problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", r.kind, w.before.source())
 	}
 	return a.writeIf(c, w)
+}
+
+// inFileAlone reports whether the item is not one of the database, as far as the caller knows.
+func (w *writing) inFileAlone(c *call) bool {
+	_, named := seen(c)
+	return !named && w.exists && w.before.Version == 0
 }
 
 // writeIf makes a change if what is there is what the caller has seen. The database knows: what is

@@ -31,6 +31,9 @@ func OneOf(names []string) string {
 
 // Suggest returns what to write in place of a name that is not one of names.
 func Suggest(name string, names []string) string {
+	if len(names) == 0 {
+		return "there are none"
+	}
 	if best := Nearest(name, names); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -9,9 +10,10 @@ import (
 
 // problem is a kind of refusal.
 type problem struct {
-	status int
-	code   string // the member error, ready for JSON
-	start  string // of application/problem+json, up to the text of the detail
+	status            int
+	kind, title, name string // the members type, title and error
+	code              string // the member error, ready for JSON
+	start             string // of application/problem+json, up to the text of the detail
 }
 
 var (
@@ -25,8 +27,9 @@ var (
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 func newProblem(status int, kind, code string) *problem {
-	return &problem{status: status, code: `"error":"` + code + `"`, start: `{"type":"` + kind +
-		`","title":"` + http.StatusText(status) + `","status":` + strconv.Itoa(status) + `,"detail":"`}
+	title := cmp.Or(http.StatusText(status), "Refused")
+	return &problem{status: status, kind: kind, title: title, name: code, code: `"error":"` + code + `"`, start: `{"type":"` + kind +
+		`","title":"` + title + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
 func (a *Answer) problem() *problem {
@@ -75,7 +78,9 @@ func (a *Answer) Body() []byte {
 	if a.decision == nil || a.Status == http.StatusOK {
 		return nil
 	}
-	a.text = a.appendBody(a.text[:0], a.problem())
+	if a.media != ownBody {
+		a.text = a.appendBody(a.text[:0], a.said())
+	}
 	return a.text
 }
 
@@ -89,7 +94,7 @@ func (a *Answer) appendBody(dst []byte, p *problem) []byte {
 		dst = append(a.appendDetail(dst), '"')
 	default: // RFC 9457
 		dst = append(a.appendDetail(append(dst, p.start...)), '"')
-		if p == quotaExceeded {
+		if p.name == quotaExceeded.name {
 			dst = a.appendViolated(append(dst, `,"violated-policies":[`...))
 			dst = append(dst, ']')
 		}

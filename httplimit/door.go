@@ -80,11 +80,15 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		fault = d.dropNominated(r.Header)
 	}
 	if fault != "" {
+		client.Answers = d.answers()
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	} else {
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
+		if !c.decision.Allowed && d.refuse == nil {
+			client.Answers = d.answers()
+		}
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
 	switch {
@@ -100,6 +104,14 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		c.refuse()
 	}
 	return nil, nil
+}
+
+// answers returns what the policy says in place of a refusal, if there is one.
+func (d *door) answers() *policy.OwnAnswers {
+	if p, ok := d.decider.(*policyDecider); ok {
+		return p.engine.Policy().Answers()
+	}
+	return nil
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

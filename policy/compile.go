@@ -25,6 +25,7 @@ type Policy struct {
 	overrides   overrides
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
+	answers     *OwnAnswers
 	listsUnused []string
 	warnings    []Problem
 	settles     bool // a rule goes by the outcome
@@ -205,6 +206,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ipv6Prefix: c.ipv6Prefix(doc.IPv6Prefix),
 		ignoreCase: doc.IgnoreCase,
 		cors:       c.cors(&doc.CORS),
+		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),
 		byName:     c.names,
 	}

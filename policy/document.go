@@ -14,6 +14,9 @@ type Document struct {
 	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
 	CORS      CORS   `json:"cors,omitzero"`
+	// Answers are what is said in place of what a refusal says by itself, by its status: "400",
+	// "403", "429" or "503".
+	Answers map[string]Answer `json:"answers,omitempty"`
 	// Lists are networks under names that rules ask for: see [Rule].
 	Lists     map[string]List `json:"lists,omitempty"`
 	Tiers     Tiers           `json:"tiers,omitzero"`

@@ -22,16 +22,20 @@ type decoder struct {
 	rule      string     // the name of the rule that is being read
 	problems  policy.Errors
 	listFiles map[string]listFile // that were read, by the name of the list
+	bodyFiles map[string]string   // their paths, by the paths of the bodies in the document
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file, listFiles: make(map[string]listFile)}
+	d := &decoder{file: file, listFiles: make(map[string]listFile), bodyFiles: make(map[string]string)}
 	d.root = d.parse(data)
 	return d
 }
 
 func (d *decoder) where(path string) (string, int) {
 	if file, line, ok := d.inList(path); ok {
+		return file, line
+	}
+	if file, line, ok := d.inBody(path); ok {
 		return file, line
 	}
 	return d.file, lineOf(d.root, path)
@@ -56,6 +60,7 @@ func (d *decoder) document() (doc policy.Document) {
 		{"ambiguous", func(n *yaml.Node) { doc.Ambiguous = d.text(n, "ambiguous") }},
 		{"cors", func(n *yaml.Node) { doc.CORS = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.Tiers = d.tiers(n) }},
+		{"answers", func(n *yaml.Node) { doc.Answers = byName(d, n, "answers", "answer %s", d.answer) }},
 		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},

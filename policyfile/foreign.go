@@ -37,7 +37,7 @@ var foreign = index([]mends{
 	{inRule, "faulttolerant failopen failclosed failclose failuremode failuremodedeny onfailure fallback", `write "on_error: deny", or local`},
 	{inRule, "priority order sequence", "leave it out: every rule that matches applies, in no order"},
 	{inRule, "status statuscode httpstatus httpresponsecode errorcode errormessage message response rejectedcode deniedstatus action handler",
-		"leave it out: who is above a limit is refused with 429"},
+		"leave it out: who is above a limit is refused with 429, or as \"answers\" says at the top of the document"},
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
@@ -52,6 +52,8 @@ var foreign = index([]mends{
 		`limits are rules: write "rules:", and below it "- name: …" and "limit: 100/minute"`},
 	{inDocument, "trustproxy trustedips realip realipheader setrealipfrom ipstrategy xffnumtrustedhops depth", `write the addresses of your proxies, as in "trusted_proxies: [192.0.2.7]"`},
 	{inDocument, "upstream proxy admin listen port address store redis backend storage server loglevel logging log memory timeout", `it is no part of a policy, but a setting: see "sluice serve --help"`},
+	{inDocument, "answer responses response errors errorpages errorpage errordocument pages messages statuscode status",
+		`write "answers: {429: {type: text/html, file: slow-down.html}}", or "body: …" in place of the file`},
 	{inDocument, "plans plan tier", `write "tiers: {from: header:X-Plan}"`},
 
 	{"count", "header responseheader uncount", `write "unless_header: X-RateLimit-Uncount"`},
@@ -77,7 +79,7 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "lists": inDocument, "overrides": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
@@ -157,8 +159,9 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
-	"cors":  `"cors: {origins: [https://app.example.com]}"`,
-	"lists": `"lists: {office: [192.0.2.0/24]}"`,
+	"cors":    `"cors: {origins: [https://app.example.com]}"`,
+	"lists":   `"lists: {office: [192.0.2.0/24]}"`,
+	"answers": `"answers: {429: {type: text/html, file: slow-down.html}}"`,
 }
 
 func mappingHint(what string) string {

@@ -154,7 +154,10 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 			out.bodies = append(out.bodies, *b)
 		}
 	}
-	slices.SortStableFunc(out.bodies, func(a, b madeBody) int { return int(a.kind) - int(b.kind) })
+	if i := slices.IndexFunc(out.bodies, func(b madeBody) bool { return b.kind == htmlBody }); i >= 0 {
+		page := out.bodies[i]
+		out.bodies = append(slices.Delete(out.bodies, i, i+1), page)
+	}
 	for i := range out.bodies {
 		out.Types = append(out.Types, out.bodies[i].media)
 	}
@@ -212,19 +215,19 @@ func (w *warner) answers() {
 	}
 }
 
-// String says what the answers are, by their statuses, a line each.
-func (o *OwnAnswers) String() string {
+// Lines say what the answers are, in the order of their statuses.
+func (o *OwnAnswers) Lines() []string {
 	if o == nil {
-		return ""
+		return nil
 	}
-	var b strings.Builder
+	var all []string
 	for _, status := range slices.Sorted(maps.Keys(o.byStatus)) {
 		a := o.byStatus[status]
-		fmt.Fprintf(&b, "%d:", status)
-		if a.Status != 0 && a.Status != status {
-			fmt.Fprintf(&b, " %d in its place,", a.Status)
+		types := "built-in bodies"
+		if len(a.Types) > 0 {
+			types = strings.Join(a.Types, ", ") + ", else built-in bodies"
 		}
-		fmt.Fprintf(&b, " %s\n", strings.Join(append(slices.Clone(a.Types), "else as built in"), ", "))
+		all = append(all, fmt.Sprintf("%d  sent as %d: %s", status, cmp.Or(a.Status, status), types))
 	}
-	return b.String()
+	return all
 }

@@ -85,6 +85,7 @@ func (q *checked) run(c *cobra.Command, target string) error {
 		printRule(&out, rule, outages[i])
 	}
 	printDecision(&out, trace.Decision)
+	printOwn(&out, p, r.Header, &trace.Decision)
 	if _, err := c.OutOrStdout().Write(out.Bytes()); err != nil {
 		return &failedError{err}
 	}

@@ -76,7 +76,7 @@ func TestAnswers(t *testing.T) {
 	g.forget()
 	overwrite(t, page, "<p>\n{{.Rulle}}")
 	g.await("the broken one is refused, with its line", func(r record) bool {
-		return refused(r) && strings.HasPrefix(r.Problem, page+":2: ") && strings.Contains(r.Problem, `did you mean "Rule"?`)
+		return refused(r) && strings.HasPrefix(r.Problem, page+":2: ") && strings.Contains(r.Problem, `did you mean ".Rule"?`)
 	})
 	if _, body = ask("GET", "192.0.2.1", browser); body != "<p>other per-address" {
 		t.Errorf("after a broken page it is %s", body)

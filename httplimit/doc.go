@@ -17,7 +17,8 @@
 //
 // Every response to a request that was counted has the fields RateLimit-Policy, RateLimit and
 // three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503, 403 or 400 with
-// Retry-After and a body in JSON or text. Package answer says what they mean.
+// Retry-After and a body in JSON or text, or what the answers of the policy say. Package answer says
+// what they mean.
 //
 // Where one middleware runs behind another, the inner one appends to the lists of the outer
 // one, so that the client sees all limits, and replaces the fields that have room for only one.

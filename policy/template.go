@@ -219,7 +219,7 @@ func (b bodyCompiler) refuse(err error) {
 		}
 	}
 	if m := noValue.FindStringSubmatch(message); m != nil {
-		message, hint = "there is no value ."+m[1], spelling.Suggest(m[1], valueNames)
+		message, hint = "there is no value ."+m[1], spelling.Suggest("."+m[1], valueNames)
 	} else if m := noFunction.FindStringSubmatch(message); m != nil {
 		message, hint = fmt.Sprintf("there is no function %q", m[1]), "values have a point before their names, as in {{.RetryAfter}}"
 	} else if message == "unexpected EOF" {
@@ -234,7 +234,7 @@ func (b bodyCompiler) refuse(err error) {
 
 var valueNames = func() (names []string) {
 	for f := range reflect.TypeFor[AnswerValues]().Fields() {
-		names = append(names, f.Name)
+		names = append(names, "."+f.Name)
 	}
 	return names
 }()

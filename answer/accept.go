@@ -31,7 +31,7 @@ func best(accept, types []string) (best, bestWeight, bestExact int) {
 	switch {
 	case len(accept) == 0:
 		return 0, 1000, 1
-	case len(accept) > maxElements || elements(accept, ",")+elements(accept, ";") > 2*maxElements:
+	case tooMany(accept):
 		return 0, 0, 0
 	}
 	for i, offer := range types {
@@ -60,8 +60,23 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	return i
 }
 
-// maxElements is the most elements of a list in a header that are looked at.
-const maxElements = 100
+// maxElements is the most elements of a list in a header that are looked at, and maxAccept the
+// most bytes: a policy may have several types.
+const (
+	maxElements = 100
+	maxAccept   = 8 << 10
+)
+
+func tooMany(accept []string) bool {
+	if len(accept) > maxElements || elements(accept, ",")+elements(accept, ";") > 2*maxElements {
+		return true
+	}
+	size := 0
+	for _, line := range accept {
+		size += len(line)
+	}
+	return size > maxAccept
+}
 
 // elements returns how many elements the lines of a list have.
 func elements(lines []string, separator string) int {

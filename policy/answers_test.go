@@ -193,7 +193,7 @@ func TestTypesInOrder(t *testing.T) {
 // A program says where something is wrong by the path, of a template with the line as an index.
 func TestBadAnswerOfProgram(t *testing.T) {
 	for want, a := range map[string]Answer{
-		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                                   {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
+		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                                  {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
 		`answers["429"].bodies[0].file[2]: the body cannot be made: there is no function "x"`:                                               {Bodies: []Body{{Type: "text/plain", File: "f", Text: "\n\n{{x}}"}}},
 		`answers["429"].file: the body is in the file "f", which nobody has read; load the policy with package policyfile`:                  {Body: Body{Type: "text/plain", File: "f"}},
 		`answers["429"].body: the body has 65537 bytes, and 65536 are the most`:                                                             {Body: Body{Type: "text/plain", Text: strings.Repeat("a", 65537)}},

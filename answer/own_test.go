@@ -300,3 +300,40 @@ func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkOwnAnswer is what a refusal costs with a body of the policy's own, beside the built-in one.
+func BenchmarkOwnAnswer(b *testing.B) {
+	for _, c := range []struct{ name, body string }{
+		{"built-in", ""},
+		{"fixed", "Slow down."},
+		{"text", "{{.Rule}}: come back in {{.RetryAfter}} seconds."},
+		{"html", `<!doctype html><title>Slow down</title><p title="{{.Rule}}">Come back in {{.Wait}}, at {{.Reset.Format "15:04"}}.`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			media := "text/plain"
+			if c.name == "html" {
+				media = "text/html"
+			}
+			doc := policy.Document{Rules: []policy.Rule{{Name: "api", Limit: "1/hour"}}}
+			if c.body != "" {
+				doc.Answers = map[string]policy.Answer{"429": {Body: policy.Body{Type: media, Text: c.body}}}
+			}
+			p, err := policy.Compile(doc)
+			if err != nil {
+				b.Fatal(err)
+			}
+			engine := policy.NewEngine(memory.New(), p)
+			engine.Decide(b.Context(), &policy.Request{Path: "/"})
+			d := engine.Decide(b.Context(), &policy.Request{Path: "/"})
+			var e Encoder
+			var a Answer
+			client := Client{Header: http.Header{"Accept": {media}}, Answers: p.Answers()}
+			for b.Loop() {
+				e.Encode(&a, http.Header{}, &d, client)
+				if a.Status != 429 || len(a.Body()) == 0 {
+					b.Fatal(a.Status)
+				}
+			}
+		})
+	}
+}

@@ -66,7 +66,7 @@ func (a *Answer) refuse(f fields, accept []string) {
 	f.set("Content-Type", offers[a.media])
 	f.set("Cache-Control", "no-store")
 	if retry := a.retryAfter(); retry > 0 {
-		a.text = strconv.AppendInt(a.text[:0], retry, 10)
+		a.text = appendNumber(a.text[:0], retry)
 		a.retry = a.arena.text(a.text)
 		f.set("Retry-After", a.retry)
 	}

@@ -54,8 +54,10 @@ func newCall(d *door) *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
-	clear(c.request.Attributes)
-	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
+	body, attributes := c.request.Body, c.request.Attributes
+	clear(attributes)
+	c.request = policy.Request{}
+	c.request.Body, c.request.Attributes = body, attributes
 	if cap(c.decision.Results) > maxResults {
 		c.decision.Results = nil
 	}

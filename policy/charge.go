@@ -21,9 +21,9 @@ type scratch struct {
 	x       extractor
 	views   paths.Buffer
 
-	ids     []int32 // of the patterns that match, view by view, then of pathless rules
-	ends    []int   // where each view ends in ids
-	order   []int32
+	ids     []int32 // of pathless rules, then of the patterns that match, view by view
+	ends    []int   // where the former end in ids, and each view
+	order   []int32 // see ordered
 	matches []matched
 	barring []*rule // with "block", that apply
 
@@ -71,7 +71,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 }
 
 func (e *Engine) end(s *scratch) {
-	if cap(s.keys.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
+	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
 	s.request, s.x.r, s.blocks = nil, nil, nil
@@ -96,25 +96,46 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 	}
 	s.keys.begin(r.keyStart)
 	for i := range r.key {
-		value, found := r.key[i].value(&s.x)
-		if found && r.key[i].kind == routePart {
+		p := &r.key[i]
+		switch value, found := p.value(&s.x); {
+		case found && p.kind == routePart:
 			s.keys.addWritten(m.pattern.written)
-		} else if found {
+		case found && p.kind == clientIP:
+			s.keys.addWritten(value) // no character of an address is escaped
+		case found:
 			s.keys.add(value)
-		} else if out := s.missing(r); out == charged {
+		default:
+			if out := s.missing(r); out != charged {
+				return p, out
+			}
 			s.keys.addShared()
-		} else {
-			return &r.key[i], out
 		}
 	}
-	by := s.resolve(r)
-	blocked, key, cost := s.blockedUntil(r), s.keys.key(r.together), s.cost(r)
-	for i := range by.limits {
-		l := &by.limits[i]
-		s.charged = append(s.charged, chargedRule{r, l, by.from, blocked})
-		s.charges = append(s.charges, sluice.Charge{Key: key, Plan: l.plan, Cost: cost, Shadow: r.shadow, OnError: r.onError})
-	}
+	s.addCharges(r)
 	return nil, charged
+}
+
+// addCharges adds a charge for each limit of the subject of the key that has been built. What is
+// added is written in place: a struct that is made elsewhere and copied holds up the processor.
+func (s *scratch) addCharges(r *rule) {
+	limits, from := s.resolve(r)
+	blocked, key, cost := s.blockedUntil(r), s.keys.key(r.together), s.cost(r)
+	for i := range limits {
+		by := extend(&s.charged)
+		by.rule, by.limit, by.from, by.blocked = r, &limits[i], from, blocked
+		c := extend(&s.charges)
+		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, limits[i].plan, cost, r.shadow, r.onError
+	}
+}
+
+// extend makes a list one longer, and returns the new element, which is to be overwritten.
+func extend[T any](list *[]T) *T {
+	n := len(*list)
+	if n == cap(*list) {
+		*list = append(*list, *new(T))
+	}
+	*list = (*list)[:n+1]
+	return &(*list)[n]
 }
 
 // missing says what a rule does about the part that has just been found missing. To
@@ -142,27 +163,27 @@ const overridden = "override"
 
 // resolve returns the limits for the subject of the key that is being built: that of an
 // override, else of its tier, else the rule's own.
-func (s *scratch) resolve(r *rule) resolved {
-	if o, found := s.overrideOf(r); found {
-		return o
+func (s *scratch) resolve(r *rule) (limits []limit, from string) {
+	if limits := s.overrideOf(r); limits != nil {
+		return limits, overridden
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
-			return *t
+			return t.limits, t.from
 		}
 	}
-	return r.own
+	return r.own.limits, r.own.from
 }
 
-// overrideOf returns the limits of the override that is in force for the subject.
-func (s *scratch) overrideOf(r *rule) (resolved, bool) {
+// overrideOf returns the limits of the override that is in force for the subject, or nil.
+func (s *scratch) overrideOf(r *rule) []limit {
 	sets := s.policy.overrides.of(r)
 	for i := range sets {
 		if o := s.override(&sets[i]); o.limits != nil {
-			return resolved{o.limits, overridden}, true
+			return o.limits
 		}
 	}
-	return resolved{}, false
+	return nil
 }
 
 // override returns the one of the set that is in force for the subject, if there is one.

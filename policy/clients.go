@@ -58,7 +58,9 @@ func (r *rule) unmetClient(s *scratch) string {
 func (x *extractor) address() netip.Addr {
 	if !x.resolved {
 		x.resolved = true
-		x.addr = x.r.client(x.trusted).Unmap().WithZone("")
+		if x.addr = x.r.client(x.trusted).Unmap(); x.addr.Is6() {
+			x.addr = x.addr.WithZone("")
+		}
 	}
 	return x.addr
 }

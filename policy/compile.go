@@ -57,6 +57,7 @@ type rule struct {
 	shadow     bool
 	exempt     bool
 	block      bool
+	asks       bool         // for hosts, headers, attributes or clients
 	clients    []*clientSet // empty: any
 	notClients []*clientSet
 	file       string // where it is written

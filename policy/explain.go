@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice"
@@ -170,12 +171,7 @@ func (s *scratch) whyNot(r *rule) string {
 
 // hasID reports whether a pattern of r matches the path in one way to read it.
 func (s *scratch) hasID(r *rule) bool {
-	for _, id := range s.order {
-		if &s.policy.rules[s.policy.index.owner[id]] == r {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.ids, func(id int32) bool { return s.policy.index.byID[id].rule == r })
 }
 
 // rehearse is what Decide does with the charges in s, without taking anything.

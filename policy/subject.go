@@ -56,8 +56,8 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
 	out := &Subject{engine: e, rule: r, key: string(s.keys.text)}
-	if o, found := s.overrideOf(r); found {
-		out.inForce = o.counted()
+	if limits := s.overrideOf(r); limits != nil {
+		out.inForce = (&resolved{limits, overridden}).counted()
 	} else {
 		out.inForce = r.limits()
 	}

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -190,6 +192,13 @@ type counting struct {
 
 // statusRange is a status, or all of a class.
 type statusRange struct{ first, last int }
+
+func (s statusRange) String() string {
+	if s.last > s.first {
+		return fmt.Sprintf("%dxx", s.first/100)
+	}
+	return strconv.Itoa(s.first)
+}
 
 func (c *counting) has(o *Outcome) bool {
 	switch {

@@ -33,6 +33,7 @@ type query struct {
 	attributes   map[string]string
 	name         string // in the body
 	cost         int64
+	at           time.Time // by which overrides and blocks end
 }
 
 // oracleCharge is what a limit of a rule counts for a request.
@@ -42,6 +43,7 @@ type oracleCharge struct {
 	values  []string // of the key
 	result  Result
 	blocked time.Time
+	wait    time.Duration // until then
 }
 
 // owed is a charge that waits for the outcome of its request.
@@ -128,7 +130,7 @@ func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
 	best, rank := []string(nil), ""
 	for _, v := range o.doc.Overrides {
 		until, err := time.Parse(time.RFC3339, v.Until)
-		if v.Rule != r.Name || err == nil && !until.After(time.Now()) {
+		if v.Rule != r.Name || err == nil && !until.After(q.at) {
 			continue
 		}
 		fits, named, network := true, "", "999"
@@ -215,8 +217,8 @@ func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 				c.result.Name += fmt.Sprint("-", told[c.result.Name])
 			}
 		}
-		if !r.Shadow && o.blocks[key].After(time.Now()) {
-			c.blocked = o.blocks[key]
+		if !r.Shadow && o.blocks[key].After(q.at) {
+			c.blocked, c.wait = o.blocks[key], o.blocks[key].Sub(q.at)
 		}
 		all = append(all, c)
 	}
@@ -344,7 +346,7 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 		case all[i].blocked.IsZero():
 			r.Allowed = true
 		default:
-			r.From, r.RetryAfter = "block", time.Until(all[i].blocked)
+			r.From, r.RetryAfter = "block", all[i].wait
 		}
 		if !d.Allowed {
 			r.Delay = 0

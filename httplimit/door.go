@@ -99,7 +99,10 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
 		}
-		return c.r, c.settling()
+		if c.awaits() {
+			return c.r, c.settling()
+		}
+		return c.r, nil
 	case d.refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)

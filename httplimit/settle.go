@@ -48,11 +48,11 @@ type settling struct {
 	bytes    int64          // of the body
 }
 
-// settling returns what settles the request, or nil if there is nothing to settle.
+// awaits reports whether something waits for the outcome of the request.
+func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter != nil }
+
+// settling returns what settles the request.
 func (c *call) settling() *settling {
-	if !c.decision.Unsettled() && c.taken.limiter == nil {
-		return nil
-	}
 	s := &settling{ResponseWriter: c.w, request: c.r, decider: c.door.decider, decision: c.decision, taken: c.taken}
 	s.decision.Results = nil // their memory is used again
 	if s.taken.limiter != nil {

@@ -26,6 +26,8 @@ func TestIdleLimits(t *testing.T) {
 		"limits: [100/day, 99/hour], algorithm: fixed_window":                         "",
 		"limits: [100/day, 3100/month], algorithm: fixed_window":                      "3100/month",
 		"limits: [100/day, 3099/month], algorithm: fixed_window":                      "",
+		"limits: [1/7m, 6378/month], algorithm: fixed_window":                         "",
+		"limits: [1/7m, 6379/month], algorithm: fixed_window":                         "6379/month",
 		"limits: [100/month, 100/day], algorithm: fixed_window":                       "100/day",
 		"limits: [10/second, 100000/month]":                                           "",
 		"limits: [100/day, 3200/month]":                                               "3200/month",

@@ -59,6 +59,9 @@
 //     estimated where its bytes would say more.
 //   - What never reaches a handler, since the client has left a queue, is given back.
 //
+// A limit without a policy goes by what the handler says with [Settle], if [Config] AwaitOutcome
+// is set.
+//
 // A process that is killed gives nothing back. What it had under way stays counted for as long
 // as everything else that the limit has counted.
 //

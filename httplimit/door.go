@@ -19,6 +19,7 @@ type door struct {
 	calls   sync.Pool                  // of *call
 	refuse  Refusal                    // nil: answer's
 	keep    bool                       // see Config.KeepDecision
+	await   bool                       // see Config.AwaitOutcome
 
 	bodyTimeout     time.Duration
 	forwardedHeader string
@@ -30,6 +31,8 @@ type decider interface {
 	decide(c *call)
 	// giveBack undoes a decision that has let the request pass.
 	giveBack(ctx context.Context, c *call)
+	// settle tells what has become of a request that has passed.
+	settle(s *settling, o policy.Outcome)
 }
 
 // call is the scratch memory of one request, until the handler behind the door runs.
@@ -43,6 +46,7 @@ type call struct {
 	request policy.Request // for a policyDecider
 	key     string         // for a limiterDecider
 	choice  Choice         // for a choiceDecider
+	taken   taken
 }
 
 func newCall(d *door) *call {
@@ -54,6 +58,9 @@ func newCall(d *door) *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
+	if c.taken.limiter != nil {
+		c.taken = taken{}
+	}
 	body, attributes := c.request.Body, c.request.Attributes
 	clear(attributes)
 	c.request = policy.Request{}
@@ -98,7 +105,10 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
 		}
-		return c.r, c.settling()
+		if c.awaits() {
+			return c.r, c.settling()
+		}
+		return c.r, nil
 	case d.refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)

@@ -39,6 +39,10 @@ type Config struct {
 	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
 	// the decision and of the request for each request that passes.
 	KeepDecision bool
+	// AwaitOutcome lets handlers behind [Config.Limit] and [Config.LimitBy] say with [Settle]
+	// whether a request counts and what it has cost. It costs a copy of the request for each
+	// that passes. Rules of a policy say themselves that they go by the outcome.
+	AwaitOutcome bool
 	// Logger is told, once per change, that the store cannot be asked or can be asked
 	// again. If nil it is slog.Default().
 	Logger *slog.Logger
@@ -87,6 +91,7 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 		forwardedHeader: c.ForwardedHeader,
 		refuse:          c.Refuse,
 		keep:            c.KeepDecision,
+		await:           c.AwaitOutcome,
 	}
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {

@@ -82,7 +82,9 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
 	e.decide(ctx, s, d)
-	s.addBarring(d)
+	if len(s.barring) > 0 {
+		s.addBarring(d)
+	}
 	e.observe(ctx, s, d)
 	e.end(s) // a panic of the store or the observer may take s with it
 }

@@ -33,6 +33,8 @@ type RuleTrace struct {
 	Key string
 	// Results are what its limits would say; nothing if it charges nothing.
 	Results []Result
+	// Then says what the response changes of that, if it does.
+	Then string
 }
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
@@ -79,6 +81,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 				i++
 			}
 			r.Results = t.Decision.Results[first:i:i]
+			r.Then = s.charged[first].then()
 		}
 	}
 	return t
@@ -211,4 +214,35 @@ func (s *scratch) foretell(costs []int64) {
 			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 		}
 	}
+}
+
+// then says what the response changes of what the rule charges, or "".
+func (r *rule) then() string {
+	var all []string
+	if c := r.counts; c != nil {
+		all = append(all, "given back "+c.unlessText())
+	}
+	switch {
+	case r.cost.told != "":
+		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
+	case r.cost.bytes > 0:
+		all = append(all, fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes))
+	}
+	return strings.Join(all, ", else ")
+}
+
+// unlessText says which requests do not count.
+func (c *counting) unlessText() string {
+	var when []string
+	if len(c.status) > 0 {
+		texts := make([]string, len(c.status))
+		for i, s := range c.status {
+			texts[i] = s.String()
+		}
+		when = append(when, "unless the status is "+strings.Join(texts, " or "))
+	}
+	if c.unless != "" {
+		when = append(when, fmt.Sprintf("if %s says yes", c.unless))
+	}
+	return strings.Join(when, ", or ")
 }

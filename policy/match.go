@@ -199,7 +199,10 @@ func (r *rule) unmet(s *scratch) string {
 			return a.text
 		}
 	}
-	return r.unmetClient(s)
+	if r.asksForClient() {
+		return r.unmetClient(s)
+	}
+	return ""
 }
 
 func hostMatches(hosts []string, host string) bool {

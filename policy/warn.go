@@ -33,6 +33,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 		default:
 			w.sensitive(r, closed)
 			w.queue(r)
+			w.idle(r)
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)

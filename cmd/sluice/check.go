@@ -191,6 +191,9 @@ func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
 		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
 		fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
 	}
+	if rule.Then != "" {
+		fmt.Fprintf(out, "  %-16s then   %s\n", "", rule.Then)
+	}
 	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
 }
 

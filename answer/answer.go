@@ -75,6 +75,7 @@ type Answer struct {
 	most     int             // the index of the most restrictive of them, or -1
 	header   *policyHeader   // of the results, if they are told about
 	fault    string          // what is wrong with a malformed request
+	quota    bool            // the body is the state of all limits, unless it is a refusal
 	media    int             // of a refusal, as an index of offers, or ownBody
 	retry    string          // Retry-After, if a refusal has that
 	text     []byte          // what is being written
@@ -88,6 +89,7 @@ var undecided policy.Decision
 // begun there are continued. The answer refers to d, which has to stay as it is until a is
 // used again; the values in h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
+	a.quota = false
 	e.encode(a, newFields(h, &a.arena), d, "", c)
 	if c.Answers != nil && !d.Allowed {
 		a.own(h, c)
@@ -97,6 +99,7 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 // Malformed turns a into the refusal of a request that nobody should try to understand, and
 // sets its fields in h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
+	a.quota = false
 	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
 	if c.Answers != nil {
 		a.own(h, c)

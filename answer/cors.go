@@ -10,11 +10,11 @@ var exposed = [...]string{
 
 const exposedAlways = ", Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
 
-// encodeCORS lets a page of an allowed origin read the answer. Of a refusal that is all of
-// it; of what comes from the handler behind the door it is only our fields, if the handler
+// encodeCORS lets a page of an allowed origin read the answer. Of a refusal or a quota that is all
+// of it; of what comes from the handler behind the door it is only our fields, if the handler
 // lets the page read it at all.
 func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
-	allowed, origin := a.decision.Allowed, c.Header["Origin"]
+	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {
 		f.join("Vary", "Origin")
 	}

@@ -32,7 +32,7 @@
 // # Refusals
 //
 // A refusal has status 429, or 503 if it is because the store does not answer, or 400 if the
-// request is malformed or lacks what a rule counts by, or 403 if a rule blocks it. It is not to be
+// request is malformed or lacks what a rule counts by, or 403 if it is blocked. It is not to be
 // cached (Cache-Control: no-store). Retry-After says, in seconds and rounded up, when the request
 // will fit; it is missing if the request can never fit. The body is a problem of RFC 9457 by default, plain
 // JSON or text where the client's Accept prefers that:

@@ -87,8 +87,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 		}
 		l := newLabel(&results[i])
 		if l.plan.Limit.MonthDay > 0 {
-			_, begin, end := l.plan.WindowAt(now)
-			l.span = (end - begin) / time.Second.Microseconds()
+			begin, end := l.month(now)
 			p.from, p.until = max(p.from, begin), min(p.until, end)
 		}
 		p.labels = append(p.labels, l)
@@ -117,6 +116,13 @@ func newLabel(r *policy.Result) label {
 	}
 	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %s.", wire, l.quota, period))
 	return l
+}
+
+// month makes the window that of the month of now, and returns when that begins and ends.
+func (l *label) month(now int64) (begin, end int64) {
+	_, begin, end = l.plan.WindowAt(now)
+	l.span = (end - begin) / time.Second.Microseconds()
+	return begin, end
 }
 
 // wholeSeconds returns a limit as a quota per whole seconds, the only windows there are

@@ -50,7 +50,7 @@ func (a *Answer) problem() *problem {
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
 	switch {
-	case a.fault != "" || d.Missing != "":
+	case a.fault != "" || d.Missing != "" || d.Blocked != "":
 		return 0
 	case d.RetryAfter == sluice.Never && !d.Unavailable:
 		return 0
@@ -72,11 +72,15 @@ func (a *Answer) refuse(f fields, accept []string) {
 	}
 }
 
-// Body returns the body of a refusal, in the media type of its Content-Type, else nil. It is
-// valid until a is used again.
+// Body returns the body of a refusal, in the media type of its Content-Type, or that of a quota,
+// else nil. It is valid until a is used again.
 func (a *Answer) Body() []byte {
-	if a.decision == nil || a.Status == http.StatusOK {
+	switch {
+	case a.decision == nil || a.Status == http.StatusOK && !a.quota:
 		return nil
+	case a.Status == http.StatusOK:
+		a.text = a.appendQuota(a.text[:0])
+		return a.text
 	}
 	if a.media != ownBody {
 		a.text = a.appendBody(a.text[:0], a.said())

@@ -88,7 +88,7 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 
 // varyingWorks are measured in every round.
 func varyingWorks(s setting) []work {
-	return slices.Concat(memoryWorks(), policyWorks(), growthWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s))
+	return slices.Concat(memoryWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s))
 }
 
 // steadyWorks are measured once: they count what hardly varies, bytes and instructions.

@@ -148,6 +148,7 @@ func memoryTargets() []target {
 		{"policy: three rules that match, CPU ns over the store's Take of the same charges", 400, false, figure(threeRules, "added CPU ns", "sluice/policy")},
 		{"growth: CPU time with 10,000 rules that do not apply over 10", 1.15, false, over(literalRules, "CPU ns", sized(10_000), sized(10))},
 		{"growth: the same with patterns", 1.15, false, over(patternRules, "CPU ns", sized(10_000), sized(10))},
+		{"growth: CPU ns that 100,000 overrides add to a decision", 200, false, figure(growingOverrides, "added CPU ns", "with an override: 100000")},
 	}
 }
 

@@ -21,6 +21,9 @@ type door struct {
 	keep    bool                       // see Config.KeepDecision
 	await   bool                       // see Config.AwaitOutcome
 
+	quota     *policyDecider // answers quotaPath; nil: nobody does
+	quotaPath string
+
 	bodyTimeout     time.Duration
 	forwardedHeader string
 }
@@ -88,10 +91,14 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	if fault == "" {
 		fault = d.dropNominated(r.Header)
 	}
-	if fault != "" {
+	quota := fault == "" && d.asksQuota(r)
+	switch {
+	case fault != "":
 		client.Answers = d.answers()
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
-	} else {
+	case quota:
+		fault = d.encodeQuota(c, client)
+	default:
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
@@ -101,6 +108,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
 	switch {
+	case quota && c.answer.Status == http.StatusOK:
+		c.say()
 	case c.answer.Status == http.StatusOK:
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
@@ -131,6 +140,11 @@ func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }
 // refuse answers the request. The fields are set.
 func (c *call) refuse() {
 	c.linger()
+	c.say()
+}
+
+// say sends the answer.
+func (c *call) say() {
 	c.w.WriteHeader(c.answer.Status)
 	if c.r.Method != http.MethodHead {
 		_, _ = c.w.Write(c.answer.Body()) // an error is the client's, who has left

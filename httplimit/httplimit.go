@@ -43,6 +43,12 @@ type Config struct {
 	// whether a request counts and what it has cost. It costs a copy of the request for each
 	// that passes. Rules of a policy say themselves that they go by the outcome.
 	AwaitOutcome bool
+	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself,
+	// with what is left of the limits of whoever asks: see [answer.Encoder.Quota]. Asking counts
+	// for no rule. The limits are those that hold whatever the path, and with ?path=/orders, and
+	// &method=POST if it is not GET, also those of such a request, without what goes by a query
+	// or a body. Who is blocked gets 403. The zero value is no such path.
+	QuotaPath string
 	// Logger is told, once per change, that the store cannot be asked or can be asked
 	// again. If nil it is slog.Default().
 	Logger *slog.Logger
@@ -78,7 +84,8 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&policyDecider{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}, func() *policy.CrossOrigin { return engine.Policy().CORS() })
+	by := &policyDecider{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}
+	return c.middleware(by, func() *policy.CrossOrigin { return engine.Policy().CORS() })
 }
 
 func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
@@ -92,6 +99,9 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 		refuse:          c.Refuse,
 		keep:            c.KeepDecision,
 		await:           c.AwaitOutcome,
+	}
+	if byPolicy, ok := by.(*policyDecider); ok && c.QuotaPath != "" {
+		d.quota, d.quotaPath = byPolicy, c.QuotaPath
 	}
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {

@@ -28,14 +28,20 @@ func (c *call) attributes() map[string]string {
 
 func (p *policyDecider) decide(c *call) {
 	r := c.r
-	c.request.Method, c.request.Host = r.Method, r.Host
+	c.request.Method = r.Method
 	c.request.Path, c.request.RawQuery = escapedPath(r.URL), r.URL.RawQuery
-	c.request.Header = r.Header
+	p.describe(c)
+	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
+}
+
+// describe fills in whom a request is from, and for which host.
+func (p *policyDecider) describe(c *call) {
+	r := c.r
+	c.request.Host, c.request.Header = r.Host, r.Header
 	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
 	if p.attributes != nil {
 		p.attributes(r, c.attributes())
 	}
-	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
 // escapedPath is u.EscapedPath, which looks longer at a path that needs no escaping.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -206,19 +205,30 @@ func TestPolicyQueueClientLeaves(t *testing.T) {
 	})
 }
 
-// Who is blocked is told when to come again, and nothing of limits of which nothing is known.
+// Who is blocked, in the engine or by an override, is told that it is so, and neither of limits nor
+// of anybody else.
 func TestPolicyBlock(t *testing.T) {
-	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, key: [client_ip], limit: 10/hour}]\n")
-	s, err := engine.Subject("a", map[string]string{"client_ip": "192.0.2.1"})
+	engine := mustEngine(t, memory.New(), `version: 1
+rules: [{name: a, key: [client_ip, api_key], limit: 10/hour}, {name: b, limit: 100/hour}]
+overrides: [{rule: a, key: {client_ip: 192.0.2.0/24, api_key: evil}, block: true, until: 2127-01-31, reason: what eve did, by: support}]
+`)
+	s, err := engine.Subject("a", map[string]string{"client_ip": "192.0.2.1", "api_key": "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Block(time.Now().AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	w := recorded(Policy(engine)(things), httptest.NewRequest("GET", "/", nil)) // from 192.0.2.1
-	retry, _ := strconv.Atoi(w.Header().Get("Retry-After"))
-	if w.Code != 429 || retry/86400 < 364 || w.Header().Get("RateLimit") != "" || !strings.Contains(w.Body.String(), `"violated-policies":["a"]`) {
-		t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+	for key, want := range map[string]int{"k": 403, "evil": 403, "good": 200} {
+		r := httptest.NewRequest("GET", "/", nil) // from 192.0.2.1
+		r.Header.Set("X-Api-Key", key)
+		w := recorded(Policy(engine)(things), r)
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", key, w.Code, want)
+		}
+		const body = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"Rule a blocks the request.","error":"blocked"}` + "\n"
+		if want == 403 && (w.Header().Get("RateLimit") != "" || w.Header().Get("Retry-After") != "" || w.Body.String() != body) {
+			t.Errorf("%s: %v, %s", key, w.Header(), w.Body)
+		}
 	}
 }

@@ -21,17 +21,18 @@ func (s *scratch) refuseBarred(d *Decision, by *rule) {
 	d.Blocked, d.RetryAfter = by.name, sluice.Never
 }
 
-// addBarring adds what rules with "block" say to d, behind what limits say. An exemption comes
-// before them.
+// addBarring adds what rules with "block" say to d, and what blocks subjects, behind what limits
+// say. An exemption comes before them.
 func (s *scratch) addBarring(d *Decision) {
 	if d.Exempt {
 		return
 	}
 	for _, r := range s.barring {
 		d.Results = append(d.Results, Result{
-			Rule: r.name, From: blocked, Shadow: r.shadow, Decision: sluice.Decision{RetryAfter: sluice.Never},
+			Rule: r.name, From: blocked, Source: r.source, Shadow: r.shadow, Decision: sluice.Decision{RetryAfter: sluice.Never},
 		})
 	}
+	s.addBlocked(d)
 }
 
 // explainBarred explains a request that rule by blocks.
@@ -43,9 +44,9 @@ func (s *scratch) explainBarred(by *rule) []RuleTrace {
 		case r.block:
 			all[i] = s.explainBlock(r)
 		case r.exempt:
-			all[i] = RuleTrace{Rule: r.name, Why: s.whyNot(r)}
+			all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: s.whyNot(r)}
 		default:
-			all[i] = RuleTrace{Rule: r.name, Why: fmt.Sprintf("rule %q blocks the request", by.name)}
+			all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: fmt.Sprintf("rule %q blocks the request", by.name)}
 		}
 	}
 	return all
@@ -61,9 +62,9 @@ func (s *scratch) explainBlock(r *rule) RuleTrace {
 		if r.shadow {
 			why = "would block the request (only watched: a shadow never refuses)"
 		}
-		return RuleTrace{Rule: r.name, Applies: true, Why: withClient(why, r.whyClient(s))}
+		return RuleTrace{Rule: r.name, Source: r.source, Applies: true, Why: withClient(why, r.whyClient(s))}
 	}
-	return RuleTrace{Rule: r.name, Why: s.whyNot(r)}
+	return RuleTrace{Rule: r.name, Source: r.source, Why: s.whyNot(r)}
 }
 
 // withClient adds to why a rule applies what its conditions on the client say, if there are any.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,8 +25,8 @@ type Block struct {
 
 // Block refuses all requests that the rule counts for the subject until a time, and charges
 // nothing for them. It holds in this engine only, also if the policy is swapped, and whether the
-// store answers or not: a fleet tells each of its engines, or has an override. What another rule
-// exempts passes.
+// store answers or not: a fleet tells each of its engines, or has an override with block. What
+// another rule exempts passes; an override that exempts the subject does not lift it.
 func (s *Subject) Block(until time.Time) error {
 	switch {
 	case s.rule.shadow:
@@ -41,7 +42,8 @@ func (s *Subject) Unblock() {
 	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // not one more
 }
 
-// Blocked reports whether the subject is blocked, and until when.
+// Blocked reports whether Block has blocked the subject, and until when. An override may do so, too:
+// see Override.
 func (s *Subject) Blocked() (until time.Time, yes bool) {
 	at := s.engine.blocksNow()[s.key]
 	return time.UnixMicro(at), at > time.Now().UnixMicro()
@@ -86,35 +88,66 @@ func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	return nil
 }
 
-// refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
-// and nothing is known of the other limits.
-func (s *scratch) refuseBlocked(d *Decision) bool {
-	if !s.isBlocked {
+// blockedSubject is a subject of the request that is blocked.
+type blockedSubject struct {
+	rule         *rule
+	from, source string // see Result
+	until        int64  // in microseconds since the Unix epoch; 0: for good
+	key          string
+}
+
+// isBlocked reports whether the subject of the key that is being built is blocked, in the engine
+// or by what holds for it until a time.
+func (s *scratch) isBlocked(r *rule, by *resolved, until int64) bool {
+	inEngine := s.blockedUntil(r)
+	if inEngine == 0 && !by.block {
 		return false
 	}
-	d.Results = s.results(d)
-	for i := range d.Results {
-		r := &d.Results[i]
-		if until := s.charged[i].blocked; until > 0 {
-			wait := time.UnixMicro(until).Sub(time.UnixMicro(s.clock()))
-			r.From, r.RetryAfter = blocked, min(wait, sluice.Never-1)
-		} else {
-			r.Allowed = true
-		}
-		d.weigh(r)
+	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start)}
+	if inEngine != 0 {
+		b.from, b.source, b.until = blocked, "", inEngine
 	}
+	s.blocked = append(s.blocked, b)
 	return true
 }
 
-// blockedUntil returns until when the subject of the key that is being built is blocked, or 0.
+// blockedUntil returns until when the engine blocks the subject of the key that is being built, or 0.
 func (s *scratch) blockedUntil(r *rule) int64 {
 	if len(s.blocks) == 0 || r.shadow {
 		return 0
 	}
-	until := s.blocks[string(s.keys.text[s.keys.start:])]
-	if until == 0 || until <= s.clock() {
-		return 0
+	if until := s.blocks[string(s.keys.text[s.keys.start:])]; until > s.clock() {
+		return until
 	}
-	s.isBlocked = true
-	return until
+	return 0
+}
+
+// refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
+// and nothing is known of the limits.
+func (s *scratch) refuseBlocked(d *Decision) bool {
+	for i := range s.blocked {
+		if b := &s.blocked[i]; !b.rule.shadow {
+			d.Blocked = cmp.Or(d.Blocked, b.rule.name)
+			d.RetryAfter = max(d.RetryAfter, s.wait(b))
+		}
+	}
+	return d.Blocked != ""
+}
+
+// wait returns how long a block lasts.
+func (s *scratch) wait(b *blockedSubject) time.Duration {
+	if b.until == 0 {
+		return sluice.Never
+	}
+	return min(time.UnixMicro(b.until).Sub(time.UnixMicro(s.clock())), sluice.Never-1)
+}
+
+// addBlocked adds the subjects that are blocked to d, behind all others.
+func (s *scratch) addBlocked(d *Decision) {
+	for i := range s.blocked {
+		b := &s.blocked[i]
+		d.Results = append(d.Results, Result{
+			Rule: b.rule.name, From: b.from, Source: b.source, Shadow: b.rule.shadow, Decision: sluice.Decision{RetryAfter: s.wait(b)},
+		})
+	}
 }

@@ -26,6 +26,7 @@ type scratch struct {
 	order   []int32 // see ordered
 	matches []matched
 	barring []*rule // with "block", that apply
+	blocked []blockedSubject
 
 	keys     keyText
 	seen     Observation
@@ -34,20 +35,21 @@ type scratch struct {
 	charged  []chargedRule // of each charge
 	receipts []sluice.Receipt
 
-	hostKnown, tierKnown bool
-	isBlocked            bool // a subject of the request
-	ambiguous            bool // the path
-	hostName, tier       string
-	now                  int64     // in microseconds since the Unix epoch; 0 until it is asked for
-	began                time.Time // the Take, if a rule goes by the outcome
+	hostKnown, tierKnown     bool
+	ambiguous                bool // the path
+	pathless                 bool // rules that ask for a path are left out
+	hostName, tier, tierFrom string
+	tierKey                  keyText   // of the subject that is looked up
+	override                 *Override // that was found last
+	now                      int64     // in microseconds since the Unix epoch; 0 until it is asked for
+	began                    time.Time // the Take, if a rule goes by the outcome
 }
 
 // chargedRule is what a charge is for.
 type chargedRule struct {
 	*rule
-	limit   *limit
-	from    string // see resolved
-	blocked int64  // until when the subject is, or 0
+	limit *limit
+	by    *resolved
 }
 
 // maxScratch is the most text that is kept from one decision to the next.
@@ -66,8 +68,8 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.barring = s.barring[:0]
 	s.keys.reset()
-	s.charges, s.charged = s.charges[:0], s.charged[:0]
-	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
+	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, false, 0
 }
 
 func (e *Engine) end(s *scratch) {
@@ -82,9 +84,11 @@ func (e *Engine) end(s *scratch) {
 type outcome uint8
 
 const (
-	charged outcome = iota
-	skipped         // it lacks a part of the key, and the rule does not apply
-	refused         // it lacks one, and is refused for it
+	charged  outcome = iota
+	skipped          // it lacks a part of the key, and the rule does not apply
+	refused          // it lacks one, and is refused for it
+	exempted         // its subject is exempt from the rule
+	barred           // its subject is blocked
 )
 
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
@@ -111,21 +115,28 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 			s.keys.addShared()
 		}
 	}
-	s.addCharges(r)
-	return nil, charged
+	return nil, s.addCharges(r)
 }
 
 // addCharges adds a charge for each limit of the subject of the key that has been built. What is
 // added is written in place: a struct that is made elsewhere and copied holds up the processor.
-func (s *scratch) addCharges(r *rule) {
-	limits, from := s.resolve(r)
-	blocked, key, cost := s.blockedUntil(r), s.keys.key(r.together), s.cost(r)
-	for i := range limits {
-		by := extend(&s.charged)
-		by.rule, by.limit, by.from, by.blocked = r, &limits[i], from, blocked
-		c := extend(&s.charges)
-		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, limits[i].plan, cost, r.shadow, r.onError
+func (s *scratch) addCharges(r *rule) outcome {
+	by, until := s.resolve(r)
+	switch {
+	case s.isBlocked(r, by, until):
+		return barred
+	case by.exempt:
+		return exempted
 	}
+	key, cost := s.keys.key(r.together), s.cost(r)
+	for i := range by.limits {
+		l := &by.limits[i]
+		of := extend(&s.charged)
+		of.rule, of.limit, of.by = r, l, by
+		c := extend(&s.charges)
+		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, r.shadow, r.onError
+	}
+	return charged
 }
 
 // extend makes a list one longer, and returns the new element, which is to be overwritten.
@@ -161,42 +172,18 @@ func (s *scratch) lacking(p *part) string {
 // overridden is where a limit comes from that an override gives.
 const overridden = "override"
 
-// resolve returns the limits for the subject of the key that is being built: that of an
-// override, else of its tier, else the rule's own.
-func (s *scratch) resolve(r *rule) (limits []limit, from string) {
-	if limits := s.overrideOf(r); limits != nil {
-		return limits, overridden
+// resolve returns what holds for the subject of the key that is being built: its override, until
+// when that does, else the limits of its tier, else the rule's own.
+func (s *scratch) resolve(r *rule) (by *resolved, until int64) {
+	if e, says := s.policy.overrides.find(r, s); e != nil {
+		return says, e.until
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
-			return t.limits, t.from
+			return t, 0
 		}
 	}
-	return r.own.limits, r.own.from
-}
-
-// overrideOf returns the limits of the override that is in force for the subject, or nil.
-func (s *scratch) overrideOf(r *rule) []limit {
-	sets := s.policy.overrides.of(r)
-	for i := range sets {
-		if o := s.override(&sets[i]); o.limits != nil {
-			return o.limits
-		}
-	}
-	return nil
-}
-
-// override returns the one of the set that is in force for the subject, if there is one.
-func (s *scratch) override(set *overrideSet) override {
-	subject := s.keys.subjectOf(set)
-	o, found := set.bySubject[string(subject)]
-	if !found || o.until == 0 {
-		return o
-	}
-	if s.clock() >= o.until {
-		return override{}
-	}
-	return o
+	return &r.own, 0
 }
 
 // clock returns the time of the request, which is read once.
@@ -205,19 +192,6 @@ func (s *scratch) clock() int64 {
 		s.now = s.request.now()
 	}
 	return s.now
-}
-
-func (s *scratch) tierName() string {
-	if !s.tierKnown {
-		s.tierKnown = true
-		s.x.route = ""
-		tier, found := s.policy.tierFrom.value(&s.x)
-		if !found {
-			tier = s.policy.tier
-		}
-		s.tier = tier
-	}
-	return s.tier
 }
 
 // take asks the store for the charges.
@@ -279,7 +253,7 @@ func (s *scratch) results(d *Decision) []Result {
 	all = all[:n]
 	for i := range all {
 		by, c, r := &s.charged[i], &s.charges[i], &all[i]
-		r.Rule, r.Name, r.Plan, r.From, r.Cost, r.Shadow = by.name, by.limit.name, c.Plan, by.from, c.Cost, c.Shadow
+		r.Rule, r.Name, r.Plan, r.From, r.Source, r.Cost, r.Shadow = by.name, by.limit.name, c.Plan, by.by.from, by.by.source, c.Cost, c.Shadow
 		r.Decision = sluice.Decision{}
 	}
 	return all

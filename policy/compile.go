@@ -17,8 +17,10 @@ type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
 	ignoreCase  bool
-	tierFrom    *part  // nil: there are no tiers
-	tier        string // where tierFrom says none
+	tierFrom    *part  // nil: no part says the tier
+	tierSubject *part  // nil: no subjects are looked up
+	tier        string // of all others
+	subjects    tierSubjects
 	rules       []rule
 	byName      map[string]int // the index of each rule
 	index       index
@@ -60,15 +62,18 @@ type rule struct {
 	asks       bool         // for hosts, headers, attributes or clients
 	clients    []*clientSet // empty: any
 	notClients []*clientSet
+	source     string // see Rule
 	file       string // where it is written
 	line       int
 }
 
-// resolved are limits that hold together, at least one, and where they come from: "rule",
-// "tier:pro" or "override".
+// resolved are limits that hold together, at least one unless an override has something else to
+// say, and where they come from: "rule", "tier:pro" or "override".
 type resolved struct {
-	limits []limit
-	from   string
+	limits        []limit
+	from          string
+	source        string // see Rule
+	block, exempt bool
 }
 
 // headerCondition is a header that a request must have, with a value, or with any if the
@@ -107,8 +112,8 @@ type cost struct {
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The error is an [Errors] that lists
-// what is wrong.
+// Compile checks a document and makes a policy of it, which keeps its overrides and subjects: they
+// must not be changed. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
 // CompileAt is Compile for a document that is written somewhere: where says in which file and
@@ -127,7 +132,7 @@ func CompileAt(doc Document, where func(path string) (file string, line int)) (*
 
 // Warnings returns what is legal in the document and probably not meant.
 func (p *Policy) Warnings() []Problem {
-	all := append(slices.Clone(p.warnings), p.overrides.warnings...)
+	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
 	sortProblems(all)
 	return all
 }
@@ -140,16 +145,18 @@ func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted
 // zero value, or false, for what they have complained about.
 type compiler struct {
 	where     func(path string) (file string, line int)
-	list      string // what item is in: "rules" or "overrides"; empty for the document itself
-	item      int    // the rule or override that is being looked at
+	list      string // what item is in: "rules", "overrides" or "subjects"; empty for the document itself
+	item      int    // the one of them that is being looked at
 	rule      string // its name
 	problems  Errors
 	texts     map[string]sluice.Limit
 	plans     map[sluice.Limit]*sluice.Plan
 	limitSets map[limitsKey][]limit
+	saysSets  map[saysKey]*resolved
 	names     map[string]int // the index of each rule
 	key       keyText        // of the override that is being read
 	now       int64          // in microseconds since the Unix epoch
+	endings   int            // see ended
 	lists     map[string]*clientSet
 	listsUsed map[string]bool
 }
@@ -159,6 +166,7 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		where:     where,
 		texts:     make(map[string]sluice.Limit),
 		limitSets: make(map[limitsKey][]limit),
+		saysSets:  make(map[saysKey]*resolved),
 		plans:     make(map[sluice.Limit]*sluice.Plan),
 		names:     make(map[string]int),
 		now:       time.Now().UnixMicro(),
@@ -181,6 +189,11 @@ func (c *compiler) path(field string) string {
 		return fmt.Sprintf("%s[%d]", c.list, c.item)
 	}
 	return fmt.Sprintf("%s[%d].%s", c.list, c.item, field)
+}
+
+// warn adds a warning about the item that is being looked at.
+func (c *compiler) warn(found *[]Problem, hint, format string, args ...any) {
+	*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}.at(c.where))
 }
 
 // at returns the problem with the place where it is written.
@@ -222,6 +235,9 @@ func (c *compiler) compile(doc *Document) *Policy {
 	c.checkAllTold(p)
 	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
+	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
+		p.subjects = c.tierSubjects(p, doc.Subjects)
+	}
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
 		if p.cors != nil {
@@ -232,32 +248,10 @@ func (c *compiler) compile(doc *Document) *Policy {
 	return p
 }
 
-func (c *compiler) tierSource(p *Policy, t *Tiers) {
-	switch {
-	case t.From == "" && t.Default != "":
-		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no from")
-	case t.From == "route":
-		c.fail("tiers.from", "use what the request says of the subject, for example header:X-Plan", "tiers.from cannot be route")
-	case t.From != "":
-		p.tierFrom = c.part("tiers.from", t.From)
-	}
-	if t.Default != "" && c.checkName("tiers.default", "tiers.default", t.Default) {
-		p.tier = p.canonicalTier(t.Default)
-	}
-}
-
-// canonicalTier returns the name of a tier as requests have it.
-func (p *Policy) canonicalTier(name string) string {
-	if p.tierFrom == nil {
-		return name
-	}
-	return p.tierFrom.canonical(name)
-}
-
 func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	c.name(r)
 	out := rule{
-		index: c.item, name: r.Name, shadow: r.Shadow, exempt: r.Exempt,
+		index: c.item, name: r.Name, shadow: r.Shadow, exempt: r.Exempt, source: r.Source,
 		match: c.patterns(r.Match), hosts: c.hosts(r.Hosts), headers: c.headers(r.Headers),
 		attributes: c.attributes(r.Attributes),
 	}
@@ -289,7 +283,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
 	}
-	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers) > 0 && p.tierFrom != nil && isBody(*p.tierFrom)
+	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers) > 0 && p.tierReadsBody()
 	return out
 }
 
@@ -325,12 +319,12 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	if r.Limit == "" && len(r.Limits) == 0 {
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	} else {
-		out.own = resolved{c.ownLimits(r.Limit, r.Limits, out), "rule"}
+		out.own = resolved{limits: c.ownLimits(r.Limit, r.Limits, out), from: "rule", source: r.Source}
 	}
 	if len(r.Tiers) == 0 {
 		return
 	}
-	if p.tierFrom == nil {
+	if p.tierFrom == nil && p.tierSubject == nil {
 		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
 	}
 	out.tiers = make(map[string]*resolved, len(r.Tiers))
@@ -347,7 +341,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 			c.fail(field, "write for example \"1000/minute\"", "the tier %s has no limit", spelling.Quote(name))
 			continue
 		}
-		out.tiers[tier] = &resolved{c.limits(field, r.Tiers[name], out), "tier:" + name}
+		out.tiers[tier] = &resolved{limits: c.limits(field, r.Tiers[name], out), from: "tier:" + name, source: r.Source}
 	}
 }
 

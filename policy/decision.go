@@ -66,8 +66,9 @@ type Decision struct {
 	// refused as malformed. It counts for the rules that can count it all the same, and if
 	// these refuse it, that is what the decision says.
 	Missing string
-	// Blocked is the name of a rule with "block" that refuses the request: for good, so that
-	// RetryAfter is [sluice.Never]. Nothing was counted, and nothing is known of the limits.
+	// Blocked is the name of the rule by which the request is blocked: one with "block", or one
+	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
+	// lasts, [sluice.Never] for good. Nothing was counted, and nothing is known of the limits.
 	Blocked string
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
@@ -78,8 +79,9 @@ type Decision struct {
 	Now int64
 	// Err is what the store has said in place of an answer, for a log.
 	Err error
-	// Results has an entry for each limit of each rule that applied, in the order of the
-	// document; behind these, those of rules with "block", which have no plan.
+	// Results has an entry for each limit of each rule that counts the request, in the order of
+	// the document; behind these, those of rules with "block" and of subjects that are blocked,
+	// which have no plan.
 	Results []Result
 
 	taken     []sluice.Charge // what Refund gives back, if there is a Delay
@@ -106,9 +108,12 @@ type Result struct {
 	Rule string // its name
 	// Name is what clients are told that the limit is called, if its rule has several, such as
 	// "api-1h": see [LimitNames]. Otherwise it is empty, and they are told Rule.
-	Name   string
-	Plan   *sluice.Plan // nil for a rule with "block"
-	From   string       // what the limit was resolved from: "rule", "tier:pro" or "override"; "block" if its subject is blocked, or the rule is there to block
+	Name string
+	Plan *sluice.Plan // nil for what blocks
+	// From is what the limit was resolved from: "rule", "tier:pro" or "override", which may
+	// block, too; "block" where the rule is there to block, or [Subject.Block] has.
+	From   string
+	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Shadow bool // counts and reports, never refuses
 	sluice.Decision
@@ -125,9 +130,13 @@ type Observation struct {
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
 
-// Key returns the key under which the store counts for a result, by its index; empty for a rule
-// with "block", which counts nothing.
+// Key returns the key under which the store counts for a result, by its index, or would if the
+// subject were not blocked; empty for a rule with "block", which counts nothing.
 func (o *Observation) Key(i int) string {
+	subjects := o.scratch.blocked
+	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {
+		return subjects[at].key
+	}
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}

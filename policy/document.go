@@ -22,6 +22,7 @@ type Document struct {
 	Tiers     Tiers           `json:"tiers,omitzero"`
 	Rules     []Rule          `json:"rules"`
 	Overrides []Override      `json:"overrides,omitempty"`
+	Subjects  []TierSubject   `json:"subjects,omitempty"` // which of them are in which tier
 }
 
 // CORS lets pages of other origins read refusals, and in all answers the fields that tell of
@@ -40,11 +41,27 @@ type CORS struct {
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers says where the tier of a request is found. Whoever can write that chooses their own
-// tier: have something before Sluice set or verify it.
+// Tiers says where the tier of a request is found: in the subjects of the document, else in what
+// From names, else it is the default. Whoever can write what From names chooses their own tier,
+// and whoever can name the subject of somebody else gets that tier: have something before Sluice
+// set or verify them.
 type Tiers struct {
-	From    string `json:"from,omitempty"`    // a part of a key: see [Rule]
-	Default string `json:"default,omitempty"` // the tier of those that lack it
+	From    string `json:"from,omitempty"`    // a part of a key that says the tier: see [Rule]
+	Subject string `json:"subject,omitempty"` // a part of a key that says who is looked up in the subjects
+	Default string `json:"default,omitempty"` // the tier of all others
+}
+
+// TierSubject puts a subject into a tier. A tier that no rule has leaves it with the rules' own
+// limits.
+type TierSubject struct {
+	// Subject is a value of the part that [Tiers] name, compared as those of requests are. Of
+	// client_ip it may be a network: an address comes before it, and a smaller one before a larger.
+	Subject string `json:"subject,omitempty"`
+	Tier    string `json:"tier,omitempty"`
+	Until   string `json:"until,omitempty"`  // see [Override]; then the tier is what it would be without
+	Reason  string `json:"reason,omitempty"` // for people
+	By      string `json:"by,omitempty"`     // who made it, for people
+	Source  string `json:"-"`                // see [Override]
 }
 
 // Rule is a limit, an exemption or a block, and what it applies to: where all of Match, Hosts,
@@ -119,11 +136,15 @@ type Rule struct {
 	OnError string `json:"on_error,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
+	// Source says where whoever has put the document together has the rule from, such as
+	// "file" or "database". It is no part of what people write, and traces and results tell it.
+	Source string `json:"-"`
 }
 
-// Override gives a subject of a rule another limit. Where there is none, the tier does, and
-// then the rule's own limit: [Result] says which. Limits that count alike, buckets of one rate
-// and windows of one length, share what was counted; any other begins anew.
+// Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
+// Limits, Block and Exempt. Where there is none, the tier says the limit, and then the rule:
+// [Result] tells which. Limits that count alike, buckets of one rate and windows of one length,
+// share what was counted; any other begins anew.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
@@ -134,8 +155,18 @@ type Override struct {
 	// Limit, or Limits if there are several, takes the place of all that the rule has.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
-	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of
-	// that day in UTC; never if empty.
+	// Block refuses the requests that the rule would count for the subject, charges nothing for
+	// them, and holds whether the store answers or not: see [Decision]. An override of a shadow
+	// only reports. A rule that exempts the request comes before it.
+	Block bool `json:"block,omitempty"`
+	// Exempt makes the rule count nothing for the subject; other rules do. A rule that blocks the
+	// request comes before it, and so does [Subject.Block].
+	Exempt bool `json:"exempt,omitempty"`
+	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in
+	// UTC; never if empty. See [ParseUntil].
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
+	By     string `json:"by,omitempty"`     // who made it, for people
+	// Source says where it is from, as that of a [Rule] does.
+	Source string `json:"-"`
 }

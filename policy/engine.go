@@ -53,9 +53,19 @@ func (e *Engine) Swap(p *Policy) {
 // SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
 // is: see [Policy.WithOverrides]. The next Swap brings the overrides of its own policy.
 func (e *Engine) SwapOverrides(list []Override) error {
+	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithOverrides(list) })
+}
+
+// SwapSubjects does so with the subjects of tiers: see [Policy.WithSubjects].
+func (e *Engine) SwapSubjects(list []TierSubject) error {
+	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithSubjects(list) })
+}
+
+// exchange replaces the policy in force with what change makes of it.
+func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	for {
 		p := e.policy.Load()
-		next, err := p.WithOverrides(list)
+		next, err := change(p)
 		if err != nil || e.policy.CompareAndSwap(p, next) {
 			return err
 		}
@@ -118,11 +128,11 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 		e.countMalformed(ctx, s, d)
 		return
 	}
-	if len(s.charges) == 0 {
-		d.Allowed = true
+	if s.refuseBlocked(d) {
 		return
 	}
-	if s.refuseBlocked(d) {
+	if len(s.charges) == 0 {
+		d.Allowed = true
 		return
 	}
 	if err := s.take(ctx, e.store); err != nil {
@@ -149,7 +159,11 @@ func (s *scratch) chargeAll(d *Decision) {
 func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
 	missing := d.Missing
 	d.reset()
-	if s.chargeMalformed() && !s.refuseBlocked(d) && s.take(ctx, e.store) == nil {
+	s.chargeMalformed()
+	if s.refuseBlocked(d) {
+		return
+	}
+	if len(s.charges) > 0 && s.take(ctx, e.store) == nil {
 		s.decision(d, true)
 	}
 	if len(d.Results) == 0 || d.Allowed {
@@ -158,21 +172,20 @@ func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
 	}
 }
 
-// chargeMalformed makes the charges of countMalformed, and reports whether there are any.
-func (s *scratch) chargeMalformed() bool {
+// chargeMalformed makes the charges of countMalformed.
+func (s *scratch) chargeMalformed() {
 	s.forget()
 	for i := range s.matches {
 		if m := &s.matches[i]; !m.rule.readsBody && (!s.ambiguous || m.pattern == nil) {
 			s.charge(m)
 		}
 	}
-	return len(s.charges) > 0
 }
 
 // forget forgets the charges that were made.
 func (s *scratch) forget() {
 	s.keys.reset()
-	s.charges, s.charged, s.isBlocked = s.charges[:0], s.charged[:0], false
+	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -192,7 +205,7 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 			return false
 		}
 	}
-	if len(s.charges) == 0 {
+	if len(s.charges)+len(s.blocked) == 0 {
 		return false
 	}
 	if e.rehearse(ctx, s, d); !d.Allowed {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -19,6 +20,11 @@ type Trace struct {
 	Decision Decision
 	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
+	// Tier is that of the request, if a rule asks for one, and TierFrom what says it: "subjects",
+	// the part of the request that tiers.from names, or "default".
+	Tier, TierFrom string
+	// TierSubject is the entry of the subjects that says it, if one does. Do not change it.
+	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
 }
@@ -26,6 +32,7 @@ type Trace struct {
 // RuleTrace tells what one rule makes of a request.
 type RuleTrace struct {
 	Rule    string
+	Source  string // see [Rule]
 	Applies bool
 	// Why says what matched, or what did not.
 	Why string
@@ -33,6 +40,8 @@ type RuleTrace struct {
 	Key string
 	// Results are what its limits would say; nothing if it charges nothing.
 	Results []Result
+	// Override is the one that holds for the subject, if there is one. Do not change it.
+	Override *Override
 	// Then says what the response changes of that, if it does.
 	Then string
 }
@@ -61,6 +70,12 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	missing := s.explainRules(&t)
+	if s.tierKnown {
+		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
+		if e := s.listedTier(); e != nil {
+			t.TierSubject = &s.policy.subjects.list[e.item]
+		}
+	}
 	if s.ambiguous {
 		missing = ambiguousPath
 	}
@@ -72,6 +87,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		return t
 	}
 	s.addBarring(&t.Decision)
+	if t.Decision.Blocked != "" {
+		return t // nothing is known of the limits
+	}
 	i := 0
 	for n := range t.Rules {
 		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
@@ -90,7 +108,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 // rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
 // the request, for what they have counted.
 func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
-	if !s.chargeMalformed() {
+	if s.chargeMalformed(); len(s.charges)+len(s.blocked) == 0 {
 		return false
 	}
 	e.rehearse(ctx, s, d)
@@ -101,7 +119,7 @@ func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
 	all := make([]RuleTrace, len(s.policy.rules))
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		all[i] = RuleTrace{Rule: r.name, Why: why}
+		all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: why}
 		if r == exempt {
 			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
 		}
@@ -115,13 +133,17 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	matches := s.matches
 	for i := range s.policy.rules {
 		r := &s.policy.rules[i]
-		trace := RuleTrace{Rule: r.name}
+		trace := RuleTrace{Rule: r.name, Source: r.source}
 		if r.block {
 			trace = s.explainBlock(r)
 		} else if len(matches) > 0 && matches[0].rule == r {
+			s.override = nil
 			part, out := s.charge(&matches[0])
-			trace.Applies = out == charged
+			trace.Applies, trace.Override = out == charged || out == barred, s.override
 			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
+			if out == exempted || out == barred {
+				trace.Why = s.whyUncounted(r, out)
+			}
 			if out == refused && missing == "" {
 				missing = s.lacking(part)
 			}
@@ -132,6 +154,21 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 		t.Rules = append(t.Rules, trace)
 	}
 	return missing
+}
+
+// whyUncounted says why a rule that holds for the request does not count it: its subject, of which
+// the charge was tried last, is exempt or blocked.
+func (s *scratch) whyUncounted(r *rule, out outcome) string {
+	switch {
+	case out == exempted:
+		return "an override exempts the subject" + s.override.Terms()
+	case s.blocked[len(s.blocked)-1].from == blocked:
+		until := time.UnixMicro(s.blocked[len(s.blocked)-1].until).UTC()
+		return "the subject is blocked until " + until.Format(time.RFC3339)
+	case r.shadow:
+		return "an override would block the subject" + s.override.Terms() + " (only watched: a shadow never refuses)"
+	}
+	return "an override blocks the subject" + s.override.Terms()
 }
 
 func why(m matched, missing *part, out outcome, garbled bool) string {
@@ -179,11 +216,11 @@ func (s *scratch) hasID(r *rule) bool {
 
 // rehearse is what Decide does with the charges in s, without taking anything.
 func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
-	if len(s.charges) == 0 {
-		d.Allowed = true
+	if s.refuseBlocked(d) {
 		return
 	}
-	if s.refuseBlocked(d) {
+	if len(s.charges) == 0 {
+		d.Allowed = true
 		return
 	}
 	costs := make([]int64, len(s.charges))

@@ -47,14 +47,10 @@ func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool
 			return true
 		}
 	}
-	for _, in := range p.overrides.of(r) {
-		for _, o := range in.bySubject {
-			if slices.ContainsFunc(o.limits, same) {
-				return true
-			}
-		}
-	}
-	return false
+	overrides := p.overrides.of(r)
+	return overrides != nil && slices.ContainsFunc(overrides.says, func(o *resolved) bool {
+		return slices.ContainsFunc(o.limits, same)
+	})
 }
 
 // tighter returns the first of the limits that certainly refuses before b does, or nil.

@@ -92,7 +92,10 @@ overrides:
 		check(5, "override", "A: a", "B: b")
 		time.Sleep(time.Minute)
 		check(6, "override", "A: a", "B: b")
-		time.Sleep(24 * time.Hour)
+		// A date without a time is the end of that day in UTC.
+		time.Sleep(time.Until(time.Date(2000, 1, 3, 0, 0, 0, -1, time.UTC)))
+		check(6, "override", "A: a", "B: b")
+		time.Sleep(time.Nanosecond)
 		check(1, "rule", "A: a", "B: b")
 		check(2, "tier:pro", "A: a", "B: b", "X-Plan: pro")
 		check(7, "override", "A: x/y {*}", "B: other", "X-Plan: pro")

@@ -169,7 +169,7 @@ rules:
 	if err := s.Block(time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if d := e.Decide(t.Context(), get("/", "X-User: alice")); d.Allowed || len(d.Results) != 2 || d.Results[1].From != "block" {
+	if d := e.Decide(t.Context(), get("/", "X-User: alice")); d.Allowed || d.Blocked != "api" || len(d.Results) != 1 || d.Results[0].From != "block" {
 		t.Errorf("blocked: %+v", d)
 	}
 	s.Unblock()

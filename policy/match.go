@@ -109,7 +109,7 @@ const ambiguousPath = "an unambiguous path"
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
 	s.ids = x.pathless(s.ids, s)
-	if x.anyPath {
+	if x.anyPath && !s.pathless {
 		readings := paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views)
 		s.ends = append(s.ends, len(s.ids))
 		for i := range readings {

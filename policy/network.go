@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// network says which part of a key an override names by a network, and how long that is. The
+// network says which part of a key a subject names by a network, and how long that is. The
 // zero value says that it names none.
 type network struct {
 	part int // counted from 1
@@ -15,7 +15,7 @@ type network struct {
 	bits int
 }
 
-// network returns the text of the first address of the network that an override names, and its
+// network returns the text of the first address of the network that a value names, and its
 // length; ok is false if v is no network, or one whose addresses have one key.
 func (p *part) network(i int, v string, ipv6Prefix int) (first string, n network, ok bool) {
 	if p.kind != clientIP {
@@ -42,13 +42,13 @@ func checkHostBits(v string) (wrong, hint string) {
 	return "", ""
 }
 
-// subjectOf returns what the overrides of a set are found by. It is only valid until the key
+// subjectOf returns what the subjects of a shape are found by. It is only valid until the key
 // goes on.
-func (k *keyText) subjectOf(set *overrideSet) []byte {
-	if set.network.part == 0 {
-		return k.general(set.exact)
+func (k *keyText) subjectOf(of *shape) []byte {
+	if of.network.part == 0 {
+		return k.general(of.exact)
 	}
-	return k.within(set.exact, set.network)
+	return k.within(of.exact, of.network)
 }
 
 // within is general with the first address of a network of that length in place of the address.

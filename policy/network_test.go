@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -84,7 +85,8 @@ overrides:
 	}
 }
 
-// Random overrides hold as the smallest network that has an address says.
+// Random overrides hold as the smallest network that has an address says, of those that have not
+// ended: with a limit, a block or an exemption.
 func TestOverrideOfNetworkModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -100,14 +102,26 @@ func TestOverrideOfNetworkModel(t *testing.T) {
 	}
 	for range 300 {
 		doc := Document{Rules: []Rule{{Name: "a", Key: []string{"client_ip"}, Limit: "1000/day"}}}
-		networks := make(map[netip.Prefix]int64)
+		networks := make(map[netip.Prefix]string)
 		for i := range r.IntN(20) {
 			a := address()
 			p := netip.PrefixFrom(a, r.IntN(min(a.BitLen(), 64)+1)).Masked()
-			if networks[p] == 0 {
-				networks[p] = int64(i + 1)
-				doc.Overrides = append(doc.Overrides, Override{Rule: "a", Key: map[string]string{"client_ip": p.String()}, Limit: fmt.Sprintf("%d/day", i+1)})
+			if networks[p] != "" {
+				continue
 			}
+			o := Override{Rule: "a", Key: map[string]string{"client_ip": p.String()}}
+			switch r.IntN(4) {
+			case 0:
+				o.Block, networks[p] = true, "blocked by a, a 0 override"
+			case 1:
+				o.Exempt, networks[p] = true, "passes"
+			default:
+				o.Limit, networks[p] = fmt.Sprintf("%d/day", i+1), fmt.Sprintf("passes, a %d override", i)
+			}
+			if r.IntN(4) == 0 {
+				o.Until, networks[p] = "2001-01-01", "ended"
+			}
+			doc.Overrides = append(doc.Overrides, o)
 		}
 		p, err := Compile(doc)
 		if err != nil {
@@ -116,17 +130,31 @@ func TestOverrideOfNetworkModel(t *testing.T) {
 		e := NewEngine(memory.New(), p)
 		for range 50 {
 			a := address()
-			want, bits := int64(1000), -1
-			for p, n := range networks {
-				if p.Contains(a) && p.Bits() > bits {
-					want, bits = n, p.Bits()
+			want, bits := "passes, a 999 rule", -1
+			for p, word := range networks {
+				if p.Contains(a) && p.Bits() > bits && word != "ended" {
+					want, bits = word, p.Bits()
 				}
 			}
-			if got := e.Decide(t.Context(), request("GET", "/", a.String())).Results[0].Plan.Limit.Count; got != want {
-				t.Fatalf("seed %d: %v is held to %d, want %d of /%d\n%v", seed, a, got, want, bits, doc.Overrides)
+			r := request("GET", "/", a.String())
+			got := told(e.Decide(t.Context(), r))
+			if err := forget(e, a); err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Fatalf("seed %d: %v: %s, want %s of /%d\n%v", seed, a, got, want, bits, doc.Overrides)
 			}
 		}
 	}
+}
+
+// forget resets what rule "a" has counted for an address.
+func forget(e *Engine, a netip.Addr) error {
+	s, err := e.Subject("a", map[string]string{"client_ip": a.String()})
+	if err != nil {
+		return err
+	}
+	return s.Reset(context.Background())
 }
 
 func TestSwapOverridesOfNetworks(t *testing.T) {

@@ -1,76 +1,60 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
-	"slices"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
 // overrides are those of a policy, by the rule. They are never changed.
 type overrides struct {
-	byRule   [][]overrideSet // by rule.index; empty if there are none
+	byRule   []table[*resolved] // by rule.index; empty if there are none
+	list     []Override         // what they were made of
 	warnings []Problem
 }
 
-// overrideSet are the overrides of a rule that name the same parts of its key.
-type overrideSet struct {
-	exact     uint32 // bit i: part i of the key is named, and not "*"
-	network   network
-	bySubject map[string]override
-}
-
-type override struct {
-	limits []limit
-	until  int64 // in microseconds since the Unix epoch; 0: for ever
-	item   int   // of Document.Overrides
-}
-
-// of returns the overrides of a rule, in the order in which they are asked.
-func (o *overrides) of(r *rule) []overrideSet {
+// of returns the overrides of a rule, or nil if there are none of any.
+func (o *overrides) of(r *rule) *table[*resolved] {
 	if o.byRule == nil {
 		return nil
 	}
-	return o.byRule[r.index]
+	return &o.byRule[r.index]
 }
 
-// set returns those of a rule that name the same parts of its key, by as long a network.
-func (o *overrides) set(r *rule, like overrideSet) map[string]override {
-	for _, set := range o.of(r) {
-		if set.exact == like.exact && set.network == like.network {
-			return set.bySubject
+// find returns the override that is in force for the subject of the rule that s.keys has built, or
+// nil, and what it says.
+func (o *overrides) find(r *rule, s *scratch) (*slot, *resolved) {
+	if t := o.of(r); t != nil {
+		if e := t.find(&s.keys, s); e != nil {
+			s.override = &o.list[e.item]
+			return e, t.of(e)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-func (c *compiler) overrides(p *Policy, list []Override) (all overrides) {
+func (c *compiler) overrides(p *Policy, list []Override) overrides {
+	all := overrides{list: list}
 	if len(list) > 0 {
-		all.byRule = make([][]overrideSet, len(p.rules))
+		all.byRule = make([]table[*resolved], len(p.rules))
 	}
 	c.list = "overrides"
 	for i := range list {
 		c.item, c.rule = i, ""
 		c.override(p, &all, &list[i])
 	}
-	for _, sets := range all.byRule {
-		// Those that name more parts are asked first, then those that name earlier ones, and
-		// of these addresses before networks, and longer prefixes before shorter ones.
-		slices.SortFunc(sets, func(a, b overrideSet) int {
-			return cmp.Or(bits.OnesCount32(b.exact)-bits.OnesCount32(a.exact), cmp.Compare(a.exact, b.exact),
-				cmp.Compare(a.network.part, b.network.part), b.network.bits-a.network.bits)
-		})
+	c.rule = ""
+	c.endedMore(&all.warnings)
+	for i := range all.byRule {
+		all.byRule[i].sort()
 	}
 	return all
 }
 
 // WithOverrides returns a policy that differs from p in its overrides, which are all in list. It
 // shares everything else with p, so that a hundred thousand of them cost no more than themselves.
-// The error is an [Errors].
+// The list is kept, and must not be changed. The error is an [Errors].
 func (p *Policy) WithOverrides(list []Override) (*Policy, error) {
 	c := newCompiler(nil)
 	c.names = p.byName
@@ -97,42 +81,66 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
-	subject, in, ok := c.subject(p, r, o.Key)
-	if limits := c.ownLimits(o.Limit, o.Limits, r); ok && limits != nil {
-		c.checkTold("limits", limits)
-		c.add(&all.byRule[i], in, subject, override{limits, until, c.item})
+	subject, of, ok := c.subject(p, r.key, o.Key)
+	if says := c.says(o, r); ok && says != nil {
+		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
+			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
+		}
 	}
-	if until != 0 && until < c.now {
-		ended := Problem{Path: c.path(""), Rule: r.name, Hint: "remove it", Message: "the override ended at " + time.UnixMicro(until).UTC().Format(time.RFC3339)}
-		all.warnings = append(all.warnings, ended.at(c.where))
+	c.ended(&all.warnings, "override", until)
+	if of.exact == 0 && (o.Block || o.Exempt) {
+		c.warn(&all.warnings, "change the rule instead", "the override %s everybody", map[bool]string{true: "blocks", false: "exempts"}[o.Block])
 	}
 }
+
+// saysKey is what the overrides have in common that say the same.
+type saysKey struct {
+	limits        *limit // the first, or nil
+	block, exempt bool
+	source        string
+}
+
+// says returns what an override says, which is the same for many, or nil if that is wrong.
+func (c *compiler) says(o *Override, r *rule) *resolved {
+	key := saysKey{nil, o.Block, o.Exempt, o.Source}
+	var limits []limit
+	if !o.Block && !o.Exempt {
+		if limits = c.ownLimits(o.Limit, o.Limits, r); limits == nil {
+			return nil
+		}
+		c.checkTold("limits", limits)
+		key.limits = &limits[0]
+	}
+	says := c.saysSets[key]
+	if says == nil {
+		says = &resolved{limits: limits, from: overridden, source: o.Source, block: o.Block, exempt: o.Exempt}
+		c.saysSets[key] = says
+	}
+	return says
+}
+
+// overrideHint says how an override may look.
+const overrideHint = "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\""
 
 // terms reads what an override says but for whom.
 func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
+	limited := o.Limit != "" || len(o.Limits) > 0
 	for _, f := range []struct {
 		name  string
 		empty bool
-	}{{"rule", o.Rule == ""}, {"key", len(o.Key) == 0}, {"limit", o.Limit == "" && len(o.Limits) == 0}} {
+	}{{"rule", o.Rule == ""}, {"key", len(o.Key) == 0}, {"limit", !limited && !o.Block && !o.Exempt}} {
 		if f.empty {
-			c.fail("", "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\"", "the override has no %s", f.name)
+			c.fail("", overrideHint, "the override has no %s", f.name)
 		}
 	}
-	if o.Until != "" {
-		until = c.instant(o.Until)
+	switch {
+	case o.Block && o.Exempt:
+		c.fail("block", "remove one of them", "an override either exempts or blocks")
+	case limited && (o.Block || o.Exempt):
+		c.fail("", "remove one of them", "an override with block or exempt has no limit")
 	}
-	return until, len(c.problems) == before
-}
-
-func (c *compiler) instant(s string) int64 {
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return cmp.Or(t.UnixMicro(), -1) // 0 would be for ever
-		}
-	}
-	c.fail("until", "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the beginning of that day in UTC", "until is %s, which is not a time", spelling.Quote(s))
-	return 0
+	return c.until(o.Until), len(c.problems) == before
 }
 
 func ruleNames(p *Policy) []string {
@@ -143,73 +151,63 @@ func ruleNames(p *Policy) []string {
 	return names
 }
 
-func (c *compiler) add(sets *[]overrideSet, in overrideSet, subject string, o override) {
-	i := slices.IndexFunc(*sets, func(s overrideSet) bool { return s.exact == in.exact && s.network == in.network })
-	if i < 0 {
-		i = len(*sets)
-		in.bySubject = make(map[string]override)
-		*sets = append(*sets, in)
-	}
-	if first, twice := (*sets)[i].bySubject[subject]; twice {
-		c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first.item))
-		return
-	}
-	(*sets)[i].bySubject[subject] = o
-}
-
-// subject returns the text of an override's subject: what the key of such a request has
-// behind the rule's name, with "*" for every part that the override leaves open, and the first
-// address of a network. It also returns the set that it belongs to.
-func (c *compiler) subject(p *Policy, r *rule, key map[string]string) (text string, in overrideSet, ok bool) {
+// subject returns the text of a subject that a document names: what the key of such a request has
+// behind the rule's name, with "*" for every part that is left open, and the first address of a
+// network. It is valid until the next.
+func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of shape, ok bool) {
 	ok = true
-	if !knows(r, key) {
+	if !knows(parts, key) {
 		for _, name := range sortedKeys(key) {
-			if !hasPart(r.key, name) {
-				c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, partNames(r.key)), "%s is not a part of the rule's key", spelling.Quote(name))
+			if !hasPart(parts, name) {
+				c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, partNames(parts)), "%s is not a part of the rule's key", spelling.Quote(name))
 				ok = false
 			}
 		}
 	}
 	c.key.reset()
 	c.key.begin("")
-	for i := range r.key {
-		v, given := key[r.key[i].text]
+	for i := range parts {
+		v, given := key[parts[i].text]
 		if !given || v == "*" {
 			c.key.addAny()
 			continue
 		}
-		in.exact |= 1 << i
-		if first, n, many := r.key[i].network(i, v, p.ipv6Prefix); many {
-			in.network = n
-			c.key.add(first)
-			if wrong, hint := checkHostBits(v); wrong != "" {
-				c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %s: %s", r.key[i].text, wrong, hint)
-				ok = false
-			}
-			continue
-		}
-		v, err := r.key[i].normal(v, p.ipv6Prefix)
-		if err != nil {
-			c.fail(fmt.Sprintf("key[%q]", r.key[i].text), "", "%s: %v", r.key[i].text, err)
+		of.exact |= 1 << i
+		if wrong := c.addValue(&parts[i], i, v, p.ipv6Prefix, &of); wrong != nil {
+			c.fail(fmt.Sprintf("key[%q]", parts[i].text), "", "%s: %v", parts[i].text, wrong)
 			ok = false
 		}
-		c.key.add(v)
 	}
-	return string(c.key.text), in, ok
+	return c.key.text, of, ok
 }
 
-// knows reports whether all of the key are parts of the rule's.
-func knows(r *rule, key map[string]string) bool {
+// addValue adds the value of part i that a subject names, or what stands for its network.
+func (c *compiler) addValue(p *part, i int, v string, ipv6Prefix int, of *shape) error {
+	if first, n, many := p.network(i, v, ipv6Prefix); many {
+		of.network = n
+		c.key.add(first)
+		if wrong, hint := checkHostBits(v); wrong != "" {
+			return fmt.Errorf("%s: %s", wrong, hint)
+		}
+		return nil
+	}
+	v, err := p.normal(v, ipv6Prefix)
+	c.key.add(v)
+	return err
+}
+
+// knows reports whether all of the key are among the parts.
+func knows(parts []part, key map[string]string) bool {
 	n := 0
-	for i := range r.key {
-		if _, given := key[r.key[i].text]; given {
+	for i := range parts {
+		if _, given := key[parts[i].text]; given {
 			n++
 		}
 	}
 	return n == len(key)
 }
 
-// normal returns the value that an override names as [part.value] returns it, or an
+// normal returns the value that a document names as [part.value] returns it, or an
 // error if no request can have it.
 func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 	if p.kind != clientIP {

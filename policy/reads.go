@@ -12,8 +12,10 @@ func (p *Policy) fieldsRead() map[string]bool {
 			names[p.name] = true
 		}
 	}
-	if p.tierFrom != nil {
-		add(p.tierFrom)
+	for _, part := range []*part{p.tierFrom, p.tierSubject} {
+		if part != nil {
+			add(part)
+		}
 	}
 	for i := range p.rules {
 		r := &p.rules[i]

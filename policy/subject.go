@@ -14,8 +14,8 @@ import (
 // that was in force when [Engine.Subject] returned it.
 //
 // A subject has a count for each kind of limit that it may be held to: those of its override if
-// there is one, else the rule's own and those of the tiers, since only a request says its tier.
-// Where limits count alike, it is one.
+// one has limits, else those of its tier, where the key alone says that, else the rule's own and
+// those of all tiers. Where limits count alike, it is one.
 type Subject struct {
 	engine  *Engine
 	rule    *rule
@@ -23,12 +23,13 @@ type Subject struct {
 	key     string    // the key
 	inForce []counted // with different fingerprints
 	all     []counted // with those that an override has replaced
+	by      *Override // or nil
 }
 
 // counted is a limit that a subject may be held to, and where it comes from.
 type counted struct {
 	limit
-	from string
+	from, source string
 }
 
 // ErrStoreAway is returned where the shared store did not answer.
@@ -56,19 +57,38 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
 	out := &Subject{engine: e, rule: r, key: string(s.keys.text)}
-	if limits := s.overrideOf(r); limits != nil {
-		out.inForce = (&resolved{limits, overridden}).counted()
-	} else {
-		out.inForce = r.limits()
-	}
+	out.inForce = s.limitsInForce(r)
+	out.by = s.override
 	out.all = distinct(append(out.inForce[:len(out.inForce):len(out.inForce)], r.limits()...))
 	out.charged = s.keys.key(r.together)
 	return out, nil
 }
 
+// limitsInForce returns the limits that the subject may be held to whose key has been built.
+func (s *scratch) limitsInForce(r *rule) []counted {
+	if _, says := s.policy.overrides.find(r, s); says != nil && len(says.limits) > 0 {
+		return says.counted()
+	}
+	if tier, known := s.tierOf(r); !known {
+		return r.limits()
+	} else if limits := r.tiers[tier]; limits != nil {
+		return limits.counted()
+	}
+	return r.own.counted()
+}
+
+// Override returns the override that holds for the subject, if there is one. Do not change what it
+// refers to.
+func (s *Subject) Override() (o Override, found bool) {
+	if s.by == nil {
+		return o, false
+	}
+	return *s.by, true
+}
+
 // addSubject adds the values of a subject.
 func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
-	if !knows(r, key) {
+	if !knows(r.key, key) {
 		for _, name := range sortedKeys(key) {
 			if !hasPart(r.key, name) {
 				return fmt.Errorf("%s is not a part of its key: %s", spelling.Quote(name), spelling.Suggest(name, partNames(r.key)))
@@ -107,7 +127,7 @@ func (r *rule) limits() []counted {
 
 func (r *resolved) counted() (all []counted) {
 	for _, l := range r.limits {
-		all = append(all, counted{l, r.from})
+		all = append(all, counted{l, r.from, r.source})
 	}
 	return all
 }
@@ -160,7 +180,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
 	}
 	return results, nil
 }

@@ -182,12 +182,13 @@ func TestBlock(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		stored.charges = nil
 		d := e.Decide(t.Context(), get("/", "X-User: bob"))
-		if d.Allowed || d.Now != 0 || d.RetryAfter != 40*time.Second || d.Unavailable || len(d.Results) != 3 || d.Results[0].From != "block" ||
-			d.Results[0].Allowed || d.Results[0].RetryAfter != 40*time.Second || !d.Results[1].Allowed || stored.charges != nil {
+		if d.Allowed || d.Blocked != "user" || d.Now != 0 || d.RetryAfter != 40*time.Second || d.Unavailable || len(d.Results) != 1 || d.Results[0].From != "block" ||
+			d.Results[0].Allowed || d.Results[0].RetryAfter != 40*time.Second || d.Results[0].Plan != nil || stored.charges != nil {
 			t.Errorf("%+v, charged %v", d, stored.charges)
 		}
-		if x := e.Explain(t.Context(), get("/", "X-User: bob")); x.Decision.Allowed || x.Rules[1].Results[0].From != "block" || stored.charges != nil {
-			t.Errorf("explained as %+v", x.Decision)
+		x := e.Explain(t.Context(), get("/", "X-User: bob"))
+		if x.Decision.Blocked != "user" || !x.Rules[1].Applies || x.Rules[1].Why != "the subject is blocked until 2000-01-01T00:01:00Z" || stored.charges != nil {
+			t.Errorf("explained as %+v", x)
 		}
 		for _, r := range []*Request{get("/", "X-User: alice"), get("/open", "X-User: bob"), request("GET", "/", "192.0.2.2", "X-User: bob")} {
 			if !e.Decide(t.Context(), r).Allowed {

@@ -76,6 +76,14 @@ func (w *warner) tiers() {
 		}
 		w.add(nil, "tiers.from", hint, "whoever can send %s chooses their own tier", from)
 	}
+	if subject := w.policy.tierSubject; subject != nil {
+		switch subject.kind {
+		case jwtPart:
+			w.add(nil, "tiers.subject", "have something before Sluice verify the token", "whoever can send the %s of somebody else has their tier", subject)
+		case queryPart, bodyPart:
+			w.add(nil, "tiers.subject", "take what is a secret, as api_key is", "whoever can write the %s of somebody else has their tier", subject)
+		}
+	}
 }
 
 func (w *warner) trust() {

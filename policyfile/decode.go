@@ -64,6 +64,7 @@ func (d *decoder) document() (doc policy.Document) {
 		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},
+		{"subjects", func(n *yaml.Node) { doc.Subjects = d.subjects(n) }},
 	})
 	if d.root.Kind == yaml.MappingNode && !version {
 		d.fail(d.root.Line, "begin it with \"version: 1\"", "the document has no version")
@@ -100,6 +101,7 @@ func (d *decoder) cors(n *yaml.Node) (c policy.CORS) {
 func (d *decoder) tiers(n *yaml.Node) (t policy.Tiers) {
 	d.someFields(n, "tiers", []field{
 		{"from", func(n *yaml.Node) { t.From = d.text(n, "tiers.from") }},
+		{"subject", func(n *yaml.Node) { t.Subject = d.text(n, "tiers.subject") }},
 		{"default", func(n *yaml.Node) { t.Default = d.text(n, "tiers.default") }},
 	})
 	return t
@@ -192,22 +194,43 @@ func (d *decoder) count(n *yaml.Node) (c policy.Count) {
 }
 
 func (d *decoder) overrides(n *yaml.Node) []policy.Override {
-	items := d.items(n, "overrides")
-	if len(items) == 0 {
-		return nil
-	}
-	all := make([]policy.Override, len(items))
-	for i, item := range items {
-		o := &all[i]
-		d.path = d.path.item(i)
-		d.fields(item, "an override", []field{
+	return each(d, n, "overrides", func(item *yaml.Node, o *policy.Override) {
+		d.fields(item, inOverride, []field{
 			{"rule", func(n *yaml.Node) { o.Rule = d.text(n, "rule") }},
 			{"key", func(n *yaml.Node) { o.Key = d.textByName(n, "key", "the value of %s") }},
 			{"limit", func(n *yaml.Node) { o.Limit = d.limit(n, "limit") }},
 			{"limits", func(n *yaml.Node) { o.Limits = d.limits(n, "limits") }},
+			{"block", func(n *yaml.Node) { o.Block = d.boolean(n, "block") }},
+			{"exempt", func(n *yaml.Node) { o.Exempt = d.boolean(n, "exempt") }},
 			{"until", func(n *yaml.Node) { o.Until = d.text(n, "until") }},
 			{"reason", func(n *yaml.Node) { o.Reason = d.text(n, "reason") }},
+			{"by", func(n *yaml.Node) { o.By = d.text(n, "by") }},
 		})
+	})
+}
+
+func (d *decoder) subjects(n *yaml.Node) []policy.TierSubject {
+	return each(d, n, "subjects", func(item *yaml.Node, t *policy.TierSubject) {
+		d.fields(item, inSubject, []field{
+			{"subject", func(n *yaml.Node) { t.Subject = d.text(n, "subject") }},
+			{"tier", func(n *yaml.Node) { t.Tier = d.text(n, "tier") }},
+			{"until", func(n *yaml.Node) { t.Until = d.text(n, "until") }},
+			{"reason", func(n *yaml.Node) { t.Reason = d.text(n, "reason") }},
+			{"by", func(n *yaml.Node) { t.By = d.text(n, "by") }},
+		})
+	})
+}
+
+// each reads the items of a list.
+func each[V any](d *decoder, n *yaml.Node, what string, read func(*yaml.Node, *V)) []V {
+	items := d.items(n, what)
+	if len(items) == 0 {
+		return nil
+	}
+	all := make([]V, len(items))
+	for i, item := range items {
+		d.path = d.path.item(i)
+		read(item, &all[i])
 		d.path = d.path.up()
 	}
 	return all

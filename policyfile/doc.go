@@ -7,7 +7,7 @@
 //
 //	version: 1
 //	trusted_proxies: [10.0.0.0/8]
-//	tiers: {from: header:X-Plan, default: free}
+//	tiers: {subject: api_key, from: header:X-Plan, default: free}
 //	answers: {429: {type: text/html, body: "<p>Come back in {{.Wait}}."}}
 //	rules:
 //	  - name: health
@@ -27,9 +27,13 @@
 //	    on_error: deny
 //	overrides:
 //	  - {rule: per-key, key: {api_key: k-42}, limit: 5000/minute, until: 2027-01-31, reason: a launch}
+//	  - {rule: per-key, key: {api_key: k-13}, block: true, reason: spam, by: support}
+//	subjects:
+//	  - {subject: k-43, tier: pro, until: 2027-01-31, reason: a trial}
 //
-// It begins with its version, and has rules, though there may be none. A single entry needs no
-// list, and a cost without a header is a number. Files that it names are beside it.
+// A date without a time is the end of that day in UTC. A document begins with its version, and
+// has rules, though there may be none. A single entry needs no list, and a cost without a header
+// is a number. Files that it names are beside it.
 //
 // Unknown keys, duplicates and invalid values are errors, reported with their line and with
 // what to write instead. Anchors, aliases and tags are not supported, nor are several documents

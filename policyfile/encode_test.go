@@ -198,8 +198,13 @@ func (s *source) document() policy.Document {
 		doc.Answers[s.text()] = a
 	}
 	for range s.byte() % 4 {
-		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Limits: s.texts(), Until: s.text(), Reason: s.text()})
+		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Limits: s.texts(), Until: s.text(), Reason: s.text(),
+			Block: s.byte()&1 == 1, Exempt: s.byte()&1 == 1, By: s.text()})
 	}
+	for range s.byte() % 4 {
+		doc.Subjects = append(doc.Subjects, policy.TierSubject{Subject: s.text(), Tier: s.text(), Until: s.text(), Reason: s.text(), By: s.text()})
+	}
+	doc.Tiers.Subject = s.text()
 	return doc
 }
 
@@ -261,6 +266,7 @@ func TestEveryField(t *testing.T) {
 	var doc policy.Document
 	fill(reflect.ValueOf(&doc).Elem())
 	doc.Lists = map[string]policy.List{"file": {File: "text"}, "networks": {Networks: []string{"text"}}} // one or the other
+	doc.Rules[0].Source, doc.Overrides[0].Source, doc.Subjects[0].Source = "", "", ""                    // not written
 	roundTrip(t, doc)
 }
 

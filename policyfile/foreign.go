@@ -14,6 +14,7 @@ const (
 	inRule     = "a rule"
 	inDocument = "the document"
 	inOverride = "an override"
+	inSubject  = "a subject"
 )
 
 // foreign says what to write for keys that other limiters have, where they are written as what
@@ -61,6 +62,14 @@ var foreign = index([]mends{
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
+	{inOverride, "action mode ban banned blocked deny denied", `write "block: true"`},
+	{inOverride, "createdby author operator who actor", `write "by: ", and who it was`},
+	{inOverride, "tier plan", `an override has a limit of its own; who is in which tier stands under "subjects", at the top of the document`},
+	{inSubject, "id name value user key apikey clientip", `write "subject: ", and the value of the part that "tiers: {subject: …}" names`},
+	{inSubject, "plan tiers group level", `write "tier: "`},
+	{inSubject, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
+	{inSubject, "createdby author operator who actor", `write "by: ", and who it was`},
+	{inSubject, "limit limits rule", `limits of a single subject stand under "overrides", at the top of the document`},
 	{inOverride, "rate max count requests burst", `write it all in one text, as in "limit: 100/minute burst 20"`},
 })
 
@@ -79,7 +88,7 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
@@ -110,7 +119,7 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	if what == "tiers" {
-		return "the limits of tiers stand in the rules; here is only \"from\" and \"default\""
+		return "the limits of tiers stand in the rules; here are only \"from\", \"subject\" and \"default\""
 	}
 	return "its keys are " + strings.Replace(spelling.OneOf(names), " or ", " and ", 1)
 }
@@ -141,7 +150,7 @@ var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
 	"limits":       `"limits: [10/second, 1000/hour]"`,
 	"count.status": `"status: [401, 403]"`,
-	"overrides":    "lines that begin with \"- rule: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
+	"overrides":    "lines that begin with \"- rule: …\"", "subjects": "lines that begin with \"- subject: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
 	"clients": `"clients: [10.0.0.0/8]"`, "not_clients": `"not_clients: [10.0.0.0/8]"`,
 }
 
@@ -173,7 +182,7 @@ func mappingHint(what string) string {
 
 // textHint says how to make a text of a node that is none.
 func textHint(n *yaml.Node, what string) string {
-	ofKey := what == "an entry of key" || what == "an entry of together" || what == "tiers.from"
+	ofKey := what == "an entry of key" || what == "an entry of together" || what == "tiers.from" || what == "tiers.subject"
 	if ofKey && pairOfTexts(n) {
 		return fmt.Sprintf("write \"%.30s:%.30s\", without a space behind the colon", n.Content[0].Value, n.Content[1].Value)
 	}

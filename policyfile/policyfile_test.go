@@ -107,7 +107,7 @@ func TestDocumentOfDoc(t *testing.T) {
 		b.WriteString(code)
 	}
 	doc, err := policyfile.Decode("doc.go", []byte(b.String()))
-	if err != nil || len(doc.Rules) != 3 || len(doc.Overrides) != 1 {
+	if err != nil || len(doc.Rules) != 3 || len(doc.Overrides) != 2 || len(doc.Subjects) != 1 {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	if _, err := policy.Compile(doc); err != nil {

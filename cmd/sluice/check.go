@@ -37,7 +37,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check --policy FILE [flags] URL",
 		Short: "Show what a policy decides about one request, and why",
 		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
-			"count, what each says, and why. Counters start at zero; nothing is sent anywhere.\n\n" +
+			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
+			"without a time is the end of that day in UTC. Counters start at zero; nothing is sent anywhere.\n\n" +
 			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
 			"passes, and 1 if it is refused.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
@@ -79,7 +80,7 @@ func (q *checked) run(c *cobra.Command, target string) error {
 	}
 	trace := engine.Explain(context.Background(), asked)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s %s from %s\n\n", r.Method, r.URL, trace.Client)
+	fmt.Fprintf(&out, "%s %s from %s%s\n\n", r.Method, r.URL, trace.Client, tierOf(&trace))
 	outages := p.Outages()
 	for i, rule := range trace.Rules {
 		printRule(&out, rule, outages[i])
@@ -176,25 +177,52 @@ func (q *checked) decode(r *http.Request) *policy.Request {
 	}
 }
 
+// tierOf says which tier the request has, if a rule asks for that, and what says so.
+func tierOf(t *policy.Trace) string {
+	switch {
+	case t.TierFrom == "":
+		return ""
+	case t.Tier == "":
+		return ", no tier"
+	}
+	from := t.TierFrom
+	if by := t.TierSubject; by != nil {
+		from += inSource(by.Source) + by.Terms()
+	}
+	return fmt.Sprintf(", tier %s from %s", t.Tier, from)
+}
+
 func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
 	mark := "-"
 	if rule.Applies {
 		mark = "*"
 	}
-	fmt.Fprintf(out, "%s %-16s %s\n", mark, rule.Rule, rule.Why)
+	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, rule.Rule, rule.Why, inSource(rule.Source))
 	if len(rule.Results) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "  %-16s key    %s\n", "", rule.Key)
 	for i := range rule.Results {
 		r := &rule.Results[i]
-		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, r.From)
+		from := r.From + inSource(r.Source)
+		if rule.Override != nil {
+			from += rule.Override.Terms()
+		}
+		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, from)
 		fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
 	}
 	if rule.Then != "" {
 		fmt.Fprintf(out, "  %-16s then   %s\n", "", rule.Then)
 	}
 	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
+}
+
+// inSource says where a rule or an override is from, if more than one place can have it.
+func inSource(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " (" + source + ")"
 }
 
 // verdict puts what a rule says into words.

@@ -44,6 +44,7 @@ type serveSettings struct {
 	store           storeSettings
 	strictReady     bool
 	degradedField   bool
+	quotaPath       plainPath
 	keepHeaders     []string
 	adminHosts      []string
 	silence         period
@@ -99,6 +100,7 @@ func serveCommand() *cobra.Command {
 	s.store.flags(f)
 	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
+	f.Var(&s.quotaPath, "quota-path", "path at which clients are told what is left of their limits, such as /v1/quota (default none)")
 	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request, and again for a body that rules read")
 	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
 	f.Var(&s.upstreamTimeout, "upstream-timeout", "longest wait for the head of a response; 0 means no limit")
@@ -324,7 +326,7 @@ func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target 
 		MaxConnections: connections,
 	}
 	limit := httplimit.Config{
-		Logger: log, DegradedField: s.degradedField, BodyTimeout: time.Duration(s.headerTimeout),
+		Logger: log, DegradedField: s.degradedField, BodyTimeout: time.Duration(s.headerTimeout), QuotaPath: string(s.quotaPath),
 	}.Policy(engine)
 	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }

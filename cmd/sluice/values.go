@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,22 @@ func (a *address) Set(s string) error {
 		return errors.New("write the port without leading zeros")
 	}
 	*a = address(s)
+	return nil
+}
+
+// plainPath is a path that every reader takes for the same.
+type plainPath string
+
+func (p *plainPath) String() string { return string(*p) }
+func (p *plainPath) Type() string   { return "path" }
+
+var plainPathSyntax = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$`)
+
+func (p *plainPath) Set(s string) error {
+	if s != "" && !plainPathSyntax.MatchString(s) {
+		return errors.New(`write a path as in /v1/quota, of letters, digits, ".", "_", "~" and "-"`)
+	}
+	*p = plainPath(s)
 	return nil
 }
 

@@ -1,0 +1,76 @@
+package answer
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Quota turns a into the answer to a client that asks what is left of its limits, and sets its
+// fields in h: d is what [policy.Engine.Quota] has said, and is changed. Its body is
+//
+//	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":17}]}
+//
+// with quota units in window seconds, of which remaining are left, the time in seconds since 1970
+// at which all are there again, and, where the request that is asked about does not fit, the
+// seconds until it does. The names, quotas and windows are those of RateLimit-Policy, and all
+// limits are there. It is a refusal if the client is blocked, the request that is asked about is
+// malformed, or the store does not answer.
+func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
+	switch {
+	case d.Blocked != "" || d.Missing != "":
+	case d.Now == 0 && hasLimits(d.Results):
+		d.Allowed, d.Unavailable, d.RetryAfter = false, true, time.Second
+	default:
+		d.Allowed = true
+	}
+	d.Exempt = false // it is answered here all the same
+	a.quota = true
+	e.encode(a, newFields(h, &a.arena), d, "", c)
+	if a.Status == http.StatusOK {
+		h.Set("Content-Type", "application/json")
+		h.Set("Cache-Control", "no-store")
+	}
+}
+
+// hasLimits reports whether there is anything to tell the client about.
+func hasLimits(results []policy.Result) bool { return visible(results) > 0 }
+
+// appendQuota appends the state of all limits.
+func (a *Answer) appendQuota(dst []byte) []byte {
+	dst = append(dst, `{"limits":[`...)
+	first := len(dst)
+	for i := range a.decision.Results {
+		r := &a.decision.Results[i]
+		if r.Shadow || r.Origin == sluice.ByOnError { // of which nothing is known
+			continue
+		}
+		if len(dst) > first {
+			dst = append(dst, ',')
+		}
+		dst = appendLimit(dst, r, a.decision.Now)
+	}
+	return append(dst, "]}\n"...)
+}
+
+func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
+	l := newLabel(r)
+	if r.Plan.Limit.MonthDay > 0 {
+		l.month(now)
+	}
+	dst = append(append(dst, `{"name":`...), l.item...)
+	for _, member := range []struct {
+		name string
+		n    int64
+	}{{"quota", l.quota}, {"window", l.span}, {"remaining", clamp(r.Remaining)}, {"reset", seconds(now + r.ResetAfter.Microseconds())}} {
+		dst = append(append(append(dst, `,"`...), member.name...), `":`...)
+		dst = strconv.AppendInt(dst, member.n, 10)
+	}
+	if !r.Allowed && r.RetryAfter != sluice.Never {
+		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), seconds(r.RetryAfter.Microseconds()), 10)
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,43 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/sluicehq/sluice/answer"
+)
+
+// asksQuota reports whether a request is answered here with what is left of the limits.
+func (d *door) asksQuota(r *http.Request) bool {
+	return d.quota != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
+}
+
+// encodeQuota answers a client that asks what is left of its limits, and says what is wrong with
+// how it asks, or "".
+func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
+	if fault = c.describe(); fault != "" {
+		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
+		return fault
+	}
+	d.quota.describe(c)
+	c.decision = d.quota.engine.Quota(c.r.Context(), &c.request)
+	d.outage.Note(&c.decision)
+	d.encoder.Quota(&c.answer, c.w.Header(), &c.decision, client)
+	return ""
+}
+
+// describe fills in the method and the path of the request that is asked about, and says what is
+// wrong with them, or "".
+func (c *call) describe() (fault string) {
+	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	path := query.Get("path")
+	switch {
+	case err != nil || len(query["path"]) > 1 || len(query["method"]) > 1:
+		return "The query must be path and method, each once at most."
+	case path != "" && !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#"):
+		return "The path must begin with a slash, and have no query."
+	}
+	c.request.Method, c.request.Path, c.request.RawQuery = query.Get("method"), path, ""
+	return ""
+}

@@ -1,0 +1,193 @@
+package policy
+
+import "github.com/sluicehq/sluice/internal/spelling"
+
+// tierSubjects are who is in which tier. They are never changed.
+type tierSubjects struct {
+	table[string]
+	list     []TierSubject // what they were made of
+	warnings []Problem
+}
+
+// WithSubjects returns a policy that differs from p in its subjects, which are all in list, and
+// shares everything else with p: see [Policy.WithOverrides].
+func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
+	c := newCompiler(nil)
+	next := *p
+	if next.subjects = c.tierSubjects(p, list); len(c.problems) > 0 {
+		return nil, c.problems
+	}
+	return &next, nil
+}
+
+func (c *compiler) tierSource(p *Policy, t *Tiers) {
+	p.tierFrom, p.tierSubject = c.tierPart("tiers.from", t.From), c.tierPart("tiers.subject", t.Subject)
+	if t.From == "" && t.Subject == "" && t.Default != "" {
+		c.fail("tiers", "write for example \"from: header:X-Plan\"", "tiers has no from")
+	}
+	if t.Default != "" && c.checkName("tiers.default", "tiers.default", t.Default) {
+		p.tier = p.canonicalTier(t.Default)
+	}
+}
+
+func (c *compiler) tierPart(field, text string) *part {
+	switch text {
+	case "":
+		return nil
+	case "route":
+		c.fail(field, "use what the request says of the subject, for example header:X-Plan", "%s cannot be route", field)
+		return nil
+	}
+	return c.part(field, text)
+}
+
+// canonicalTier returns the name of a tier as requests have it.
+func (p *Policy) canonicalTier(name string) string {
+	if p.tierFrom == nil {
+		return name
+	}
+	return p.tierFrom.canonical(name)
+}
+
+// tierReadsBody reports whether the body may have to be read to know the tier of a request.
+func (p *Policy) tierReadsBody() bool {
+	return p.tierFrom != nil && isBody(*p.tierFrom) || p.tierSubject != nil && isBody(*p.tierSubject)
+}
+
+func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
+	all := tierSubjects{list: list}
+	c.list, c.rule = "subjects", ""
+	if len(list) > 0 && p.tierSubject == nil {
+		c.item = 0
+		c.fail("", "write for example \"tiers: {subject: api_key}\" at the top of the document", "nothing says which part of a request the subjects are")
+		return all
+	}
+	unknown := make(map[string]int) // the first item of each
+	known := p.tierNames()
+	for i := range list {
+		c.item = i
+		if tier, ok := c.tierSubject(p, &all); ok && !known[tier] {
+			if _, seen := unknown[tier]; !seen {
+				unknown[tier] = i
+			}
+		}
+	}
+	delete(known, "")
+	for _, tier := range sortedKeys(unknown) {
+		c.item = unknown[tier]
+		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: who is in it has the rules' own limits", spelling.Quote(tier))
+	}
+	c.endedMore(&all.warnings)
+	all.sort()
+	return all
+}
+
+// tierNames returns the tiers that rules have, and the default one, as requests have them.
+func (p *Policy) tierNames() map[string]bool {
+	all := map[string]bool{p.tier: true}
+	for i := range p.rules {
+		for name := range p.rules[i].tiers {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// tierSubject adds the subject that is being looked at, and returns its tier.
+func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bool) {
+	in := &all.list[c.item]
+	before := len(c.problems)
+	for _, f := range []struct{ name, text string }{{"subject", in.Subject}, {"tier", in.Tier}} {
+		if f.text == "" {
+			c.fail("", "write for example \"{subject: k-42, tier: pro}\"", "the entry has no %s", f.name)
+			return "", false
+		}
+	}
+	until := c.until(in.Until)
+	c.checkName("tier", "tier", in.Tier)
+	subject, of := c.tierKey(p, in.Subject)
+	if len(c.problems) > before {
+		return "", false
+	}
+	tier = p.canonicalTier(in.Tier)
+	if first, twice := all.add(of, subject, tier, until, c.item); twice {
+		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
+	}
+	c.ended(&all.warnings, "entry", until)
+	return tier, true
+}
+
+// tierKey returns the text of a subject as requests have it. It is valid until the next.
+func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
+	c.key.reset()
+	c.key.begin("")
+	of.exact = 1
+	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
+		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
+	}
+	return c.key.text, of
+}
+
+// tierName returns the tier of the request.
+func (s *scratch) tierName() string {
+	if !s.tierKnown {
+		s.tierKnown = true
+		s.x.route = ""
+		s.tier, s.tierFrom = s.findTier()
+	}
+	return s.tier
+}
+
+// findTier returns the tier of the request, and what says it.
+func (s *scratch) findTier() (tier, from string) {
+	if e := s.listedTier(); e != nil {
+		return s.policy.subjects.of(e), tierListed
+	}
+	if part := s.policy.tierFrom; part != nil {
+		if tier, found := part.value(&s.x); found {
+			return tier, part.text
+		}
+	}
+	return s.policy.tier, tierDefault
+}
+
+// What else than a part of the request says its tier: see [Trace].
+const (
+	tierListed  = "subjects"
+	tierDefault = "default"
+)
+
+// listedTier returns the entry of the request's subject in the table of subjects, or nil.
+func (s *scratch) listedTier() *slot {
+	if len(s.policy.subjects.sets) == 0 {
+		return nil
+	}
+	value, found := s.policy.tierSubject.value(&s.x)
+	if !found {
+		return nil
+	}
+	s.tierKey.reset()
+	s.tierKey.begin("")
+	s.tierKey.add(value)
+	return s.policy.subjects.find(&s.tierKey, s)
+}
+
+// tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
+// on the rest of its requests.
+func (s *scratch) tierOf(r *rule) (tier string, known bool) {
+	p := s.policy
+	if p.tierSubject == nil {
+		return "", false
+	}
+	i := partIndex(r.key, p.tierSubject.text)
+	if i < 0 {
+		return "", false
+	}
+	s.tierKey.reset()
+	s.tierKey.begin("")
+	s.tierKey.addWritten(s.keys.values[i])
+	if e := p.subjects.find(&s.tierKey, s); e != nil {
+		return p.subjects.of(e), true
+	}
+	return p.tier, p.tierFrom == nil
+}

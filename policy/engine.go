@@ -92,7 +92,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
 	e.decide(ctx, s, d)
-	if len(s.barring) > 0 {
+	if len(s.barring)+len(s.blocked) > 0 {
 		s.addBarring(d)
 	}
 	e.observe(ctx, s, d)

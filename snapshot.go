@@ -23,7 +23,7 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	switch p.Kernel {
 	case Meter:
 		s.state = State{Tick: r.Now / p.Tick, Used: r.Used}
-	case Window:
+	case Window, Lock:
 		s.state = r.window()
 	default:
 		if r.Fits {

@@ -51,7 +51,9 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	if p.Kernel == Meter && s.state.Used > p.Size {
 		return r, false // the burst is lower: the store has to cut the level to it
 	}
-	p.Step(s.state, now, cost, &r)
+	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {
+		return r, false // the penalty is shorter: the store has to cut it
+	}
 	if r.Fits && cost > 0 {
 		p.Step(s.state, now, 0, &r)
 	}

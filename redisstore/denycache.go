@@ -93,8 +93,21 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		refuses = refuses || !r.Fits && cacheable(c)
 		receipts[i], _ = k.Receipt(c.Plan, from, c.Cost)
 		receipts[i].Origin = sluice.ByDenyCache
+		if c.Plan.Kernel == sluice.Lock && offenceDue(charges, receipts, i, r) {
+			return false, false
+		}
 	}
 	return refuses, true
+}
+
+// offenceDue reports whether the server may have to note an offence against lock i, whose receipt
+// at the latest time is given: the penalty may be over by then.
+func offenceDue(charges []sluice.Charge, receipts []sluice.Receipt, i int, latest sluice.Receipt) bool {
+	now := receipts[i]
+	receipts[i] = latest
+	due := sluice.Offends(charges, receipts, i)
+	receipts[i] = now
+	return due
 }
 
 // wouldRefuse reports whether the last known state of c would have refused it, however long

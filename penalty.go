@@ -167,15 +167,16 @@ func (p *Plan) decideLock(r *Receipt, d *Decision) {
 	}
 }
 
-// LockOut makes d, what a limit says, what it says while lock is what the [Lock] of its penalty
-// says in the same Take: nothing remains, and the wait is not shorter than the penalty.
+// LockOut makes d, what a limit says, what it says where lock is what the [Lock] of its penalty
+// says in the same Take: while it is in force nothing remains, and the wait is not shorter.
 func (d *Decision) LockOut(lock Decision) {
-	if !lock.Locked {
-		return
-	}
 	if d.Allowed && !lock.Allowed {
 		d.Allowed, d.Origin = false, lock.Origin
 	}
-	d.Locked, d.Remaining, d.Delay = true, 0, 0
-	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, lock.RetryAfter), max(d.ResetAfter, lock.RetryAfter)
+	if !lock.Allowed || lock.Locked {
+		d.Delay, d.RetryAfter = 0, max(d.RetryAfter, lock.RetryAfter)
+	}
+	if lock.Locked {
+		d.Locked, d.Remaining, d.ResetAfter = true, 0, max(d.ResetAfter, lock.RetryAfter)
+	}
 }

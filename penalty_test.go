@@ -5,9 +5,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
 )
 
 func lockOf(t testing.TB, p sluice.Penalty) *sluice.Plan {
@@ -263,5 +265,64 @@ func TestOffends(t *testing.T) {
 		if got := sluice.Offends(test.charges, receipts, test.i); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
+	}
+}
+
+// TestLimiterLock exceeds limiters of one limit and of two.
+func TestLimiterLock(t *testing.T) {
+	for _, limits := range [][]string{{"3/day"}, {"2/second", "3/day"}, {"2/second burst 100", "3/day"}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, memory.New(), limits...)
+			l.Lock = lockOf(t, sluice.Penalty{First: 10 * time.Minute, Factor: 2})
+			ctx := t.Context()
+			take := func() sluice.Decision {
+				t.Helper()
+				each := make([]sluice.Decision, len(limits))
+				d, err := l.TakeEach(ctx, "alice", 1, each)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, one := range each {
+					if one.Locked != d.Locked || d.Locked && (one.RetryAfter < 10*time.Minute-time.Second || one.Remaining != 0 || one.Allowed) {
+						t.Errorf("%v: %+v, and together %+v", limits, each, d)
+					}
+				}
+				return d
+			}
+			n := 0
+			for take().Allowed {
+				n++
+			}
+			if most := 3; n > most || n < 2 {
+				t.Errorf("%v: %d pass", limits, n)
+			}
+			time.Sleep(9 * time.Minute)
+			peek, err := l.Peek(ctx, "alice")
+			if err != nil || !peek.Locked || !peek.Allowed || peek.Remaining != 0 || peek.RetryAfter < time.Minute {
+				t.Errorf("%v: looked at: %+v, %v", limits, peek, err)
+			}
+			if back, err := l.Refund(ctx, "alice", 3); err != nil || !back.Locked {
+				t.Errorf("%v: a refund lifts it: %+v, %v", limits, back, err)
+			}
+			if d := take(); d.Allowed || !d.Locked {
+				t.Errorf("%v: a minute before the end: %+v", limits, d)
+			}
+			if d, err := l.TakeLimit(ctx, "alice", 1, sluice.Limit{Count: 5, Period: time.Hour}); err != nil || d.Allowed || !d.Locked {
+				t.Errorf("%v: by another limit: %+v, %v", limits, d, err)
+			}
+			if err := l.Reset(ctx, "alice"); err != nil {
+				t.Fatal(err)
+			}
+			if d := take(); !d.Allowed || d.Locked {
+				t.Errorf("%v: after a reset: %+v", limits, d)
+			}
+			for range 3 {
+				take()
+			}
+			time.Sleep(10 * time.Minute)
+			if d, err := l.Peek(ctx, "alice"); err != nil || d.Locked {
+				t.Errorf("%v: afterwards: %+v, %v", limits, d, err)
+			}
+		})
 	}
 }

@@ -31,12 +31,14 @@ type scratch struct {
 	seen     Observation
 	blocks   map[string]int64 // see Engine.blocksNow
 	charges  []sluice.Charge
-	charged  []chargedRule // of each charge
+	charged  []chargedRule // of each charge of a limit
+	locks    []ruleLock    // of the rules that have a penalty; their charges come last
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown bool
 	isBlocked            bool // a subject of the request
 	ambiguous            bool // the path
+	offence              bool // that a Take would note: see foretellLocks
 	hostName, tier       string
 	now                  int64     // in microseconds since the Unix epoch; 0 until it is asked for
 	began                time.Time // the Take, if a rule goes by the outcome
@@ -66,7 +68,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.barring = s.barring[:0]
 	s.keys.reset()
-	s.charges, s.charged = s.charges[:0], s.charged[:0]
+	s.charges, s.charged, s.locks, s.offence = s.charges[:0], s.charged[:0], s.locks[:0], false
 	s.hostKnown, s.tierKnown, s.ambiguous, s.isBlocked, s.now = false, false, false, false, 0
 }
 
@@ -113,6 +115,9 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 		l := &by.limits[i]
 		s.charged = append(s.charged, chargedRule{r, l, by.from, blocked})
 		s.charges = append(s.charges, sluice.Charge{Key: key, Plan: l.plan, Cost: cost, Shadow: r.shadow, OnError: r.onError})
+	}
+	if r.lock != nil {
+		s.locks = append(s.locks, ruleLock{r, len(s.charges) - len(by.limits), len(s.charges)})
 	}
 	return nil, charged
 }
@@ -201,6 +206,9 @@ func (s *scratch) tierName() string {
 
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
+	if len(s.locks) > 0 {
+		s.addLocks()
+	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
 	if s.policy.settles {
 		s.began = time.Now()
@@ -249,9 +257,9 @@ func (s *scratch) cost(r *rule) int64 {
 	return one * s.request.Cost
 }
 
-// results returns a result for each charge, without what it has said.
+// results returns a result for each charge of a limit, without what it has said.
 func (s *scratch) results(d *Decision) []Result {
-	n, all := len(s.charges), d.Results
+	n, all := len(s.charged), d.Results
 	if cap(all) < n {
 		all = make([]Result, n)
 	}
@@ -270,7 +278,7 @@ func (s *scratch) results(d *Decision) []Result {
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
 	back := d.taken[:0]
-	for i, c := range s.charges {
+	for i, c := range s.charges[:len(s.charged)] {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)

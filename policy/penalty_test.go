@@ -161,6 +161,26 @@ func TestPenaltyMalformed(t *testing.T) {
 	}
 }
 
+// TestPenaltyOfQueue has the client of a request leave that waits in a queue with a penalty.
+func TestPenaltyOfQueue(t *testing.T) {
+	e := engine(t, `rules: [{name: queue, limit: 1/hour burst 2, algorithm: leaky_bucket, penalty: 1d}]`)
+	pass(t, e, "/")
+	d := pass(t, e, "/")
+	if d.Delay < 59*time.Minute {
+		t.Fatalf("premise: %+v", d)
+	}
+	e.Refund(t.Context(), d)
+	if s := subject(t, e, "queue", nil); left(t, s) != "rule:1" {
+		t.Errorf("after it has left: %s", left(t, s))
+	}
+	pass(t, e, "/")
+	for range 2 {
+		if d := e.Decide(t.Context(), get("/")); d.Allowed || d.Delay != 0 || d.RetryAfter < 23*time.Hour {
+			t.Errorf("%+v, want a penalty", d)
+		}
+	}
+}
+
 func TestPenaltyShadow(t *testing.T) {
 	e := engine(t, `rules:
   - {name: watched, key: [client_ip], limit: 2/hour, penalty: 1d, shadow: true}

@@ -80,6 +80,9 @@ func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error 
 
 // takeJoint sets d, and each if there is room in it.
 func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
+	if l.Lock != nil && l.Lock.Kernel != Lock {
+		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
+	}
 	c := l.joints.Get().(*joint)
 	key = l.key(&c.key, key)
 	c.charges = c.charges[:0]

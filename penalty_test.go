@@ -268,6 +268,15 @@ func TestOffends(t *testing.T) {
 	}
 }
 
+// TestLimiterLockOfALimit gives a limiter a plan that is no lock.
+func TestLimiterLockOfALimit(t *testing.T) {
+	l := limiterOf(t, memory.New(), "3/day")
+	l.Lock = plan(t, sluice.Limit{Count: 3, Period: time.Hour})
+	if d, err := l.Take(t.Context(), "alice", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 // TestLimiterLock exceeds limiters of one limit and of two.
 func TestLimiterLock(t *testing.T) {
 	for _, limits := range [][]string{{"3/day"}, {"2/second", "3/day"}, {"2/second burst 100", "3/day"}} {

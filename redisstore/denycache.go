@@ -61,7 +61,8 @@ func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() 
 
 // answer reports whether one of charges is certain to be refused, and if so writes the
 // receipts that the server would give. Their time is not before that of the answer that is
-// remembered. What others do to a state that does not refuse may be missing, and so may
+// remembered. A refusal that may be an offence is none of these, as the server has to note it: see
+// [sluice.Offends]. What others do to a state that does not refuse may be missing, and so may
 // those who took while the refusal was under way: the refusal is right without them.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)

@@ -13,7 +13,7 @@ import (
 // the first receipt in which they differ, printing what led there. The same seed gives
 // the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, months of the calendar, and limits that change while they are in use. A state that has
+// microsecond to thirty days, months of the calendar, penalties, and limits that change while they are in use. A state that has
 // drained may be forgotten: where the clock then steps back, one store may have it empty and the
 // other as it was. Both stores have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
 // tame to tell much.

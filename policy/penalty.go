@@ -143,5 +143,9 @@ func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost 
 	if err := s.engine.store.Take(ctx, charges, receipts); err != nil || s.rule.lock == nil {
 		return receipts, none, err
 	}
-	return receipts, s.rule.lock.Decide(cost, receipts[len(receipts)-1]), nil
+	lock := s.rule.lock.Decide(cost, receipts[len(receipts)-1])
+	if lock.Origin.Degraded() {
+		return nil, none, ErrStoreAway
+	}
+	return receipts, lock, nil
 }

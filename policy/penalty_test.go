@@ -235,6 +235,9 @@ func TestPenaltyWithoutStore(t *testing.T) {
 	if d := e.Decide(t.Context(), get("/")); d.Allowed || !d.Unavailable || d.RetryAfter != time.Second || d.Results[0].Allowed {
 		t.Errorf("a lock that cannot be read: %+v", d)
 	}
+	if err := subject(t, e, "a", nil).Reset(t.Context()); !errors.Is(err, ErrStoreAway) {
+		t.Errorf("a reset of it: %v", err)
+	}
 }
 
 func TestPenaltyProblems(t *testing.T) {

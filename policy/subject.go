@@ -140,7 +140,8 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 }
 
 // Reset forgets all that was counted for the subject, also under limits of the rule that are
-// not in force, and lifts its penalty. With a shared store, others may refuse it from memory for another second.
+// not in force, and lifts its penalty. With a shared store, others may refuse it from memory for
+// another second.
 func (s *Subject) Reset(ctx context.Context) error {
 	_, err := s.take(ctx, s.all, sluice.All)
 	return err

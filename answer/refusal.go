@@ -150,6 +150,9 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 			return append(dst, ", more than it ever allows at once."...)
 		}
 	}
+	if a.most >= 0 && a.results[a.most].Locked {
+		dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+	}
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }
 

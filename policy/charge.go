@@ -32,12 +32,14 @@ type scratch struct {
 	seen     Observation
 	blocks   map[string]int64 // see Engine.blocksNow
 	charges  []sluice.Charge
-	charged  []chargedRule // of each charge
+	charged  []chargedRule // of each charge of a limit
+	locks    []ruleLock    // of the rules that have a penalty; their charges come last
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown     bool
 	ambiguous                bool // the path
 	pathless                 bool // rules that ask for a path are left out
+	offence                  bool // that a Take would note: see foretellLocks
 	hostName, tier, tierFrom string
 	tierKey                  keyText   // of the subject that is looked up
 	override                 *Override // that was found last
@@ -69,6 +71,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.barring = s.barring[:0]
 	s.keys.reset()
 	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.locks, s.offence = s.locks[:0], false
 	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, false, 0
 }
 
@@ -136,6 +139,9 @@ func (s *scratch) addCharges(r *rule) outcome {
 		c := extend(&s.charges)
 		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, r.shadow, r.onError
 	}
+	if r.lock != nil {
+		s.locks = append(s.locks, ruleLock{r, len(s.charges) - len(by.limits), len(s.charges)})
+	}
 	return charged
 }
 
@@ -196,6 +202,9 @@ func (s *scratch) clock() int64 {
 
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
+	if len(s.locks) > 0 {
+		s.addLocks()
+	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
 	if s.policy.settles {
 		s.began = time.Now()
@@ -244,9 +253,9 @@ func (s *scratch) cost(r *rule) int64 {
 	return one * s.request.Cost
 }
 
-// results returns a result for each charge, without what it has said.
+// results returns a result for each charge of a limit, without what it has said.
 func (s *scratch) results(d *Decision) []Result {
-	n, all := len(s.charges), d.Results
+	n, all := len(s.charged), d.Results
 	if cap(all) < n {
 		all = make([]Result, n)
 	}
@@ -265,7 +274,7 @@ func (s *scratch) results(d *Decision) []Result {
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
 	back := d.taken[:0]
-	for i, c := range s.charges {
+	for i, c := range s.charges[:len(s.charged)] {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)

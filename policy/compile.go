@@ -53,7 +53,8 @@ type rule struct {
 	own        resolved
 	tiers      map[string]*resolved
 	cost       cost
-	counts     *counting // nil: all requests
+	counts     *counting    // nil: all requests
+	lock       *sluice.Plan // of its penalty; nil: none
 	onError    sluice.OnError
 	byDefault  bool // is onError
 	shadow     bool
@@ -277,6 +278,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
 	out.cost = c.cost(&r.Cost)
 	out.counts = c.counting(&r.Count)
+	out.lock = c.penalty(&r.Penalty)
 	c.checkOutcome(&out)
 	p.settles = p.settles || out.settles()
 	c.limitsOf(p, r, &out)
@@ -371,7 +373,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
-		{"count", !r.Count.isZero()},
+		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"shadow", r.Shadow && !r.Block},
 	} {
 		if f.set {

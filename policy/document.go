@@ -128,6 +128,8 @@ type Rule struct {
 	Cost  Cost              `json:"cost,omitzero"`
 	// Count lets the outcome of a request say whether it counts: without it, every request does.
 	Count Count `json:"count,omitzero"`
+	// Penalty locks out whoever exceeds a limit of the rule: see [Penalty].
+	Penalty Penalty `json:"penalty,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
 	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a

@@ -186,6 +186,7 @@ func (s *scratch) chargeMalformed() {
 func (s *scratch) forget() {
 	s.keys.reset()
 	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.locks, s.offence = s.locks[:0], false
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -208,7 +209,7 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	if len(s.charges)+len(s.blocked) == 0 {
 		return false
 	}
-	if e.rehearse(ctx, s, d); !d.Allowed {
+	if e.rehearse(ctx, s, d); !d.Allowed && !s.offence { // which has to be noted
 		return true
 	}
 	d.reset()
@@ -244,11 +245,15 @@ func (s *scratch) decision(d *Decision, taken bool) {
 			cost = 0
 		}
 		d.Degraded = d.Degraded || s.receipts[i].Origin.Degraded()
-		if s.closed(i) {
+		lock := s.lockOf(i)
+		if s.closed(i) || lock >= 0 && s.closed(lock) {
 			d.close(r)
 			continue
 		}
 		r.Decision = r.Plan.Decide(cost, s.receipts[i])
+		if lock >= 0 {
+			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
+		}
 		if !d.Allowed {
 			r.Delay = 0 // there is no turn to wait for
 		}

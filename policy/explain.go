@@ -223,8 +223,8 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		d.Allowed = true
 		return
 	}
-	costs := make([]int64, len(s.charges))
-	for i := range s.charges {
+	costs := make([]int64, len(s.charged))
+	for i := range s.charged {
 		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
 	}
 	err := s.take(ctx, e.store)
@@ -251,6 +251,7 @@ func (s *scratch) foretell(costs []int64) {
 			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 		}
 	}
+	s.foretellLocks()
 }
 
 // then says what the response changes of what the rule charges, or "".

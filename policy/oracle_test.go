@@ -247,7 +247,11 @@ func (o *oracle) decide(q *query) (d Decision, pending []*owed, all []oracleChar
 	if d.Blocked == "" {
 		d, pending, all = o.limit(limits, q)
 	}
-	d.Results = append(d.Results, barring...)
+	if d.Blocked == "" {
+		d.Results = append(d.Results, barring...)
+	} else { // subjects that are blocked come last
+		d.Results = append(barring, d.Results...)
+	}
 	return d, pending, all
 }
 
@@ -322,32 +326,24 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	if len(all) == 0 {
 		return d
 	}
-	isBlocked := slices.ContainsFunc(all, func(c oracleCharge) bool { return !c.blocked.IsZero() })
-	if !isBlocked && !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return o.peek(c).Remaining < c.charge.Cost }) {
+	if d := blockedBy(all); d.Blocked != "" {
+		return d
+	}
+	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return o.peek(c).Remaining < c.charge.Cost }) {
 		return d
 	}
 	charges, receipts := make([]sluice.Charge, len(all)), make([]sluice.Receipt, len(all))
 	for i := range all {
 		charges[i] = all[i].charge
-		d.Allowed = d.Allowed && all[i].blocked.IsZero()
 	}
-	if !isBlocked {
-		if err := o.counts.Take(context.Background(), charges, receipts); err != nil {
-			o.t.Fatal(err)
-		}
-		d.Now = time.Now().UnixMicro()
-		d.Allowed = sluice.Admitted(charges, receipts)
+	if err := o.counts.Take(context.Background(), charges, receipts); err != nil {
+		o.t.Fatal(err)
 	}
+	d.Now = time.Now().UnixMicro()
+	d.Allowed = sluice.Admitted(charges, receipts)
 	for i := range all {
 		r := all[i].result
-		switch {
-		case !isBlocked:
-			r.Decision = o.counts.Decide(charges[i], receipts[i])
-		case all[i].blocked.IsZero():
-			r.Allowed = true
-		default:
-			r.From, r.RetryAfter = "block", all[i].wait
-		}
+		r.Decision = o.counts.Decide(charges[i], receipts[i])
 		if !d.Allowed {
 			r.Delay = 0
 		}
@@ -357,6 +353,21 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 				d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
 			}
 		}
+	}
+	return d
+}
+
+// blockedBy returns the refusal of a request of which a subject is blocked: each rule tells of it
+// once, and the limits say nothing.
+func blockedBy(all []oracleCharge) (d Decision) {
+	var last *Rule
+	for _, c := range all {
+		if c.blocked.IsZero() || c.rule == last {
+			continue
+		}
+		last = c.rule
+		d.Blocked, d.RetryAfter = cmp.Or(d.Blocked, c.rule.Name), max(d.RetryAfter, c.wait)
+		d.Results = append(d.Results, Result{Rule: c.rule.Name, From: "block", Decision: sluice.Decision{RetryAfter: c.wait}})
 	}
 	return d
 }

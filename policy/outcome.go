@@ -124,7 +124,7 @@ func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) {
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (s *scratch) unsettled(d *Decision) *unsettled {
 	var open []openCharge
-	for i := range s.charges {
+	for i := range s.charged {
 		r, c, receipt := s.charged[i].rule, s.charges[i], &s.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue

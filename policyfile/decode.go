@@ -146,6 +146,7 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"tiers", func(n *yaml.Node) { r.Tiers = byName(d, n, "tiers", "tier %s", d.tier) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
 		{"count", func(n *yaml.Node) { r.Count = d.count(n) }},
+		{"penalty", func(n *yaml.Node) { r.Penalty = d.penalty(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
@@ -191,6 +192,19 @@ func (d *decoder) count(n *yaml.Node) (c policy.Count) {
 		{"unless_header", func(n *yaml.Node) { c.UnlessHeader = d.text(n, "count.unless_header") }},
 	})
 	return c
+}
+
+func (d *decoder) penalty(n *yaml.Node) (p policy.Penalty) {
+	if n.Kind == yaml.ScalarNode {
+		return policy.Penalty{First: d.text(n, "penalty")}
+	}
+	d.someFields(n, "penalty", []field{
+		{"first", func(n *yaml.Node) { p.First = d.text(n, "penalty.first") }},
+		{"factor", func(n *yaml.Node) { p.Factor = d.integer(n, "penalty.factor", 1000) }},
+		{"most", func(n *yaml.Node) { p.Most = d.text(n, "penalty.most") }},
+		{"forget", func(n *yaml.Node) { p.Forget = d.text(n, "penalty.forget") }},
+	})
+	return p
 }
 
 func (d *decoder) overrides(n *yaml.Node) []policy.Override {

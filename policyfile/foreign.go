@@ -42,6 +42,8 @@ var foreign = index([]mends{
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
+	{inRule, "ban bans bantime banfor banduration blockduration blockfor blocktime lockout lockouttime lockoutduration lockfor mitigationtimeout jail",
+		`write "penalty: 10m", or another length`},
 	{inRule, "skipsuccessfulrequests", `write "count: {status: [4xx, 5xx]}"`},
 	{inRule, "skipfailedrequests", `write "count: {status: [1xx, 2xx, 3xx]}"`},
 	{inRule, "clientips ips addresses networks cidr cidrs sourceips sourceranges remoteaddrs allow deny allowlist denylist whitelist blacklist allowedips blockedips ipblocks",
@@ -59,6 +61,10 @@ var foreign = index([]mends{
 
 	{"count", "header responseheader uncount", `write "unless_header: X-RateLimit-Uncount"`},
 	{"count", "statuses code codes", `write "status: [401, 403]"`},
+	{"penalty", "duration for time length base initial", `write "first: 1m"`},
+	{"penalty", "max maximum maxduration cap longest", `write "most: 1h"`},
+	{"penalty", "multiplier exponent backoff growth", `write "factor: 2"`},
+	{"penalty", "reset resetafter forgetafter window findtime", `write "forget: 1d"`},
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
@@ -168,6 +174,7 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
+	"penalty": `"penalty: 10m", or "penalty: {first: 1m, factor: 2}"`,
 	"cors":    `"cors: {origins: [https://app.example.com]}"`,
 	"lists":   `"lists: {office: [192.0.2.0/24]}"`,
 	"answers": `"answers: {429: {type: text/html, file: slow-down.html}}"`,

@@ -231,6 +231,8 @@ func verdict(r *policy.Result) string {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:
 		s = fmt.Sprintf("refuses: a cost of %d can never fit", r.Cost)
+	case r.Locked:
+		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", short(r.RetryAfter))
 	case !r.Allowed:
 		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", r.Cost, r.Remaining, short(r.RetryAfter))
 	case r.Delay > 0:

@@ -48,7 +48,8 @@ type RuleTrace struct {
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
 // counts in the store without changing them, and takes time in proportion to the number
-// of rules.
+// of rules. It asks all rules at once, also those whose body Decide would not read any more
+// because others refuse.
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)

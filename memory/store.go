@@ -48,10 +48,10 @@ type Store struct {
 
 	seed        maphash.Seed
 	plans       plans
+	tables      *tables
 	stripes     []stripe
 	stripeShift int    // of a hash, for the number of its stripe
 	mask        uint64 // of a hash, for what a cell and its stripe know of it
-	maxBuckets  int    // of a stripe
 	overflow    overflow
 	refuse      bool // new keys, rather than evict what has used more than half
 
@@ -102,13 +102,12 @@ func (c Config) New() *Store {
 		stripes:     make([]stripe, n),
 		stripeShift: shift,
 		mask:        ^uint64(0)<<shift | 1<<48 - 1,
-		maxBuckets:  int(min(1<<16, (half/int64(n)-headBytes)/bucketBytes)),
+		tables:      newTables(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes)))),
 		refuse:      c.RefuseNew,
 	}
-	table := make([]bucket, n*firstBuckets)
 	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
-		s.stripes[i].setTable(table[i*firstBuckets:][:firstBuckets:firstBuckets])
+		s.stripes[i].tables, s.stripes[i].number = s.tables, uint32(i)
 		s.overflow.summaries[i].set(0, unevictable, latest)
 	}
 	s.overflow.max = half
@@ -116,9 +115,11 @@ func (c Config) New() *Store {
 }
 
 // headBytes is what a stripe takes beside its table.
-const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}))
+const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}) + unsafe.Sizeof(atomic.Uint32{}))
 
-func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * headBytes }
+func (s *Store) headBytes() int64 {
+	return int64(len(s.stripes))*headBytes + int64(len(s.tables.planes))*planeBytes
+}
 
 // Take implements [sluice.Store] by the store's own clock: the wall time at which the store was
 // made, and the monotonic time since, so that steps of the wall clock change nothing. It does not
@@ -220,7 +221,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
-			ops[i].prefetch()
+			s.prefetch(&ops[i])
 		}
 	}
 	sortByHash(order, ops)
@@ -235,6 +236,17 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 }
 
 func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.stripeShift] }
+
+// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
+func (s *Store) prefetch(o *op) {
+	first, second := s.tables.buckets(o.hash>>s.stripeShift, o.hash<<16)
+	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
+}
+
+// find returns the cell of a hash and a tag and its word, or nil.
+func (s *Store) find(hash, tag uint64) (*cell, uint64) {
+	return s.tables.find(hash>>s.stripeShift, tag)
+}
 
 // op is a charge under way.
 type op struct {

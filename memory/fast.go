@@ -12,7 +12,7 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 		return false
 	}
 	stripe, tag := hash>>s.stripeShift, l.tag(hash)
-	if s.tables.sizes[stripe].Load() >= manyBuckets && cost > 0 && cost <= l.most {
+	if s.tables.size(stripe).buckets() >= manyBuckets && cost > 0 && cost <= l.most {
 		first, second := s.tables.buckets(stripe, tag)
 		prefetch(first, second)
 		if s.takeClockFirst(s.at(now), first, second, l, tag, cost, r) {

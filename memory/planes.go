@@ -19,20 +19,47 @@ const (
 // bucket that is added takes over a part of one other. And the address of a bucket follows from
 // the size of its table, so that what a look-up reads besides fits the processor's first cache.
 type tables struct {
-	sizes  []atomic.Uint32          // of each table: how many buckets it uses
+	sizes  []atomic.Uint32          // of each table: see size
 	planes []atomic.Pointer[bucket] // as many as a table may have; nil where there is none yet
 
 	grow sync.Mutex
 	made atomic.Uint32 // how many planes there are
 }
 
-func newTables(n, maxBuckets int) *tables {
-	t := &tables{sizes: make([]atomic.Uint32, n), planes: make([]atomic.Pointer[bucket], maxBuckets)}
+func (t *tables) init(n, maxBuckets int) {
+	t.sizes, t.planes = make([]atomic.Uint32, n), make([]atomic.Pointer[bucket], maxBuckets)
 	t.add(0)
 	for i := range t.sizes {
-		t.sizes[i].Store(firstBuckets)
+		t.sizes[i].Store(uint32(sizeOf(firstBuckets)))
 	}
-	return t
+}
+
+// size is how many buckets a table uses, in 16 bits that say which is the last, and above them 16
+// that say which bits of a hash count: so many that there are up to twice as many buckets.
+type size uint32
+
+func sizeOf(buckets uint32) size {
+	last := buckets - 1
+	return size(last | (1<<bits.Len32(last)-1)<<16)
+}
+
+func (z size) buckets() uint32 { return uint32(z&0xffff) + 1 }
+
+// place is that of linear hashing: who would be in a bucket that the table does not have yet is
+// in the one from which that will be split.
+func (z size) place(hash uint32) uint32 {
+	i := hash & uint32(z>>16)
+	if i > uint32(z&0xffff) {
+		i &= uint32(z >> 17)
+	}
+	return i
+}
+
+// places returns the numbers of the two buckets of a tag. One is even and the other odd, so that
+// they are never the same.
+func (z size) places(tag uint64) (first, second uint32) {
+	a, b := uint32(tag>>48), uint32(tag>>32)&0xffff
+	return z.place(a), z.place(b&^1 | a&1 ^ 1)
 }
 
 // add makes more planes, unless there are more than so many, and reports false if there may be
@@ -66,43 +93,20 @@ func (t *tables) bucket(stripe uint64, i uint32) *bucket {
 	return (*bucket)(unsafe.Add(unsafe.Pointer(t.planes[i].Load()), stripe*bucketBytes))
 }
 
+func (t *tables) size(stripe uint64) size { return size(t.sizes[stripe].Load()) }
+
 // buckets returns the two buckets of a tag.
 func (t *tables) buckets(stripe, tag uint64) (first, second *bucket) {
-	a, b := places(tag, t.sizes[stripe].Load())
+	a, b := t.size(stripe).places(tag)
 	return t.bucket(stripe, a), t.bucket(stripe, b)
-}
-
-// places returns the numbers of the two buckets of a tag in a table of a size. One is even and
-// the other odd, so that they are never the same.
-func places(tag uint64, size uint32) (first, second uint32) {
-	a, b := uint32(tag>>48), uint32(tag>>32)&0xffff
-	mask := uint32(1)<<bits.Len32(size-1) - 1
-	return place(a, mask, size), place(b&^1|^a&1, mask, size)
-}
-
-// place is that of linear hashing: who would be in a bucket that the table does not have yet is
-// in the one from which that will be split.
-func place(hash, mask, size uint32) uint32 {
-	i := hash & mask
-	if i >= size {
-		i &= mask >> 1
-	}
-	return i
 }
 
 // find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
 // first bucket where there is room, so the second is read only if it is not there.
 func (t *tables) find(stripe, tag uint64) (*cell, uint64) {
-	first, second := t.buckets(stripe, tag)
-	for _, b := range [...]*bucket{first, second} {
-		for i := range b {
-			if c := &b[i]; c.tag.Load() == tag {
-				// The tag has not changed, so the word is that tag's.
-				if w := c.load(); w != free && c.tag.Load() == tag {
-					return c, w
-				}
-			}
-		}
+	a, b := t.size(stripe).places(tag)
+	if c, w := t.bucket(stripe, a).find(tag); c != nil {
+		return c, w
 	}
-	return nil, free
+	return t.bucket(stripe, b).find(tag)
 }

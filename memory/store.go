@@ -48,7 +48,7 @@ type Store struct {
 
 	seed        maphash.Seed
 	plans       plans
-	tables      *tables
+	tables      tables
 	stripes     []stripe
 	stripeShift int    // of a hash, for the number of its stripe
 	mask        uint64 // of a hash, for what a cell and its stripe know of it
@@ -102,12 +102,12 @@ func (c Config) New() *Store {
 		stripes:     make([]stripe, n),
 		stripeShift: shift,
 		mask:        ^uint64(0)<<shift | 1<<48 - 1,
-		tables:      newTables(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes)))),
 		refuse:      c.RefuseNew,
 	}
+	s.tables.init(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes))))
 	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
-		s.stripes[i].tables, s.stripes[i].number = s.tables, uint32(i)
+		s.stripes[i].tables, s.stripes[i].number = &s.tables, uint32(i)
 		s.overflow.summaries[i].set(0, unevictable, latest)
 	}
 	s.overflow.max = half

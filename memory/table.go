@@ -17,7 +17,7 @@ type stripe struct {
 	stuck    bool // displacing found no free cell, and will not until the table grows
 }
 
-func (st *stripe) size() uint32 { return st.tables.sizes[st.number].Load() }
+func (st *stripe) size() uint32 { return st.tables.size(uint64(st.number)).buckets() }
 
 // buckets returns the two buckets of a tag.
 func (st *stripe) buckets(tag uint64) (first, second *bucket) {
@@ -179,14 +179,15 @@ func (st *stripe) grow() bool {
 func (st *stripe) split(n uint32) {
 	t, stripe := st.tables, uint64(st.number)
 	from := uint32(1)<<(bits.Len32(n)-1) ^ n
-	t.sizes[stripe].Store(n + 1)
+	size := sizeOf(n + 1)
+	t.sizes[stripe].Store(uint32(size))
 	old, added := t.bucket(stripe, from), t.bucket(stripe, n)
 	for i := range old {
 		c := &old[i]
 		if c.word.Load() == free {
 			continue
 		}
-		if a, b := places(c.tag.Load(), n+1); a != from && b != from {
+		if a, b := size.places(c.tag.Load()); a != from && b != from {
 			c.move(&added[i])
 		}
 	}

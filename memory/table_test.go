@@ -14,7 +14,8 @@ import (
 
 // newStripe returns a stripe with tables of its own.
 func newStripe(buckets, maxBuckets int) *stripe {
-	st := &stripe{tables: newTables(1, maxBuckets)}
+	st := &stripe{tables: new(tables)}
+	st.tables.init(1, maxBuckets)
 	for int(st.size()) < buckets {
 		st.tables.add(st.size())
 		st.grow()

@@ -23,19 +23,6 @@ const (
 // bucket is a cache line: what a processor reads at once.
 type bucket [4]cell
 
-// find returns the cell of a tag and its word, or nil.
-func (b *bucket) find(tag uint64) (*cell, uint64) {
-	for i := range b {
-		if c := &b[i]; c.tag.Load() == tag {
-			// The tag has not changed, so the word is that tag's.
-			if w := c.load(); w != free && c.tag.Load() == tag {
-				return c, w
-			}
-		}
-	}
-	return nil, free
-}
-
 // at returns the cell of a tag in either of two buckets, or any cell if there is none. It reads both
 // and does not branch: a processor cannot predict where a state is, and would wait for the first
 // bucket before it fetches the second.

@@ -104,9 +104,20 @@ func (t *tables) buckets(stripe, tag uint64) (first, second *bucket) {
 // find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
 // first bucket where there is room, so the second is read only if it is not there.
 func (t *tables) find(stripe, tag uint64) (*cell, uint64) {
-	a, b := t.size(stripe).places(tag)
-	if c, w := t.bucket(stripe, a).find(tag); c != nil {
-		return c, w
+	i, second := t.size(stripe).places(tag)
+	for {
+		b := t.bucket(stripe, i)
+		for j := range b {
+			if c := &b[j]; c.tag.Load() == tag {
+				// The tag has not changed, so the word is that tag's.
+				if w := c.load(); w != free && c.tag.Load() == tag {
+					return c, w
+				}
+			}
+		}
+		if i == second {
+			return nil, free
+		}
+		i = second
 	}
-	return t.bucket(stripe, b).find(tag)
 }

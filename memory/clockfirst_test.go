@@ -75,7 +75,7 @@ func TestClockFirst(t *testing.T) {
 			take(level)
 			hash, want := s.hash(&c), level
 			var r sluice.Receipt
-			first, second := s.tables.buckets(hash>>s.stripeShift, l.tag(hash))
+			first, second := s.tables.buckets(hash>>stripeShift, l.tag(hash))
 			got := s.takeClockFirst(later-behind*ms, first, second, l, l.tag(hash), 1, &r)
 			// Of a unit that drains in a millisecond there was one more a millisecond ago.
 			if fits := level+behind+1 <= size; got != fits {

@@ -11,7 +11,7 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 	if l == nil || !l.fits {
 		return false
 	}
-	stripe, tag := hash>>s.stripeShift, l.tag(hash)
+	stripe, tag := hash>>stripeShift, l.tag(hash)
 	if s.tables.size(stripe).buckets() >= manyBuckets && cost > 0 && cost <= l.most {
 		first, second := s.tables.buckets(stripe, tag)
 		prefetch(first, second)

@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -46,14 +45,12 @@ type Store struct {
 	base time.Time // when the store was made
 	wall int64     // the same in microseconds since the epoch
 
-	seed        maphash.Seed
-	plans       plans
-	tables      tables
-	stripes     []stripe
-	stripeShift int    // of a hash, for the number of its stripe
-	mask        uint64 // of a hash, for what a cell and its stripe know of it
-	overflow    overflow
-	refuse      bool // new keys, rather than evict what has used more than half
+	seed     maphash.Seed
+	plans    plans
+	tables   tables
+	stripes  []stripe
+	overflow overflow
+	refuse   bool // new keys, rather than evict what has used more than half
 
 	evicted, freed, refused atomic.Int64
 }
@@ -92,17 +89,14 @@ func (c Config) New() *Store {
 		size = max(minBytes, c.MaxBytes)
 	}
 	half := size / 2
-	n := min(maxStripes, 1<<(bits.Len64(uint64(half/stripeBytes))-1))
-	shift := 64 - bits.Len(uint(n-1))
+	n := stripesFor(half)
 	now := time.Now()
 	s := &Store{
-		base:        now,
-		wall:        now.UnixMicro(),
-		seed:        maphash.MakeSeed(),
-		stripes:     make([]stripe, n),
-		stripeShift: shift,
-		mask:        ^uint64(0)<<shift | 1<<48 - 1,
-		refuse:      c.RefuseNew,
+		base:    now,
+		wall:    now.UnixMicro(),
+		seed:    maphash.MakeSeed(),
+		stripes: make([]stripe, n),
+		refuse:  c.RefuseNew,
 	}
 	s.tables.init(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes))))
 	s.overflow.summaries = make([]summary, n)
@@ -112,6 +106,24 @@ func (c Config) New() *Store {
 	}
 	s.overflow.max = half
 	return s
+}
+
+// stripesFor returns into how many stripes to divide so many bytes. Their tables then have nearly a
+// power of two of buckets: in between, linear hashing fills them less evenly.
+func stripesFor(size int64) int {
+	each := int64(stripeBytes)
+	for size > each*maxStripes {
+		each *= 2
+	}
+	n := int((size + each - 1) / each)
+	step := 16 // so that a piece of the planes is a multiple of what the allocator rounds to
+	switch {
+	case n < 16:
+		step = 4
+	case n < 64:
+		step = 8
+	}
+	return (n + step - 1) &^ (step - 1)
 }
 
 // headBytes is what a stripe takes beside its table.
@@ -230,22 +242,31 @@ func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 }
 
-// hash returns what stands for the state of a charge.
+// hash returns what stands for the state of a charge: the number of its stripe, and below it the 48
+// bits that are kept in a cell.
 func (s *Store) hash(c *sluice.Charge) uint64 {
-	return (maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint) & s.mask
+	return s.placed(maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint)
 }
 
-func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.stripeShift] }
+// stripeShift is that of a hash, for the number of its stripe.
+const stripeShift = 48
+
+func (s *Store) placed(hash uint64) uint64 {
+	stripe := hash >> stripeShift * uint64(len(s.stripes)) >> 16
+	return stripe<<stripeShift | hash&(1<<stripeShift-1)
+}
+
+func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>stripeShift] }
 
 // prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
 func (s *Store) prefetch(o *op) {
-	first, second := s.tables.buckets(o.hash>>s.stripeShift, o.hash<<16)
+	first, second := s.tables.buckets(o.hash>>stripeShift, o.hash<<16)
 	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
 }
 
 // find returns the cell of a hash and a tag and its word, or nil.
 func (s *Store) find(hash, tag uint64) (*cell, uint64) {
-	return s.tables.find(hash>>s.stripeShift, tag)
+	return s.tables.find(hash>>stripeShift, tag)
 }
 
 // op is a charge under way.

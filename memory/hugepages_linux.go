@@ -11,7 +11,7 @@ const hugePage = 2 << 20
 // several pieces most lie side by side. Where the system gives them always, or never, it changes
 // nothing.
 func hugePages(piece unsafe.Pointer, size uintptr) {
-	if size < hugePage {
+	if size < hugePage/2 { // a small store stays small
 		return
 	}
 	from := uintptr(piece) &^ (hugePage - 1)

@@ -11,7 +11,7 @@ const (
 	bucketBytes   = 64
 	planeBytes    = 8 // what a plane takes besides
 	firstBuckets  = 2
-	growthBuckets = 8 // by which the tables grow, once they have as many
+	growthBuckets = 16 // by which the tables grow, once they have as many
 )
 
 // tables are those of all stripes. They lie in planes: the first buckets of all tables one after

@@ -36,7 +36,8 @@ const (
 	defaultBytes = 64 << 20
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
-	stripeBytes  = 8 << 10 // what a stripe's table may grow to, unless that makes too many stripes
+	stripeBytes  = 32 << 10 // what a stripe's table may grow to, unless that makes too many stripes: the
+	// fewer, the closer the fullest, for which all planes are made, is to the others
 )
 
 // Store is a [sluice.Store] in memory. It is safe for concurrent use, has no goroutines

@@ -13,8 +13,8 @@
 // as many new keys as there is room for between two of its requests: where clients can make up
 // keys, limit by address as well.
 //
-// Of a key only a hash is kept, with a seed of its own: 60 bits in a store of the default size.
-// The probability that any two of a million keys share a state is one in two million, and nobody
+// Of a key only a hash is kept, with a seed of its own: 58 bits in a store of the default size.
+// The probability that any two of a million keys share a state is one in 500,000, and nobody
 // outside can find out which. Keeping keys to be certain was tried: a hot key costs 2.5 times as
 // much, one of a million five times, and each takes 140 bytes and its own length.
 package memory

@@ -68,7 +68,7 @@ func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
 	var reset int64 // as ticks since the epoch
 	switch p.Kernel {
 	case Meter:
-		d.Remaining = max(0, (p.Size-r.Used)/p.Unit) // a share may owe more than the limit holds
+		d.Remaining = max(0, div(p.Size-r.Used, p.Unit)) // a share may owe more than the limit holds
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		d.Remaining = max(0, p.windowRoom(r.window(), tick)/p.Span)

@@ -55,7 +55,7 @@ func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l.plan = l.plans[0]
-	l.calls.New = func() any { return new(call) }
+	l.calls.New = func() any { return &call{charges: [1]Charge{{Plan: l.plan}}} }
 	l.joints.New = func() any { return newJoint(len(l.plans) + 1) }
 	return l, nil
 }
@@ -176,7 +176,7 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(&c.key, key), l.plan, cost, l.OnError
+	charge.Key, charge.Cost, charge.OnError = l.key(&c.key, key), cost, l.OnError
 	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
 	if err == nil {
 		l.plan.decide(cost, &c.receipts[0], d)

@@ -275,12 +275,22 @@ func product(a, b int64) (int64, bool) {
 
 // ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
 func ceilDiv(a, b int64) int64 {
-	if b == 1 { // of most limits, and a division is most of what a decision costs
-		return a
-	}
-	q := a / b
+	q := div(a, b)
 	if q*b < a {
 		q++
 	}
 	return q
+}
+
+// div returns a/b for b > 0. It divides little, since a division is most of what a decision costs:
+// not by 1, as of many limits, and with 32 bits where that will do, which takes older processors a
+// third of the time.
+func div(a, b int64) int64 {
+	switch {
+	case b == 1:
+		return a
+	case uint64(a|b)>>32 == 0:
+		return int64(uint32(a) / uint32(b))
+	}
+	return a / b
 }

@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test chaos collations deluge differential lint bench bench-quick
+.PHONY: run test chaos collations crash deluge differential lint bench bench-quick
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -41,6 +41,11 @@ differential:
 # on a busy machine. "make test" has a short form.
 deluge:
 	SLUICE_DELUGE=1 go test -count 1 -run Deluge -timeout 3h -v ./memory
+
+# Whoever writes into a database of rules is killed in the middle, fifty times: it takes a few
+# minutes. "make test" has a short form.
+crash:
+	SLUICE_CRASH=50 go test -count 1 -run Killed -v ./internal/source
 
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.

@@ -84,8 +84,8 @@ func TestLayout(t *testing.T) {
 	}
 
 	stores := []string{module + "/memory", module + "/redisstore", module + "/failover", module + "/stores"}
-	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/"}
-	mayDrive := []string{module + "/redisstore", module + "/policyfile/follow", module + "/cmd/sluice"}
+	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/", "github.com/pressly/"}
+	mayDrive := []string{module + "/redisstore", module + "/policyfile/follow", module + "/internal/source", module + "/cmd/sluice"}
 	for path, p := range all {
 		own := strings.HasPrefix(path, module)
 		internal := strings.HasPrefix(path, module+"/internal/")

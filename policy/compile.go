@@ -208,11 +208,12 @@ func (p Problem) at(where func(string) (string, int)) Problem {
 // first says where the first of two things is that may be there once.
 func (c *compiler) first(item int) string {
 	path := fmt.Sprintf("%s[%d]", c.list, item)
-	if c.where == nil {
-		return "the first is " + path
+	if c.where != nil {
+		if _, line := c.where(path); line > 0 {
+			return fmt.Sprintf("the first in line %d", line)
+		}
 	}
-	_, line := c.where(path)
-	return fmt.Sprintf("the first in line %d", line)
+	return "the first is " + path
 }
 
 func (c *compiler) compile(doc *Document) *Policy {

@@ -9,7 +9,8 @@ import (
 
 // Problem is one thing that is wrong, or looks wrong, with a policy document.
 type Problem struct {
-	// File and Line, counted from 1, say where it is written, if it is in a file.
+	// File and Line, counted from 1, say where it is written, if it is in a file. A file without
+	// a line is where else it is from, such as a database.
 	File string
 	Line int
 	// Path is the field that it is about, as in rules[3].limit or
@@ -26,8 +27,10 @@ type Problem struct {
 func (p Problem) String() string {
 	var b strings.Builder
 	switch {
-	case p.File != "":
+	case p.File != "" && p.Line > 0:
 		fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
+	case p.File != "" && p.Path != "":
+		b.WriteString(p.File + ": " + p.Path + ": ")
 	case p.Path != "":
 		b.WriteString(p.Path + ": ")
 	}

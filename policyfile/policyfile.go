@@ -13,6 +13,9 @@ import (
 // MaxDocument is the size of the largest document in bytes.
 const MaxDocument = 16 << 20
 
+// Compiler is what [policy.CompileAt] is one of.
+type Compiler func(doc policy.Document, where func(path string) (file string, line int)) (*policy.Policy, error)
+
 // Load reads the file, and those of its lists and answers, and compiles the policy in it: see [Parse].
 func Load(path string) (*policy.Policy, error) {
 	data, err := ReadFile(path)
@@ -45,6 +48,13 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 // returns what is in one of them, of which the path is relative to what that of the policy is. It
 // is called once for each of these.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
+	return ParseTo(name, data, read, policy.CompileAt)
+}
+
+// ParseTo is [ParseWith] with something else in place of [policy.CompileAt], such as what compiles
+// the document together with another. It is also called for a document of which something could
+// not be read, and what it returns is dropped then.
+func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
 	d.readLists(&doc, read)
@@ -52,7 +62,7 @@ func ParseWith(name string, data []byte, read func(path string) ([]byte, error))
 	if d.root == nil {
 		return nil, d.problems // there is nothing to compile
 	}
-	p, err := policy.CompileAt(doc, d.where)
+	p, err := compile(doc, d.where)
 	if err == nil && len(d.problems) == 0 {
 		return p, nil
 	}

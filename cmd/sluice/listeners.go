@@ -41,14 +41,19 @@ func (ls *listeners) open(name string, addr address) (*listener, error) {
 		ls.all = append(ls.all, l)
 		return l, nil
 	}
-	for _, l := range ls.all {
-		l.socket.Close()
-	}
+	ls.close()
 	mend := "give another address"
 	if errors.Is(err, syscall.EADDRINUSE) {
 		mend = "stop what listens there, or give another address"
 	}
 	return nil, fmt.Errorf("%s: %w: %s", name, err, mend)
+}
+
+// close closes what nobody will serve.
+func (ls *listeners) close() {
+	for _, l := range ls.all {
+		l.socket.Close()
+	}
 }
 
 // http makes s serve l.

@@ -60,5 +60,7 @@ func rootCommand() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagProblem)
 	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), versionCommand())
+	root.AddCommand(overrideCommand(), subjectCommand(), resetCommand(), refundCommand(), blockCommand(), unblockCommand())
+	root.AddCommand(migrateCommand(), exportCommand(), importCommand(), tokenCommand())
 	return root
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // metrics answers /metrics with what the process and its store are doing.
-func metrics(store *stores.Store, connections *proxy.Connections) http.Handler {
+func metrics(store *stores.Store, connections *proxy.Connections, rules *rules) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -27,6 +27,9 @@ func metrics(store *stores.Store, connections *proxy.Connections) http.Handler {
 	)
 	if shared := store.Failover(); shared != nil {
 		registry.MustRegister(storeCollector{shared.Status})
+	}
+	if rules.db != nil {
+		registry.MustRegister(rulesCollector{rules})
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
@@ -116,4 +119,38 @@ func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
 	send(memoryEvicted, prometheus.CounterValue, s.Evicted)
 	send(memoryFreed, prometheus.CounterValue, s.Freed)
 	send(memoryRefused, prometheus.CounterValue, s.Refused)
+}
+
+// rulesCollector reads how following a database of rules goes when it is asked.
+type rulesCollector struct{ rules *rules }
+
+var (
+	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the database of rules that was last read.", nil, nil)
+	rulesStaying  = prometheus.NewDesc("sluice_policy_refused", "1 while what the database says is not in force, and an older policy stays: see the log.", nil, nil)
+	rulesRefused  = prometheus.NewDesc("sluice_policy_refused_total", "How often what the database says was not put into force.", nil, nil)
+	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the database of rules does not answer.", nil, nil)
+	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "How often the database of rules did not answer.", nil, nil)
+	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered.", nil, nil)
+)
+
+func (c rulesCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{rulesVersion, rulesStaying, rulesRefused, rulesAway, rulesFailures, rulesAsked} {
+		ch <- d
+	}
+}
+
+func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.rules.db.Status()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v)
+	}
+	flag := map[bool]float64{true: 1}
+	send(rulesVersion, prometheus.GaugeValue, float64(s.Version))
+	send(rulesStaying, prometheus.GaugeValue, flag[c.rules.staying.Load()])
+	send(rulesRefused, prometheus.CounterValue, float64(c.rules.refused.Load()))
+	send(rulesAway, prometheus.GaugeValue, flag[s.Away])
+	send(rulesFailures, prometheus.CounterValue, float64(s.Failures))
+	if !s.Asked.IsZero() {
+		send(rulesAsked, prometheus.GaugeValue, float64(s.Asked.UnixMilli())/1000)
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,10 +20,10 @@ import (
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/admin"
+	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/internal/sample"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile/follow"
 	"github.com/sluicehq/sluice/stores"
 )
 
@@ -30,7 +31,7 @@ import (
 const examplePolicy = "example"
 
 type serveSettings struct {
-	policy          string
+	policy, rules   string
 	proxy, admin    address
 	upstream        upstream
 	headerTimeout   period
@@ -47,6 +48,7 @@ type serveSettings struct {
 	quotaPath       plainPath
 	keepHeaders     []string
 	adminHosts      []string
+	access          adminAccess
 	silence         period
 	maxStreams      number
 	maxConnections  number
@@ -73,7 +75,10 @@ func serveCommand() *cobra.Command {
 			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
 			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
 			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
-			"old one stays in force. SIGTERM makes /readyz fail, goes on serving for --drain-delay, then\n" +
+			"old one stays in force. So it is with the rules of a database (--rules), which are followed\n" +
+			"within a second: they come on top of the file's. While the database is away, the last policy\n" +
+			"stays. Its tables are made if they are not there.\n\n" +
+			"SIGTERM makes /readyz fail, goes on serving for --drain-delay, then\n" +
 			"lets requests in progress finish, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
 			"  sluice serve --policy api.yaml --upstream http://localhost:3000",
@@ -93,10 +98,12 @@ func serveCommand() *cobra.Command {
 	f := c.Flags()
 	f.String(configFlag, "", "YAML `file` with settings")
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
+	rulesFlag(f, &s.rules, "where more rules, tiers and overrides are, beside --policy or alone")
 	f.Var(&s.upstream, "upstream", "where to send requests: a URL, or \"sample\" for the built-in API")
 	f.Var(&s.proxy, "proxy", "address the gateway listens on")
-	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz and /metrics")
+	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
+	s.access.flags(f)
 	s.store.flags(f)
 	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
@@ -125,19 +132,19 @@ func (s *serveSettings) complete() error {
 	if s.upstream.url == nil {
 		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API")
 	}
-	if s.policy == "" && s.upstream.isSample() {
+	if s.policy == "" && s.rules == "" && s.upstream.isSample() {
 		s.policy = examplePolicy
 	}
-	switch s.policy {
-	case "":
-		return errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
-	case stdin:
+	switch {
+	case s.policy == "" && s.rules == "":
+		return errors.New("which policy? Give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
+	case s.policy == stdin:
 		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", s.origin("policy"))
 	}
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
 	}
-	return s.store.check()
+	return errors.Join(s.access.check(), s.store.check())
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
@@ -151,20 +158,21 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer signal.Stop(reload)
 
 	log := newLog(os.Stderr, s.logLevel)
-	file, p, err := s.load(log)
+	rules, err := s.openRules(ctx, log)
 	if err != nil {
-		return unreadable(s.origin("policy"), err)
+		return err
 	}
-	logWarnings(log, p)
+	defer func() { _ = rules.close() }()
 	store, err := s.store.open(ctx, log)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
 	defer func() { _ = store.Close() }()
-	logCrossSlot(log, store, p)
-	engine := policy.NewEngine(store, p)
+	engine := policy.NewEngine(store, rules.stack.Policy())
+	rules.engine, rules.store = engine, store
+	logCrossSlot(log, store, engine.Policy())
 	var health admin.Health
-	listeners, err := s.listen(log, engine, store, &health)
+	listeners, err := s.listen(log, engine, store, &health, rules)
 	if err != nil {
 		return err
 	}
@@ -173,51 +181,8 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer background.Wait()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	background.Go(func() {
-		file.Watch(watching, reload, func(p *policy.Policy) {
-			old := engine.Policy()
-			engine.Swap(p)
-			logWarnings(log, p)
-			logAnew(log, p.Anew(old))
-			logCrossSlot(log, store, p)
-		})
-	})
+	background.Go(func() { rules.follow(watching, reload) })
 	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
-}
-
-// load reads the policy. The built-in one comes without a file to watch.
-func (s *serveSettings) load(log *slog.Logger) (watcher, *policy.Policy, error) {
-	if s.policy == examplePolicy {
-		p, err := loadPolicy(examplePolicy, nil)
-		return builtIn{log}, p, err
-	}
-	file := &follow.File{Path: s.policy, Logger: log}
-	p, err := file.Load()
-	return file, p, err
-}
-
-type watcher interface {
-	Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy))
-}
-
-// builtIn is a policy that never changes.
-type builtIn struct{ log *slog.Logger }
-
-func (b builtIn) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*policy.Policy)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-reload:
-			b.log.Warn("nothing to load again: the policy is the built-in one; give --policy FILE")
-		}
-	}
-}
-
-func logWarnings(log *slog.Logger, p *policy.Policy) {
-	for _, w := range p.Warnings() {
-		log.Warn("policy looks wrong", "problem", w.String())
-	}
 }
 
 // maxAnew bounds the lines about limits that begin anew.
@@ -248,7 +213,7 @@ func newLog(out *os.File, l level) *slog.Logger {
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health) (*listeners, error) {
+func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health, rules *rules) (*listeners, error) {
 	ls := &listeners{log: log}
 	target, err := s.openUpstream(ls)
 	if err != nil {
@@ -258,10 +223,14 @@ func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *s
 	if err := s.openProxy(ls, connections, s.handler(log, engine, target, connections.Most)); err != nil {
 		return nil, err
 	}
-	if err := s.openAdmin(ls, s.adminHandler(health, store, connections)); err != nil {
+	api := adminapi.Config{
+		Engine: engine, Current: rules.admin.now, Database: rules.admin.database(),
+		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log,
+	}
+	if err := s.openAdmin(ls, api, s.adminMux(health, store, connections, rules)); err != nil {
 		return nil, err
 	}
-	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", s.policy, "store", store.String())...)
+	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", cmp.Or(s.policy, rules.stack.Name), "store", store.String())...)
 	return ls, nil
 }
 
@@ -295,17 +264,27 @@ func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections,
 	return nil
 }
 
-func (s *serveSettings) openAdmin(ls *listeners, h http.Handler) error {
+func (s *serveSettings) openAdmin(ls *listeners, api adminapi.Config, mux *http.ServeMux) error {
 	l, err := ls.open("--admin", s.admin)
 	if err != nil {
 		return err
 	}
+	api.Local = onlyHere(l.socket.Addr()) && !s.access.configured()
+	if err := s.access.guard(ls.log, l.socket.Addr(), api.Tokens); err != nil {
+		ls.close()
+		return err
+	}
+	mux.Handle("/v1/", adminapi.Handler(api))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
+	if config, _ := s.access.tls(); config != nil { // it was read before
+		l.socket = tls.NewListener(l.socket, config)
+	}
 	l.http(&http.Server{
-		Handler:           h,
+		Handler:           admin.Hosts(append(s.adminHosts, string(s.admin)), mux),
 		ReadHeaderTimeout: time.Duration(s.headerTimeout),
 		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
 	})
 	return nil
 }
@@ -331,12 +310,12 @@ func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target 
 	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
 }
 
-func (s *serveSettings) adminHandler(health *admin.Health, store *stores.Store, connections *proxy.Connections) http.Handler {
+func (s *serveSettings) adminMux(health *admin.Health, store *stores.Store, connections *proxy.Connections, rules *rules) *http.ServeMux {
 	if s.strictReady {
 		health.Require(store.Answers)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", admin.Handler(health))
-	mux.Handle("GET /metrics", metrics(store, connections))
-	return admin.Hosts(append(s.adminHosts, string(s.admin)), mux)
+	mux.Handle("GET /metrics", metrics(store, connections, rules))
+	return mux
 }

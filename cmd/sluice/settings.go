@@ -46,7 +46,7 @@ func fromEnvironment(c *cobra.Command) error {
 	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(entry, "=")
 		switch flag := known[name]; {
-		case !strings.HasPrefix(name, "SLUICE_") || ofService(name):
+		case !strings.HasPrefix(name, "SLUICE_") || name == tokenVariable || ofService(name):
 		case flag == "":
 			errs = append(errs, fmt.Errorf("environment: there is no setting %.60s: %s", name, meantVariable(name, names)))
 		default:
@@ -71,6 +71,7 @@ func fromVariable(f *pflag.Flag, flags *pflag.FlagSet, name, value string) error
 func knownVariables(root *cobra.Command) map[string]string {
 	known := make(map[string]string)
 	for _, c := range root.Commands() {
+		maps.Copy(known, knownVariables(c))
 		for _, name := range settingNames(c.LocalFlags()) {
 			known[variable(name)] = name
 		}
@@ -137,7 +138,7 @@ func fromFile(flags *pflag.FlagSet, path string) error {
 func fromPair(flags *pflag.FlagSet, place string, key, value *yaml.Node) error {
 	f := flags.Lookup(strings.ReplaceAll(key.Value, "_", "-"))
 	switch {
-	case f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
+	case key.Value == "rules" && value.Kind != yaml.ScalarNode, f == nil || f.Name == configFlag || f.Name == "help" || strings.Contains(key.Value, "-"):
 		return noSetting(flags, key.Value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("the value is not a single one: write name: value")

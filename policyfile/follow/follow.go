@@ -44,6 +44,8 @@ type File struct {
 	// OnError, if not nil, is told in place of the log why the file cannot be read, or what
 	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
 	OnError func(error)
+	// Compile makes a policy of the document; nil is policy.CompileAt. See [policyfile.ParseTo].
+	Compile policyfile.Compiler
 
 	seen    map[string]state // of the files that were last read, by their paths
 	missing bool             // the policy could not be read the last time
@@ -75,11 +77,15 @@ func (f *File) Load() (*policy.Policy, error) {
 // parse makes a policy of what was read, and keeps in mind which files it is made of.
 func (f *File) parse(data []byte) (*policy.Policy, error) {
 	f.seen = map[string]state{f.Path: stateOf(data, nil)}
-	return policyfile.ParseWith(f.Path, data, func(path string) ([]byte, error) {
+	compile := f.Compile
+	if compile == nil {
+		compile = policy.CompileAt
+	}
+	return policyfile.ParseTo(f.Path, data, func(path string) ([]byte, error) {
 		data, err := policyfile.ReadFile(path)
 		f.seen[path] = stateOf(data, err)
 		return data, err
-	})
+	}, compile)
 }
 
 // changed reports whether there is something else in one of the files than when the policy,

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// adminRules shows the admin API the policy in force, and changes it in the database if there is
+// one.
+type adminRules struct {
+	stack *source.Stack
+	db    *source.Database // nil: the policy is that of a file
+
+	mu      sync.Mutex
+	current *adminapi.Current
+}
+
+// now returns the policy in force: the same as long as that is the same.
+func (a *adminRules) now() *adminapi.Current {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	doc, contents := a.stack.Document()
+	if a.current == nil || a.current.Document != doc {
+		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: rowsOf(contents)}
+	}
+	return a.current
+}
+
+// database returns what the admin API changes, or nil.
+func (a *adminRules) database() adminapi.Database {
+	if a.db == nil {
+		return nil
+	}
+	return a
+}
+
+// tokens returns those of the database.
+func (a *adminRules) tokens() ([]adminapi.Token, error) {
+	if a.db == nil {
+		return nil, nil
+	}
+	contents := a.db.Known()
+	if contents == nil {
+		return nil, source.ErrAway
+	}
+	var all []adminapi.Token
+	for i := range contents.Tokens {
+		t := &contents.Tokens[i]
+		role, _ := adminapi.ParseRole(string(t.Role))
+		var ends time.Time
+		if t.Until != "" {
+			var err error
+			if ends, err = policy.ParseUntil(t.Until); err != nil {
+				continue // written by SQL, and nobody knows whether it holds
+			}
+		}
+		hash := t.Hash()
+		all = append(all, adminapi.Token{Name: t.Name, Hash: hex.EncodeToString(hash[:]), Role: role, Expires: ends})
+	}
+	return all, nil
+}
+
+// rowsOf returns what lists the rows of a kind.
+func rowsOf(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
+	if c == nil {
+		return nil
+	}
+	return func(kind adminapi.Kind) (all []adminapi.Item) {
+		switch kind {
+		case adminapi.Rules:
+			for i := range c.Rules {
+				all = append(all, ruleItem(&c.Rules[i]))
+			}
+		case adminapi.Tiers:
+			for i := range c.Tiers {
+				all = append(all, tierItem(&c.Tiers[i]))
+			}
+		case adminapi.Subjects:
+			for i := range c.Subjects {
+				all = append(all, subjectItem(&c.Subjects[i]))
+			}
+		case adminapi.Overrides:
+			for i := range c.Overrides {
+				all = append(all, overrideItemOf(&c.Overrides[i]))
+			}
+		}
+		return all
+	}
+}
+
+func item(id string, m *source.Meta, document any) adminapi.Item {
+	return adminapi.Item{ID: id, Version: m.Version, UpdatedAt: m.UpdatedAt, UpdatedBy: m.UpdatedBy, Document: document}
+}
+
+func ruleItem(r *source.RuleRow) adminapi.Item {
+	i := item(r.Name, &r.Meta, &r.Rule)
+	i.Disabled = r.Disabled
+	return i
+}
+
+func tierItem(r *source.TierRow) adminapi.Item {
+	return item(r.Name, &r.Meta, &adminapi.Tier{Name: r.Name, Description: r.Description, Limits: r.Limits})
+}
+
+func subjectItem(r *source.SubjectRow) adminapi.Item {
+	return item(r.Subject, &r.Meta, &r.TierSubject)
+}
+
+func overrideItemOf(r *source.OverrideRow) adminapi.Item {
+	return item(adminapi.OverrideID(r.Rule, r.Key), &r.Meta, &r.Override)
+}
+
+// Put implements [adminapi.Database].
+func (a *adminRules) Put(ctx context.Context, actor string, kind adminapi.Kind, i adminapi.Item, match int64, dry bool) (out adminapi.Item, err error) {
+	err = a.change(ctx, actor, dry, func(tx *source.Tx) error {
+		out, err = put(tx, i.Document, i.Disabled, source.Match(match))
+		return err
+	})
+	return out, err
+}
+
+// put puts a document, and returns it as it is then.
+func put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
+	switch d := document.(type) {
+	case *policy.Rule:
+		r, err := tx.PutRule(source.RuleRow{Rule: *d, Disabled: disabled}, match)
+		return ruleItem(&r), err
+	case *adminapi.Tier:
+		r, err := tx.PutTier(source.TierRow{Name: d.Name, Description: d.Description, Limits: d.Limits}, match)
+		return tierItem(&r), err
+	case *policy.TierSubject:
+		r, err := tx.PutSubject(source.SubjectRow{TierSubject: *d}, match)
+		return subjectItem(&r), err
+	case *policy.Override:
+		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)
+		return overrideItemOf(&r), err
+	}
+	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
+}
+
+// Delete implements [adminapi.Database].
+func (a *adminRules) Delete(ctx context.Context, actor string, kind adminapi.Kind, id string, match int64, dry bool) error {
+	return a.change(ctx, actor, dry, func(tx *source.Tx) error { return a.remove(tx, kind, id, source.Match(match)) })
+}
+
+func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match source.Match) error {
+	switch kind {
+	case adminapi.Rules:
+		return tx.DeleteRule(id, match)
+	case adminapi.Tiers:
+		return tx.DeleteTier(id, match)
+	case adminapi.Subjects:
+		return tx.DeleteSubject(id, match)
+	}
+	if known := a.db.Known(); known != nil {
+		for i := range known.Overrides {
+			if o := &known.Overrides[i]; adminapi.OverrideID(o.Rule, o.Key) == id {
+				return tx.DeleteOverride(o.ID, match)
+			}
+		}
+	}
+	return source.ErrNotFound
+}
+
+// change makes a change, and puts it into force here.
+func (a *adminRules) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) error {
+	if dry {
+		_, _, err := a.db.DryRun(ctx, actor, fn)
+		return apiError(err)
+	}
+	if _, err := a.db.Change(ctx, actor, fn); err != nil {
+		return apiError(err)
+	}
+	return apiError(a.stack.Contents(a.db.Known()))
+}
+
+// apiError makes errors of the database those of the admin API.
+func apiError(err error) error {
+	var conflict *source.Conflict
+	var invalid *source.Invalid
+	switch {
+	case errors.As(err, &conflict):
+		return adminapi.ErrConflict
+	case errors.As(err, &invalid):
+		return adminapi.Invalid(invalid.Field, invalid.Message)
+	case errors.Is(err, source.ErrNotFound):
+		return adminapi.ErrNotFound
+	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
+		return fmt.Errorf("%w: %w", adminapi.ErrAway, err)
+	}
+	return err
+}
+
+// Record implements [adminapi.Database].
+func (a *adminRules) Record(ctx context.Context, e adminapi.Entry, do func() error) error {
+	return apiError(a.db.Record(ctx, e.Actor, e.Action, e.Kind, e.Target, string(e.After), do))
+}
+
+// Audit implements [adminapi.Database].
+func (a *adminRules) Audit(ctx context.Context, before int64, n int) (out []adminapi.Entry, err error) {
+	q := source.AuditQuery{Page: source.Page{Limit: n}}
+	if before > 0 {
+		q.After = strconv.FormatInt(before, 10)
+	}
+	all, _, err := a.db.Audit(ctx, q)
+	for _, e := range all {
+		out = append(out, adminapi.Entry{
+			ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: e.Kind, Target: e.Target,
+			Before: json.RawMessage(e.Before), After: json.RawMessage(e.After),
+		})
+	}
+	return out, apiError(err)
+}

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"database/sql"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sluicehq/sluice/internal/postgrestest"
+)
+
+const floor = `version: 1
+rules:
+  - {name: per-user, key: ["header:X-User"], limit: 100/minute}
+`
+
+// limitOf returns the limit that a gateway tells a user.
+func limitOf(t *testing.T, g *gateway, user string) string {
+	t.Helper()
+	r, err := http.NewRequest("GET", g.url+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-User", user)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.Header.Get("X-RateLimit-Limit")
+}
+
+// awaitLimit waits until all gateways tell a user a limit.
+func awaitLimit(t *testing.T, user, limit string, all ...*gateway) {
+	t.Helper()
+	for _, g := range all {
+		awaitThat(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
+	}
+}
+
+func awaitThat(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v until %s, in vain", patience, what)
+		}
+	}
+}
+
+// A fleet follows its database whatever becomes of that, and takes nothing that makes no policy.
+func TestRulesFleet(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	url := server.Database()
+	file := write(t, "api.yaml", floor)
+	start := func() *gateway { return serve(t, "--upstream", "sample", "--policy", file, "--rules", url) }
+	fleet := []*gateway{start(), start(), start()}
+	awaitLimit(t, "a", "100", fleet...)
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	execute := func(text string) {
+		t.Helper()
+		awaitThat(t, "the database answers", func() bool { return db.Ping() == nil })
+		if _, err := db.Exec(text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	execute(`INSERT INTO sluice_overrides (rule, key, limits) VALUES ('per-user', '{"header:X-User": "a"}', '["7/minute"]')`)
+	awaitLimit(t, "a", "7", fleet...)
+	awaitLimit(t, "b", "100", fleet...)
+
+	execute(`INSERT INTO sluice_rules (name, document) VALUES ('per-user', '{"key": ["header:X-User"], "limit": "a lot"}')`)
+	for _, g := range fleet {
+		g.await("the rule is refused", func(r record) bool {
+			return strings.HasPrefix(r.Msg, "rules of the database refused") && strings.Contains(r.Problem, `rules["per-user"].limit`)
+		})
+		if metric(t, g, "sluice_policy_refused") != 1 || limitOf(t, g, "b") != "100" {
+			t.Error("a rule that makes no policy is in force, or no alert tells of it")
+		}
+	}
+	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "200/minute"}'`)
+	awaitLimit(t, "b", "200", fleet...)
+	awaitThat(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
+
+	server.Kill()
+	for _, g := range fleet {
+		awaitThat(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
+	}
+	late := start()
+	awaitLimit(t, "b", "100", late)
+	awaitLimit(t, "b", "200", fleet...)
+	awaitLimit(t, "a", "7", fleet...)
+	server.Restart()
+	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "300/minute"}'`)
+	awaitLimit(t, "b", "300", append(fleet, late)...)
+	awaitLimit(t, "a", "7", append(fleet, late)...)
+
+	// The file is followed, too, beneath the database.
+	overwrite(t, file, floor+"  - {name: all, limit: 50/minute}\n")
+	awaitLimit(t, "b", "50", append(fleet, late)...)
+	execute(`DELETE FROM sluice_rules`)
+	overwrite(t, file, strings.Replace(floor, "100/", "40/", 1))
+	awaitLimit(t, "b", "40", append(fleet, late)...)
+}
+
+// A database alone is enough, and what a command puts into it is in force while the gateway runs.
+func TestRulesAlone(t *testing.T) {
+	t.Parallel()
+	url := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
+	g := serve(t, "--upstream", "sample", "--rules", url)
+	if got := limitOf(t, g, "a"); got != "" {
+		t.Errorf("an empty database limits to %q", got)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(environ(), "GORACE=atexit_sleep_ms=20")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	run("import", "--rules", url, "--yes", write(t, "api.yaml", floor))
+	awaitLimit(t, "a", "100", g)
+	run("import", "--rules", url, "--yes", write(t, "api.yaml", strings.Replace(floor, "100/", "60/", 1)))
+	awaitLimit(t, "a", "60", g)
+	cmd := exec.Command(binary, "export", "--rules", url)
+	cmd.Env = environ()
+	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("60/minute")) {
+		t.Errorf("export: %v\n%s", err, out)
+	}
+}

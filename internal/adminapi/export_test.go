@@ -1,0 +1,24 @@
+package adminapi
+
+import "time"
+
+// Route is an operation, as "GET /v1/rules", and who may call it.
+type Route struct {
+	Name string
+	Role Role
+}
+
+// Routes returns all operations.
+func Routes() (all []Route) {
+	for _, r := range routes() {
+		all = append(all, Route{r.method + " " + r.path, r.role})
+	}
+	return all
+}
+
+// SetBodyTimeout sets how long a body may take to arrive, and returns what sets it back.
+func SetBodyTimeout(d time.Duration) func() {
+	before := bodyTimeout
+	bodyTimeout = d
+	return func() { bodyTimeout = before }
+}

@@ -1,0 +1,170 @@
+package adminapi
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// read returns the body, which has to be JSON.
+func (c *call) read() ([]byte, error) {
+	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
+	}
+	data, err := io.ReadAll(c.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
+	case err != nil:
+		return nil, problemf(http.StatusBadRequest, "the body broke off")
+	case !json.Valid(data):
+		return nil, problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
+	}
+	return data, nil
+}
+
+func syntax(data []byte) error {
+	var v any
+	return json.Unmarshal(data, &v)
+}
+
+// decode reads a body whose fields are those of T, and no others.
+func decode[T any](c *call) (v T, err error) {
+	data, err := c.read()
+	if err != nil {
+		return v, err
+	}
+	return v, decodeInto(data, &v)
+}
+
+func decodeInto(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &kind):
+		field := strings.TrimPrefix(kind.Field, "target.") // a struct in a struct, and no field of the JSON
+		return badField("/"+strings.ReplaceAll(field, ".", "/"), "this is a %s, and must be %s", kind.Value, words(kind))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		field, _ := strconv.Unquote(name)
+		return badField("/"+field, "there is no such field")
+	}
+	return problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
+}
+
+// words says what a field must be.
+func words(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "string":
+		return "text"
+	case "bool":
+		return "true or false"
+	case "map", "struct":
+		return "an object"
+	case "slice":
+		return "a list"
+	}
+	return "a whole number"
+}
+
+// query is the query of a request.
+type query struct {
+	values map[string]string
+	key    map[string]string // what begins with "key."
+}
+
+// query returns the parameters, of which those named are known. Each may be there once.
+func (c *call) query(known ...string) (query, error) {
+	q := query{values: map[string]string{}, key: map[string]string{}}
+	all, err := parseQuery(c.URL.RawQuery)
+	if err != nil {
+		return q, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		part, isKey := strings.CutPrefix(name, "key.")
+		switch {
+		case len(all[name]) > 1:
+			return q, badParameter(name, "the parameter is there twice")
+		case isKey && slices.Contains(known, "key."):
+			q.key[part] = all[name][0]
+		case slices.Contains(known, name) && name != "key.":
+			q.values[name] = all[name][0]
+		default:
+			return q, badParameter(name, "there is no such parameter here")
+		}
+	}
+	return q, nil
+}
+
+// boolean returns a parameter that is true or false, which is what is left out.
+func (q query) boolean(name string) (bool, error) {
+	switch v, given := q.values[name]; {
+	case v == "true":
+		return true, nil
+	case !given, v == "false":
+		return false, nil
+	}
+	return false, badParameter(name, "write %s=true, or leave it out", name)
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// page returns behind which name a page begins, and how many items it has.
+func (q query) page() (after string, n int, err error) {
+	n = defaultPage
+	if text, given := q.values["limit"]; given {
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
+			return "", 0, badParameter("limit", "use a number from 1 to %d", maxPage)
+		}
+	}
+	name, err := base64.RawURLEncoding.DecodeString(q.values["cursor"])
+	if err != nil {
+		return "", 0, badParameter("cursor", "it is none of those that this API gave")
+	}
+	return string(name), n, nil
+}
+
+// cursor says that a page begins behind a name.
+func cursor(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+
+// etags returns the entity tags of a field such as If-Match.
+func etags(field string) (all []string) {
+	for tag := range strings.SplitSeq(field, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			all = append(all, tag)
+		}
+	}
+	return all
+}
+
+func quoted(version string) string { return fmt.Sprintf("%q", version) }
+
+func parseQuery(raw string) (map[string][]string, error) {
+	all, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
+	}
+	return all, nil
+}

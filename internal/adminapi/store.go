@@ -1,0 +1,110 @@
+package adminapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Kind is one of the kinds of things that can be changed.
+type Kind string
+
+const (
+	Rules     Kind = "rule"
+	Tiers     Kind = "tier"
+	Subjects  Kind = "subject"
+	Overrides Kind = "override"
+)
+
+// Tier is a tier by itself: the limits that it has in the rules, by their names. It is one
+// column of what [policy.Rule] has in Tiers.
+type Tier struct {
+	Name        string                   `json:"name"`
+	Description string                   `json:"description,omitempty"`
+	Limits      map[string]policy.Limits `json:"limits,omitempty"`
+}
+
+// Item is a rule, tier, subject or override, and what is known of it.
+type Item struct {
+	// ID is the name of a rule or a tier, the value of a subject, or that of [OverrideID].
+	ID string
+	// Version is that of the database when the item was last changed, 0 for one from a file.
+	Version   int64
+	UpdatedAt time.Time
+	UpdatedBy string
+	// Disabled is a rule that the database keeps and that is not in force. Only SQL disables it.
+	Disabled bool
+	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
+	Document any
+}
+
+// OverrideID returns a name for the override of a rule for the subject with that key.
+func OverrideID(rule string, key map[string]string) string {
+	text, _ := json.Marshal(key) // a map of texts always can be
+	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Current is the policy in force as it is written. It is not changed; when it changes, there is
+// another one.
+type Current struct {
+	// Document is all of it. Source of its parts says where they come from.
+	Document *policy.Document
+	// File is what the file of it has; nil if there is none.
+	File *policy.Document
+	// Rows returns what the database has of a kind; nil if there is none.
+	Rows func(Kind) []Item
+}
+
+// Database keeps what operators change, and the log of it. What is changed is in force here when
+// Put and Delete return, unless they are dry: then they only say what is wrong with a change.
+//
+// Their errors are a [policy.Errors] for what makes no policy, one of [Invalid] for what cannot be
+// kept, [ErrConflict], [ErrNotFound] of what is to be deleted, or [ErrAway].
+type Database interface {
+	// Put creates or replaces an item if its version is match: [Absent], [Any], or the one that
+	// was seen.
+	Put(ctx context.Context, actor string, kind Kind, i Item, match int64, dry bool) (Item, error)
+	Delete(ctx context.Context, actor string, kind Kind, id string, match int64, dry bool) error
+	// Record writes an audit entry for what do does, which is nothing in the database, and only
+	// if do has no error.
+	Record(ctx context.Context, e Entry, do func() error) error
+	// Audit returns up to n entries, the newest first, all of them older than the one with the
+	// ID before if that is not 0.
+	Audit(ctx context.Context, before int64, n int) ([]Entry, error)
+}
+
+// Versions that an item may have to have.
+const (
+	Any    int64 = -1 // whatever there is
+	Absent int64 = 0  // there is none
+)
+
+// ErrNotFound is matched by errors of what is not there.
+var ErrNotFound = errors.New("it is not there")
+
+// ErrConflict is matched by errors of changes of an item that has another version.
+var ErrConflict = errors.New("somebody else has changed it")
+
+// Invalid is the error of a document of which a field, such as "until", cannot be kept.
+func Invalid(field, message string) error { return badField("/"+field, "%s", message) }
+
+// ErrAway is matched by errors that say that the database does not answer.
+var ErrAway = errors.New("the database does not answer")
+
+// Entry is what one change was, for the audit log.
+type Entry struct {
+	ID     int64           `json:"id"`
+	At     time.Time       `json:"at"`
+	Actor  string          `json:"actor"`
+	Action string          `json:"action"` // "put", "delete", "reset", "refund", "block" or "unblock"
+	Kind   string          `json:"kind"`
+	Target string          `json:"target"`
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+}

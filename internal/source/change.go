@@ -1,0 +1,261 @@
+package source
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// Match is a condition on a row that is put or deleted: the Version that it has to have, so that
+// nobody overwrites what they have not seen.
+type Match int64
+
+const (
+	Any    Match = -1 // whatever there is
+	Absent Match = 0  // there is none yet
+)
+
+// Conflict is the error of a change whose [Match] does not hold: somebody else was faster.
+type Conflict struct {
+	Kind, Target string
+	Version      int64 // what the row has; 0: there is none
+}
+
+func (c *Conflict) Error() string {
+	if c.Version == 0 {
+		return fmt.Sprintf("%s %s: it is gone: somebody has deleted it", c.Kind, c.Target)
+	}
+	return fmt.Sprintf("%s %s: it is not what you have seen, but version %d: somebody has changed it; read it again", c.Kind, c.Target, c.Version)
+}
+
+// Invalid is the error of a row that cannot be kept. What makes no policy is a [policy.Errors].
+type Invalid struct {
+	Field   string // as in JSON, such as "until" or "key"
+	Message string // what is wrong, and what to do
+}
+
+func (e *Invalid) Error() string { return e.Field + ": " + e.Message }
+
+// Tx changes a database: see [Database.Change]. Its methods return the error of the first of them
+// that failed because of the database, and then do nothing more.
+type Tx struct {
+	d     *Database
+	ctx   context.Context
+	tx    *sql.Tx
+	actor string
+	at    time.Time
+	err   error // of the database
+
+	before *Contents
+}
+
+// Contents returns what the database said before the change.
+func (tx *Tx) Contents() *Contents { return tx.before }
+
+// Change runs fn in a transaction, and commits it with an entry in the audit log for each row
+// that it has changed, under the name of actor. It returns the version of the database then.
+//
+// Changes of all instances are made one after the other: fn sees what those before it have
+// committed. It should not take long, and ask nobody else. Without a deadline of ctx it has 30 s.
+//
+// The error is that of fn, the [policy.Errors] of what makes no policy (the paths name rows, as in
+// rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), one that
+// matches [ErrAway], or that of ctx; nothing is changed then, but see ErrAway.
+func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error) (version int64, err error) {
+	_, after, err := d.change(ctx, actor, fn, true)
+	if err != nil {
+		return 0, err
+	}
+	return after.Version, nil
+}
+
+// DryRun is Change that commits nothing. It returns what the database says before and after.
+func (d *Database) DryRun(ctx context.Context, actor string, fn func(*Tx) error) (before, after *Contents, err error) {
+	return d.change(ctx, actor, fn, false)
+}
+
+func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error, commit bool) (before, after *Contents, err error) {
+	if err := checkText("actor", actor, true); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	tx, err := d.write.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, nil, d.away(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if before, err = d.contents(ctx, tx, d.base(), d.dialect.lock()); err != nil {
+		return nil, nil, d.away(err)
+	}
+	t := &Tx{d: d, ctx: ctx, tx: tx, actor: actor, at: time.Now().UTC(), before: before}
+	if err := fn(t); t.err == nil && err != nil {
+		return nil, nil, err
+	}
+	if t.err != nil {
+		return nil, nil, d.away(t.err)
+	}
+	if after, err = d.contents(ctx, tx, before, ""); err != nil {
+		return nil, nil, d.away(err)
+	}
+	if err := d.check(before, after); err != nil || !commit {
+		return before, after, err
+	}
+	if err := tx.Commit(); err != nil {
+		return nil, nil, d.away(err)
+	}
+	d.remember(after)
+	d.wake()
+	return before, after, nil
+}
+
+// base returns contents that a transaction can begin from, if it has them still.
+func (d *Database) base() *Contents {
+	if d.doubt.Load() {
+		return nil
+	}
+	return d.known.Load()
+}
+
+func (d *Database) check(before, after *Contents) error {
+	switch {
+	case after.SamePolicy(before):
+		return nil
+	case d.Check != nil:
+		return d.Check(after)
+	}
+	return d.compileAlone(after)
+}
+
+// failed keeps the error of the database.
+func (tx *Tx) failed(err error) error {
+	if tx.err == nil {
+		tx.err = err
+	}
+	return tx.err
+}
+
+// put writes a row if it differs from the one that its key finds, and returns it as it is then.
+// complete, if not nil, fills in what is not given from that row, which may not be there.
+func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
+	if err := checkAll(k.name, reflect.ValueOf(r)); err != nil {
+		return r, err
+	}
+	values, err := k.values(&r)
+	if err != nil {
+		return r, err
+	}
+	old, found, err := k.stored(tx, values[:k.key])
+	if err != nil {
+		return r, err
+	}
+	if err := k.matches(&old, found, &r, match); err != nil {
+		return r, err
+	}
+	if complete != nil {
+		if err := complete(&r, &old, found); err != nil {
+			return r, err
+		}
+	}
+	if values, err = k.values(&r); err != nil {
+		return r, err
+	}
+	if found && k.meta(&old).fault == "" && k.same(&old, values) {
+		return old, nil
+	}
+	m := k.meta(&r)
+	*m = Meta{UpdatedAt: tx.at, UpdatedBy: tx.actor}
+	write, action := k.insert, "create"
+	if found {
+		write, action = k.update, "replace"
+	}
+	if err := write(tx.ctx, tx.d, tx.tx, values, m); err != nil {
+		return r, tx.failed(err)
+	}
+	now, _, err := k.stored(tx, values[:k.key])
+	if err != nil {
+		return r, err
+	}
+	return now, tx.audit(action, k.name, k.target(&now), k.text(&old, found), k.text(&now, true))
+}
+
+// remove deletes the row that a key finds.
+func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) error {
+	old, found, err := k.stored(tx, key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return notFound(k.name, target)
+	}
+	if err := k.matches(&old, true, &old, match); err != nil {
+		return err
+	}
+	if err := k.remove(tx.ctx, tx.d, tx.tx, key); err != nil {
+		return tx.failed(err)
+	}
+	return tx.audit("delete", k.name, k.target(&old), k.text(&old, true), nil)
+}
+
+// notFoundError is an [ErrNotFound].
+type notFoundError struct{ kind, target string }
+
+func (e *notFoundError) Error() string        { return fmt.Sprintf("there is no %s %s", e.kind, e.target) }
+func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
+
+func notFound(kind, target string) error { return &notFoundError{kind, target} }
+
+// stored returns the row that a key finds.
+func (k *kind[R]) stored(tx *Tx, key []any) (r R, found bool, err error) {
+	if tx.err != nil {
+		return r, false, tx.err
+	}
+	r, found, err = k.find(tx.ctx, tx.d, tx.tx, key)
+	if err != nil {
+		return r, false, tx.failed(err)
+	}
+	return r, found, nil
+}
+
+// matches returns a [Conflict] if the condition does not hold.
+func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
+	var version int64
+	if found {
+		version = k.meta(old).Version
+	}
+	if match == Any || int64(match) == version {
+		return nil
+	}
+	return &Conflict{k.name, k.target(r), version}
+}
+
+// same reports whether a row has these values.
+func (k *kind[R]) same(r *R, values []any) bool {
+	old, err := k.values(r)
+	if err != nil {
+		return false
+	}
+	for i := range old {
+		if old[i] != values[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// text is a row as the audit log has it.
+func (k *kind[R]) text(r *R, found bool) *string {
+	if !found {
+		return nil
+	}
+	text, err := encode(r)
+	if err != nil {
+		text = fmt.Sprintf("%q", err.Error())
+	}
+	return &text
+}
+
+var errNoVersion = errors.New("the row of sluice_version is gone")

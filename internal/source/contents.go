@@ -1,0 +1,227 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Contents is what a database says, at one moment. It is never changed and may be shared.
+type Contents struct {
+	Version   int64 // grows with every change
+	Settings  SettingsRow
+	Rules     []RuleRow     // by position, those of the same by name
+	Tiers     []TierRow     // by name
+	Subjects  []SubjectRow  // by subject
+	Overrides []OverrideRow // by ID
+	Tokens    []TokenRow    // by name
+
+	versions versions
+	// lineage is another one where the database may have lost what it had committed: versions may
+	// mean something else then.
+	lineage int
+}
+
+// versions are those of the last change of each kind.
+type versions struct{ all, settings, rules, tiers, subjects, overrides, tokens int64 }
+
+// policy is without what is no part of a policy.
+func (v versions) policy() versions {
+	v.all, v.tokens = 0, 0
+	return v
+}
+
+// base is without what can change without compiling the rest.
+func (v versions) base() versions {
+	v = v.policy()
+	v.overrides, v.subjects = 0, 0
+	return v
+}
+
+// SamePolicy reports whether c and other, which may be nil, say the same of a policy: only tokens
+// may differ.
+func (c *Contents) SamePolicy(other *Contents) bool {
+	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
+}
+
+// comparable reports whether the versions of c and other, which may be nil, mean the same. Contents
+// that a program has put together have none.
+func (c *Contents) comparable(other *Contents) bool {
+	return c != nil && other != nil && c.lineage == other.lineage && c.versions.all > 0 && other.versions.all > 0
+}
+
+// olderThan reports whether other, which may be nil, is newer.
+func (c *Contents) olderThan(other *Contents) bool {
+	return c.comparable(other) && c.Version < other.Version
+}
+
+// sameBase reports whether c and other, which may be nil, differ in overrides and subjects at most.
+func (c *Contents) sameBase(other *Contents) bool {
+	return c.comparable(other) && c.versions.base() == other.versions.base()
+}
+
+// faults are the rows that cannot be read. There are none but by SQL.
+func (c *Contents) faults() (all policy.Errors) {
+	add := func(path, rule string, m Meta) {
+		if m.fault != "" {
+			all = append(all, policy.Problem{Path: path, Rule: rule, Message: m.fault, Hint: "mend the row, or delete it"})
+		}
+	}
+	add("settings", "", c.Settings.Meta)
+	for i := range c.Rules {
+		if r := &c.Rules[i]; !r.Disabled {
+			add(fmt.Sprintf("rules[%q]", r.Name), r.Name, r.Meta)
+		}
+	}
+	for i := range c.Tiers {
+		add(fmt.Sprintf("tiers[%q]", c.Tiers[i].Name), "", c.Tiers[i].Meta)
+	}
+	for i := range c.Overrides {
+		add(fmt.Sprintf("overrides[%d]", c.Overrides[i].ID), c.Overrides[i].Rule, c.Overrides[i].Meta)
+	}
+	return all
+}
+
+// Read returns all that the database says. The error matches [ErrAway] or [ErrNotMigrated].
+func (d *Database) Read(ctx context.Context) (*Contents, error) {
+	c, err := d.latest(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.handed.Store(c)
+	return c, nil
+}
+
+// Known returns what was last read or changed here, without asking the database; nil if nothing
+// was.
+func (d *Database) Known() *Contents { return d.known.Load() }
+
+// latest returns what the database says, and reads only what has changed since old, which may be
+// nil.
+func (d *Database) latest(ctx context.Context, old *Contents) (c *Contents, err error) {
+	err = d.snapshot(ctx, func(tx *sql.Tx) error {
+		c, err = d.contents(ctx, tx, old, "")
+		return err
+	})
+	if err != nil {
+		return nil, d.away(err)
+	}
+	d.remember(c)
+	return c, nil
+}
+
+// remember keeps the newest contents.
+func (d *Database) remember(c *Contents) {
+	for {
+		old := d.known.Load()
+		if old != nil && old.Version >= c.Version && !d.doubt.Load() || d.known.CompareAndSwap(old, c) {
+			return
+		}
+	}
+}
+
+// contents reads in a transaction what has changed since old.
+func (d *Database) contents(ctx context.Context, q query, old *Contents, lock string) (*Contents, error) {
+	v, err := d.versions(ctx, q, lock)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil || old.Version > v.all {
+		old = &Contents{versions: versions{-1, -1, -1, -1, -1, -1, -1}}
+	}
+	if v == old.versions {
+		return old, nil
+	}
+	c := &Contents{Version: v.all, versions: v, lineage: old.lineage}
+	seen := old.versions
+	settings, err := refresh(ctx, d, q, settingsKind, []SettingsRow{old.Settings}, seen.all, seen.settings, v.settings)
+	if err != nil {
+		return nil, err
+	}
+	if len(settings) > 0 {
+		c.Settings = settings[0]
+	}
+	if c.Rules, err = refresh(ctx, d, q, ruleKind, old.Rules, seen.all, seen.rules, v.rules); err != nil {
+		return nil, err
+	}
+	if c.Tiers, err = refresh(ctx, d, q, tierKind, old.Tiers, seen.all, seen.tiers, v.tiers); err != nil {
+		return nil, err
+	}
+	if c.Subjects, err = refresh(ctx, d, q, subjectKind, old.Subjects, seen.all, seen.subjects, v.subjects); err != nil {
+		return nil, err
+	}
+	if c.Overrides, err = refresh(ctx, d, q, overrideKind, old.Overrides, seen.all, seen.overrides, v.overrides); err != nil {
+		return nil, err
+	}
+	c.Tokens, err = refresh(ctx, d, q, tokenKind, old.Tokens, seen.all, seen.tokens, v.tokens)
+	return c, err
+}
+
+// versions reads the versions, and locks them if lock says so.
+func (d *Database) versions(ctx context.Context, q query, lock string) (v versions, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT value, settings, rules, tiers, subjects, overrides, tokens FROM sluice_version"+lock)
+	if err != nil {
+		return v, err
+	}
+	defer rows.Close()
+	if rows.Next() {
+		err = rows.Scan(&v.all, &v.settings, &v.rules, &v.tiers, &v.subjects, &v.overrides, &v.tokens)
+	} else {
+		err = cmp.Or(rows.Err(), errNoVersion)
+	}
+	return v, err
+}
+
+// refresh returns the rows of a kind, of which those of an older version are known: seen is
+// theirs of all, was and is are those of the kind. It reads those that have changed, and all only
+// if some are gone.
+func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], old []R, seen, was, is int64) ([]R, error) {
+	if was == is {
+		return old, nil
+	}
+	if seen >= 0 && len(old) > 0 {
+		changed, err := k.read(ctx, q, d.dialect.text(k.selectAll()+" WHERE version > $1"), seen)
+		if err != nil {
+			return nil, err
+		}
+		all := k.patch(old, changed)
+		count, err := scalar(ctx, q, "SELECT count(*) FROM "+k.table)
+		if err != nil || int64(len(all)) == count {
+			return all, err
+		}
+	}
+	return k.read(ctx, q, k.selectAll()+" ORDER BY "+k.order)
+}
+
+// patch returns rows of which some have changed or are new.
+func (k *kind[R]) patch(old, changed []R) []R {
+	by := make(map[string]bool, len(changed))
+	for i := range changed {
+		by[k.ident(&changed[i])] = true
+	}
+	all := make([]R, 0, len(old)+len(changed))
+	for i := range old {
+		if !by[k.ident(&old[i])] {
+			all = append(all, old[i])
+		}
+	}
+	all = append(all, changed...)
+	slices.SortFunc(all, func(a, b R) int { return k.cmp(&a, &b) })
+	return all
+}
+
+func scalar(ctx context.Context, q query, text string, args ...any) (n int64, err error) {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	if rows.Next() {
+		err = rows.Scan(&n)
+	}
+	return n, cmp.Or(err, rows.Err())
+}

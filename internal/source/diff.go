@@ -1,0 +1,53 @@
+package source
+
+// Difference is a row that two contents do not have in common.
+type Difference struct {
+	Kind, Target  string // as in an [Entry]
+	Before, After string // what it says, as JSON; empty where it is not there
+}
+
+// Diff returns what differs in a policy from one to the other: settings, rules, tiers, subjects and
+// overrides, in the order of after, and behind them what is gone.
+func Diff(before, after *Contents) []Difference {
+	all := diff(settingsKind, settingsRows(before), settingsRows(after))
+	all = append(all, diff(ruleKind, before.Rules, after.Rules)...)
+	all = append(all, diff(tierKind, before.Tiers, after.Tiers)...)
+	all = append(all, diff(subjectKind, before.Subjects, after.Subjects)...)
+	return append(all, diff(overrideKind, before.Overrides, after.Overrides)...)
+}
+
+func settingsRows(c *Contents) []SettingsRow {
+	if c.Settings.Version == 0 {
+		return nil
+	}
+	return []SettingsRow{c.Settings}
+}
+
+func diff[R any](k *kind[R], before, after []R) (all []Difference) {
+	old := make(map[string]string, len(before))
+	for i := range before {
+		old[k.target(&before[i])] = k.says(&before[i])
+	}
+	for i := range after {
+		target, says := k.target(&after[i]), k.says(&after[i])
+		if was, known := old[target]; !known || was != says {
+			all = append(all, Difference{k.name, target, was, says})
+		}
+		delete(old, target)
+	}
+	for i := range before {
+		target := k.target(&before[i])
+		if was, gone := old[target]; gone {
+			all = append(all, Difference{k.name, target, was, ""})
+		}
+	}
+	return all
+}
+
+// says is a row as JSON, without when and by whom it was changed.
+func (k *kind[R]) says(r *R) string {
+	said := *r
+	*k.meta(&said) = Meta{}
+	text, _ := encode(said)
+	return text
+}

@@ -1,0 +1,17 @@
+package source
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// NeverAsk makes Watch look only when it is told of something.
+func (d *Database) NeverAsk() { d.poll = time.Hour }
+
+// Deafen makes Watch hear of nothing.
+func (d *Database) Deafen() { d.dialect = deaf{d.dialect} }
+
+type deaf struct{ dialect }
+
+func (deaf) follow(ctx context.Context, _ *sql.DB, _, _ func()) { <-ctx.Done() }

@@ -1,0 +1,254 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// What the Source of rules, overrides and subjects says.
+const (
+	FromFile     = "file"
+	FromDatabase = "database"
+)
+
+// Merge returns the document of a file with what a database says on top of it; either may be nil.
+// A rule of the database takes the place of the file's of that name, and the others follow; an
+// override takes the place of the file's of the same rule and key, and a subject that of the file's;
+// a tier's limits take the place of those that rules have for it; and each setting that the
+// database has, that of the file. Source says of each which of them it is from. Neither is
+// changed.
+func Merge(file *policy.Document, c *Contents) *policy.Document {
+	return &merge(file, c).Document
+}
+
+// merged is a document that knows where its parts are from.
+type merged struct {
+	policy.Document
+	contents *Contents
+	// The index of each rule, override and subject in the file, or the complement of that in the
+	// contents.
+	rules, overrides, subjects []int
+}
+
+func merge(file *policy.Document, c *Contents) *merged {
+	if file == nil {
+		file = &policy.Document{}
+	}
+	if c == nil {
+		c = &Contents{}
+	}
+	m := &merged{Document: *file, contents: c}
+	m.settings(&c.Settings.Document)
+	m.mergeRules(file.Rules, c.Rules)
+	m.mergeTiers(c.Tiers)
+	m.mergeOverrides(file.Overrides, c.Overrides)
+	m.mergeSubjects(file.Subjects, c.Subjects)
+	return m
+}
+
+// settings puts each setting that top has in the place of the file's.
+func (m *merged) settings(top *policy.Document) {
+	if len(top.TrustedProxies) > 0 {
+		m.TrustedProxies = top.TrustedProxies
+	}
+	m.IPv6Prefix = cmp.Or(top.IPv6Prefix, m.IPv6Prefix)
+	m.IgnoreCase = m.IgnoreCase || top.IgnoreCase
+	m.Ambiguous = cmp.Or(top.Ambiguous, m.Ambiguous)
+	if len(top.CORS.Origins) > 0 {
+		m.CORS = top.CORS
+	}
+	if len(top.Lists) > 0 {
+		all := maps.Clone(m.Lists)
+		if all == nil {
+			all = make(map[string]policy.List)
+		}
+		maps.Copy(all, top.Lists)
+		m.Lists = all
+	}
+	m.Tiers = policy.Tiers{
+		From:    cmp.Or(top.Tiers.From, m.Tiers.From),
+		Subject: cmp.Or(top.Tiers.Subject, m.Tiers.Subject),
+		Default: cmp.Or(top.Tiers.Default, m.Tiers.Default),
+	}
+}
+
+func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
+	m.Rules = slices.Clone(file)
+	m.rules = make([]int, len(file), len(file)+len(rows))
+	at := make(map[string]int, len(file))
+	for i := range m.Rules {
+		m.rules[i], at[m.Rules[i].Name] = i, i
+		m.Rules[i].Source = FromFile
+	}
+	for i := range rows {
+		if rows[i].Disabled {
+			continue
+		}
+		rule := rows[i].Rule
+		rule.Source = FromDatabase
+		if j, known := at[rule.Name]; known {
+			m.Rules[j], m.rules[j] = rule, ^i
+			continue
+		}
+		m.Rules, m.rules = append(m.Rules, rule), append(m.rules, ^i)
+	}
+}
+
+// mergeTiers gives rules the limits of tiers. What is of rules that there are not is left to
+// strays.
+func (m *merged) mergeTiers(rows []TierRow) {
+	own := make(map[int]bool) // whose map is not shared
+	at := m.ruleIndexes()
+	for i := range rows {
+		for rule, limits := range rows[i].Limits {
+			j, known := at[rule]
+			if !known {
+				continue
+			}
+			if !own[j] {
+				own[j] = true
+				if m.Rules[j].Tiers = maps.Clone(m.Rules[j].Tiers); m.Rules[j].Tiers == nil {
+					m.Rules[j].Tiers = make(map[string]policy.Limits)
+				}
+			}
+			m.Rules[j].Tiers[rows[i].Name] = limits
+		}
+	}
+}
+
+func (m *merged) ruleIndexes() map[string]int {
+	at := make(map[string]int, len(m.Rules))
+	for i := range m.Rules {
+		at[m.Rules[i].Name] = i
+	}
+	return at
+}
+
+// strays are limits of tiers for rules that there are not.
+func (m *merged) strays() (all policy.Errors) {
+	at := m.ruleIndexes()
+	for i := range m.contents.Tiers {
+		t := &m.contents.Tiers[i]
+		for _, rule := range slices.Sorted(maps.Keys(t.Limits)) {
+			if _, known := at[rule]; !known {
+				all = append(all, policy.Problem{
+					Path: fmt.Sprintf("tiers[%q].limits[%q]", t.Name, rule), Message: fmt.Sprintf("the tier has a limit for the rule %q, which is not there", rule),
+					Hint: "name a rule, or remove it",
+				})
+			}
+		}
+	}
+	return all
+}
+
+func (m *merged) mergeOverrides(file []policy.Override, rows []OverrideRow) {
+	m.Overrides = make([]policy.Override, 0, len(file)+len(rows))
+	m.overrides = make([]int, 0, len(file)+len(rows))
+	at := make(map[string]int, len(file))
+	for i := range file {
+		at[overrideKey(&file[i])] = i
+		m.addOverride(file[i], FromFile, i)
+	}
+	for i := range rows {
+		if len(file) > 0 { // else the key is made for nothing
+			if j, known := at[overrideKey(&rows[i].Override)]; known {
+				m.Overrides[j], m.overrides[j] = rows[i].Override, ^i
+				m.Overrides[j].Source = FromDatabase
+				continue
+			}
+		}
+		m.addOverride(rows[i].Override, FromDatabase, ^i)
+	}
+}
+
+func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
+	m.Subjects = make([]policy.TierSubject, 0, len(file)+len(rows))
+	m.subjects = make([]int, 0, len(file)+len(rows))
+	at := make(map[string]int, len(file))
+	add := func(s policy.TierSubject, source string, i int) {
+		s.Source = source
+		if j, known := at[s.Subject]; known && i < 0 {
+			m.Subjects[j], m.subjects[j] = s, i
+			return
+		}
+		m.Subjects, m.subjects = append(m.Subjects, s), append(m.subjects, i)
+	}
+	for i := range file {
+		add(file[i], FromFile, i)
+		at[file[i].Subject] = i
+	}
+	for i := range rows {
+		add(rows[i].TierSubject, FromDatabase, ^i)
+	}
+}
+
+func (m *merged) addOverride(o policy.Override, source string, i int) {
+	o.Source = source
+	m.Overrides, m.overrides = append(m.Overrides, o), append(m.overrides, i)
+}
+
+// overrideKey tells overrides apart: "*" is what is left out.
+func overrideKey(o *policy.Override) string {
+	named := maps.Clone(o.Key)
+	maps.DeleteFunc(named, func(_, v string) bool { return v == "*" })
+	key, _ := encode(named) // a map of texts
+	return o.Rule + " " + key
+}
+
+// origin returns a path in the merged document as that in the file, or as one that names the row
+// of the database: rules["login"].limit, overrides[17].until, subjects["acme"].tier,
+// tiers["pro"].limits["login"].
+func (m *merged) origin(path string) (own string, inFile bool) {
+	list, rest, _ := strings.Cut(path, "[")
+	number, rest, found := strings.Cut(rest, "]")
+	i, err := strconv.Atoi(number)
+	if !found || err != nil {
+		return path, m.contents.Settings.Version == 0
+	}
+	switch {
+	case list == "rules" && i < len(m.rules):
+		if tier, limits := m.ofTier(i, rest); tier != "" {
+			return fmt.Sprintf("tiers[%q].limits[%q]%s", tier, m.Rules[i].Name, limits), false
+		}
+		if m.rules[i] >= 0 {
+			return fmt.Sprintf("rules[%d]%s", m.rules[i], rest), true
+		}
+		return fmt.Sprintf("rules[%q]%s", m.Rules[i].Name, rest), false
+	case list == "overrides" && i < len(m.overrides):
+		if m.overrides[i] >= 0 {
+			return fmt.Sprintf("overrides[%d]%s", m.overrides[i], rest), true
+		}
+		return fmt.Sprintf("overrides[%d]%s", m.contents.Overrides[^m.overrides[i]].ID, rest), false
+	case list == "subjects" && i < len(m.subjects):
+		if m.subjects[i] >= 0 {
+			return fmt.Sprintf("subjects[%d]%s", m.subjects[i], rest), true
+		}
+		return fmt.Sprintf("subjects[%q]%s", m.Subjects[i].Subject, rest), false
+	}
+	return path, true
+}
+
+// ofTier returns the tier of the database that a path in a rule is about, if any.
+func (m *merged) ofTier(rule int, path string) (tier, rest string) {
+	quoted, isTier := strings.CutPrefix(path, ".tiers[")
+	if !isTier {
+		return "", ""
+	}
+	prefix, err := strconv.QuotedPrefix(quoted)
+	if err != nil {
+		return "", ""
+	}
+	name, _ := strconv.Unquote(prefix) // it is quoted
+	for i := range m.contents.Tiers {
+		if t := &m.contents.Tiers[i]; t.Name == name && t.Limits[m.Rules[rule].Name] != nil {
+			return name, strings.TrimPrefix(quoted[len(prefix):], "]")
+		}
+	}
+	return "", ""
+}

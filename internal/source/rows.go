@@ -1,0 +1,125 @@
+package source
+
+import (
+	"crypto/sha256"
+	"log/slog"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Meta is what every row has beside what it says.
+type Meta struct {
+	// Version is that of the last change of the row: it grows with every change, and is never
+	// used again. See [Match].
+	Version   int64     `json:"version,omitempty"`
+	UpdatedAt time.Time `json:"updated_at,omitzero"` // zero if it was changed by SQL
+	UpdatedBy string    `json:"updated_by,omitempty"`
+
+	fault string // why the row cannot be read
+}
+
+// SettingsRow is everything of a document but its rules, subjects and overrides. There is at
+// most one; its Version is 0 if there is none.
+type SettingsRow struct {
+	Document policy.Document `json:"document"`
+	Meta
+}
+
+// RuleRow is a rule. Its Name finds it.
+type RuleRow struct {
+	policy.Rule
+	// Position orders the rules; those of the same by name. Put with 0 leaves it as it is, and
+	// puts a new one last.
+	Position int `json:"position,omitempty"`
+	// Disabled keeps the rule and leaves it out of the policy, as if it were not there: a rule
+	// of that name in a file holds again.
+	Disabled bool `json:"disabled,omitempty"`
+	Meta
+}
+
+// TierRow is the limits of a tier, by the names of rules. They take the place of those that the
+// rules have under "tiers".
+type TierRow struct {
+	Name        string                   `json:"name"`
+	Description string                   `json:"description,omitempty"` // for people
+	Limits      map[string]policy.Limits `json:"limits,omitempty"`
+	Meta
+}
+
+// SubjectRow says that a subject is in a tier. Subject is a value of the part that tiers.subject
+// names, and finds the row.
+type SubjectRow struct {
+	policy.TierSubject
+	Meta
+}
+
+// OverrideRow is an override. Its Rule and Key find it, and so does its ID, which it keeps.
+type OverrideRow struct {
+	ID int64 `json:"id"`
+	policy.Override
+	Meta
+}
+
+// Role says what the bearer of a token may do: each may do what those before it may.
+type Role string
+
+const (
+	Viewer   Role = "viewer"   // look
+	Operator Role = "operator" // change subjects and overrides, reset, refund, block
+	Admin    Role = "admin"    // change everything
+)
+
+// roles are in their order.
+var roles = []Role{Viewer, Operator, Admin}
+
+// Includes reports whether who has the role may do what other may. Roles that there are not
+// include nothing, and nothing includes them.
+func (r Role) Includes(other Role) bool { return r.rank() >= other.rank() && other.rank() > 0 }
+
+func (r Role) rank() int {
+	for i, known := range roles {
+		if known == r {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// TokenRow is a bearer token, without what only its bearer has. Its Name finds it.
+type TokenRow struct {
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: for ever
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	Meta
+
+	hash  [sha256.Size]byte
+	until time.Time // zero: for ever
+}
+
+// Hash returns the SHA-256 of the secret of its bearer.
+func (t *TokenRow) Hash() [sha256.Size]byte { return t.hash }
+
+// LogValue keeps the hash out of logs.
+func (t TokenRow) LogValue() slog.Value { return slog.StringValue(t.Name) }
+
+// String keeps the hash out of everything else.
+func (t TokenRow) String() string { return "token " + t.Name }
+
+// GoString is String.
+func (t TokenRow) GoString() string { return t.String() }
+
+// Entry is one line of the audit log.
+type Entry struct {
+	ID     int64     `json:"id"` // they grow
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Action string    `json:"action"` // "create", "replace" or "delete"
+	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token"
+	// Target is what finds the row: a name, or the rule of an override and its key as JSON.
+	Target string `json:"target"`
+	// Before and After are the rows as JSON, and empty where there was or is none.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}

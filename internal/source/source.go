@@ -1,0 +1,174 @@
+// Package source keeps policies in a database, SQLite or PostgreSQL, from which any number of
+// instances follow them.
+//
+//	db, err := source.Open("sqlite:rules.db", log)
+//	_, err = db.Migrate(ctx)
+//	contents, err := db.Read(ctx)
+//	stack := &source.Stack{Name: db.String(), Swap: engine.Swap}
+//	err = stack.Contents(contents)
+//	go db.Watch(ctx, func(c *source.Contents) { err := stack.Contents(c); … })
+//
+// The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the
+// tokens of the admin API. [Database.Change] changes them, with an entry in the audit log for each,
+// in one transaction, and refuses what does not make a policy. Every row has the version of its
+// last change, so that nobody overwrites what they have not seen: see [Match]. Whoever changes the
+// tables by SQL is followed as well, and leaves nothing in the audit log.
+//
+// A [Stack] puts a database on top of a file.
+package source
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// callTimeout bounds everything that is asked of a database, if the caller does not, so that
+	// one that hangs is one that is away. It leaves room for a queue of a thousand writers.
+	callTimeout = 30 * time.Second
+	// lookTimeout bounds the look whether something has changed.
+	lookTimeout = 2 * time.Second
+	// poll is how often that is looked at where nothing is heard.
+	poll = 500 * time.Millisecond
+)
+
+var (
+	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
+	// it comes of [Database.Change], the change may have been committed all the same: look, or
+	// make it again with a [Match].
+	ErrAway = errors.New("the database of the rules does not answer as it should")
+	// ErrNotMigrated is matched where the tables are not there.
+	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
+	// ErrNotFound is matched where there is no such row.
+	ErrNotFound = errors.New("not found")
+)
+
+// Database is an open database. It is safe for concurrent use.
+type Database struct {
+	// Check is asked before a change is committed whether its contents make a policy; its error
+	// refuses the change. Nil compiles them as they are: who has a file beneath sets it to
+	// [Stack.Check]. Set it before the first change.
+	Check func(*Contents) error
+
+	name        string
+	dialect     dialect
+	read, write *sql.DB
+	log         *slog.Logger
+
+	known  atomic.Pointer[Contents] // the latest that were read or committed
+	handed atomic.Pointer[Contents] // what Read or Watch have handed out last
+	doubt  atomic.Bool              // known may have what the database has lost
+	wakes  chan struct{}            // something may have changed
+	poll   time.Duration
+	status status
+}
+
+// dialect is what differs between databases.
+type dialect interface {
+	// open opens the connections for reading and for writing, which may be the same.
+	open() (read, write *sql.DB, err error)
+	// migrate brings the tables up to date, and returns how many steps that took.
+	migrate(ctx context.Context, write *sql.DB) (int, error)
+	// text returns a query with the parameters $1, $2, … as the database writes them.
+	text(query string) string
+	// lock is a query for the version that puts the transactions that change something into one
+	// order.
+	lock() string
+	// follow calls wake when something may have changed, until ctx ends, and lost when it may
+	// have missed something.
+	follow(ctx context.Context, read *sql.DB, wake, lost func())
+	// unmigrated reports whether an error says that a table is not there.
+	unmigrated(error) bool
+}
+
+// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not ask it for
+// anything: [Database.Migrate] or [Database.Read] will say whether it is there. Nil is
+// slog.Default().
+func Open(url string, log *slog.Logger) (*Database, error) {
+	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
+	scheme, rest, _ := strings.Cut(url, ":")
+	var err error
+	switch scheme {
+	case "sqlite":
+		d.dialect, d.name, err = newSQLite(rest)
+	case "postgres", "postgresql":
+		d.dialect, d.name, err = newPostgres(url, d.log)
+	default:
+		err = errors.New("write it as in sqlite:rules.db or postgres://user@host/name")
+	}
+	if err == nil {
+		d.read, d.write, err = d.dialect.open()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// String returns the URL without what is secret in it.
+func (d *Database) String() string { return d.name }
+
+// Close closes the connections. Watch has to have ended.
+func (d *Database) Close() error {
+	if d.read == d.write {
+		return d.write.Close()
+	}
+	return errors.Join(d.read.Close(), d.write.Close())
+}
+
+// Migrate brings the tables up to date and returns how many steps that took: 0 if they were. It
+// makes the file of SQLite if it is not there. Several instances may do it at once.
+func (d *Database) Migrate(ctx context.Context) (steps int, err error) {
+	steps, err = d.dialect.migrate(ctx, d.write)
+	return steps, d.away(err)
+}
+
+// away makes an [ErrAway] of errors of the database: all others are returned before it is asked.
+func (d *Database) away(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case d.dialect.unmigrated(err):
+		return fmt.Errorf("%s: %w", d.name, ErrNotMigrated)
+	}
+	return fmt.Errorf("%s: %w: %w", d.name, ErrAway, err)
+}
+
+// query asks for rows, in a transaction or outside.
+type query interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// bounded returns ctx with a deadline, if it has none.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, callTimeout)
+}
+
+// snapshot runs fn in a transaction that sees the database at one moment.
+func (d *Database) snapshot(ctx context.Context, fn func(*sql.Tx) error) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return fn(tx)
+}
+
+// compileAlone is what checks a change if nobody else does.
+func (d *Database) compileAlone(c *Contents) error {
+	_, err := (&Stack{Name: d.name}).make(nil, c)
+	return err
+}

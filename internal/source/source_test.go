@@ -1,0 +1,521 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// patience bounds the wait for what is sure to come.
+const patience = 90 * time.Second
+
+// suite is what holds for every database, each test with the URL of an empty one.
+var suite = map[string]func(t *testing.T, url string){
+	"rows":             testRows,
+	"delete":           testDelete,
+	"match":            testMatch,
+	"refused":          testRefused,
+	"dry run":          testDryRun,
+	"audit":            testAudit,
+	"pages":            testPages,
+	"tokens":           testTokens,
+	"heard":            testHeard,
+	"asked":            testAsked,
+	"parallel writers": testParallelWriters,
+	"strings":          testStrings,
+	"columns":          testColumns,
+	"watch":            testWatch,
+	"piecemeal":        testPiecemeal,
+	"faults":           testFaults,
+	"migrate at once":  testMigrateAtOnce,
+	"not migrated":     testNotMigrated,
+}
+
+func TestSQLite(t *testing.T) {
+	for name, test := range suite {
+		t.Run(name, func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db")) })
+	}
+}
+
+func TestPostgres(t *testing.T) {
+	server := postgrestest.Start(t)
+	for name, test := range suite {
+		t.Run(name, func(t *testing.T) { test(t, server.Database()) })
+	}
+}
+
+// open opens a database, and closes it with the test.
+func open(t *testing.T, url string) *source.Database {
+	t.Helper()
+	db, err := source.Open(url, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// migrated is open for a database with its tables.
+func migrated(t *testing.T, url string) *source.Database {
+	t.Helper()
+	db := open(t, url)
+	if _, err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// change makes a change that has to succeed.
+func change(t *testing.T, db *source.Database, fn func(*source.Tx) error) int64 {
+	t.Helper()
+	v, err := db.Change(t.Context(), "tester", fn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func read(t *testing.T, db *source.Database) *source.Contents {
+	t.Helper()
+	c, err := db.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v until %s, in vain", patience, what)
+		}
+	}
+}
+
+var (
+	perKey = policy.Rule{Name: "per-key", Key: []string{"api_key"}, Limit: "100/minute burst 20", Cost: policy.Cost{Header: "X-Cost", Max: 10}}
+	login  = policy.Rule{Name: "login", Match: []string{"POST /login"}, Key: []string{"client_ip", "header:X-User"}, Limits: []string{"5/minute", "20/hour"}, Algorithm: "sliding_window_log", OnError: "deny"}
+	abc    = map[string]string{"api_key": "abc"}
+)
+
+func testRows(t *testing.T, url string) {
+	db := migrated(t, url)
+	settings := policy.Document{TrustedProxies: []string{"10.0.0.0/8"}, Tiers: policy.Tiers{From: "header:X-Plan", Default: "free"}, Lists: map[string]policy.List{"us": {Networks: []string{"192.0.2.0/24"}}}}
+	before := time.Now().Add(-time.Second)
+	var override source.OverrideRow
+	v := change(t, db, func(tx *source.Tx) error {
+		_, err1 := tx.PutSettings(settings, source.Absent)
+		_, err2 := tx.PutRule(source.RuleRow{Rule: perKey}, source.Absent)
+		_, err3 := tx.PutRule(source.RuleRow{Rule: login}, source.Absent)
+		_, err4 := tx.PutTier(source.TierRow{Name: "pro", Description: "who pays", Limits: map[string]policy.Limits{"per-key": {"1000/minute"}, "login": {"1/second", "50/hour"}}}, source.Absent)
+		var err5 error
+		override, err5 = tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "7/minute", Until: "2999-01-31", Reason: "a trial"}}, source.Absent)
+		return errors.Join(err1, err2, err3, err4, err5)
+	})
+	c := read(t, db)
+	if c.Version != v {
+		t.Errorf("version %d after a change that returned %d", c.Version, v)
+	}
+	if !reflect.DeepEqual(c.Settings.Document.Lists, settings.Lists) || c.Settings.Document.Tiers != settings.Tiers || c.Settings.Version == 0 {
+		t.Errorf("settings: %+v", c.Settings)
+	}
+	if len(c.Rules) != 2 || !reflect.DeepEqual(c.Rules[0].Rule, perKey) || !reflect.DeepEqual(c.Rules[1].Rule, login) {
+		t.Errorf("rules: %+v", c.Rules)
+	}
+	if r := c.Rules[0]; r.UpdatedBy != "tester" || r.UpdatedAt.Before(before) || r.UpdatedAt.After(time.Now()) || r.Version == 0 || r.Version > v {
+		t.Errorf("meta: %+v", r.Meta)
+	}
+	if len(c.Tiers) != 1 || !reflect.DeepEqual(c.Tiers[0].Limits["login"], policy.Limits{"1/second", "50/hour"}) || c.Tiers[0].Description != "who pays" {
+		t.Errorf("tiers: %+v", c.Tiers)
+	}
+	if len(c.Overrides) != 1 || !reflect.DeepEqual(c.Overrides[0], override) || override.ID == 0 || override.Limit != "7/minute" || override.Until != "2999-01-31" {
+		t.Errorf("overrides: %+v, and %+v was put", c.Overrides, override)
+	}
+	if got, err := db.Rule(t.Context(), "login"); err != nil || !reflect.DeepEqual(got, c.Rules[1]) {
+		t.Errorf("rule: %+v, %v", got, err)
+	}
+	if got, err := db.Tier(t.Context(), "pro"); err != nil || !reflect.DeepEqual(got, c.Tiers[0]) {
+		t.Errorf("tier: %+v, %v", got, err)
+	}
+	if got, err := db.Override(t.Context(), override.ID); err != nil || !reflect.DeepEqual(got, override) {
+		t.Errorf("override: %+v, %v", got, err)
+	}
+	if got, err := db.OverrideOf(t.Context(), "per-key", abc); err != nil || got.ID != override.ID {
+		t.Errorf("override of its key: %+v, %v", got, err)
+	}
+	if got, err := db.Settings(t.Context()); err != nil || !reflect.DeepEqual(got, c.Settings) {
+		t.Errorf("settings: %+v, %v", got, err)
+	}
+	again := change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutOverride(override, source.Match(override.Version))
+		return err
+	})
+	if again != v {
+		t.Errorf("to put what is there made version %d of %d", again, v)
+	}
+}
+
+func testDelete(t *testing.T, url string) {
+	db := migrated(t, url)
+	var o source.OverrideRow
+	change(t, db, func(tx *source.Tx) (err error) {
+		_, err1 := tx.PutSettings(policy.Document{Tiers: policy.Tiers{From: "header:X-Plan"}}, source.Any)
+		_, err2 := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
+		_, err3 := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"per-key": {"9/minute"}}}, source.Any)
+		o, err = tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "7/minute"}}, source.Any)
+		return errors.Join(err, err1, err2, err3)
+	})
+	_, err := db.Change(t.Context(), "tester", func(tx *source.Tx) error { return tx.DeleteRule("per-key", source.Any) })
+	if _, ok := errors.AsType[policy.Errors](err); !ok {
+		t.Errorf("a rule with an override went: %v", err)
+	}
+	change(t, db, func(tx *source.Tx) error {
+		return errors.Join(tx.DeleteRule("per-key", source.Any), tx.DeleteOverride(o.ID, source.Match(o.Version)),
+			tx.DeleteTier("pro", source.Any), tx.DeleteSettings(source.Any))
+	})
+	if c := read(t, db); len(c.Rules)+len(c.Overrides)+len(c.Tiers) != 0 || c.Settings.Version != 0 {
+		t.Errorf("left: %+v", c)
+	}
+	for what, del := range map[string]func(*source.Tx) error{
+		"rule":     func(tx *source.Tx) error { return tx.DeleteRule("per-key", source.Any) },
+		"override": func(tx *source.Tx) error { return tx.DeleteOverride(o.ID, source.Any) },
+		"tier":     func(tx *source.Tx) error { return tx.DeleteTier("pro", source.Any) },
+		"subject":  func(tx *source.Tx) error { return tx.DeleteSubject("x", source.Any) },
+		"token":    func(tx *source.Tx) error { return tx.DeleteToken("x", source.Any) },
+		"settings": func(tx *source.Tx) error { return tx.DeleteSettings(source.Any) },
+	} {
+		if _, err := db.Change(t.Context(), "tester", del); !errors.Is(err, source.ErrNotFound) {
+			t.Errorf("%s that is not there: %v", what, err)
+		}
+	}
+	if _, err := db.Rule(t.Context(), "per-key"); !errors.Is(err, source.ErrNotFound) {
+		t.Errorf("a rule that is gone: %v", err)
+	}
+}
+
+func testMatch(t *testing.T, url string) {
+	db := migrated(t, url)
+	put := func(limit string, m source.Match) (r source.RuleRow, err error) {
+		_, err = db.Change(t.Context(), "tester", func(tx *source.Tx) (err error) {
+			r, err = tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: limit}}, m)
+			return err
+		})
+		return r, err
+	}
+	conflict := func(err error, version int64) {
+		t.Helper()
+		if c, ok := errors.AsType[*source.Conflict](err); !ok || c.Version != version || c.Kind != "rule" || c.Target != "a" {
+			t.Errorf("%v, want a conflict with version %d", err, version)
+		}
+	}
+	_, err := put("1/minute", 7)
+	conflict(err, 0)
+	first, err := put("1/minute", source.Absent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = put("2/minute", source.Absent)
+	conflict(err, first.Version)
+	second, err := put("2/minute", source.Match(first.Version))
+	if err != nil || second.Version <= first.Version || second.Position != first.Position {
+		t.Fatalf("%+v, %v after %+v", second, err, first)
+	}
+	_, err = put("3/minute", source.Match(first.Version))
+	conflict(err, second.Version)
+	_, err = db.Change(t.Context(), "tester", func(tx *source.Tx) error { return tx.DeleteRule("a", source.Match(first.Version)) })
+	conflict(err, second.Version)
+	if c := read(t, db); len(c.Rules) != 1 || c.Rules[0].Limit != "2/minute" {
+		t.Errorf("left: %+v", c.Rules)
+	}
+}
+
+// What makes no policy is refused, and told by the row.
+func testRefused(t *testing.T, url string) {
+	db := migrated(t, url)
+	v := change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
+		return err
+	})
+	for path, put := range map[string]func(*source.Tx) error{
+		`rules["x"].limit`: func(tx *source.Tx) error {
+			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "x", Limit: "many/minute"}}, source.Any)
+			return err
+		},
+		`tiers["pro"].limits["nothing"]`: func(tx *source.Tx) error {
+			_, err := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"nothing": {"1/minute"}}}, source.Any)
+			return err
+		},
+		`tiers["pro"].limits["per-key"]`: func(tx *source.Tx) error {
+			_, err := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"per-key": {"much"}}}, source.Any)
+			_, err2 := tx.PutSettings(policy.Document{Tiers: policy.Tiers{From: "header:X-Plan"}}, source.Any)
+			return errors.Join(err, err2)
+		},
+		`tiers.from`: func(tx *source.Tx) error {
+			_, err := tx.PutSettings(policy.Document{Tiers: policy.Tiers{From: "nowhere"}}, source.Any)
+			return err
+		},
+	} {
+		_, err := db.Change(t.Context(), "tester", put)
+		problems, _ := errors.AsType[policy.Errors](err)
+		if len(problems) != 1 || problems[0].Path != path || problems[0].File != db.String() {
+			t.Errorf("%v, want one problem at %s", err, path)
+		}
+	}
+	var id int64
+	_, err := db.Change(t.Context(), "tester", func(tx *source.Tx) error {
+		r, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: map[string]string{"other": "x"}, Limit: "1/minute"}}, source.Any)
+		id = r.ID
+		return err
+	})
+	if problems, _ := errors.AsType[policy.Errors](err); len(problems) != 1 || problems[0].Path != fmt.Sprintf(`overrides[%d].key["other"]`, id) {
+		t.Errorf("override: %v", err)
+	}
+	if c := read(t, db); c.Version != v {
+		t.Errorf("refused changes made version %d of %d", c.Version, v)
+	}
+	if all, _, err := db.Audit(t.Context(), source.AuditQuery{}); err != nil || len(all) != 1 {
+		t.Errorf("audit of refused changes: %v, %v", all, err)
+	}
+}
+
+func testDryRun(t *testing.T, url string) {
+	db := migrated(t, url)
+	put := func(tx *source.Tx) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Absent)
+		return err
+	}
+	before, after, err := db.DryRun(t.Context(), "tester", put)
+	if err != nil || len(before.Rules) != 0 || len(after.Rules) != 1 || after.Rules[0].Name != "per-key" {
+		t.Errorf("%+v, %+v, %v", before, after, err)
+	}
+	if c := read(t, db); len(c.Rules) != 0 || c.Version != before.Version {
+		t.Errorf("a dry run left %+v", c)
+	}
+	change(t, db, put)
+}
+
+func testAudit(t *testing.T, url string) {
+	db := migrated(t, url)
+	rule := func(limit string) func(*source.Tx) error {
+		return func(tx *source.Tx) error {
+			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: limit}}, source.Any)
+			return err
+		}
+	}
+	change(t, db, rule("1/minute"))
+	change(t, db, rule("2/minute"))
+	change(t, db, func(tx *source.Tx) error { return tx.DeleteRule("a", source.Any) })
+	secret := ""
+	change(t, db, func(tx *source.Tx) (err error) {
+		secret, _, err = tx.CreateToken("ci", source.Operator, "")
+		return err
+	})
+	all, next, err := db.Audit(t.Context(), source.AuditQuery{Kind: "rule"})
+	if err != nil || next != "" || len(all) != 3 {
+		t.Fatalf("%v, %q, %v", all, next, err)
+	}
+	for i, want := range []struct{ action, before, after string }{{"delete", "2/minute", ""}, {"replace", "1/minute", "2/minute"}, {"create", "", "1/minute"}} {
+		e := all[i]
+		limit := func(text string) string {
+			var r source.RuleRow
+			unmarshal(t, text, &r)
+			return r.Limit
+		}
+		if e.Action != want.action || e.Actor != "tester" || e.Target != "a" || limit(e.Before) != want.before || limit(e.After) != want.after || time.Since(e.At) > patience {
+			t.Errorf("%+v, want %+v", e, want)
+		}
+	}
+	var seen []source.Entry
+	for q := (source.AuditQuery{Page: source.Page{Limit: 3}}); ; q.After = next {
+		page, n, err := db.Audit(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, page...)
+		if next = n; n == "" {
+			break
+		}
+	}
+	if len(seen) != 4 || !slices.IsSortedFunc(seen, func(a, b source.Entry) int { return int(b.ID - a.ID) }) {
+		t.Errorf("by pages: %v", seen)
+	}
+	if text := fmt.Sprint(seen); secret == "" || strings.Contains(text, secret) {
+		t.Error("the log has the secret of a token")
+	}
+}
+
+func testPages(t *testing.T, url string) {
+	db := migrated(t, url)
+	change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
+		for i := range 7 {
+			_, err2 := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: fmt.Sprintf("r%d", i), Limit: "1/minute"}, Position: 1 + i%2}, source.Any)
+			_, err3 := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: map[string]string{"api_key": fmt.Sprint(i)}, Limit: "1/minute"}}, source.Any)
+			err = errors.Join(err, err2, err3)
+		}
+		return err
+	})
+	var names []string
+	pages(t, func(p source.Page) (string, error) {
+		rows, next, err := db.Rules(t.Context(), p)
+		for _, r := range rows {
+			names = append(names, r.Name)
+		}
+		return next, err
+	})
+	if want := []string{"r0", "r2", "r4", "r6", "r1", "r3", "r5", "per-key"}; !slices.Equal(names, want) {
+		t.Errorf("rules: %v, want %v", names, want)
+	}
+	var ids []int64
+	pages(t, func(p source.Page) (string, error) {
+		rows, next, err := db.Overrides(t.Context(), source.OverrideQuery{Rule: "per-key", Page: p})
+		for _, r := range rows {
+			ids = append(ids, r.ID)
+		}
+		return next, err
+	})
+	if len(ids) != 7 || !slices.IsSorted(ids) {
+		t.Errorf("overrides: %v", ids)
+	}
+	rows, _, err := db.Overrides(t.Context(), source.OverrideQuery{Key: map[string]string{"api_key": "3"}})
+	if err != nil || len(rows) != 1 || rows[0].Key["api_key"] != "3" {
+		t.Errorf("overrides of one key: %+v, %v", rows, err)
+	}
+	if _, _, err := db.Rules(t.Context(), source.Page{After: "x"}); err == nil {
+		t.Error("a cursor that is none")
+	}
+}
+
+// pages walks through a list by pages of three.
+func pages(t *testing.T, list func(source.Page) (string, error)) {
+	t.Helper()
+	for p := (source.Page{Limit: 3}); ; {
+		next, err := list(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next == "" {
+			return
+		}
+		p.After = next
+	}
+}
+
+func testTokens(t *testing.T, url string) {
+	db := migrated(t, url)
+	secrets := make(map[string]string)
+	for name, until := range map[string]string{"ever": "", "past": "2020-01-31", "day": "2030-01-31", "hour": "2030-01-31T12:00:00Z"} {
+		change(t, db, func(tx *source.Tx) (err error) {
+			secrets[name], _, err = tx.CreateToken(name, source.Operator, until)
+			return err
+		})
+	}
+	_, err := db.Change(t.Context(), "tester", func(tx *source.Tx) error {
+		_, _, err := tx.CreateToken("ever", source.Admin, "")
+		return err
+	})
+	if _, ok := errors.AsType[*source.Conflict](err); !ok {
+		t.Errorf("a second token of one name: %v", err)
+	}
+	c := read(t, db)
+	at := func(text string) time.Time {
+		when, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return when
+	}
+	for _, test := range []struct {
+		name string
+		now  time.Time
+		ok   bool
+	}{
+		{"ever", at("2090-01-01T00:00:00Z"), true},
+		{"past", at("2020-01-31T23:59:59Z"), true},
+		{"past", at("2020-02-01T00:00:00Z"), false},
+		{"day", at("2030-01-31T23:59:59Z"), true},
+		{"day", at("2030-02-01T00:00:00Z"), false},
+		{"hour", at("2030-01-31T11:59:59Z"), true},
+		{"hour", at("2030-01-31T12:00:00Z"), false},
+	} {
+		if got, ok := c.Authenticate(secrets[test.name], test.now); ok != test.ok || ok && (got.Name != test.name || got.Role != source.Operator) {
+			t.Errorf("%s at %v: %+v, %v", test.name, test.now, got, ok)
+		}
+	}
+	now := time.Now()
+	for _, wrong := range []string{"", "sluice_", secrets["ever"] + "x", secrets["ever"][:len(secrets["ever"])-1], "ever"} {
+		if _, ok := c.Authenticate(wrong, now); ok {
+			t.Errorf("%q is a token", wrong)
+		}
+	}
+	change(t, db, func(tx *source.Tx) error { return tx.DeleteToken("ever", source.Any) })
+	if _, ok := read(t, db).Authenticate(secrets["ever"], now); ok {
+		t.Error("a token that was deleted")
+	}
+}
+
+func TestRoles(t *testing.T) {
+	order := []source.Role{source.Viewer, source.Operator, source.Admin}
+	for i, a := range order {
+		for j, b := range order {
+			if a.Includes(b) != (i >= j) {
+				t.Errorf("%s includes %s: %v", a, b, a.Includes(b))
+			}
+		}
+		if a.Includes("") || source.Role("").Includes(a) || source.Role("root").Includes(a) {
+			t.Errorf("%s and roles that there are not", a)
+		}
+	}
+}
+
+func testMigrateAtOnce(t *testing.T, url string) {
+	const instances = 3
+	steps := make(chan int, instances)
+	for range instances {
+		db := open(t, url)
+		go func() {
+			n, err := db.Migrate(context.WithoutCancel(t.Context()))
+			if err != nil {
+				t.Error(err)
+			}
+			steps <- n
+		}()
+	}
+	sum := 0
+	for range instances {
+		sum += <-steps
+	}
+	if sum != 1 {
+		t.Errorf("%d steps were made, and there is one migration", sum)
+	}
+	db := open(t, url)
+	if n, err := db.Migrate(t.Context()); n != 0 || err != nil {
+		t.Errorf("once more: %d, %v", n, err)
+	}
+	if c := read(t, db); c.Version != 0 || len(c.Rules) != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func testNotMigrated(t *testing.T, url string) {
+	db := open(t, url)
+	if _, err := db.Read(t.Context()); !errors.Is(err, source.ErrNotMigrated) {
+		t.Errorf("%v", err)
+	}
+}

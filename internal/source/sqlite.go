@@ -1,0 +1,118 @@
+package source
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver
+)
+
+const (
+	// dataVersionPoll is how often a file is asked whether somebody has written: 7 µs each.
+	dataVersionPoll = 100 * time.Millisecond
+	readers         = 4
+)
+
+// sqlite is a file of SQLite, on a local disk: over a network its locks do not hold.
+type sqlite struct{ path string }
+
+func newSQLite(rest string) (dialect, string, error) {
+	path := strings.TrimPrefix(rest, "//")
+	if path == "" || strings.ContainsAny(path, "?\x00") {
+		return nil, "", errors.New("name the file, as in sqlite:rules.db")
+	}
+	if strings.Contains(path, ":memory:") {
+		return nil, "", errors.New("a database in memory would be gone with the process: name a file, as in sqlite:rules.db")
+	}
+	absolute, err := filepath.Abs(path)
+	return &sqlite{absolute}, "sqlite:" + path, err
+}
+
+// dsn has the settings of a connection. A commit is on the disk when it is acknowledged
+// (synchronous), and whoever writes waits for the others. No connection makes the file.
+func (s *sqlite) dsn(more url.Values) string {
+	more.Set("mode", "rw")
+	more["_pragma"] = append([]string{"busy_timeout(20000)"}, append(more["_pragma"], "synchronous(FULL)")...)
+	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(s.path), RawQuery: more.Encode()}).String()
+}
+
+func (s *sqlite) open() (read, write *sql.DB, err error) {
+	read, err = sql.Open("sqlite", s.dsn(url.Values{"_pragma": {"query_only(1)"}}))
+	if err != nil {
+		return nil, nil, err
+	}
+	write, err = sql.Open("sqlite", s.dsn(url.Values{"_txlock": {"immediate"}}))
+	if err != nil {
+		return nil, nil, err
+	}
+	read.SetMaxOpenConns(readers)
+	write.SetMaxOpenConns(1) // those who write queue here, in order, rather than at the file
+	return read, write, nil
+}
+
+// migrate makes the file if it is not there: tokens are in it, so nobody else reads it.
+func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
+	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	f.Close()
+	if _, err := write.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
+		return 0, err
+	}
+	return migrateAll(ctx, goose.DialectSQLite3, write, "sqlite")
+}
+
+func (s *sqlite) text(query string) string { return strings.ReplaceAll(query, "$", "?") }
+
+// lock needs no more than the transaction: it has the file to itself.
+func (s *sqlite) lock() string { return "" }
+
+func (s *sqlite) unmigrated(err error) bool {
+	_, missing := os.Stat(s.path)
+	return strings.Contains(err.Error(), "no such table: sluice_") || errors.Is(missing, os.ErrNotExist)
+}
+
+// follow asks one connection, since the number is that of a connection.
+func (s *sqlite) follow(ctx context.Context, read *sql.DB, wake, lost func()) {
+	tick := time.NewTicker(dataVersionPoll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if conn, err := read.Conn(ctx); err == nil {
+			lost()
+			wake()
+			watchDataVersion(ctx, conn, tick.C, wake)
+			conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// watchDataVersion calls wake when the file has changed, until ctx ends or the file cannot be read.
+func watchDataVersion(ctx context.Context, conn *sql.Conn, tick <-chan time.Time, wake func()) {
+	for seen := int64(-1); ; {
+		var v int64
+		if conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v) != nil {
+			return
+		}
+		if v != seen {
+			seen = v
+			wake()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package source
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Stack puts a database on top of a file, and what they make into force: see [Merge]. Either may
+// change at any time, and either may be all that there is. What does not make a policy changes
+// nothing. It is safe for concurrent use once its fields are set.
+type Stack struct {
+	// Name is that of the database, for problems in it.
+	Name string
+	// Swap puts a policy into force, such as [policy.Engine.Swap]. It is called in the order of
+	// the changes, and never by two at once.
+	Swap func(*policy.Policy)
+
+	changing sync.Mutex // whoever puts something into force
+	state    atomic.Pointer[state]
+	tried    *state // what File has made last
+}
+
+// state is what is in force, and what it was made of.
+type state struct {
+	file     *file
+	contents *Contents
+	merged   *merged
+	policy   *policy.Policy
+}
+
+// file is a document as it is written, and where.
+type file struct {
+	policy.Document
+	where func(path string) (string, int)
+}
+
+// Policy returns the policy in force; nil before there is one.
+func (s *Stack) Policy() *policy.Policy {
+	if now := s.state.Load(); now != nil {
+		return now.policy
+	}
+	return nil
+}
+
+// Document returns the document of the policy in force, and the contents of the database in it,
+// which are nil if it is the file's alone. Change neither.
+func (s *Stack) Document() (*policy.Document, *Contents) {
+	if now := s.state.Load(); now != nil {
+		return &now.merged.Document, now.contents
+	}
+	return &policy.Document{}, nil
+}
+
+// FileDocument returns the document of the file beneath; nil if there is none. Do not change it.
+func (s *Stack) FileDocument() *policy.Document {
+	if f := s.file(); f != nil {
+		return &f.Document
+	}
+	return nil
+}
+
+// File compiles a file's document with the database on top, for [UseFile]. For where see
+// [policy.CompileAt].
+func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	tried, err := s.make(&file{doc, where}, s.contents())
+	if err != nil {
+		return nil, err
+	}
+	s.tried = tried
+	return tried.policy, nil
+}
+
+// UseFile puts what File has returned last into force.
+func (s *Stack) UseFile() error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.tried == nil {
+		return errors.New("source: UseFile before File")
+	}
+	next := s.tried
+	if next.contents != s.contents() { // the database has changed since
+		var err error
+		if next, err = s.make(next.file, s.contents()); err != nil {
+			return err
+		}
+	}
+	s.use(next)
+	return nil
+}
+
+// Contents puts what a database says into force, on top of the file if there is one, unless it has
+// said something newer already. The error is
+// a [policy.Errors], whose paths name rows as those of [Database.Change] do; nothing has changed
+// then.
+func (s *Stack) Contents(c *Contents) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if now := s.contents(); c.SamePolicy(now) || c.olderThan(now) {
+		return nil
+	}
+	next, err := s.make(s.file(), c)
+	if err != nil {
+		return err
+	}
+	s.use(next)
+	return nil
+}
+
+// Check reports what would be wrong with a policy of the file and c.
+func (s *Stack) Check(c *Contents) error {
+	_, err := s.make(s.file(), c)
+	return err
+}
+
+// Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.
+func (s *Stack) Readable(c *Contents) error {
+	if c == nil {
+		return nil
+	}
+	if faults := c.faults(); len(faults) > 0 {
+		return s.named(faults)
+	}
+	return nil
+}
+
+// Merge returns the document of the file with c on top. Do not change it.
+func (s *Stack) Merge(c *Contents) *policy.Document {
+	if f := s.file(); f != nil {
+		return Merge(&f.Document, c)
+	}
+	return Merge(nil, c)
+}
+
+func (s *Stack) use(next *state) {
+	s.state.Store(next)
+	s.Swap(next.policy)
+}
+
+func (s *Stack) file() *file {
+	if now := s.state.Load(); now != nil {
+		return now.file
+	}
+	return nil
+}
+
+func (s *Stack) contents() *Contents {
+	if now := s.state.Load(); now != nil {
+		return now.contents
+	}
+	return nil
+}
+
+// make compiles a file, which may be nil, and contents, which may be nil. Where only overrides
+// and subjects differ from what is in force, it compiles nothing else.
+func (s *Stack) make(f *file, c *Contents) (*state, error) {
+	next := &state{file: f, contents: c}
+	if err := s.Readable(c); err != nil {
+		return nil, err
+	}
+	var doc *policy.Document
+	if f != nil {
+		doc = &f.Document
+	}
+	next.merged = merge(doc, c)
+	if strays := next.merged.strays(); len(strays) > 0 {
+		return nil, s.named(strays)
+	}
+	var err error
+	now := s.state.Load()
+	if now != nil && now.file == f && c.sameBase(now.contents) {
+		next.policy, err = now.tables(next)
+	} else {
+		next.policy, err = policy.CompileAt(next.merged.Document, next.where(s.Name))
+	}
+	if err != nil {
+		return nil, next.explain(err, s.Name)
+	}
+	return next, nil
+}
+
+// tables returns the policy with the overrides and subjects of next.
+func (s *state) tables(next *state) (p *policy.Policy, err error) {
+	p = s.policy
+	if s.contents.versions.overrides != next.contents.versions.overrides {
+		if p, err = p.WithOverrides(next.merged.Overrides); err != nil {
+			return nil, err
+		}
+	}
+	if s.contents.versions.subjects != next.contents.versions.subjects {
+		p, err = p.WithSubjects(next.merged.Subjects)
+	}
+	return p, err
+}
+
+// where says in which file and line something is written, or in which database.
+func (s *state) where(name string) func(path string) (string, int) {
+	if s.file == nil && s.contents == nil {
+		return nil
+	}
+	return func(path string) (string, int) {
+		own, inFile := s.merged.origin(path)
+		switch {
+		case !inFile:
+			return name, 0
+		case s.file == nil || s.file.where == nil:
+			return "", 0
+		}
+		return s.file.where(own)
+	}
+}
+
+// explain makes problems say where they are, and by which path.
+func (s *state) explain(err error, name string) error {
+	problems, ok := errors.AsType[policy.Errors](err)
+	if !ok {
+		return err
+	}
+	all := make(policy.Errors, len(problems))
+	where := s.where(name)
+	for i, p := range problems {
+		if where != nil {
+			p.File, p.Line = where(p.Path)
+		}
+		p.Path, _ = s.merged.origin(p.Path)
+		all[i] = p
+	}
+	return all
+}
+
+// named says that problems are in the database.
+func (s *Stack) named(problems policy.Errors) policy.Errors {
+	for i := range problems {
+		problems[i].File = s.Name
+	}
+	return problems
+}

@@ -1,0 +1,145 @@
+package source
+
+import (
+	"context"
+	"database/sql"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Status tells how following a database is going.
+type Status struct {
+	// Away reports whether the database did not answer when it was last asked by Watch.
+	Away bool
+	// Failures counts how often it did not.
+	Failures uint64
+	// Asked is when it last answered Watch; zero if it never has.
+	Asked time.Time
+	// Version is that of the contents that were last handed out; 0 if none were.
+	Version int64
+}
+
+type status struct {
+	away     atomic.Bool
+	failures atomic.Uint64
+	asked    atomic.Int64 // in nanoseconds since the Unix epoch
+}
+
+// Status returns how following is going.
+func (d *Database) Status() Status {
+	s := Status{Away: d.status.away.Load(), Failures: d.status.failures.Load()}
+	if at := d.status.asked.Load(); at != 0 {
+		s.Asked = time.Unix(0, at)
+	}
+	if c := d.handed.Load(); c != nil {
+		s.Version = c.Version
+	}
+	return s
+}
+
+// Watch calls apply with the new contents whenever something has changed, until ctx ends, and
+// returns then. It looks once at once, and hands out what is not what Read has returned.
+//
+// A change by whatever way is noticed as soon as the database tells of it, and within 500 ms if
+// it does not: PostgreSQL by NOTIFY, SQLite within 100 ms by its data version. While the database
+// is away nothing happens; when it is there again, everything is read again, since a server may
+// have come back without its last changes.
+func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { d.dialect.follow(ctx, d.read, d.wake, func() { d.doubt.Store(true) }) })
+	tick := time.NewTicker(d.poll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if c := d.look(ctx); c != nil {
+			apply(c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.wakes:
+		case <-tick.C:
+		}
+	}
+}
+
+// wake makes Watch look at once.
+func (d *Database) wake() {
+	select {
+	case d.wakes <- struct{}{}:
+	default: // it will, for somebody else
+	}
+}
+
+// look returns the contents if they are not those that were handed out last.
+func (d *Database) look(ctx context.Context) *Contents {
+	doubt := d.doubt.Swap(false)
+	old := d.handed.Load()
+	c, err := d.newer(ctx, old, doubt)
+	if err != nil {
+		d.doubt.Store(true)
+		if ctx.Err() == nil {
+			d.notAnswered(err)
+		}
+		return nil
+	}
+	d.answered()
+	if c == nil || c == old || old != nil && c.versions == old.versions && reflect.DeepEqual(c, old) {
+		return nil
+	}
+	d.handed.Store(c)
+	return c
+}
+
+// newer returns what the database says if that is not old. In doubt it reads all.
+func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Contents, error) {
+	if doubt || old == nil {
+		return d.again(ctx)
+	}
+	looking, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	v, err := d.versions(looking, d.read, "")
+	switch known := d.known.Load(); {
+	case err != nil:
+		return nil, d.away(err)
+	case v == old.versions:
+		return nil, nil
+	case known != nil && known.versions == v:
+		return known, nil // a change of this instance
+	}
+	return d.latest(ctx, old)
+}
+
+// again reads everything, and forgets what was known.
+func (d *Database) again(ctx context.Context) (c *Contents, err error) {
+	err = d.snapshot(ctx, func(tx *sql.Tx) error {
+		c, err = d.contents(ctx, tx, nil, "")
+		return err
+	})
+	if err != nil {
+		return nil, d.away(err)
+	}
+	if old := d.known.Load(); old != nil {
+		c.lineage = old.lineage
+		if !reflect.DeepEqual(c, old) {
+			c.lineage++
+		}
+	}
+	d.known.Store(c)
+	return c, nil
+}
+
+func (d *Database) notAnswered(err error) {
+	d.status.failures.Add(1)
+	if !d.status.away.Swap(true) {
+		d.log.Error("the database of the rules does not answer, the last policy stays", "database", d.name, "error", err)
+	}
+}
+
+func (d *Database) answered() {
+	d.status.asked.Store(time.Now().UnixNano())
+	if d.status.away.Swap(false) {
+		d.log.Info("the database of the rules answers again", "database", d.name)
+	}
+}

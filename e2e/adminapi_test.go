@@ -34,11 +34,11 @@ func (g *gateway) operator(env ...string) *operator {
 	return &operator{g.t, append([]string{"SLUICE_ADMIN_URL=" + g.admin}, env...)}
 }
 
-// run runs a command, which is split at spaces, and returns its exit code and what it says.
+// run runs a command, which is split at spaces, a "+" being one within an argument, and returns its exit code and what it says.
 func (o *operator) run(command string) (code int, stdout, stderr string) {
 	o.t.Helper()
 	var out, errs bytes.Buffer
-	c := exec.CommandContext(o.t.Context(), binary, strings.Fields(command)...)
+	c := exec.CommandContext(o.t.Context(), binary, words(command)...)
 	c.Env = append(append(environ(), "GORACE=atexit_sleep_ms=20"), o.env...)
 	c.Stdout, c.Stderr = &out, &errs
 	err := c.Run()
@@ -47,6 +47,14 @@ func (o *operator) run(command string) (code int, stdout, stderr string) {
 		o.t.Fatal(err)
 	}
 	return c.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func words(command string) []string {
+	all := strings.Fields(command)
+	for i := range all {
+		all[i] = strings.ReplaceAll(all[i], "+", " ")
+	}
+	return all
 }
 
 // does runs a command that has to work, and say all of texts.
@@ -311,5 +319,73 @@ func TestAdminCertificates(t *testing.T) {
 	as(theirs, "eve", "sluice-admin").fails("subject api_key=k-1")
 	if !strings.Contains(g.log(), `"actor":"certificate anna"`) {
 		t.Errorf("the log does not say who it was: %s", g.log())
+	}
+}
+
+// With a database, support gives a customer another limit until a date, and every gateway follows.
+func TestAdminOverrides(t *testing.T) {
+	t.Parallel()
+	path, rules := write(t, "policy.yaml", adminPolicy), "sqlite:"+filepath.Join(t.TempDir(), "rules.db")
+	one := serve(t, "--upstream", "sample", "--policy", path, "--rules", rules)
+	two := serve(t, "--upstream", "sample", "--policy", path, "--rules", rules)
+	o := one.operator()
+	for range 3 {
+		one.asKey("k-42")
+	}
+	o.does("override set per-key api_key=k-42 3/day+burst+5 --until 2126-12-31 --reason launch --dry-run", "would be: per-key api_key=k-42: 3/day burst 5, until the end of 2126-12-31 (UTC) (launch)")
+	if got := one.asKey("k-42"); got != 429 {
+		t.Errorf("%d after a dry run", got)
+	}
+	o.does("override set per-key api_key=k-42 3/day+burst+5 --until 2126-12-31 --reason launch", "is: per-key api_key=k-42: 3/day burst 5")
+	// A burst that grows keeps what was counted.
+	first, second, third := one.asKey("k-42"), one.asKey("k-42"), one.asKey("k-42")
+	if first != 200 || second != 200 || third != 429 {
+		t.Errorf("%d, %d and %d with two more", first, second, third)
+	}
+	o.does("subject api_key=k-42", "override (database)", "override: per-key api_key=k-42: 3/day burst 5")
+	for range 3 {
+		two.asKey("k-42") // counts by itself
+	}
+	two.eventually(t, "the override is in force", func() bool {
+		_, stdout, _ := two.operator().run("subject api_key=k-42")
+		return strings.Contains(stdout, "override (database)")
+	})
+	o.does("override set per-key api_key=k-42 3/day+burst+6", "was: per-key api_key=k-42: 3/day burst 5", "is: per-key api_key=k-42: 3/day burst 6")
+	o.does("override set per-address client_ip=203.0.113.0/24 --block --reason abuse")
+	o.does("override list", "k-42", "3/day burst 6", "blocked", "abuse", "local")
+	if lines := strings.Count(o.does("override list --rule per-key --output json"), "\n"); lines != 1 {
+		t.Errorf("%d lines, and there is one override of the rule", lines)
+	}
+	o.fails("override set per-kee api_key=k-42 5/day", "unknown rule", "per-kee")
+	o.fails("override set per-key api_key=k-42 5/fortnight", "fortnight")
+	o.fails("override set per-key apikey=k-42 5/day", "apikey")
+	o.fails("override set per-key api_key=k-42 5/day --until tomorrow", "until", "2027-01-31")
+	o.does("override delete per-key api_key=k-42", "deleted: per-key api_key=k-42: 3/day burst 6")
+	o.fails("override delete per-key api_key=k-42", "there is no override")
+	o.does("subject api_key=k-42", "rule (file)")
+	o.does("block per-key api_key=k-2 --until 2126-12-31 --reason abuse")
+	if got := one.asKey("k-2"); got != 403 {
+		t.Errorf("%d of the blocked one", got)
+	}
+	two.eventually(t, "the block is in force", func() bool { return two.asKey("k-2") == 403 })
+	two.operator().does("unblock per-key api_key=k-2")
+	if got := two.asKey("k-2"); got == 403 {
+		t.Error("blocked still")
+	}
+	if _, audit := get(t, one.admin+"/v1/audit"); !strings.Contains(audit, `"action":"replace"`) || !strings.Contains(audit, `"actor":"local"`) {
+		t.Errorf("the audit log has %s", audit)
+	}
+	if strings.Contains(one.log()+two.log(), "k-42") {
+		t.Error("a key is in a log")
+	}
+}
+
+// eventually waits for what is sure to come.
+func (g *gateway) eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came that %s", what)
+		}
 	}
 }

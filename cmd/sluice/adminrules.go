@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type adminRules struct {
 
 	mu      sync.Mutex
 	current *adminapi.Current
+	ids     map[int64]overrideID // of overrides, by those of the database
+	rowIDs  map[string]int64     // and the other way
 }
 
 // now returns the policy in force: the same as long as that is the same.
@@ -31,7 +34,7 @@ func (a *adminRules) now() *adminapi.Current {
 	defer a.mu.Unlock()
 	doc, contents := a.stack.Document()
 	if a.current == nil || a.current.Document != doc {
-		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: rowsOf(contents)}
+		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: a.rows(contents)}
 	}
 	return a.current
 }
@@ -70,8 +73,8 @@ func (a *adminRules) tokens() ([]adminapi.Token, error) {
 	return all, nil
 }
 
-// rowsOf returns what lists the rows of a kind.
-func rowsOf(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
+// rows returns what lists the rows of a kind.
+func (a *adminRules) rows(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
 	if c == nil {
 		return nil
 	}
@@ -90,8 +93,10 @@ func rowsOf(c *source.Contents) func(adminapi.Kind) []adminapi.Item {
 				all = append(all, subjectItem(&c.Subjects[i]))
 			}
 		case adminapi.Overrides:
+			a.forget(len(c.Overrides))
 			for i := range c.Overrides {
-				all = append(all, overrideItemOf(&c.Overrides[i]))
+				o := &c.Overrides[i]
+				all = append(all, item(a.idOf(o), &o.Meta, &o.Override))
 			}
 		}
 		return all
@@ -116,8 +121,36 @@ func subjectItem(r *source.SubjectRow) adminapi.Item {
 	return item(r.Subject, &r.Meta, &r.TierSubject)
 }
 
-func overrideItemOf(r *source.OverrideRow) adminapi.Item {
-	return item(adminapi.OverrideID(r.Rule, r.Key), &r.Meta, &r.Override)
+// forget begins anew with the IDs if most of them are of rows that have gone.
+func (a *adminRules) forget(rows int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.ids) > 2*rows+1000 {
+		a.ids, a.rowIDs = nil, nil
+	}
+}
+
+// overrideID is the ID that the API has for an override, and what it was made of.
+type overrideID struct {
+	id, rule string
+	key      map[string]string
+}
+
+// idOf returns the ID that the API has for an override. It is kept: there may be a hundred
+// thousand.
+func (a *adminRules) idOf(r *source.OverrideRow) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.ids[r.ID]
+	if known.rule != r.Rule || !maps.Equal(known.key, r.Key) { // databases may use an ID again
+		known = overrideID{adminapi.OverrideID(r.Rule, r.Key), r.Rule, r.Key}
+		if a.ids == nil {
+			a.ids, a.rowIDs = map[int64]overrideID{}, map[string]int64{}
+		}
+		a.ids[r.ID] = known
+	}
+	a.rowIDs[known.id] = r.ID
+	return known.id
 }
 
 // Put implements [adminapi.Database].
@@ -143,7 +176,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (admina
 		return subjectItem(&r), err
 	case *policy.Override:
 		r, err := tx.PutOverride(source.OverrideRow{Override: *d}, match)
-		return overrideItemOf(&r), err
+		return item(adminapi.OverrideID(r.Rule, r.Key), &r.Meta, &r.Override), err
 	}
 	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
 }
@@ -162,14 +195,13 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 	case adminapi.Subjects:
 		return tx.DeleteSubject(id, match)
 	}
-	if known := a.db.Known(); known != nil {
-		for i := range known.Overrides {
-			if o := &known.Overrides[i]; adminapi.OverrideID(o.Rule, o.Key) == id {
-				return tx.DeleteOverride(o.ID, match)
-			}
-		}
+	a.mu.Lock()
+	row, known := a.rowIDs[id]
+	a.mu.Unlock()
+	if !known {
+		return source.ErrNotFound
 	}
-	return source.ErrNotFound
+	return tx.DeleteOverride(row, match)
 }
 
 // change makes a change, and puts it into force here.
@@ -216,8 +248,17 @@ func (a *adminRules) Audit(ctx context.Context, before int64, n int) (out []admi
 	for _, e := range all {
 		out = append(out, adminapi.Entry{
 			ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: e.Kind, Target: e.Target,
-			Before: json.RawMessage(e.Before), After: json.RawMessage(e.After),
+			Before: jsonOf(e.Before), After: jsonOf(e.After),
 		})
 	}
 	return out, apiError(err)
+}
+
+// jsonOf returns a text of the audit log, which somebody may have written by SQL.
+func jsonOf(text string) json.RawMessage {
+	if text == "" || json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, _ := json.Marshal(text) // a text always can be
+	return quoted
 }

@@ -79,7 +79,7 @@ func TestTwoTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header["Authorization"] = []string{"Bearer admin", "Bearer viewer"}
-	s.send(r).want(401)
+	s.send(r, "").want(401)
 }
 
 // Whoever is on this machine may call as long as there are no tokens, and nobody where that is
@@ -271,5 +271,5 @@ func TestSlowBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	s.send(r).want(408)
+	s.send(r, "").want(408)
 }

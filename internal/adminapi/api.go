@@ -37,7 +37,8 @@ type Config struct {
 const (
 	// maxBody is the size of the largest body of a request in bytes.
 	maxBody = 1 << 20
-	// callTimeout is how long an answer may take to be made, and again to be read.
+	// callTimeout is how long an answer may take to be made. How long it may take to be read is
+	// for the listener to say.
 	callTimeout = 15 * time.Second
 )
 
@@ -102,10 +103,8 @@ func Handler(c Config) http.Handler {
 // operation makes a handler of an operation that needs a role.
 func (a *api) operation(needs Role, handle func(*api, *call) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		bound := http.NewResponseController(w)
 		// A writer that has no deadlines, as in a test, needs none.
-		_ = bound.SetReadDeadline(time.Now().Add(bodyTimeout))
-		_ = bound.SetWriteDeadline(time.Now().Add(bodyTimeout + 2*callTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		ctx, cancel := context.WithTimeout(r.Context(), bodyTimeout+callTimeout)
 		defer cancel()
 		c := &call{Request: r.WithContext(ctx), w: w}

@@ -124,10 +124,10 @@ func (s *server) do(method, path, body string, fields ...string) *answer {
 		name, value, _ := strings.Cut(f, ": ")
 		r.Header.Set(name, value)
 	}
-	return s.send(r)
+	return s.send(r, body)
 }
 
-func (s *server) send(r *http.Request) *answer {
+func (s *server) send(r *http.Request, sent string) *answer {
 	s.t.Helper()
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *server) send(r *http.Request) *answer {
 		s.t.Fatal(err)
 	}
 	a := &answer{s.t, response.StatusCode, response.Header, data}
-	if err := document.Check(r, a.status, a.header, a.body); err != nil {
+	if err := document.Check(r, sent, a.status, a.header, a.body); err != nil {
 		s.t.Errorf("%v\n%s", err, a.body)
 	}
 	return a

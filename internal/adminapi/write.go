@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,16 +75,39 @@ func (w *writing) read(c *call) error {
 	if err != nil {
 		return err
 	}
+	if hasNUL(data) {
+		return problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
+	}
 	if w.document, err = w.decode(data); err != nil {
 		return err
 	}
 	own, field := identify(w.document, w.id)
+	if own == "/" {
+		return badField(field, "a path cannot name what is called \"/\": give it another name")
+	}
 	if w.id != "" && own != w.id {
 		return badField(field, "this is not the %s of the path, whose ID would be %s", w.kind, own)
 	}
 	w.id = own
 	sign(w.document, c.actor)
 	return nil
+}
+
+// hasNUL reports whether a text in JSON has a U+0000.
+func hasNUL(data []byte) bool {
+	if !bytes.Contains(data, []byte(`\u0000`)) {
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if text, ok := token.(string); ok && strings.ContainsRune(text, 0) {
+			return true
+		}
+	}
 }
 
 func (a *api) create(r *resource, c *call) (any, error) {
@@ -215,7 +239,7 @@ func (a *api) write(c *call, w *writing, match int64) (any, error) {
 	switch {
 	case w.document == nil:
 		return &reply{status: http.StatusNoContent}, nil
-	case w.exists:
+	case w.exists || match > Absent: // which is not known here yet
 		return &reply{etag: after.etag(), body: after.Document}, nil
 	}
 	return &reply{status: http.StatusCreated, etag: after.etag(), location: w.at(w.id), body: after.Document}, nil

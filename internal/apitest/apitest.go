@@ -4,8 +4,10 @@ package apitest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -46,9 +48,10 @@ func (d *Document) Operations() (all []string) {
 	return all
 }
 
-// Check says in what an answer differs from what the document has for it, or, where the document
-// has no such operation, from a problem or a redirection.
-func (d *Document) Check(r *http.Request, status int, header http.Header, body []byte) error {
+// Check says in what an exchange differs from what the document has for it: the answer, and, if
+// that is no error, the request with its body sent. Where the document has no such operation, the
+// answer has to be a problem or a redirection.
+func (d *Document) Check(r *http.Request, sent string, status int, header http.Header, body []byte) error {
 	route, parameters, err := d.router.FindRoute(r)
 	if err != nil {
 		redirected := status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect
@@ -57,14 +60,18 @@ func (d *Document) Check(r *http.Request, status int, header http.Header, body [
 		}
 		return nil
 	}
-	in := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route},
-		Status:                 status,
-		Header:                 header,
-		Options:                &openapi3filter.Options{IncludeResponseStatus: true},
+	request := r.Clone(context.Background())
+	request.Body = io.NopCloser(strings.NewReader(sent))
+	options := &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}
+	in := &openapi3filter.RequestValidationInput{Request: request, PathParams: parameters, Route: route, Options: options}
+	if status < 300 {
+		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+			return fmt.Errorf("%s %s: %d to what the document does not allow: %w", r.Method, r.URL, status, err)
+		}
 	}
-	in.SetBodyBytes(body)
-	if err := openapi3filter.ValidateResponse(context.Background(), in); err != nil {
+	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: status, Header: header, Options: options}
+	out.SetBodyBytes(body)
+	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
 		return fmt.Errorf("%s %s: %d is not what the document says: %w", r.Method, r.URL, status, err)
 	}
 	return nil

@@ -98,6 +98,10 @@ func TestRulesFleet(t *testing.T) {
 		awaitThat(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
 	}
 	late := start()
+	awaitThat(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
+	if metric(t, late, "sluice_policy_refused") != 0 {
+		t.Error("a database that is away is told as one that makes no policy")
+	}
 	awaitLimit(t, "b", "100", late)
 	awaitLimit(t, "b", "200", fleet...)
 	awaitLimit(t, "a", "7", fleet...)

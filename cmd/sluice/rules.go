@@ -70,6 +70,9 @@ func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules
 		}
 		r.refuse(err)
 	}
+	if doc, _ := r.stack.Document(); len(doc.Rules) == 0 {
+		log.Warn("there are no rules: nothing is limited", "database", r.stack.Name)
+	}
 	return r, nil
 }
 
@@ -134,6 +137,12 @@ func (r *rules) follow(ctx context.Context, reload <-chan os.Signal) {
 	if r.db == nil {
 		return
 	}
+	following.Go(func() { r.migrateLate(ctx) })
+	r.db.Watch(ctx, r.apply)
+}
+
+// migrateLate makes the tables of a database that was away at the start.
+func (r *rules) migrateLate(ctx context.Context) {
 	for !r.ready && r.migrate(ctx) != nil {
 		select {
 		case <-ctx.Done():
@@ -141,7 +150,6 @@ func (r *rules) follow(ctx context.Context, reload <-chan os.Signal) {
 		case <-time.After(migratePause):
 		}
 	}
-	r.db.Watch(ctx, r.apply)
 }
 
 // useFile puts a file that has changed into force, and what the database says if that did not make
@@ -170,13 +178,13 @@ func (r *rules) apply(c *source.Contents) {
 
 // refuse says why what the database says is not in force.
 func (r *rules) refuse(err error) {
-	r.refused.Add(1)
-	r.staying.Store(true)
 	problems, _ := errors.AsType[policy.Errors](err)
-	if len(problems) == 0 {
-		r.log.Error("rules of the database are not in force, the policy stays", "error", err)
+	if len(problems) == 0 { // it is away
+		r.log.Error("rules of the database cannot be read, the file's hold", "error", err)
 		return
 	}
+	r.refused.Add(1)
+	r.staying.Store(true)
 	for _, p := range problems[:min(len(problems), maxRefused)] {
 		r.log.Error("rules of the database refused, the policy stays", "problem", p.String())
 	}

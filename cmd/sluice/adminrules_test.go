@@ -546,6 +546,9 @@ func testSubjectsAreAudited(t *testing.T, database string) {
 	// And a block for others is not lifted for one.
 	one.do("POST", "/v1/overrides", `{"rule": "per-address", "key": {"client_ip": "203.0.113.0/24"}, "block": true}`).want(201)
 	one.do("POST", "/v1/subjects/unblock", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}}`).want(409).says(adminapi.OverrideID("per-address", map[string]string{"client_ip": "203.0.113.0/24"}))
+	// Not even if the one has had a block of its own.
+	one.do("POST", "/v1/overrides", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}, "block": true, "until": "2020-01-01"}`).want(201)
+	one.do("POST", "/v1/subjects/unblock", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}}`).want(409)
 }
 
 // eventually waits for what is sure to come.

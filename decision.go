@@ -28,6 +28,8 @@ type Decision struct {
 	Now int64
 	// Origin says who has decided.
 	Origin Origin
+	// Locked says that a [Penalty] is in force, so that the key is refused whatever it has left.
+	Locked bool
 }
 
 // RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as the field Retry-After
@@ -66,11 +68,14 @@ func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
 	var reset int64 // as ticks since the epoch
 	switch p.Kernel {
 	case Meter:
-		d.Remaining = max(0, (p.Size-r.Used)/p.Unit) // a share may owe more than the limit holds
+		d.Remaining = max(0, div(p.Size-r.Used, p.Unit)) // a share may owe more than the limit holds
 		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		d.Remaining = max(0, p.windowRoom(r.window(), tick)/p.Span)
 		reset = p.EmptyAt(r.window()) / p.Tick
+	case Lock:
+		p.decideLock(r, d)
+		return
 	default:
 		d.Remaining = max(0, p.Capacity-r.Used)
 		if r.Used > 0 {

@@ -19,7 +19,7 @@
 //	}
 //
 // A limiter of several limits charges all or none. [Limiter.TakeLimit] takes a limit that is given
-// with the call.
+// with the call. A [Penalty] locks out whoever exceeds a limit, by a fourth piece of arithmetic.
 //
 // Those who limit HTTP use package httplimit; many limits at once, written in a file, are
 // package policy.

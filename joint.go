@@ -80,26 +80,49 @@ func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error 
 
 // takeJoint sets d, and each if there is room in it.
 func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
-	c := l.calls.Get().(*joint)
-	key = l.key(&c.key, key)
-	for i, plan := range l.plans {
-		c.charges[i] = Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError}
+	if l.Lock != nil && l.Lock.Kernel != Lock {
+		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
 	}
+	c := l.joints.Get().(*joint)
+	key = l.key(&c.key, key)
+	c.charges = c.charges[:0]
+	for _, plan := range l.plans {
+		c.charges = append(c.charges, Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError})
+	}
+	if l.Lock != nil {
+		c.charges = append(c.charges, Charge{Key: key, Plan: l.Lock, Cost: lockCost(cost), OnError: l.OnError})
+	}
+	c.receipts = c.receipts[:len(c.charges)]
 	err := l.store.Take(ctx, c.charges, c.receipts)
 	if err == nil {
 		*d = tightest(c, each)
 	}
 	clear(c.charges)
-	l.calls.Put(c)
+	l.joints.Put(c)
 	return err
+}
+
+// lockCost returns what a lock costs beside a limit that costs so much: nothing where units are
+// given back, and all where everything is.
+func lockCost(cost int64) int64 {
+	if cost < 0 && cost != All {
+		return 0
+	}
+	return min(cost, 1)
 }
 
 // tightest returns of each field what holds by all limits.
 func tightest(c *joint, each []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
-	for i := range c.charges {
+	limits, lock := len(c.charges), Decision{Allowed: true}
+	if last := limits - 1; c.charges[last].Plan.Kernel == Lock {
+		limits = last
+		lock = c.charges[last].Plan.Decide(c.charges[last].Cost, c.receipts[last])
+	}
+	for i := range limits {
 		var one Decision
 		c.charges[i].Plan.decide(c.charges[i].Cost, &c.receipts[i], &one)
+		one.LockOut(lock)
 		all.tighten(&one)
 		if each != nil {
 			each[i] = one
@@ -126,4 +149,5 @@ func (d *Decision) tighten(one *Decision) {
 	d.RetryAfter = max(d.RetryAfter, one.RetryAfter)
 	d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
 	d.Delay = max(d.Delay, one.Delay)
+	d.Locked = d.Locked || one.Locked
 }

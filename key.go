@@ -20,12 +20,12 @@ func AppendKeyPart(dst []byte, value string) []byte {
 	}
 	const digits = "0123456789ABCDEF"
 	plain := 0
-	for plain < len(value) && plainKeyByte[value[plain]] {
+	for plain < len(value) && plainKeyByte[value[plain]] == 1 {
 		plain++
 	}
 	dst = append(dst, value[:plain]...)
 	for i := plain; i < len(value); i++ {
-		if c := value[i]; plainKeyByte[c] {
+		if c := value[i]; plainKeyByte[c] == 1 {
 			dst = append(dst, c)
 		} else {
 			dst = append(dst, '%', digits[c>>4], digits[c&15])
@@ -39,17 +39,23 @@ func plainKey(value string) bool {
 	if len(value) > MaxKeyPart {
 		return false
 	}
+	// Four at a time, since it is asked of every key.
+	for ; len(value) >= 4; value = value[4:] {
+		if plainKeyByte[value[0]]&plainKeyByte[value[1]]&plainKeyByte[value[2]]&plainKeyByte[value[3]] == 0 {
+			return false
+		}
+	}
 	for i := range len(value) {
-		if !plainKeyByte[value[i]] {
+		if plainKeyByte[value[i]] == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-var plainKeyByte = func() (plain [256]bool) {
+var plainKeyByte = func() (plain [256]uint8) {
 	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~@:,+=") {
-		plain[c] = true
+		plain[c] = 1
 	}
 	return plain
 }()

@@ -20,6 +20,9 @@ type Limiter struct {
 	// stands before it: requests pass (Allow, which is the zero value), are refused
 	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
 	OnError OnError
+	// Lock, of [Penalty.Plan], locks out whoever exceeds a limit: each Take that does not fit is
+	// an offence, of a Wait as well, and Reset lifts the penalty. Set it before the first use.
+	Lock *Plan
 
 	store  Store
 	plan   *Plan // the first of plans
@@ -27,7 +30,8 @@ type Limiter struct {
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
 	prefix string    // of all keys, but plain ones where there is no name
-	calls  sync.Pool // of *call, or where there are several limits of *joint
+	calls  sync.Pool // of *call
+	joints sync.Pool // of *joint, for several charges
 	others others
 }
 
@@ -51,10 +55,8 @@ func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l.plan = l.plans[0]
-	l.calls.New = func() any { return new(call) }
-	if len(l.plans) > 1 {
-		l.calls.New = func() any { return newJoint(len(l.plans)) }
-	}
+	l.calls.New = func() any { return &call{charges: [1]Charge{{Plan: l.plan}}} }
+	l.joints.New = func() any { return newJoint(len(l.plans) + 1) }
 	return l, nil
 }
 
@@ -169,12 +171,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // take sets d, which is empty.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
-	if len(l.plans) > 1 {
+	if len(l.plans) > 1 || l.Lock != nil {
 		return l.takeJoint(ctx, key, cost, d, nil)
 	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Plan, charge.Cost, charge.OnError = l.key(&c.key, key), l.plan, cost, l.OnError
+	charge.Key, charge.Cost, charge.OnError = l.key(&c.key, key), cost, l.OnError
 	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
 	if err == nil {
 		l.plan.decide(cost, &c.receipts[0], d)

@@ -22,10 +22,12 @@ const (
 	CountLog
 	// ExactLog is a StampLog of microseconds.
 	ExactLog
+	// Lock keeps until when a key is refused that has exceeded its limits: see [Penalty].
+	Lock
 )
 
 // Log reports whether the state of the kernel is a [Log].
-func (k Kernel) Log() bool { return k >= StampLog }
+func (k Kernel) Log() bool { return k >= StampLog && k <= ExactLog }
 
 // MaxLogCount is the largest Count of a [SlidingWindowLogExact]. For more, use
 // [SlidingWindowLog].
@@ -48,8 +50,8 @@ const (
 const maxExact = 1 << 51
 
 // Plan is a [Limit] compiled to integers. It says what any implementation needs to
-// reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan],
-// are never changed afterwards and may be shared.
+// reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan] and
+// [Penalty.Plan], are never changed afterwards and may be shared.
 type Plan struct {
 	Limit  Limit // with its Burst filled in, or the Period of a month
 	Kernel Kernel
@@ -71,6 +73,9 @@ type Plan struct {
 	// Burst, and Count of windows and logs: changing those keeps what was counted, but
 	// for a log whose Count changes to the other side of [FineLogCount].
 	Fingerprint uint64
+	// Penalty is that of a [Lock], with its defaults filled in; a Lock has no Limit. The states of
+	// all locks mean the same.
+	Penalty Penalty
 
 	full int64 // ticks in which a full meter drains
 }
@@ -176,18 +181,20 @@ func (p *Plan) fingerprint() uint64 {
 
 func (p *Plan) sliding() bool { return p.Limit.Algorithm == SlidingWindowCounter }
 
-// State is what a store keeps for one key of a [Meter] or [Window] plan. The zero
+// State is what a store keeps for one key of a [Meter], [Window] or [Lock] plan. The zero
 // State is the empty one, and is not worth keeping.
 type State struct {
-	// Tick is the tick of a meter's level, or the number of this window since the epoch.
+	// Tick is the tick of a meter's level, the number of this window since the epoch, or the
+	// end of a penalty.
 	Tick int64
-	// Used is the level of a meter, or the count of this window.
+	// Used is the level of a meter, the count of this window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the window before; a meter leaves it at 0.
+	// Prev is the count of the window before, or when penalties are forgotten; a meter leaves
+	// it at 0.
 	Prev int64
 }
 
-// Step is the arithmetic of a Meter or Window plan: it asks for cost units at now, in
+// Step is the arithmetic of a Meter, Window or Lock plan: it asks for cost units at now, in
 // microseconds since the Unix epoch, writes the receipt to r, and returns the state to
 // keep. Cost 0 peeks and always fits; a negative cost gives back, never below empty.
 //
@@ -195,8 +202,11 @@ type State struct {
 // stepped back further than the algorithm can owe moves the state along with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	*r = Receipt{}
-	if p.Kernel == Meter {
+	switch p.Kernel {
+	case Meter:
 		return p.stepMeter(s, now, cost, r)
+	case Lock:
+		return p.stepLock(s, now, cost, r)
 	}
 	s = p.stepWindow(s, p.windowTick(now), cost, r)
 	r.Now = now
@@ -211,6 +221,8 @@ func (p *Plan) EmptyAt(s State) int64 {
 		return 0
 	case p.Kernel == Meter:
 		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
+	case p.Kernel == Lock:
+		return s.Prev
 	case p.monthly():
 		return p.monthEnd(s.Tick)
 	case s.Used > 0 && p.sliding():
@@ -232,6 +244,8 @@ func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
 		return (p.Size/p.Drain + 1) * p.Tick
+	case p.Kernel == Lock: // of which a clock that steps back may leave two
+		return (2*p.Penalty.Most + p.Penalty.Forget).Microseconds()
 	case p.monthly():
 		return 2 * longestMonth.Microseconds()
 	}
@@ -261,12 +275,22 @@ func product(a, b int64) (int64, bool) {
 
 // ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
 func ceilDiv(a, b int64) int64 {
-	if b == 1 { // of most limits, and a division is most of what a decision costs
-		return a
-	}
-	q := a / b
+	q := div(a, b)
 	if q*b < a {
 		q++
 	}
 	return q
+}
+
+// div returns a/b for b > 0. It divides little, since a division is most of what a decision costs:
+// not by 1, as of many limits, and with 32 bits where that will do, which takes older processors a
+// third of the time.
+func div(a, b int64) int64 {
+	switch {
+	case b == 1:
+		return a
+	case uint64(a|b)>>32 == 0:
+		return int64(uint32(a) / uint32(b))
+	}
+	return a / b
 }

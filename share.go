@@ -17,8 +17,11 @@ type Share struct {
 	unit  int64 // what a unit of limit costs in Plan
 }
 
-// Share returns one of n parts of the plan's limit, n being at least 1.
+// Share returns one of n parts of the plan's limit, n being at least 1. A [Lock] has no parts.
 func (p *Plan) Share(n int64) Share {
+	if p.Kernel == Lock {
+		n = 1
+	}
 	plan := p.dividable(n)
 	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
 }
@@ -27,6 +30,9 @@ func (p *Plan) Share(n int64) Share {
 // not fit at once, or a count is no multiple of n.
 func (p *Plan) dividable(n int64) *Plan {
 	l := p.Limit
+	if p.Kernel == Lock {
+		return p
+	}
 	if p.Kernel == Meter {
 		l.Burst = max(l.Burst, n)
 	} else {

@@ -23,7 +23,7 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	switch p.Kernel {
 	case Meter:
 		s.state = State{Tick: r.Now / p.Tick, Used: r.Used}
-	case Window:
+	case Window, Lock:
 		s.state = r.window()
 	default:
 		if r.Fits {
@@ -51,7 +51,9 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	if p.Kernel == Meter && s.state.Used > p.Size {
 		return r, false // the burst is lower: the store has to cut the level to it
 	}
-	p.Step(s.state, now, cost, &r)
+	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {
+		return r, false // the penalty is shorter: the store has to cut it
+	}
 	if r.Fits && cost > 0 {
 		p.Step(s.state, now, 0, &r)
 	}

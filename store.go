@@ -53,12 +53,13 @@ const All = -1 << 63
 type Receipt struct {
 	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
 	Now int64
-	// Tick is the number of this window, or the tick of the newest unit in a log.
+	// Tick is the number of this window, the tick of the newest unit in a log, or the end of a
+	// penalty.
 	Tick int64
-	// Used is the level of a meter at Now, the count of this window or of the log. It
-	// includes the charge if it was committed.
+	// Used is the level of a meter at Now, the count of this window or of the log, or the number
+	// of penalties. It includes the charge if it was committed.
 	Used int64
-	// Prev is the count of the previous window, if that counts.
+	// Prev is the count of the previous window, if that counts, or when penalties are forgotten.
 	Prev int64
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
 	// does fit, at which one more unit would. Zero means at once, or never.
@@ -76,7 +77,9 @@ type Store interface {
 	// Shadow does not fit. A shadow that does not fit is not committed. Receipts are
 	// written to receipts, which is as long as charges: the caller owns both, so that
 	// a decision need not allocate. A refused Take writes nothing, but for states that
-	// a stepped clock has made impossible (see [Plan.Step]).
+	// a stepped clock has made impossible (see [Plan.Step]), and for offences: where
+	// [Offends], a [Lock] that would have fit does not, and begins its penalty, whether the Take is
+	// refused or not, and however many do so at the same time.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
 	// the error is not nil, receipts say nothing, and whether the charges were

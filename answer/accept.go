@@ -3,6 +3,8 @@ package answer
 import (
 	"net/textproto"
 	"strings"
+
+	"github.com/sluicehq/sluice/policy"
 )
 
 // offers are the media types of a refusal, the default first.
@@ -19,21 +21,62 @@ const (
 // none of them gets the default, too: a refusal is not refused. So does one that sends
 // more than any honest client: a refusal is to be cheap.
 func negotiate(accept []string) int {
-	if len(accept) == 0 || len(accept) > maxElements || elements(accept, ",")+elements(accept, ";") > 2*maxElements {
-		return problemJSON
+	i, _, _ := best(accept, offers[:])
+	return i
+}
+
+// best returns the index in types of what the Accept fields ask for, and how well it fits: see
+// [weigh]. Without any, everything is accepted.
+func best(accept, types []string) (best, bestWeight, bestExact int) {
+	switch {
+	case len(accept) == 0:
+		return 0, 1000, 1
+	case tooMany(accept):
+		return 0, 0, 0
 	}
-	best, bestWeight, bestExact := problemJSON, 0, 0
-	for i, offer := range offers {
+	for i, offer := range types {
 		weight, exact := weigh(accept, offer)
 		if weight > bestWeight || weight == bestWeight && weight > 0 && exact > bestExact {
 			best, bestWeight, bestExact = i, weight, exact
 		}
 	}
-	return best
+	return best, bestWeight, bestExact
 }
 
-// maxElements is the most elements of a list in a header that are looked at.
-const maxElements = 100
+// negotiateOwn returns the index of the body of the policy's own that the Accept fields ask for,
+// or -1 if that is a built-in one. Where both fit as well, it is the own, but for a page.
+func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
+	if len(own.Types) == 0 {
+		return -1
+	}
+	i, weight, exact := best(accept, own.Types)
+	_, builtIn, builtInExact := best(accept, offers[:])
+	switch {
+	case weight == 0, weight < builtIn:
+		return -1
+	case weight == builtIn && (exact < builtInExact || exact == builtInExact && own.Page(i)):
+		return -1
+	}
+	return i
+}
+
+// maxElements is the most elements of a list in a header that are looked at, and maxAccept the
+// most bytes: a policy may have several types.
+const (
+	maxElements = 100
+	maxAccept   = 8 << 10
+)
+
+func tooMany(accept []string) bool {
+	if len(accept) > maxElements || elements(accept, ",")+elements(accept, ";") > 2*maxElements {
+		return true
+	}
+	size := 0
+	for _, line := range accept {
+		size += len(line)
+	}
+	return size > maxAccept
+}
 
 // elements returns how many elements the lines of a list have.
 func elements(lines []string, separator string) int {

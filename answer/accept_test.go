@@ -44,6 +44,8 @@ func TestNegotiate(t *testing.T) {
 		{[]string{strings.Repeat("a/b;q=0.5,", 90) + "text/plain"}, plainText},
 		{[]string{strings.Repeat("a/b;q=0.5,", 100_000) + "text/plain"}, problemJSON}, // more than is looked at
 		{[]string{"text/plain" + strings.Repeat(";a=b", 1000)}, problemJSON},
+		{[]string{"text/plain" + strings.Repeat(" ", maxAccept-10)}, plainText},
+		{[]string{"text/plain", strings.Repeat(" ", maxAccept-9)}, problemJSON},
 		{append(slices.Repeat([]string{"a/b"}, 1000), "text/plain"), problemJSON},
 	}
 	for _, test := range tests {
@@ -68,7 +70,7 @@ func FuzzNegotiate(f *testing.F) {
 			t.Errorf("%q: %s", asked, offers[got])
 		}
 		// Another type changes nothing.
-		full := elements([]string{a, b}, ",")+elements([]string{a, b}, ";")+4 > 2*maxElements
+		full := tooMany([]string{a, b, strings.Repeat(",", 4) + "x/y;q=0"})
 		if again := negotiate([]string{a, b, "x/y;q=0"}); again != got && !full {
 			t.Errorf("%q: %s, then %s", asked, offers[got], offers[again])
 		}

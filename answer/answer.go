@@ -60,11 +60,14 @@ type Client struct {
 	Header http.Header
 	// CORS says which pages of other origins may read the answer. Nil is none.
 	CORS *policy.CrossOrigin
+	// Answers are said in place of what is built in: see [policy.Policy.Answers]. Nil is none.
+	Answers *policy.OwnAnswers
 }
 
 // Answer is what a door says. The zero value is ready to be encoded into, again and again.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503, or what
+	// the policy says in its place.
 	Status int
 
 	decision *policy.Decision
@@ -73,7 +76,7 @@ type Answer struct {
 	header   *policyHeader   // of the results, if they are told about
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
-	media    int             // of a refusal, as an index of offers
+	media    int             // of a refusal, as an index of offers, or ownBody
 	retry    string          // Retry-After, if a refusal has that
 	text     []byte          // what is being written
 	arena    arena
@@ -88,6 +91,9 @@ var undecided policy.Decision
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
 	e.encode(a, newFields(h, &a.arena), d, "", c)
+	if c.Answers != nil && !d.Allowed {
+		a.own(h, c)
+	}
 }
 
 // Malformed turns a into the refusal of a request that nobody should try to understand, and
@@ -95,6 +101,9 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	a.quota = false
 	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
+	if c.Answers != nil {
+		a.own(h, c)
+	}
 }
 
 func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {

@@ -41,4 +41,8 @@
 //	 "title":"Too Many Requests","status":429,
 //	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
 //	 "error":"rate_limit_exceeded","retry_after":17}
+//
+// Where a policy has answers of its own ([policy.Answer]), [Client] has them, and the status, the
+// body and further fields are theirs; Content-Length is set for such a body, and Vary. All other
+// fields stay.
 package answer

@@ -33,7 +33,9 @@ type label struct {
 	item  string // the name as a quoted string, both of structured fields and of JSON
 	quota int64  // per window
 	span  int64  // the window in whole seconds, of a month that of now
-	limit string // the most that remaining can be
+	wire  string // the name in printable ASCII
+	most  int64  // that remaining can be
+	limit string // likewise
 
 	sentence sentence // for people
 }
@@ -104,9 +106,10 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 
 func newLabel(r *policy.Result) label {
 	plan, wire := r.Plan, printable(cmp.Or(r.Name, r.Rule))
-	l := label{rule: r.Rule, name: r.Name, plan: plan, item: string(appendQuoted(nil, wire))}
+	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
 	l.quota, l.span = wholeSeconds(plan.Limit)
-	l.limit = strconv.FormatInt(min(maxInteger, max(plan.Limit.Count, plan.Capacity)), 10)
+	l.most = min(maxInteger, max(plan.Limit.Count, plan.Capacity))
+	l.limit = strconv.FormatInt(l.most, 10)
 	period := fmt.Sprintf("%ds", l.span)
 	if plan.Limit.MonthDay > 0 {
 		period = "month"

@@ -73,6 +73,48 @@ func GiveBackCost(ctx context.Context, l *sluice.Limiter, key string, cost int64
 	_ = l.LeaveQueue(ctx, key, cost)
 }
 
+// adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
+const adjustTimeout = 5 * time.Second
+
+// adjustTries bounds how often a cost is cut down that others leave no room for.
+const adjustTries = 8
+
+// Adjust makes the cost of a request that [TakeCost] has let pass, at a time not before taken,
+// what it is in the end, as [policy.Engine.Settle] does: what is too much is given back while it
+// still counts, and a difference that does not fit uses up what is left. It is to be called once.
+// The context may have ended. Queues, and what OnError alone has let pass, stay as they are.
+func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
+	if d.Err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adjustTimeout)
+	defer cancel()
+	for i := range d.Results {
+		r := &d.Results[i]
+		if r.Origin == sluice.ByOnError || r.Plan.Limit.Algorithm == sluice.LeakyBucket {
+			continue
+		}
+		one, err := l.With(r.Plan.Limit) // which shares its count
+		switch more := cost - r.Cost; {
+		case err != nil:
+		case more > 0:
+			fill(ctx, one, key, more)
+		case more < 0 && time.Since(taken) < r.Lasts():
+			_, _ = one.Refund(ctx, key, -more) // what cannot be given back is forgotten in time
+		}
+	}
+}
+
+// fill takes so many units, or as many as fit.
+func fill(ctx context.Context, l *sluice.Limiter, key string, units int64) {
+	for range adjustTries {
+		d, err := l.Take(ctx, key, units)
+		if units = d.Remaining; err != nil || d.Allowed || units == 0 || d.Origin == sluice.ByOnError {
+			return
+		}
+	}
+}
+
 // newResults returns results of the limits of l, without what they say.
 func newResults(l *sluice.Limiter, rule string, cost int64) []policy.Result {
 	all := make([]policy.Result, len(l.Plans()))

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -9,9 +10,10 @@ import (
 
 // problem is a kind of refusal.
 type problem struct {
-	status int
-	code   string // the member error, ready for JSON
-	start  string // of application/problem+json, up to the text of the detail
+	status            int
+	kind, title, name string // the members type, title and error
+	code              string // the member error, ready for JSON
+	start             string // of application/problem+json, up to the text of the detail
 }
 
 var (
@@ -25,8 +27,9 @@ var (
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 func newProblem(status int, kind, code string) *problem {
-	return &problem{status: status, code: `"error":"` + code + `"`, start: `{"type":"` + kind +
-		`","title":"` + http.StatusText(status) + `","status":` + strconv.Itoa(status) + `,"detail":"`}
+	title := cmp.Or(http.StatusText(status), "Refused")
+	return &problem{status: status, kind: kind, title: title, name: code, code: `"error":"` + code + `"`, start: `{"type":"` + kind +
+		`","title":"` + title + `","status":` + strconv.Itoa(status) + `,"detail":"`}
 }
 
 func (a *Answer) problem() *problem {
@@ -63,7 +66,7 @@ func (a *Answer) refuse(f fields, accept []string) {
 	f.set("Content-Type", offers[a.media])
 	f.set("Cache-Control", "no-store")
 	if retry := a.retryAfter(); retry > 0 {
-		a.text = strconv.AppendInt(a.text[:0], retry, 10)
+		a.text = appendNumber(a.text[:0], retry)
 		a.retry = a.arena.text(a.text)
 		f.set("Retry-After", a.retry)
 	}
@@ -79,7 +82,9 @@ func (a *Answer) Body() []byte {
 		a.text = a.appendQuota(a.text[:0])
 		return a.text
 	}
-	a.text = a.appendBody(a.text[:0], a.problem())
+	if a.media != ownBody {
+		a.text = a.appendBody(a.text[:0], a.said())
+	}
 	return a.text
 }
 
@@ -93,7 +98,7 @@ func (a *Answer) appendBody(dst []byte, p *problem) []byte {
 		dst = append(a.appendDetail(dst), '"')
 	default: // RFC 9457
 		dst = append(a.appendDetail(append(dst, p.start...)), '"')
-		if p == quotaExceeded {
+		if p.name == quotaExceeded.name {
 			dst = a.appendViolated(append(dst, `,"violated-policies":[`...))
 			dst = append(dst, ']')
 		}
@@ -144,6 +149,9 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
 			return append(dst, ", more than it ever allows at once."...)
 		}
+	}
+	if a.most >= 0 && a.results[a.most].Locked {
+		dst = append(dst, " Whoever exceeds it is locked out for a while."...)
 	}
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }

@@ -95,7 +95,8 @@ func TestReadmeMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL())
+	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL(),
+		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", "example")
 	_, page := get(t, g.admin+"/metrics")
 	said, there := map[string]bool{}, map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(sluice_\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(string(text), -1) {

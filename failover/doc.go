@@ -83,6 +83,10 @@
 // Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
 // are not written back. Shares and debts are lost when the process ends.
 //
+// A [sluice.Lock] has no parts: each instance keeps the penalties of its own share. They are
+// neither taken over from the shared store nor written back, so that who is locked out there has a
+// share of the limit while the store is away, and who is locked out here is not when it is back.
+//
 // # How much too much
 //
 // With burst B (the count of a window), rate r, N instances, and an outage of T for the

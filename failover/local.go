@@ -89,7 +89,7 @@ func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, rece
 		return err
 	}
 	b.read(charges, receipts, denied)
-	return nil
+	return s.punish(ctx, b, charges, receipts)
 }
 
 // deny writes the receipts of the charges that Deny refuses, and returns how many these are
@@ -219,7 +219,7 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 
 // seed charges a new entry with what the shared store had counted when last seen.
 func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
-	if c.OnError != sluice.Local {
+	if c.OnError != sluice.Local || c.Plan.Kernel == sluice.Lock {
 		return nil
 	}
 	left := s.recent.remaining(c)
@@ -266,6 +266,7 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 		}
 		b.charges = append(b.charges, part)
 		switch {
+		case c.Plan.Kernel == sluice.Lock: // owes nothing
 		case owed || denied:
 			s.owe(e, part.Cost)
 		default:
@@ -315,4 +316,26 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 			at++
 		}
 	}
+}
+
+// punish notes the offences of a Take that was decided locally: in the stand-in a lock has a key of
+// its own, and sees none of what it watches.
+func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	for i := range charges {
+		if !sluice.Offends(charges, receipts, i) {
+			continue
+		}
+		key := b.entries[i].shareKey
+		offence := [2]sluice.Charge{
+			{Key: key, Plan: probePlan, Cost: probePlan.Capacity + 1, Shadow: true}, // never fits
+			{Key: key, Plan: charges[i].Plan, Cost: 1, Shadow: true},
+		}
+		var r [2]sluice.Receipt
+		if err := s.local.Take(ctx, offence[:], r[:]); err != nil {
+			return err
+		}
+		r[1].Origin = receipts[i].Origin
+		receipts[i] = r[1]
+	}
+	return nil
 }

@@ -105,7 +105,7 @@ func (s *Store) undo(ctx context.Context, p *portion) error {
 	charges, receipts := slices.Clone(p.charges), make([]sluice.Receipt, len(p.receipts))
 	for i := range charges {
 		c := &charges[i]
-		if c.Shadow = true; p.receipts[i].Fits {
+		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
 			c.Cost = min(0, -c.Cost)
 		} else {
 			c.Cost = 0

@@ -67,6 +67,7 @@ func (d *choiceDecider) decide(c *call) {
 		c.decision = policy.Decision{Allowed: true, Exempt: true, Results: c.decision.Results[:0]}
 	default:
 		c.choice = choice
+		c.await(l, choice.Key)
 		answer.TakeCost(c.r.Context(), l, cmp.Or(d.name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
 	}
 }
@@ -96,5 +97,8 @@ func (d *choiceDecider) log(err error) {
 }
 
 func (d *choiceDecider) giveBack(ctx context.Context, c *call) {
+	c.taken.adjust(ctx, &c.decision, 0)
 	answer.GiveBackCost(ctx, c.choice.Limiter, c.choice.Key, c.choice.Cost)
 }
+
+func (d *choiceDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }

@@ -17,7 +17,8 @@
 //
 // Every response to a request that was counted has the fields RateLimit-Policy, RateLimit and
 // three X-RateLimit ones, which are set before the handler runs; a refusal is a 429, 503, 403 or 400 with
-// Retry-After and a body in JSON or text. Package answer says what they mean.
+// Retry-After and a body in JSON or text, or what the answers of the policy say. Package answer says
+// what they mean.
 //
 // Where one middleware runs behind another, the inner one appends to the lists of the outer
 // one, so that the client sees all limits, and replaces the fields that have room for only one.
@@ -57,6 +58,9 @@
 //   - A connection that is taken over (Hijack) has been answered with 101, and costs what was
 //     estimated where its bytes would say more.
 //   - What never reaches a handler, since the client has left a queue, is given back.
+//
+// A limit without a policy goes by what the handler says with [Settle], if [Config] AwaitOutcome
+// is set.
 //
 // A process that is killed gives nothing back. What it had under way stays counted for as long
 // as everything else that the limit has counted.

@@ -19,6 +19,7 @@ type door struct {
 	calls   sync.Pool                  // of *call
 	refuse  Refusal                    // nil: answer's
 	keep    bool                       // see Config.KeepDecision
+	await   bool                       // see Config.AwaitOutcome
 
 	quota     *policyDecider // answers quotaPath; nil: nobody does
 	quotaPath string
@@ -33,6 +34,8 @@ type decider interface {
 	decide(c *call)
 	// giveBack undoes a decision that has let the request pass.
 	giveBack(ctx context.Context, c *call)
+	// settle tells what has become of a request that has passed.
+	settle(s *settling, o policy.Outcome)
 }
 
 // call is the scratch memory of one request, until the handler behind the door runs.
@@ -46,6 +49,7 @@ type call struct {
 	request policy.Request // for a policyDecider
 	key     string         // for a limiterDecider
 	choice  Choice         // for a choiceDecider
+	taken   taken
 }
 
 func newCall(d *door) *call {
@@ -57,8 +61,13 @@ func newCall(d *door) *call {
 func (d *door) release(c *call) {
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
-	clear(c.request.Attributes)
-	c.request = policy.Request{Body: c.request.Body, Attributes: c.request.Attributes}
+	if c.taken.limiter != nil {
+		c.taken = taken{}
+	}
+	body, attributes := c.request.Body, c.request.Attributes
+	clear(attributes)
+	c.request = policy.Request{}
+	c.request.Body, c.request.Attributes = body, attributes
 	if cap(c.decision.Results) > maxResults {
 		c.decision.Results = nil
 	}
@@ -85,6 +94,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	quota := fault == "" && d.asksQuota(r)
 	switch {
 	case fault != "":
+		client.Answers = d.answers()
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	case quota:
 		fault = d.encodeQuota(c, client)
@@ -92,6 +102,9 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		d.decider.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
+		if !c.decision.Allowed && d.refuse == nil {
+			client.Answers = d.answers()
+		}
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
 	switch {
@@ -101,7 +114,10 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
 		}
-		return c.r, c.settling()
+		if c.awaits() {
+			return c.r, c.settling()
+		}
+		return c.r, nil
 	case d.refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)
@@ -109,6 +125,14 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		c.refuse()
 	}
 	return nil, nil
+}
+
+// answers returns what the policy says in place of a refusal, if there is one.
+func (d *door) answers() *policy.OwnAnswers {
+	if p, ok := d.decider.(*policyDecider); ok {
+		return p.engine.Policy().Answers()
+	}
+	return nil
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }

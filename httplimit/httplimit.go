@@ -39,6 +39,10 @@ type Config struct {
 	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
 	// the decision and of the request for each request that passes.
 	KeepDecision bool
+	// AwaitOutcome lets handlers behind [Config.Limit] and [Config.LimitBy] say with [Settle]
+	// whether a request counts and what it has cost. It costs a copy of the request for each
+	// that passes. Rules of a policy say themselves that they go by the outcome.
+	AwaitOutcome bool
 	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself,
 	// with what is left of the limits of whoever asks: see [answer.Encoder.Quota]. Asking counts
 	// for no rule. The limits are those that hold whatever the path, and with ?path=/orders, and
@@ -94,6 +98,7 @@ func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(htt
 		forwardedHeader: c.ForwardedHeader,
 		refuse:          c.Refuse,
 		keep:            c.KeepDecision,
+		await:           c.AwaitOutcome,
 	}
 	if byPolicy, ok := by.(*policyDecider); ok && c.QuotaPath != "" {
 		d.quota, d.quotaPath = byPolicy, c.QuotaPath

@@ -3,9 +3,11 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // limiterDecider decides by one limiter.
@@ -17,9 +19,46 @@ type limiterDecider struct {
 
 func (l *limiterDecider) decide(c *call) {
 	c.key = l.key(c.r)
+	c.await(l.limiter, c.key)
 	answer.Take(c.r.Context(), l.limiter, l.name, c.key, &c.decision)
 }
 
 func (l *limiterDecider) giveBack(ctx context.Context, c *call) {
+	c.taken.adjust(ctx, &c.decision, 0)
 	answer.GiveBack(ctx, l.limiter, c.key)
+}
+
+func (l *limiterDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }
+
+// taken is what a limiter has taken for a request that waits for its outcome; the zero value
+// where none does.
+type taken struct {
+	limiter *sluice.Limiter
+	key     string
+	at      time.Time // not after the store has counted
+}
+
+// await notes what a limiter is about to take, if the request waits for its outcome.
+func (c *call) await(l *sluice.Limiter, key string) {
+	if c.door.await {
+		c.taken = taken{l, key, time.Now()}
+	}
+}
+
+// settle makes the difference once the handler has said what it goes by.
+func (t *taken) settle(s *settling, o policy.Outcome) {
+	switch {
+	case o.Verdict == policy.CountsNot:
+		t.adjust(s.request.Context(), &s.decision, 0)
+	case o.Cost != 0:
+		t.adjust(s.request.Context(), &s.decision, max(0, o.Cost))
+	}
+}
+
+// adjust makes the cost what it is in the end, once.
+func (t *taken) adjust(ctx context.Context, d *policy.Decision, cost int64) {
+	if t.limiter != nil {
+		answer.Adjust(ctx, t.limiter, t.key, d, t.at, cost)
+		t.limiter = nil
+	}
 }

@@ -66,3 +66,7 @@ var unescaped = func() (t [256]bool) {
 }()
 
 func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }
+
+func (p *policyDecider) settle(s *settling, o policy.Outcome) {
+	p.engine.Settle(s.request.Context(), s.decision, o)
+}

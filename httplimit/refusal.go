@@ -13,6 +13,8 @@ import (
 // something, unless the function calls WriteHeader with another one: to write a body is
 // enough, and to write nothing too.
 //
+// What the policy's answers say is not looked at.
+//
 // The memory of d is used again afterwards: keep a [policy.Decision.Clone].
 //
 // Requests that nobody should try to understand are answered with 400 by the door itself:

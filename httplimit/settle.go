@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -15,6 +16,9 @@ import (
 // by the outcome of the request: its Verdict, its Cost, or a Status in place of that of the
 // response. What is zero comes from the response; Header and Bytes always do. The context is that
 // of the request. Where no rule goes by the outcome it does nothing.
+//
+// Limits of [Config.Limit] and [Config.LimitBy] go by its Verdict and its Cost if [Config]
+// AwaitOutcome is set, but for leaky buckets. The response says nothing about them.
 //
 // Call it before the response begins: a rule that knows by then what it goes by is settled before
 // the client hears of it. Others, such as those by the length of the response, or by a cost that
@@ -35,21 +39,25 @@ type settlingKey struct{}
 type settling struct {
 	http.ResponseWriter
 	request  *http.Request
-	engine   *policy.Engine
+	decider  decider
 	decision policy.Decision
+	taken    taken          // by a limiter
 	outer    *settling      // of a door in front of this one
 	said     policy.Outcome // by the handler
 	status   int            // 0: it has not begun
 	bytes    int64          // of the body
 }
 
-// settling returns what settles the request, or nil if there is nothing to settle.
+// awaits reports whether something waits for the outcome of the request.
+func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter != nil }
+
+// settling returns what settles the request.
 func (c *call) settling() *settling {
-	if !c.decision.Unsettled() {
-		return nil
-	}
-	s := &settling{ResponseWriter: c.w, request: c.r, engine: c.door.decider.(*policyDecider).engine, decision: c.decision}
+	s := &settling{ResponseWriter: c.w, request: c.r, decider: c.door.decider, decision: c.decision, taken: c.taken}
 	s.decision.Results = nil // their memory is used again
+	if s.taken.limiter != nil {
+		s.decision.Results = slices.Clone(c.decision.Results)
+	}
 	s.outer, _ = c.r.Context().Value(settlingKey{}).(*settling)
 	return s
 }
@@ -79,8 +87,7 @@ func (s *settling) begin(status int) {
 }
 
 func (s *settling) settle(bytes int64) {
-	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost}
-	s.engine.Settle(s.request.Context(), s.decision, o)
+	s.decider.settle(s, policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost})
 }
 
 // Unwrap is for http.ResponseController.

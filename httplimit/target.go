@@ -37,7 +37,6 @@ func misaimed(r *http.Request) string {
 // port or without, or none at all. Of "a:80:80" some take the host "a", and some none, and
 // of the dots behind "a.." some take off one and some all.
 func plainHost(s string) bool {
-	name := s
 	if literal, found := strings.CutPrefix(s, "["); found {
 		inner, rest, closed := strings.Cut(literal, "]")
 		if a, err := netip.ParseAddr(inner); err != nil || !a.Is6() || a.Zone() != "" || !closed {
@@ -45,20 +44,26 @@ func plainHost(s string) bool {
 		}
 		return rest == "" || rest[0] == ':' && digits(rest[1:])
 	}
-	if i := strings.IndexByte(s, ':'); i >= 0 {
-		if name = s[:i]; !digits(s[i+1:]) {
+	before := byte('.')
+	for i := range len(s) {
+		c := s[i]
+		if !inName[c] {
+			return c == ':' && digits(s[i+1:])
+		}
+		if c == '.' && before == '.' {
 			return false
 		}
-	}
-	if strings.HasPrefix(name, ".") || strings.Contains(name, "..") {
-		return false
-	}
-	for i := range len(name) {
-		if c := name[i] | 0x20; ('a' > c || c > 'z') && ('0' > name[i] || name[i] > '9') && strings.IndexByte("-._~", name[i]) < 0 {
-			return false
-		}
+		before = c
 	}
 	return true
 }
+
+// inName are the characters of names and of IPv4 addresses.
+var inName = func() (t [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~") {
+		t[c] = true
+	}
+	return t
+}()
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -23,10 +23,20 @@ const (
 // bucket is a cache line: what a processor reads at once.
 type bucket [4]cell
 
-// at returns the cell of a tag, or any cell if there is none. It does not branch, since a
-// processor cannot predict where in a bucket a state is.
-func (b *bucket) at(tag uint64) *cell {
-	return &b[(b[1].has(tag)|2*b[2].has(tag)|3*b[3].has(tag))&3]
+// at returns the cell of a tag in either of two buckets, or any cell if there is none. It reads both
+// and does not branch: a processor cannot predict where a state is, and would wait for the first
+// bucket before it fetches the second.
+func at(first, second *bucket, tag uint64) *cell {
+	i, j := first.index(tag), second.index(tag)
+	if j != 0 {
+		first = second
+	}
+	return &first[(i|j)&3]
+}
+
+// index returns the number of the cell of a tag, and 4 more, or 0 if there is none.
+func (b *bucket) index(tag uint64) int {
+	return 4*b[0].has(tag) | 5*b[1].has(tag) | 6*b[2].has(tag) | 7*b[3].has(tag)
 }
 
 // has returns 1 if that is the tag, else 0.

@@ -29,7 +29,7 @@ func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 		}
 	}
 	for i := range stripes {
-		if n := stripes[i].n.Load(); n < manyBuckets {
+		if n := stripes[i].size(); n < manyBuckets {
 			t.Fatalf("premise: a stripe of %d buckets", n)
 		}
 	}
@@ -75,7 +75,8 @@ func TestClockFirst(t *testing.T) {
 			take(level)
 			hash, want := s.hash(&c), level
 			var r sluice.Receipt
-			got := s.takeClockFirst(later-behind*ms, s.stripe(hash), l, l.tag(hash), 1, &r)
+			first, second := s.tables.buckets(hash>>stripeShift, l.tag(hash))
+			got := s.takeClockFirst(later-behind*ms, first, second, l, l.tag(hash), 1, &r)
 			// Of a unit that drains in a millisecond there was one more a millisecond ago.
 			if fits := level+behind+1 <= size; got != fits {
 				t.Errorf("level %d, %d ms behind: %t, want %t", level, behind, got, fits)

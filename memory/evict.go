@@ -7,7 +7,7 @@ import "sync/atomic"
 // soonest.
 type summary struct{ n, lowest, soonest atomic.Int64 }
 
-func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>s.stripeShift] }
+func (s *Store) summary(hash uint64) *summary { return &s.overflow.summaries[hash>>stripeShift] }
 
 func (sm *summary) set(n int, lowest priority, soonest int64) {
 	sm.n.Store(int64(n))

@@ -43,7 +43,7 @@ func (s *Seeded) hash(c *sluice.Charge) uint64 {
 	h ^= c.Plan.Fingerprint
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return (h ^ h>>31) & s.mask
+	return s.placed(h ^ h>>31)
 }
 
 func (s *Seeded) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {

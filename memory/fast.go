@@ -11,12 +11,16 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 	if l == nil || !l.fits {
 		return false
 	}
-	st, tag := s.stripe(hash), l.tag(hash)
-	if st.n.Load() >= manyBuckets && cost > 0 && cost <= l.most && s.takeClockFirst(s.at(now), st, l, tag, cost, r) {
-		return true
+	stripe, tag := hash>>stripeShift, l.tag(hash)
+	if s.tables.size(stripe).buckets() >= manyBuckets && cost > 0 && cost <= l.most {
+		first, second := s.tables.buckets(stripe, tag)
+		prefetch(first, second)
+		if s.takeClockFirst(s.at(now), first, second, l, tag, cost, r) {
+			return true
+		}
 	}
 	for {
-		c, word := st.find(tag)
+		c, word := s.tables.find(stripe, tag)
 		if c == nil {
 			return false
 		}
@@ -35,16 +39,12 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 const manyBuckets = 16
 
 // takeClockFirst takes from a meter at a time that was read before its state. Reading the clock
-// waits for all reads before it; this way round, the processor fetches the state while it goes on
-// to the next key. Others may have taken meanwhile, at later times: what fits at this time also
-// fits at theirs, but a refusal must be decided again at a time read after the state.
-// takeClockFirst reports false for that, and for all that is not usual.
-func (s *Store) takeClockFirst(now int64, st *stripe, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
-	first, second := st.buckets(tag)
-	c := first.at(tag)
-	if c.tag.Load() != tag {
-		c = second.at(tag)
-	}
+// waits for all reads before it, though not for a prefetch; this way round, the processor fetches
+// the state meanwhile, and while it goes on to the next key. Others may have taken meanwhile, at
+// later times: what fits at this time also fits at theirs, but a refusal must be decided again at
+// a time read after the state. takeClockFirst reports false for that, and for all that is not usual.
+func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
+	c := at(first, second, tag)
 	word := c.word.Load()
 	if c.tag.Load() != tag || word <= reserved {
 		return false
@@ -77,9 +77,9 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 			release(ops, order[:n])
 			return false
 		}
-		o.cell, o.word = o.find(o.tag)
+		o.cell, o.word = s.find(o.hash, o.tag)
 		for o.cell != nil && !o.cell.word.CompareAndSwap(o.word, busy) {
-			o.cell, o.word = o.find(o.tag)
+			o.cell, o.word = s.find(o.hash, o.tag)
 		}
 		if o.cell == nil {
 			release(ops, order[:n])
@@ -88,7 +88,7 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	}
 	o := &ops[order[last]]
 	for {
-		o.cell, o.word = o.find(o.tag)
+		o.cell, o.word = s.find(o.hash, o.tag)
 		if o.cell == nil || !stepFast(s.at(now), charges, receipts, ops) {
 			release(ops, order[:last])
 			return false

@@ -13,10 +13,14 @@ type entry struct {
 	record   *record
 }
 
-// at returns the priority at a time: drained, if it has by then.
+// at returns the priority at a time: drained, if it has by then, and the least of others for a
+// penalty that is over and only remembered.
 func (e *entry) at(now int64) priority {
-	if e.until <= now {
+	switch {
+	case e.until <= now:
 		return drained
+	case e.priority >= overHalf && e.priority.time() <= now:
+		return drained + 1
 	}
 	return e.priority
 }

@@ -28,6 +28,9 @@ var never = &layout{}
 
 func newLayout(p *sluice.Plan, index uint64) *layout {
 	l := &layout{plan: p, index: index}
+	if p.Kernel == sluice.Lock {
+		return l // few keys have one
+	}
 	last := uint64(maxTime-1) / uint64(p.Tick)
 	if p.Kernel == sluice.Meter {
 		hi, lo := bits.Mul64(last, uint64(p.Drain))

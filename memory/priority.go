@@ -32,6 +32,10 @@ const (
 	overHalf priority = 10 << stepShift
 )
 
+// time returns the time in a priority: of one that is at least overHalf, when the state is empty, or
+// the end of a penalty.
+func (p priority) time() int64 { return int64(p>>timeShift) & latest }
+
 // priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
 // and when it is empty.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
@@ -40,7 +44,11 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 		return drained, 0
 	}
 	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
-	return newPriority(p.Capacity-d.Remaining, p.Capacity, asked, until), until
+	ends := until
+	if p.Kernel == sluice.Lock { // that is what is lost with it
+		ends = r.Tick
+	}
+	return newPriority(p.Capacity-d.Remaining, p.Capacity, asked, ends), until
 }
 
 // newPriority returns the priority of a state that has used so many units of a capacity.

@@ -32,7 +32,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; p.Kernel.Log() || !s.plans.layout(p).fits {
+		if p := charges[i].Plan; p.Kernel.Log() || p.Kernel != sluice.Lock && !s.plans.layout(p).fits {
 			return true
 		}
 	}
@@ -46,6 +46,9 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 		return
 	}
 	p := c.Plan
+	if p.Kernel == sluice.Lock {
+		return // a key without a penalty needs no room
+	}
 	beside := p.Kernel.Log() || !o.layout.fits
 	if beside && !crowded || !beside && !s.full(o.stripe, o.layout.tag(o.hash), now) {
 		return

@@ -93,6 +93,11 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	for i := range ops {
 		ops[i].try(now, &charges[i], &receipts[i])
 	}
+	for i := range ops {
+		if sluice.Offends(charges, receipts, i) {
+			ops[i].new = charges[i].Plan.Offend(ops[i].old, now, &receipts[i])
+		}
+	}
 	admitted := sluice.Admitted(charges, receipts)
 	for i := range ops {
 		c, cost := &charges[i], charges[i].Cost

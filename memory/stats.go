@@ -42,7 +42,7 @@ func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
 // StatsAt is Stats for a store that is used with TakeAt.
 func (s *Store) StatsAt(now int64) Stats {
-	st := Stats{Bytes: s.overflow.bytes.Load() + s.headBytes(), Losses: s.Losses()}
+	st := Stats{Bytes: s.overflow.bytes.Load() + s.tables.bytes() + s.headBytes(), Losses: s.Losses()}
 	for i := range s.stripes {
 		s.stripes[i].count(s, now, &st)
 	}
@@ -52,11 +52,10 @@ func (s *Store) StatsAt(now int64) Stats {
 func (st *stripe) count(s *Store, now int64, sum *Stats) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	table := st.table()
-	sum.Bytes += int64(len(table)) * bucketBytes
-	for i := range table {
-		for j := range table[i] {
-			if s.priority(table[i][j].word.Load(), table[i][j].tag.Load(), now) > drained {
+	for i := range st.size() {
+		b := st.tables.bucket(uint64(st.number), i)
+		for j := range b {
+			if s.priority(b[j].word.Load(), b[j].tag.Load(), now) > drained {
 				sum.Keys++
 			}
 		}

@@ -13,8 +13,8 @@
 // as many new keys as there is room for between two of its requests: where clients can make up
 // keys, limit by address as well.
 //
-// Of a key only a hash is kept, with a seed of its own: 60 bits in a store of the default size.
-// The probability that any two of a million keys share a state is one in two million, and nobody
+// Of a key only a hash is kept, with a seed of its own: 58 bits in a store of the default size.
+// The probability that any two of a million keys share a state is one in 500,000, and nobody
 // outside can find out which. Keeping keys to be certain was tried: a hot key costs 2.5 times as
 // much, one of a million five times, and each takes 140 bytes and its own length.
 package memory
@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,7 +36,8 @@ const (
 	defaultBytes = 64 << 20
 	minBytes     = 64 << 10
 	maxStripes   = 1 << 16
-	stripeBytes  = 8 << 10 // what a stripe's table may grow to, unless that makes too many stripes
+	stripeBytes  = 32 << 10 // what a stripe's table may grow to, unless that makes too many stripes: the
+	// fewer, the closer the fullest, for which all planes are made, is to the others
 )
 
 // Store is a [sluice.Store] in memory. It is safe for concurrent use, has no goroutines
@@ -46,14 +46,12 @@ type Store struct {
 	base time.Time // when the store was made
 	wall int64     // the same in microseconds since the epoch
 
-	seed        maphash.Seed
-	plans       plans
-	stripes     []stripe
-	stripeShift int    // of a hash, for the number of its stripe
-	mask        uint64 // of a hash, for what a cell and its stripe know of it
-	maxBuckets  int    // of a stripe
-	overflow    overflow
-	refuse      bool // new keys, rather than evict what has used more than half
+	seed     maphash.Seed
+	plans    plans
+	tables   tables
+	stripes  []stripe
+	overflow overflow
+	refuse   bool // new keys, rather than evict what has used more than half
 
 	evicted, freed, refused atomic.Int64
 }
@@ -65,7 +63,7 @@ type Config struct {
 	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
 	//
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// whose numbers do not fit 16 bytes, and for logs. A log takes about 150 bytes and 2 to 4 for
+	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes and 2 to 4 for
 	// each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each
 	// moment that it remembers. A log that is larger than its half is forgotten, so that its limit
 	// does not hold: allow for 32 bytes times the Count of an exact one.
@@ -92,33 +90,49 @@ func (c Config) New() *Store {
 		size = max(minBytes, c.MaxBytes)
 	}
 	half := size / 2
-	n := min(maxStripes, 1<<(bits.Len64(uint64(half/stripeBytes))-1))
-	shift := 64 - bits.Len(uint(n-1))
+	n := stripesFor(half)
 	now := time.Now()
 	s := &Store{
-		base:        now,
-		wall:        now.UnixMicro(),
-		seed:        maphash.MakeSeed(),
-		stripes:     make([]stripe, n),
-		stripeShift: shift,
-		mask:        ^uint64(0)<<shift | 1<<48 - 1,
-		maxBuckets:  int(min(1<<16, (half/int64(n)-headBytes)/bucketBytes)),
-		refuse:      c.RefuseNew,
+		base:    now,
+		wall:    now.UnixMicro(),
+		seed:    maphash.MakeSeed(),
+		stripes: make([]stripe, n),
+		refuse:  c.RefuseNew,
 	}
-	table := make([]bucket, n*firstBuckets)
+	s.tables.init(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes))))
 	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
-		s.stripes[i].setTable(table[i*firstBuckets:][:firstBuckets:firstBuckets])
+		s.stripes[i].tables, s.stripes[i].number = &s.tables, uint32(i)
 		s.overflow.summaries[i].set(0, unevictable, latest)
 	}
 	s.overflow.max = half
 	return s
 }
 
-// headBytes is what a stripe takes beside its table.
-const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}))
+// stripesFor returns into how many stripes to divide so many bytes. Their tables then have nearly a
+// power of two of buckets: in between, linear hashing fills them less evenly.
+func stripesFor(size int64) int {
+	each := int64(stripeBytes)
+	for size > each*maxStripes {
+		each *= 2
+	}
+	n := int((size + each - 1) / each)
+	step := 16 // so that a piece of the planes is a multiple of what the allocator rounds to
+	switch {
+	case n < 16:
+		step = 4
+	case n < 64:
+		step = 8
+	}
+	return (n + step - 1) &^ (step - 1)
+}
 
-func (s *Store) headBytes() int64 { return int64(len(s.stripes)) * headBytes }
+// headBytes is what a stripe takes beside its table.
+const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}) + unsafe.Sizeof(atomic.Uint32{}))
+
+func (s *Store) headBytes() int64 {
+	return int64(len(s.stripes))*headBytes + int64(len(s.tables.planes))*planeBytes
+}
 
 // Take implements [sluice.Store] by the store's own clock: the wall time at which the store was
 // made, and the monotonic time since, so that steps of the wall clock change nothing. It does not
@@ -220,7 +234,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
-			ops[i].prefetch()
+			s.prefetch(&ops[i])
 		}
 	}
 	sortByHash(order, ops)
@@ -229,12 +243,32 @@ func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 }
 
-// hash returns what stands for the state of a charge.
+// hash returns what stands for the state of a charge: the number of its stripe, and below it the 48
+// bits that are kept in a cell.
 func (s *Store) hash(c *sluice.Charge) uint64 {
-	return (maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint) & s.mask
+	return s.placed(maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint)
 }
 
-func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>s.stripeShift] }
+// stripeShift is that of a hash, for the number of its stripe.
+const stripeShift = 48
+
+func (s *Store) placed(hash uint64) uint64 {
+	stripe := hash >> stripeShift * uint64(len(s.stripes)) >> 16
+	return stripe<<stripeShift | hash&(1<<stripeShift-1)
+}
+
+func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>stripeShift] }
+
+// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
+func (s *Store) prefetch(o *op) {
+	first, second := s.tables.buckets(o.hash>>stripeShift, o.hash<<16)
+	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
+}
+
+// find returns the cell of a hash and a tag and its word, or nil.
+func (s *Store) find(hash, tag uint64) (*cell, uint64) {
+	return s.tables.find(hash>>stripeShift, tag)
+}
 
 // op is a charge under way.
 type op struct {

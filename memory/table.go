@@ -1,74 +1,27 @@
 package memory
 
 import (
+	"math/bits"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
-	"unsafe"
-)
-
-const (
-	bucketBytes  = 64
-	firstBuckets = 2
 )
 
 // stripe is a bucketized cuckoo hash table. A key may be in either of two buckets, which follow
 // from its tag, so that a state can move without its key being known. The lock is for everything
 // but the states of known keys: see cell.
 type stripe struct {
-	mu sync.Mutex
-	// The first bucket and their number. Tables only grow, and the pointer is written before
-	// the number, so a reader that loads the number first never reads beyond the table.
-	first    atomic.Pointer[bucket]
-	n        atomic.Uint32
-	stuck    bool // displacing found no free cell, and will not until the table grows
+	mu       sync.Mutex
+	tables   *tables // in which the buckets are
 	overflow *overflowTable
+	number   uint32
+	stuck    bool // displacing found no free cell, and will not until the table grows
 }
 
-func (st *stripe) table() []bucket {
-	n := st.n.Load()
-	return unsafe.Slice(st.first.Load(), n)
-}
-
-func (st *stripe) setTable(table []bucket) {
-	st.first.Store(&table[0])
-	st.n.Store(uint32(len(table)))
-}
+func (st *stripe) size() uint32 { return st.tables.size(uint64(st.number)).buckets() }
 
 // buckets returns the two buckets of a tag.
 func (st *stripe) buckets(tag uint64) (first, second *bucket) {
-	n := uint64(st.n.Load())
-	a := tag >> 48 * n >> 16
-	b := a + 1 + tag>>32&0xffff*(n-1)>>16
-	if b >= n {
-		b -= n
-	}
-	table := unsafe.Pointer(st.first.Load())
-	return (*bucket)(unsafe.Add(table, a*bucketBytes)), (*bucket)(unsafe.Add(table, b*bucketBytes))
-}
-
-// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
-func (o *op) prefetch() {
-	first, second := o.buckets(o.hash << 16)
-	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
-}
-
-// find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
-// first bucket where there is room, so the second is read only if it is not there.
-func (st *stripe) find(tag uint64) (*cell, uint64) {
-	first, second := st.buckets(tag)
-	for _, b := range [...]*bucket{first, second} {
-		for i := range b {
-			if c := &b[i]; c.tag.Load() == tag {
-				// The tag has not changed, so the word is that tag's.
-				if w := c.load(); w != free && c.tag.Load() == tag {
-					return c, w
-				}
-			}
-		}
-	}
-	return nil, free
+	return st.tables.buckets(uint64(st.number), tag)
 }
 
 // findHash returns the cell of a hash, whichever plan packed its state, or nil. The caller has
@@ -94,12 +47,15 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 		if c := st.freeCell(tag); c != nil {
 			return c
 		}
+		if st.grow() {
+			continue
+		}
 		if c := st.displace(tag); c != nil {
 			return c
 		}
 		at, r := s.victim(st, tag, now)
 		switch {
-		case r > drained && st.grow(s.maxBuckets):
+		case r > drained && st.tables.add(st.size()):
 		case at.cell == nil: // all are busy, which does not last
 			runtime.Gosched()
 		case r >= overHalf && s.refuse:
@@ -114,7 +70,7 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 // full reports whether cellFor would have to evict a state that has used more than half. It moves
 // nothing, since the caller has claimed cells, and to move one waits for the end of its claim.
 func (s *Store) full(st *stripe, tag uint64, now int64) bool {
-	if int(st.n.Load()) < s.maxBuckets || st.freeCell(tag) != nil {
+	if !st.tables.full(st.size()) || st.freeCell(tag) != nil {
 		return false
 	}
 	_, r := s.victim(st, tag, now)
@@ -153,7 +109,7 @@ func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	first, second := st.buckets(tag)
 	l := search{priority: unevictable, from: int(tag >> 16), now: now}
 	enough := drained
-	if int(st.n.Load()) == s.maxBuckets {
+	if st.tables.full(st.size()) {
 		enough = negligible
 	}
 	own := [...]*bucket{first, second}
@@ -208,71 +164,31 @@ func (st *stripe) alternate(c *cell, in *bucket) *bucket {
 	return a
 }
 
-// grow makes the table larger, by a fifth or as much as it takes, and reports whether it could
-// within maxBuckets.
-func (st *stripe) grow(maxBuckets int) bool {
-	old := st.table()
-	for n := len(old); n < maxBuckets; {
-		if n < 16 {
-			n *= 2
-		} else {
-			n += n / 5
-		}
-		// The allocator rounds up, and it is ours.
-		table := slices.Grow([]bucket(nil), min(n, maxBuckets))
-		n = min(cap(table), maxBuckets)
-		clear(table[:n])
-		var larger stripe
-		larger.setTable(table[:n])
-		if larger.adopt(old) {
-			st.setTable(table[:n])
-			st.stuck = false
-			return true
-		}
+// grow has the table use all planes that there are, and reports false if it did.
+func (st *stripe) grow() bool {
+	size, made := st.size(), st.tables.made.Load()
+	for n := size; n < made; n++ {
+		st.split(n)
 	}
-	return false
+	st.stuck = st.stuck && size == made
+	return size < made
 }
 
-// adopt moves all states of another table into an empty one that nobody else has yet, and reports
-// whether there was room: else they are back where they were. Whoever looks for them meanwhile waits
-// for the lock.
-func (st *stripe) adopt(table []bucket) bool {
-	for i := range table {
-		for j := range table[i] {
-			c := &table[i][j]
-			w := c.take()
-			if w == free {
-				continue
-			}
-			tag := c.tag.Load()
-			to := st.freeCell(tag)
-			if to == nil {
-				to = st.displace(tag)
-			}
-			if to == nil {
-				c.word.Store(w)
-				st.giveBack(table)
-				return false
-			}
-			to.put(w, tag)
+// split adds bucket n, and moves into it what belongs there, all of which is in one other bucket.
+// Whoever looks for a state meanwhile where it was, or will be, waits for the lock.
+func (st *stripe) split(n uint32) {
+	t, stripe := st.tables, uint64(st.number)
+	from := uint32(1)<<(bits.Len32(n)-1) ^ n
+	size := sizeOf(n + 1)
+	t.sizes[stripe].Store(uint32(size))
+	old, added := t.bucket(stripe, from), t.bucket(stripe, n)
+	for i := range old {
+		c := &old[i]
+		if c.word.Load() == free {
+			continue
 		}
-	}
-	return true
-}
-
-// giveBack moves the states that came from another table back into it. Of two cells with the tag
-// of a state, which it has moved between, either will do.
-func (st *stripe) giveBack(table []bucket) {
-	for i := range table {
-		for j := range table[i] {
-			c := &table[i][j]
-			if c.word.Load() != free {
-				continue
-			}
-			if from, w := st.find(c.tag.Load()); from != nil {
-				from.take()
-				c.word.Store(w)
-			}
+		if a, b := size.places(c.tag.Load()); a != from && b != from {
+			c.move(&added[i])
 		}
 	}
 }

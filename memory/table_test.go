@@ -12,11 +12,19 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-func newStripe(table int) *stripe {
-	st := new(stripe)
-	st.setTable(make([]bucket, table))
+// newStripe returns a stripe with tables of its own.
+func newStripe(buckets, maxBuckets int) *stripe {
+	st := &stripe{tables: new(tables)}
+	st.tables.init(1, maxBuckets)
+	for int(st.size()) < buckets {
+		st.tables.add(st.size())
+		st.grow()
+	}
 	return st
 }
+
+// at returns a cell, of all in the order of their buckets.
+func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), uint32(i/4))[i%4] }
 
 // TestTable fills a stripe through all its sizes, and finds everything in it at each.
 func TestTable(t *testing.T) {
@@ -27,7 +35,7 @@ func TestTable(t *testing.T) {
 	}
 	layout := s.plans.layout(l)
 	const now = 20_000 * 86_400_000_000
-	st := newStripe(firstBuckets)
+	st := newStripe(firstBuckets, len(s.tables.planes))
 	rng := rand.New(rand.NewPCG(9, 9))
 	var hashes []uint64
 	sizes := map[int]bool{}
@@ -36,22 +44,22 @@ func TestTable(t *testing.T) {
 		tag := hash<<16 | layout.index
 		s.cellFor(st, tag, now).put(mixed(now+n, tag), tag) // it is found again, and nothing else
 		hashes = append(hashes, hash)
-		sizes[len(st.table())] = true
+		sizes[int(st.size())] = true
 		lost := 0
 		for i, h := range hashes {
 			tag := h<<16 | layout.index
-			if c, w := st.find(tag); c == nil || w != mixed(now+uint64(i)+1, tag) {
+			if c, w := st.tables.find(uint64(st.number), tag); c == nil || w != mixed(now+uint64(i)+1, tag) {
 				lost++
 			}
 		}
 		if int64(lost) != s.evicted.Load() {
-			t.Fatalf("%d of %d are lost in %d buckets", lost, n, len(st.table()))
+			t.Fatalf("%d of %d are lost in %d buckets", lost, n, st.size())
 		}
 	}
 	if len(sizes) < 5 {
 		t.Errorf("the table had the sizes %v only", sizes)
 	}
-	if share := float64(len(hashes)) / float64(4*len(st.table())); share < 0.85 {
+	if share := float64(len(hashes)) / float64(4*st.size()); share < 0.85 {
 		t.Errorf("the first of %d was evicted at %.2f of the cells", len(hashes), share)
 	}
 }
@@ -107,7 +115,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
-		st := newStripe(firstBuckets)
+		st := newStripe(firstBuckets, firstBuckets)
 		for i := range 8 { // all cells, in the order of a table of two buckets
 			l := sluice.Limit{Count: 10, Period: time.Duration(20-(i+8-soonest)%8) * time.Hour}
 			if i == soonest {
@@ -123,52 +131,11 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			if !ok || r.Used*10 != p.Size*6 {
 				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a cell: %+v, %v", l, r, ok)
 			}
-			st.table()[i/4][i%4].put(mixed(word, layout.index), layout.index)
+			st.at(i).put(mixed(word, layout.index), layout.index)
 		}
-		want := &st.table()[soonest/4][soonest%4]
+		want := st.at(soonest)
 		if at, lowest := s.victim(st, 0, now); at.cell != want {
 			t.Errorf("cell %d is empty first, and what goes has priority %d", soonest, lowest)
-		}
-	}
-}
-
-// TestAdoptSaysWhenFull holds that a table which is too small for what it is to take over says so,
-// and gives back what it has taken, since then the next size is tried.
-func TestAdoptSaysWhenFull(t *testing.T) {
-	rng := rand.New(rand.NewPCG(13, 13))
-	from, words := make([]bucket, 3), [3][4]uint64{}
-	for i := range from {
-		for j := range from[i] {
-			words[i][j] = rng.Uint64() | 2
-			from[i][j].put(words[i][j], rng.Uint64())
-		}
-	}
-	left := func() (n int) {
-		for i := range from {
-			for j := range from[i] {
-				switch from[i][j].word.Load() {
-				case words[i][j]:
-					n++
-				case free:
-				default:
-					t.Errorf("cell %d of bucket %d has the state of another", j, i)
-				}
-			}
-		}
-		return n
-	}
-	small, large := newStripe(2), newStripe(20)
-	if small.adopt(from) || left() != 12 {
-		t.Errorf("12 states went into 8 cells, or did not come back: %d are left", left())
-	}
-	if !large.adopt(from) || left() != 0 {
-		t.Errorf("12 states did not go into 80 cells: %d are left", left())
-	}
-	for i := range from {
-		for j := range from[i] {
-			if _, w := large.find(from[i][j].tag.Load()); w != words[i][j] {
-				t.Errorf("a state is %x in the larger table, and was %x", w, words[i][j])
-			}
 		}
 	}
 }
@@ -182,8 +149,8 @@ func TestTakesWhileCellsMove(t *testing.T) {
 	const now = 20_000 * 86_400_000_000
 	for name, move := range map[string]func(st *stripe, hash uint64, round int){
 		"grow": func(st *stripe, _ uint64, round int) {
-			if round%20 == 0 {
-				st.grow(1 << 12)
+			if size := st.size(); round%16 == 0 && st.tables.add(size) {
+				st.split(size)
 			}
 		},
 		"move": func(st *stripe, hash uint64, _ int) {
@@ -269,10 +236,10 @@ func TestFullBesideClaims(t *testing.T) {
 	}
 	layout := s.plans.layout(p)
 	const now = 20_000 * 86_400_000_000
-	st := newStripe(s.maxBuckets)
+	st := newStripe(len(s.tables.planes), len(s.tables.planes))
 	rng := rand.New(rand.NewPCG(10, 10))
 	tag := func() uint64 { return rng.Uint64()<<16 | layout.index }
-	for range 3 * s.maxBuckets { // three quarters
+	for range 3 * len(s.tables.planes) { // three quarters
 		tag := tag()
 		s.cellFor(st, tag, now).put(mixed(uint64(now+p.Size), tag), tag)
 	}

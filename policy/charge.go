@@ -21,9 +21,9 @@ type scratch struct {
 	x       extractor
 	views   paths.Buffer
 
-	ids     []int32 // of the patterns that match, view by view, then of pathless rules
-	ends    []int   // where each view ends in ids
-	order   []int32
+	ids     []int32 // of pathless rules, then of the patterns that match, view by view
+	ends    []int   // where the former end in ids, and each view
+	order   []int32 // see ordered
 	matches []matched
 	barring []*rule // with "block", that apply
 	blocked []blockedSubject
@@ -32,12 +32,14 @@ type scratch struct {
 	seen     Observation
 	blocks   map[string]int64 // see Engine.blocksNow
 	charges  []sluice.Charge
-	charged  []chargedRule // of each charge
+	charged  []chargedRule // of each charge of a limit
+	locks    []ruleLock    // of the rules that have a penalty; their charges come last
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown     bool
 	ambiguous                bool // the path
 	pathless                 bool // rules that ask for a path are left out
+	offence                  bool // that a Take would note: see foretellLocks
 	hostName, tier, tierFrom string
 	tierKey                  keyText   // of the subject that is looked up
 	override                 *Override // that was found last
@@ -69,11 +71,12 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.barring = s.barring[:0]
 	s.keys.reset()
 	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.locks, s.offence = s.locks[:0], false
 	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, false, 0
 }
 
 func (e *Engine) end(s *scratch) {
-	if cap(s.keys.text) > maxScratch || cap(s.order) > maxScratch || cap(s.charges) > maxScratch/16 {
+	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
 	s.request, s.x.r, s.blocks = nil, nil, nil
@@ -100,31 +103,56 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 	}
 	s.keys.begin(r.keyStart)
 	for i := range r.key {
-		value, found := r.key[i].value(&s.x)
-		if found && r.key[i].kind == routePart {
+		p := &r.key[i]
+		switch value, found := p.value(&s.x); {
+		case found && p.kind == routePart:
 			s.keys.addWritten(m.pattern.written)
-		} else if found {
+		case found && p.kind == clientIP:
+			s.keys.addWritten(value) // no character of an address is escaped
+		case found:
 			s.keys.add(value)
-		} else if out := s.missing(r); out == charged {
+		default:
+			if out := s.missing(r); out != charged {
+				return p, out
+			}
 			s.keys.addShared()
-		} else {
-			return &r.key[i], out
 		}
 	}
+	return nil, s.addCharges(r)
+}
+
+// addCharges adds a charge for each limit of the subject of the key that has been built. What is
+// added is written in place: a struct that is made elsewhere and copied holds up the processor.
+func (s *scratch) addCharges(r *rule) outcome {
 	by, until := s.resolve(r)
 	switch {
 	case s.isBlocked(r, by, until):
-		return nil, barred
+		return barred
 	case by.exempt:
-		return nil, exempted
+		return exempted
 	}
 	key, cost := s.keys.key(r.together), s.cost(r)
 	for i := range by.limits {
 		l := &by.limits[i]
-		s.charged = append(s.charged, chargedRule{r, l, by})
-		s.charges = append(s.charges, sluice.Charge{Key: key, Plan: l.plan, Cost: cost, Shadow: r.shadow, OnError: r.onError})
+		of := extend(&s.charged)
+		of.rule, of.limit, of.by = r, l, by
+		c := extend(&s.charges)
+		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, r.shadow, r.onError
 	}
-	return nil, charged
+	if r.lock != nil {
+		s.locks = append(s.locks, ruleLock{r, len(s.charges) - len(by.limits), len(s.charges)})
+	}
+	return charged
+}
+
+// extend makes a list one longer, and returns the new element, which is to be overwritten.
+func extend[T any](list *[]T) *T {
+	n := len(*list)
+	if n == cap(*list) {
+		*list = append(*list, *new(T))
+	}
+	*list = (*list)[:n+1]
+	return &(*list)[n]
 }
 
 // missing says what a rule does about the part that has just been found missing. To
@@ -174,6 +202,9 @@ func (s *scratch) clock() int64 {
 
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
+	if len(s.locks) > 0 {
+		s.addLocks()
+	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
 	if s.policy.settles {
 		s.began = time.Now()
@@ -222,9 +253,9 @@ func (s *scratch) cost(r *rule) int64 {
 	return one * s.request.Cost
 }
 
-// results returns a result for each charge, without what it has said.
+// results returns a result for each charge of a limit, without what it has said.
 func (s *scratch) results(d *Decision) []Result {
-	n, all := len(s.charges), d.Results
+	n, all := len(s.charged), d.Results
 	if cap(all) < n {
 		all = make([]Result, n)
 	}
@@ -243,7 +274,7 @@ func (s *scratch) results(d *Decision) []Result {
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
 	back := d.taken[:0]
-	for i, c := range s.charges {
+	for i, c := range s.charges[:len(s.charged)] {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)

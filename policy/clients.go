@@ -38,12 +38,12 @@ func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 	return nil
 }
 
+// asksForClient reports whether the rule has conditions on the address of the client.
+func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
+
 // unmetClient says which condition on its address the client does not meet, or "". A client
 // without an address is in no list; what exempts all but some does not exempt it.
 func (r *rule) unmetClient(s *scratch) string {
-	if len(r.clients)+len(r.notClients) == 0 {
-		return ""
-	}
 	a := s.x.address()
 	switch {
 	case len(r.clients) > 0 && setWith(r.clients, a) == nil:
@@ -58,7 +58,9 @@ func (r *rule) unmetClient(s *scratch) string {
 func (x *extractor) address() netip.Addr {
 	if !x.resolved {
 		x.resolved = true
-		x.addr = x.r.client(x.trusted).Unmap().WithZone("")
+		if x.addr = x.r.client(x.trusted).Unmap(); x.addr.Is6() {
+			x.addr = x.addr.WithZone("")
+		}
 	}
 	return x.addr
 }

@@ -27,6 +27,7 @@ type Policy struct {
 	overrides   overrides
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
+	answers     *OwnAnswers
 	listsUnused []string
 	warnings    []Problem
 	settles     bool // a rule goes by the outcome
@@ -52,12 +53,14 @@ type rule struct {
 	own        resolved
 	tiers      map[string]*resolved
 	cost       cost
-	counts     *counting // nil: all requests
+	counts     *counting    // nil: all requests
+	lock       *sluice.Plan // of its penalty; nil: none
 	onError    sluice.OnError
 	byDefault  bool // is onError
 	shadow     bool
 	exempt     bool
 	block      bool
+	asks       bool         // for hosts, headers, attributes or clients
 	clients    []*clientSet // empty: any
 	notClients []*clientSet
 	source     string // see Rule
@@ -219,6 +222,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ipv6Prefix: c.ipv6Prefix(doc.IPv6Prefix),
 		ignoreCase: doc.IgnoreCase,
 		cors:       c.cors(&doc.CORS),
+		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),
 		byName:     c.names,
 	}
@@ -275,6 +279,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
 	out.cost = c.cost(&r.Cost)
 	out.counts = c.counting(&r.Count)
+	out.lock = c.penalty(&r.Penalty)
 	c.checkOutcome(&out)
 	p.settles = p.settles || out.settles()
 	c.limitsOf(p, r, &out)
@@ -369,7 +374,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
-		{"count", !r.Count.isZero()},
+		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"shadow", r.Shadow && !r.Block},
 	} {
 		if f.set {

@@ -89,7 +89,11 @@ type Decision struct {
 }
 
 // reset empties d, and keeps its memory.
-func (d *Decision) reset() { *d = Decision{Results: d.Results[:0], taken: d.taken[:0]} }
+func (d *Decision) reset() {
+	results, taken := d.Results[:0], d.taken[:0]
+	*d = Decision{}
+	d.Results, d.taken = results, taken
+}
 
 // Clone returns a copy to be kept where d is used again. What is still to be settled is settled
 // once for both: see [Engine.Settle].

@@ -14,6 +14,9 @@ type Document struct {
 	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
 	CORS      CORS   `json:"cors,omitzero"`
+	// Answers are what is said in place of what a refusal says by itself, by its status: "400",
+	// "403", "429" or "503".
+	Answers map[string]Answer `json:"answers,omitempty"`
 	// Lists are networks under names that rules ask for: see [Rule].
 	Lists     map[string]List `json:"lists,omitempty"`
 	Tiers     Tiers           `json:"tiers,omitzero"`
@@ -125,6 +128,8 @@ type Rule struct {
 	Cost  Cost              `json:"cost,omitzero"`
 	// Count lets the outcome of a request say whether it counts: without it, every request does.
 	Count Count `json:"count,omitzero"`
+	// Penalty locks out whoever exceeds a limit of the rule: see [Penalty].
+	Penalty Penalty `json:"penalty,omitzero"`
 	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
 	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a

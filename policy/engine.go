@@ -92,7 +92,9 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	s := e.begin(req)
 	e.decide(ctx, s, d)
-	s.addBarring(d)
+	if len(s.barring)+len(s.blocked) > 0 {
+		s.addBarring(d)
+	}
 	e.observe(ctx, s, d)
 	e.end(s) // a panic of the store or the observer may take s with it
 }
@@ -184,6 +186,7 @@ func (s *scratch) chargeMalformed() {
 func (s *scratch) forget() {
 	s.keys.reset()
 	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.locks, s.offence = s.locks[:0], false
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -206,7 +209,7 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	if len(s.charges)+len(s.blocked) == 0 {
 		return false
 	}
-	if e.rehearse(ctx, s, d); !d.Allowed {
+	if e.rehearse(ctx, s, d); !d.Allowed && !s.offence { // which has to be noted
 		return true
 	}
 	d.reset()
@@ -242,11 +245,15 @@ func (s *scratch) decision(d *Decision, taken bool) {
 			cost = 0
 		}
 		d.Degraded = d.Degraded || s.receipts[i].Origin.Degraded()
-		if s.closed(i) {
+		lock := s.lockOf(i)
+		if s.closed(i) || lock >= 0 && s.closed(lock) {
 			d.close(r)
 			continue
 		}
 		r.Decision = r.Plan.Decide(cost, s.receipts[i])
+		if lock >= 0 {
+			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
+		}
 		if !d.Allowed {
 			r.Delay = 0 // there is no turn to wait for
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,11 +42,14 @@ type RuleTrace struct {
 	Results []Result
 	// Override is the one that holds for the subject, if there is one. Do not change it.
 	Override *Override
+	// Then says what the response changes of that, if it does.
+	Then string
 }
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
 // counts in the store without changing them, and takes time in proportion to the number
-// of rules.
+// of rules. It asks all rules at once, also those whose body Decide would not read any more
+// because others refuse.
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	s := e.begin(req)
 	defer e.end(s)
@@ -96,6 +100,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 				i++
 			}
 			r.Results = t.Decision.Results[first:i:i]
+			r.Then = s.charged[first].then()
 		}
 	}
 	return t
@@ -207,12 +212,7 @@ func (s *scratch) whyNot(r *rule) string {
 
 // hasID reports whether a pattern of r matches the path in one way to read it.
 func (s *scratch) hasID(r *rule) bool {
-	for _, id := range s.order {
-		if &s.policy.rules[s.policy.index.owner[id]] == r {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.ids, func(id int32) bool { return s.policy.index.byID[id].rule == r })
 }
 
 // rehearse is what Decide does with the charges in s, without taking anything.
@@ -224,8 +224,8 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		d.Allowed = true
 		return
 	}
-	costs := make([]int64, len(s.charges))
-	for i := range s.charges {
+	costs := make([]int64, len(s.charged))
+	for i := range s.charged {
 		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
 	}
 	err := s.take(ctx, e.store)
@@ -252,4 +252,36 @@ func (s *scratch) foretell(costs []int64) {
 			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 		}
 	}
+	s.foretellLocks()
+}
+
+// then says what the response changes of what the rule charges, or "".
+func (r *rule) then() string {
+	var all []string
+	if c := r.counts; c != nil {
+		all = append(all, "given back "+c.unlessText())
+	}
+	switch {
+	case r.cost.told != "":
+		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
+	case r.cost.bytes > 0:
+		all = append(all, fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes))
+	}
+	return strings.Join(all, ", else ")
+}
+
+// unlessText says which requests do not count.
+func (c *counting) unlessText() string {
+	var when []string
+	if len(c.status) > 0 {
+		texts := make([]string, len(c.status))
+		for i, s := range c.status {
+			texts[i] = s.String()
+		}
+		when = append(when, "unless the status is "+strings.Join(texts, " or "))
+	}
+	if c.unless != "" {
+		when = append(when, fmt.Sprintf("if %s says yes", c.unless))
+	}
+	return strings.Join(when, ", or ")
 }

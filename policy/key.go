@@ -14,6 +14,9 @@ type keyText struct {
 	values []string // of the key that is being built, as they are written
 	start  int      // of that key
 	rest   int      // of what it has behind the name of the rule
+
+	// The value that was added last, and as it is written: rules often share a part.
+	value, written string
 }
 
 // No value can be one of these: it would be written "%21" or "%2A".
@@ -22,7 +25,10 @@ const (
 	anyValue    = "*" // for every value, in an override
 )
 
-func (k *keyText) reset() { k.text = k.text[:0] }
+func (k *keyText) reset() {
+	k.text = k.text[:0]
+	k.value, k.written = "", ""
+}
 
 // begin begins a key behind those that are there: see rule.keyStart.
 func (k *keyText) begin(start string) {
@@ -33,9 +39,14 @@ func (k *keyText) begin(start string) {
 }
 
 func (k *keyText) add(value string) {
+	if value == k.value {
+		k.addWritten(k.written)
+		return
+	}
 	from := k.slash()
 	k.text = sluice.AppendKeyPart(k.text, value)
-	k.values = append(k.values, k.since(from))
+	k.value, k.written = value, k.since(from)
+	k.values = append(k.values, k.written)
 }
 
 func (k *keyText) addShared() { k.addWritten(sharedValue) }

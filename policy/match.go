@@ -12,14 +12,13 @@ import (
 // hands out ids in the order of the document, one for each pattern of a rule, or one
 // for a rule without patterns.
 type index struct {
-	owner    []int32    // the rule of each id
-	patterns []*pattern // the pattern of each id, or nil
-	tree     tree
-	hosts    map[string][]int32 // rules without patterns, by host
-	below    map[string][]int32 // the same for "*.example.com"
-	headers  []headerIndex      // the same without hosts, by header
-	always   []int32            // and those that are left
-	anyPath  bool               // there are patterns, so that paths have to be read
+	byID    []matched // of each id, what is matched
+	tree    tree
+	hosts   map[string][]int32 // rules without patterns, by host
+	below   map[string][]int32 // the same for "*.example.com"
+	headers []headerIndex      // the same without hosts, by header
+	always  []int32            // and those that are left
+	anyPath bool               // there are patterns, so that paths have to be read
 }
 
 type headerIndex struct {
@@ -31,21 +30,21 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	x := index{tree: tree{ignoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
 	for i := range rules {
 		r := &rules[i]
+		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
 		for _, p := range r.match {
-			x.tree.add(p, int(x.id(i, p)), r.exempt)
+			x.tree.add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
 		}
 		if len(r.match) == 0 {
-			x.addPathless(r, x.id(i, nil))
+			x.addPathless(r, x.id(r, nil))
 		}
 	}
 	return x
 }
 
-func (x *index) id(rule int, p *pattern) int32 {
-	x.owner = append(x.owner, int32(rule))
-	x.patterns = append(x.patterns, p)
-	return int32(len(x.owner) - 1)
+func (x *index) id(r *rule, p *pattern) int32 {
+	x.byID = append(x.byID, matched{r, p})
+	return int32(len(x.byID) - 1)
 }
 
 // addPathless files a rule without patterns under what it asks for.
@@ -109,34 +108,33 @@ const ambiguousPath = "an unambiguous path"
 // them exempts the request it returns that rule.
 func (s *scratch) match() (exempt *rule) {
 	x := &s.policy.index
+	s.ids = x.pathless(s.ids, s)
 	if x.anyPath && !s.pathless {
 		readings := paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views)
+		s.ends = append(s.ends, len(s.ids))
 		for i := range readings {
 			s.ambiguous = s.ambiguous || readings[i].Never
 			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &readings[i])
 			s.ends = append(s.ends, len(s.ids))
 		}
 	}
-	s.ids = x.pathless(s.ids, s)
-	s.order = append(s.order, s.ids...)
-	slices.Sort(s.order)
-	last := int32(-1)
-	for _, id := range s.order {
-		if x.owner[id] == last {
+	var last *rule
+	for _, id := range s.ordered() {
+		m := &x.byID[id]
+		r := m.rule
+		if r == last {
 			continue
 		}
-		last = x.owner[id]
-		r := &s.policy.rules[last]
-		if why := r.unmet(s); why != "" {
+		if last = r; r.asks && r.unmet(s) != "" {
 			continue
 		}
 		switch {
 		case r.block:
 			s.barring = append(s.barring, r)
 		case !r.exempt:
-			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(last)
-			s.matches = append(s.matches, matched{r, x.patterns[id]})
-		case len(r.match) == 0 || s.everyView(last):
+			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(r)
+			s.matches = append(s.matches, *m)
+		case len(r.match) == 0 || s.everyView(r):
 			return r
 		}
 	}
@@ -144,6 +142,16 @@ func (s *scratch) match() (exempt *rule) {
 		s.forgetShadows()
 	}
 	return nil
+}
+
+// ordered returns s.ids in the order of the document, in which they mostly are.
+func (s *scratch) ordered() []int32 {
+	if slices.IsSorted(s.ids) {
+		return s.ids
+	}
+	s.order = append(s.order, s.ids...)
+	slices.Sort(s.order)
+	return s.order
 }
 
 // forgetShadows clears the doubt about a path where no rule with patterns can refuse: a
@@ -157,10 +165,10 @@ func (s *scratch) forgetShadows() {
 }
 
 // everyView reports whether the rule matches the path in every way to read it.
-func (s *scratch) everyView(rule int32) bool {
-	start := 0
-	for _, end := range s.ends {
-		if !slices.ContainsFunc(s.ids[start:end], func(id int32) bool { return s.policy.index.owner[id] == rule }) {
+func (s *scratch) everyView(r *rule) bool {
+	start := s.ends[0]
+	for _, end := range s.ends[1:] {
+		if !slices.ContainsFunc(s.ids[start:end], func(id int32) bool { return s.policy.index.byID[id].rule == r }) {
 			return false
 		}
 		start = end
@@ -191,7 +199,10 @@ func (r *rule) unmet(s *scratch) string {
 			return a.text
 		}
 	}
-	return r.unmetClient(s)
+	if r.asksForClient() {
+		return r.unmetClient(s)
+	}
+	return ""
 }
 
 func hostMatches(hosts []string, host string) bool {

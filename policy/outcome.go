@@ -2,8 +2,10 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -122,13 +124,13 @@ func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) {
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (s *scratch) unsettled(d *Decision) *unsettled {
 	var open []openCharge
-	for i := range s.charges {
+	for i := range s.charged {
 		r, c, receipt := s.charged[i].rule, s.charges[i], &s.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
 		c.Key, c.Shadow = strings.Clone(c.Key), true
-		open = append(open, openCharge{c, r.counts, &r.cost, lasts(&d.Results[i])})
+		open = append(open, openCharge{c, r.counts, &r.cost, d.Results[i].Lasts()})
 	}
 	if len(open) == 0 {
 		return nil
@@ -136,8 +138,9 @@ func (s *scratch) unsettled(d *Decision) *unsettled {
 	return &unsettled{open: open, taken: s.began}
 }
 
-// lasts returns how long what was taken is what a refund would give back.
-func lasts(r *Result) time.Duration {
+// Lasts returns for how long what was taken is what a refund gives back: in a window until it
+// ends, else until nothing is used any more.
+func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
 		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window
 	}
@@ -189,6 +192,13 @@ type counting struct {
 
 // statusRange is a status, or all of a class.
 type statusRange struct{ first, last int }
+
+func (s statusRange) String() string {
+	if s.last > s.first {
+		return fmt.Sprintf("%dxx", s.first/100)
+	}
+	return strconv.Itoa(s.first)
+}
 
 func (c *counting) has(o *Outcome) bool {
 	switch {

@@ -14,7 +14,8 @@ type Problem struct {
 	File string
 	Line int
 	// Path is the field that it is about, as in rules[3].limit or
-	// overrides[0].key["client_ip"]; empty for the whole document.
+	// overrides[0].key["client_ip"]; empty for the whole document. Of the text of an answer, as in
+	// answers["429"].body[2], the last index is that of the line.
 	Path    string
 	Rule    string // the rule that it is in, if any
 	Message string // what is wrong

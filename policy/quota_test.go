@@ -67,8 +67,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What it tells is what a request meets, also when a limit is used up, and a tier or cost that
-// follows from a query makes no promise.
+// What it tells is what a request meets, also when a limit is used up.
 func TestQuotaUsedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, quotas)
@@ -83,10 +82,25 @@ func TestQuotaUsedUp(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// Rules that go by what is not asked about are left out.
+func TestQuotaOf(t *testing.T) {
 	e := engine(t, `
 tiers: {from: query:plan}
 rules: [{name: a, limit: 5/day, tiers: {pro: 9/day}}, {name: b, limit: 5/day}]`)
 	if d := e.Quota(t.Context(), &Request{RawQuery: "plan=pro"}); names(d) != "b:5" {
+		t.Errorf("%+v", d)
+	}
+	// A rule with a pattern is one of some paths, also where that is all of them.
+	e = engine(t, "rules: [{name: a, match: /, limit: 5/day}, {name: closed, match: /, clients: [192.0.2.1], block: true}]")
+	if d := e.Quota(t.Context(), &Request{}); !d.Allowed || names(d) != "" {
+		t.Errorf("%+v", d)
+	}
+	if d := e.Quota(t.Context(), &Request{Path: "/"}); names(d) != "a:5" {
+		t.Errorf("%+v", d)
+	}
+	if d := e.Quota(t.Context(), get("")); d.Blocked != "" {
 		t.Errorf("%+v", d)
 	}
 	e = engine(t, "rules: [{name: a, match: /x, key: [client_ip], limit: 5/day}]")

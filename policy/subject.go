@@ -160,7 +160,8 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 }
 
 // Reset forgets all that was counted for the subject, also under limits of the rule that are
-// not in force. With a shared store, others may refuse it from memory for another second.
+// not in force, and lifts its penalty. With a shared store, others may refuse it from memory for
+// another second.
 func (s *Subject) Reset(ctx context.Context) error {
 	_, err := s.take(ctx, s.all, sluice.All)
 	return err
@@ -171,8 +172,8 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	for i, l := range limits {
 		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost}
 	}
-	receipts := make([]sluice.Receipt, len(charges))
-	if err := s.engine.store.Take(ctx, charges, receipts); err != nil {
+	receipts, lock, err := s.takeLocked(ctx, charges, cost)
+	if err != nil {
 		return nil, err
 	}
 	results := make([]Result, len(limits))
@@ -181,6 +182,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 			return nil, ErrStoreAway
 		}
 		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
+		results[i].LockOut(lock)
 	}
 	return results, nil
 }

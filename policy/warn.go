@@ -19,6 +19,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w.tiers()
 	w.trust()
 	w.lists()
+	w.answers()
 	everything := w.exemptEverywhere()
 	floor := slices.ContainsFunc(p.rules, isFloor)
 	closed := p.closed()
@@ -32,6 +33,8 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 		default:
 			w.sensitive(r, closed)
 			w.queue(r)
+			w.idle(r)
+			w.hasty(r)
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)
@@ -227,6 +230,22 @@ func (w *warner) queue(r *rule) {
 		wait := time.Duration(float64(l.Burst) / float64(l.Count) * float64(l.Period))
 		if wait > longQueue {
 			w.add(r, "", "lower the burst", "a request may wait %v for its turn in the queue of %v", wait.Round(time.Second), l)
+			return
+		}
+	}
+}
+
+// fewUnderWay is how many requests of one client are often under way at the same time.
+const fewUnderWay = 3
+
+// hasty warns of a penalty for requests that are under way and may not count in the end.
+func (w *warner) hasty(r *rule) {
+	if r.lock == nil || r.counts == nil {
+		return
+	}
+	for _, plan := range r.plans() {
+		if plan.Capacity < fewUnderWay {
+			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether they count in the end or not", plan.Limit, plan.Capacity+1)
 			return
 		}
 	}

@@ -22,16 +22,20 @@ type decoder struct {
 	rule      string     // the name of the rule that is being read
 	problems  policy.Errors
 	listFiles map[string]listFile // that were read, by the name of the list
+	bodyFiles map[string]string   // their paths, by the paths of the bodies in the document
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file, listFiles: make(map[string]listFile)}
+	d := &decoder{file: file, listFiles: make(map[string]listFile), bodyFiles: make(map[string]string)}
 	d.root = d.parse(data)
 	return d
 }
 
 func (d *decoder) where(path string) (string, int) {
 	if file, line, ok := d.inList(path); ok {
+		return file, line
+	}
+	if file, line, ok := d.inBody(path); ok {
 		return file, line
 	}
 	return d.file, lineOf(d.root, path)
@@ -56,6 +60,7 @@ func (d *decoder) document() (doc policy.Document) {
 		{"ambiguous", func(n *yaml.Node) { doc.Ambiguous = d.text(n, "ambiguous") }},
 		{"cors", func(n *yaml.Node) { doc.CORS = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.Tiers = d.tiers(n) }},
+		{"answers", func(n *yaml.Node) { doc.Answers = byName(d, n, "answers", "answer %s", d.answer) }},
 		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},
@@ -141,6 +146,7 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"tiers", func(n *yaml.Node) { r.Tiers = byName(d, n, "tiers", "tier %s", d.tier) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
 		{"count", func(n *yaml.Node) { r.Count = d.count(n) }},
+		{"penalty", func(n *yaml.Node) { r.Penalty = d.penalty(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
@@ -186,6 +192,19 @@ func (d *decoder) count(n *yaml.Node) (c policy.Count) {
 		{"unless_header", func(n *yaml.Node) { c.UnlessHeader = d.text(n, "count.unless_header") }},
 	})
 	return c
+}
+
+func (d *decoder) penalty(n *yaml.Node) (p policy.Penalty) {
+	if n.Kind == yaml.ScalarNode {
+		return policy.Penalty{First: d.text(n, "penalty")}
+	}
+	d.someFields(n, "penalty", []field{
+		{"first", func(n *yaml.Node) { p.First = d.text(n, "penalty.first") }},
+		{"factor", func(n *yaml.Node) { p.Factor = d.integer(n, "penalty.factor", 1000) }},
+		{"most", func(n *yaml.Node) { p.Most = d.text(n, "penalty.most") }},
+		{"forget", func(n *yaml.Node) { p.Forget = d.text(n, "penalty.forget") }},
+	})
+	return p
 }
 
 func (d *decoder) overrides(n *yaml.Node) []policy.Override {

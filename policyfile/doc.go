@@ -8,6 +8,7 @@
 //	version: 1
 //	trusted_proxies: [10.0.0.0/8]
 //	tiers: {subject: api_key, from: header:X-Plan, default: free}
+//	answers: {429: {type: text/html, body: "<p>Come back in {{.Wait}}."}}
 //	rules:
 //	  - name: health
 //	    match: GET /health
@@ -32,7 +33,7 @@
 //
 // A date without a time is the end of that day in UTC. A document begins with its version, and
 // has rules, though there may be none. A single entry needs no list, and a cost without a header
-// is a number.
+// is a number. Files that it names are beside it.
 //
 // Unknown keys, duplicates and invalid values are errors, reported with their line and with
 // what to write instead. Anchors, aliases and tags are not supported, nor are several documents

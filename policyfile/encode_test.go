@@ -188,6 +188,16 @@ func (s *source) document() policy.Document {
 		}
 	}
 	for range s.byte() % 4 {
+		if doc.Answers == nil {
+			doc.Answers = map[string]policy.Answer{}
+		}
+		a := policy.Answer{Status: int(int8(s.byte())), Headers: s.byName(), Body: s.body()}
+		for range s.byte() % 3 {
+			a.Bodies = append(a.Bodies, s.body())
+		}
+		doc.Answers[s.text()] = a
+	}
+	for range s.byte() % 4 {
 		doc.Overrides = append(doc.Overrides, policy.Override{Rule: s.text(), Key: s.byName(), Limit: s.text(), Limits: s.texts(), Until: s.text(), Reason: s.text(),
 			Block: s.byte()&1 == 1, Exempt: s.byte()&1 == 1, By: s.text()})
 	}
@@ -196,6 +206,10 @@ func (s *source) document() policy.Document {
 	}
 	doc.Tiers.Subject = s.text()
 	return doc
+}
+
+func (s *source) body() policy.Body {
+	return policy.Body{Type: s.text(), File: s.text(), Text: s.text() + s.text()}
 }
 
 func (s *source) statuses() (all []policy.Status) {

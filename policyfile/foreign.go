@@ -38,10 +38,12 @@ var foreign = index([]mends{
 	{inRule, "faulttolerant failopen failclosed failclose failuremode failuremodedeny onfailure fallback", `write "on_error: deny", or local`},
 	{inRule, "priority order sequence", "leave it out: every rule that matches applies, in no order"},
 	{inRule, "status statuscode httpstatus httpresponsecode errorcode errormessage message response rejectedcode deniedstatus action handler",
-		"leave it out: who is above a limit is refused with 429"},
+		"leave it out: who is above a limit is refused with 429, or as \"answers\" says at the top of the document"},
 	{inRule, "headersenabled standardheaders legacyheaders hideclientheaders enablexratelimitheaders", "leave it out: clients are always told their limits"},
 	{inRule, "enabled active", "leave it out: every rule that is written is in force"},
 	{inRule, "nodelay delay", `leave it out: requests wait only with "algorithm: leaky_bucket"`},
+	{inRule, "ban bans bantime banfor banduration blockduration blockfor blocktime lockout lockouttime lockoutduration lockfor mitigationtimeout jail",
+		`write "penalty: 10m", or another length`},
 	{inRule, "skipsuccessfulrequests", `write "count: {status: [4xx, 5xx]}"`},
 	{inRule, "skipfailedrequests", `write "count: {status: [1xx, 2xx, 3xx]}"`},
 	{inRule, "clientips ips addresses networks cidr cidrs sourceips sourceranges remoteaddrs allow deny allowlist denylist whitelist blacklist allowedips blockedips ipblocks",
@@ -53,10 +55,16 @@ var foreign = index([]mends{
 		`limits are rules: write "rules:", and below it "- name: …" and "limit: 100/minute"`},
 	{inDocument, "trustproxy trustedips realip realipheader setrealipfrom ipstrategy xffnumtrustedhops depth", `write the addresses of your proxies, as in "trusted_proxies: [192.0.2.7]"`},
 	{inDocument, "upstream proxy admin listen port address store redis backend storage server loglevel logging log memory timeout", `it is no part of a policy, but a setting: see "sluice serve --help"`},
+	{inDocument, "answer responses response errors errorpages errorpage errordocument pages messages statuscode status",
+		`write "answers: {429: {type: text/html, file: slow-down.html}}", or "body: …" in place of the file`},
 	{inDocument, "plans plan tier", `write "tiers: {from: header:X-Plan}"`},
 
 	{"count", "header responseheader uncount", `write "unless_header: X-RateLimit-Uncount"`},
 	{"count", "statuses code codes", `write "status: [401, 403]"`},
+	{"penalty", "duration for time length base initial", `write "first: 1m"`},
+	{"penalty", "max maximum maxduration cap longest", `write "most: 1h"`},
+	{"penalty", "multiplier exponent backoff growth", `write "factor: 2"`},
+	{"penalty", "reset resetafter forgetafter window findtime", `write "forget: 1d"`},
 	{inOverride, "clientip apikey ip user client value subject keys", `values stand below key, as in "key: {client_ip: 192.0.2.1}"`},
 	{inOverride, "expires expiresat expiry end ends to validuntil", `write "until: 2027-01-31"`},
 	{inOverride, "name rulename", `write "rule: ", and the name of the rule`},
@@ -86,7 +94,7 @@ func index(all []mends) map[string]string {
 
 // homes says where keys are known that somebody may have written in another place.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
@@ -166,8 +174,10 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
-	"cors":  `"cors: {origins: [https://app.example.com]}"`,
-	"lists": `"lists: {office: [192.0.2.0/24]}"`,
+	"penalty": `"penalty: 10m", or "penalty: {first: 1m, factor: 2}"`,
+	"cors":    `"cors: {origins: [https://app.example.com]}"`,
+	"lists":   `"lists: {office: [192.0.2.0/24]}"`,
+	"answers": `"answers: {429: {type: text/html, file: slow-down.html}}"`,
 }
 
 func mappingHint(what string) string {

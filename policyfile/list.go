@@ -56,7 +56,7 @@ func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte
 		if l.File == "" {
 			continue
 		}
-		file, err := d.readList(l.File, read)
+		file, err := d.readBeside(l.File, "the networks", read)
 		if err != nil {
 			d.path = path{}.field("lists").field(name).field("file")
 			d.fail(lineOf(d.root, d.path.String()), "", "list %s: %v", spelling.Quote(name), err)
@@ -72,9 +72,10 @@ func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte
 	}
 }
 
-func (d *decoder) readList(name string, read func(path string) ([]byte, error)) (listFile, error) {
+// readBeside reads a file that the document names, whose content is what it could have itself.
+func (d *decoder) readBeside(name, content string, read func(path string) ([]byte, error)) (listFile, error) {
 	if read == nil {
-		return listFile{}, fmt.Errorf("the file %s is not read here; write the networks into the policy, or load that from a file", spelling.Quote(name))
+		return listFile{}, fmt.Errorf("the file %s is not read here; write %s into the policy, or load that from a file", spelling.Quote(name), content)
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.file), name)

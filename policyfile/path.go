@@ -31,7 +31,7 @@ func (p path) String() string {
 		switch {
 		case s.index >= 0:
 			fmt.Fprintf(&b, "[%d]", s.index)
-		case i > 0 && p[i-1].name == "lists" || i > 1 && free[p[i-1].name] || !plainName.MatchString(s.name):
+		case i > 0 && (p[i-1].name == "lists" || i == 1 && p[0].name == "answers") || i > 1 && free[p[i-1].name] || !plainName.MatchString(s.name):
 			fmt.Fprintf(&b, "[%q]", s.name)
 		case i > 0:
 			b.WriteString("." + s.name)
@@ -44,8 +44,8 @@ func (p path) String() string {
 
 var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
-// free are the names of the mappings in rules and overrides of which the keys are free, as are
-// those of the lists.
+// free are the names of the mappings in rules, overrides and answers of which the keys are free,
+// as are those of the lists, and of the answers.
 var free = map[string]bool{"headers": true, "attributes": true, "tiers": true, "key": true}
 
 // ancestors returns the paths of what the field of a path is in, and "" for the document.
@@ -101,6 +101,8 @@ func lineOf(root *yaml.Node, path string) int {
 			if n.Kind == yaml.SequenceNode && i < len(n.Content) { // and not a list of one, without brackets
 				n = n.Content[i]
 				line = n.Line
+			} else if n.Style&yaml.LiteralStyle != 0 { // a line of a text, which begins below the "|"
+				line = n.Line + 1 + i
 			}
 		}
 	}

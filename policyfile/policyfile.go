@@ -16,7 +16,7 @@ const MaxDocument = 16 << 20
 // Compiler is what [policy.CompileAt] is one of.
 type Compiler func(doc policy.Document, where func(path string) (file string, line int)) (*policy.Policy, error)
 
-// Load reads the file, and those of its lists, and compiles the policy in it: see [Parse].
+// Load reads the file, and those of its lists and answers, and compiles the policy in it: see [Parse].
 func Load(path string) (*policy.Policy, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -38,15 +38,15 @@ func ReadFile(path string) ([]byte, error) {
 
 // Parse compiles the policy in data. The name is that of the file, for messages: if it ends with
 // ".json", data is read as JSON, otherwise as YAML. The error is a [policy.Errors] that lists
-// everything that is wrong, in the order of the lines. A list in a file is an error: see
+// everything that is wrong, in the order of the lines. A list or a body in a file is an error: see
 // [ParseWith].
 func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith is [Parse] for a policy that may have lists in files: read returns what is in one of
-// them, of which the path is relative to what that of the policy is. It is called once for each
-// such list.
+// ParseWith is [Parse] for a policy that may have lists, and bodies of answers, in files: read
+// returns what is in one of them, of which the path is relative to what that of the policy is. It
+// is called once for each of these.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }
@@ -58,6 +58,7 @@ func ParseTo(name string, data []byte, read func(path string) ([]byte, error), c
 	d := newDecoder(name, data)
 	doc := d.document()
 	d.readLists(&doc, read)
+	d.readBodies(&doc, read)
 	if d.root == nil {
 		return nil, d.problems // there is nothing to compile
 	}

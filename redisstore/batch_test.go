@@ -50,6 +50,10 @@ func TestBatches(t *testing.T) {
 		}
 	}
 	plans = append(plans, plan(t, sluice.TokenBucket, "100/minute burst 20"), plan(t, sluice.GCRA, "7/second burst 500"))
+	locks := []*sluice.Plan{
+		lockOf(t, sluice.Penalty{First: 100 * time.Millisecond}),
+		lockOf(t, sluice.Penalty{First: 90 * time.Millisecond, Factor: 3, Most: 2 * time.Second, Forget: time.Second}),
+	}
 	now := int64(1_700_000_000_000_000)
 	refused, decided, long := 0, 0, false
 	for batch := range steps(t) / 100 {
@@ -67,6 +71,10 @@ func TestBatches(t *testing.T) {
 					c.Cost = r.Int64N(p.Capacity/2 + 2)
 				}
 				take = append(take, c)
+				if r.IntN(3) == 0 {
+					lock := sluice.Charge{Key: c.Key, Plan: locks[r.IntN(len(locks))], Cost: r.Int64N(12) - 1, Shadow: c.Shadow}
+					take = append(take, lock)
+				}
 			}
 			charges, receipts = append(charges, take), append(receipts, make([]sluice.Receipt, len(take)))
 		}

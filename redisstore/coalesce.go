@@ -1,5 +1,7 @@
 package redisstore
 
+import "github.com/sluicehq/sluice"
+
 // coalesced is one or more requests of a call that ask for the same. The script is asked once
 // how many of them are admitted, first come first served, and what each of them is told
 // follows from that. As nothing in between touches their keys, and all of it is decided
@@ -75,13 +77,13 @@ func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
 }
 
 // sameAs reports whether r and o ask for the same units of meters and windows. The receipts
-// of a log do not follow from each other.
+// of a log do not follow from each other, and nor do those of a request that may offend.
 func (r *request) sameAs(o *request) bool {
 	if len(r.charges) != len(o.charges) || r.look || o.look || string(r.names) != string(o.names) {
 		return false
 	}
 	for i, c := range r.charges {
-		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel.Log() {
+		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel > sluice.Window {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
@@ -16,6 +17,7 @@ import (
 type crowd struct {
 	*rand.Rand
 	plans []*sluice.Plan
+	lock  *sluice.Plan
 }
 
 // request has up to three layers, some of them shadows, and often one for all.
@@ -31,6 +33,9 @@ func (c *crowd) request() []sluice.Charge {
 			charge.Cost = 1 + c.Int64N(max(1, p.Capacity/10))
 		}
 		charges = append(charges, charge)
+		if c.IntN(6) == 0 {
+			charges = append(charges, sluice.Charge{Key: charge.Key, Plan: c.lock, Cost: min(1, charge.Cost), Shadow: charge.Shadow})
+		}
 	}
 	if c.IntN(2) == 0 {
 		charges = append(charges, sluice.Charge{Key: "all", Plan: c.plans[c.IntN(6)], Cost: 1})
@@ -88,7 +93,7 @@ func TestSame(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	one, many := memory.New(), redisstore.Timed(open(t, "unix://"+server.Socket))
-	c := &crowd{Rand: rand.New(rand.NewPCG(7, 8))}
+	c := &crowd{Rand: rand.New(rand.NewPCG(7, 8)), lock: lockOf(t, sluice.Penalty{First: 200 * time.Millisecond, Factor: 2})}
 	for _, a := range sluice.Algorithms() {
 		for _, limit := range []string{"7/second", "70/10s", "400/3s"} {
 			c.plans = append(c.plans, plan(t, a, limit))

@@ -101,6 +101,8 @@ func (s *Store) order(c *sluice.Charge) float64 {
 		return math.MaxFloat64
 	case s.denyCache.wouldRefuse(c):
 		return 0
+	case c.Plan.Kernel == sluice.Lock:
+		return math.MaxFloat64
 	default:
 		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)
 	}
@@ -169,7 +171,7 @@ func (p *slotPart) undo() slotPart {
 	for i := range u.charges {
 		c := &u.charges[i]
 		c.Key = strings.Clone(c.Key)
-		if c.Shadow = true; p.receipts[i].Fits {
+		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
 			c.Cost = -max(c.Cost, -anyCost)
 		} else {
 			c.Cost = 0

@@ -61,7 +61,8 @@ func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() 
 
 // answer reports whether one of charges is certain to be refused, and if so writes the
 // receipts that the server would give. Their time is not before that of the answer that is
-// remembered. What others do to a state that does not refuse may be missing, and so may
+// remembered. A refusal that may be an offence is none of these, as the server has to note it: see
+// [sluice.Offends]. What others do to a state that does not refuse may be missing, and so may
 // those who took while the refusal was under way: the refusal is right without them.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)
@@ -93,8 +94,21 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		refuses = refuses || !r.Fits && cacheable(c)
 		receipts[i], _ = k.Receipt(c.Plan, from, c.Cost)
 		receipts[i].Origin = sluice.ByDenyCache
+		if c.Plan.Kernel == sluice.Lock && offenceDue(charges, receipts, i, r) {
+			return false, false
+		}
 	}
 	return refuses, true
+}
+
+// offenceDue reports whether the server may have to note an offence against lock i, whose receipt
+// at the latest time is given: the penalty may be over by then.
+func offenceDue(charges []sluice.Charge, receipts []sluice.Receipt, i int, latest sluice.Receipt) bool {
+	now := receipts[i]
+	receipts[i] = latest
+	due := sluice.Offends(charges, receipts, i)
+	receipts[i] = now
+	return due
 }
 
 // wouldRefuse reports whether the last known state of c would have refused it, however long

@@ -17,7 +17,7 @@ func TestMonthsOfOneCall(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	one, many := memory.New(), redisstore.Timed(open(t, "unix://"+server.Socket))
-	c := &crowd{Rand: rand.New(rand.NewPCG(9, 10))}
+	c := &crowd{Rand: rand.New(rand.NewPCG(9, 10)), lock: lockOf(t, sluice.Penalty{First: time.Hour})}
 	for _, limit := range []string{"7/month", "400/month from 15", "70/month from 29", "70/month from 30", "100/month from 31", "300/month from 31"} {
 		c.plans = append(c.plans, plan(t, sluice.FixedWindow, limit))
 	}

@@ -18,15 +18,16 @@ type Keys struct {
 
 // New returns a store over a client that the program has already, for a single server,
 // Sentinels or a cluster. It asks the server what it is, and loads the script; errors are
-// those of [Config.Open]. Close leaves the client open: close it afterwards.
+// those of [Config.Open]. Close leaves the client open: close it afterwards, or before if nobody
+// is to wait for a server that does not answer.
 //
 // Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas
 // must be false for commands that are not read-only. Nothing is sent twice, whatever its
 // DisableRetry says. These options are worth setting, and [Open] does:
 //
 //   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost is waited for. No
-//     caller waits for it longer than its context, but 24 such calls at a time are the most
-//     that others are not held up by.
+//     caller waits for it longer than its context, but Close does, and 24 such calls at a time
+//     are the most that others are not held up by.
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
 //     connection for each call costs less.
 //

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
@@ -129,11 +131,16 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // What is lost with a server is an error with the right kind, callers wait no longer than
-// their context, and Close no longer than a second.
+// their context, and Close no longer than for a client that is closed.
 func TestNewServerAway(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr)
-	s := over(t, rueidis.ClientOption{InitAddress: []string{proxy.Addr}, ConnWriteTimeout: time.Minute}, redisstore.Keys{})
+	c := client(t, rueidis.ClientOption{InitAddress: []string{proxy.Addr}, ConnWriteTimeout: time.Minute})
+	s, err := redisstore.New(t.Context(), c, redisstore.Keys{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
 	charges := []sluice.Charge{{Key: "k", Plan: plan(t, sluice.TokenBucket, "1000/10d"), Cost: 1}}
 	take := func(wait time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
@@ -158,11 +165,56 @@ func TestNewServerAway(t *testing.T) {
 	defer server.Thaw()
 	_ = take(time.Millisecond)
 	closed := make(chan struct{})
-	go func() { s.Close(); close(closed) }()
+	go func() { c.Close(); s.Close(); close(closed) }()
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
 		t.Error("Close waits for a server that does not answer")
+	}
+}
+
+// pipes are goroutines of a client.
+var pipes = func() (all []goleak.Option) {
+	for _, f := range []string{"_background", "_backgroundRead", "_backgroundWrite", "backgroundPing.func1", "backgroundPing.func1.2"} {
+		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)."+f))
+	}
+	return all
+}()
+
+// Close leaves no goroutine behind, also where the server does not answer, and the client goes on.
+func TestNewCloseEnds(t *testing.T) {
+	server := redistest.Start(t)
+	usual := rueidis.ClientOption{InitAddress: []string{server.Addr}, ConnWriteTimeout: 3 * time.Second}
+	pooled := usual
+	pooled.DisableAutoPipelining, pooled.BlockingPoolSize = true, 50
+	for name, o := range map[string]rueidis.ClientOption{"usual": usual, "pooled": pooled} {
+		t.Run(name, func(t *testing.T) {
+			c := client(t, o)
+			others := goleak.IgnoreCurrent()
+			s, err := redisstore.New(t.Context(), c, redisstore.Keys{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Freeze()
+			defer server.Thaw()
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					defer cancel()
+					charge := sluice.Charge{Key: "k", Plan: plan(t, sluice.TokenBucket, "1000/10d"), Cost: 1}
+					if err := s.Take(ctx, []sluice.Charge{charge}, make([]sluice.Receipt, 1)); err == nil {
+						t.Error("a frozen server has answered")
+					}
+				})
+			}
+			wg.Wait()
+			s.Close()
+			// The client's own are not meant.
+			goleak.VerifyNone(t, append(pipes, others)...)
+			server.Thaw()
+			redistest.Eventually(t, "the client goes on", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
+		})
 	}
 }
 

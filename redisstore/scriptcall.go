@@ -29,11 +29,16 @@ const (
 // anyCost is at least the capacity of any plan.
 const anyCost = 1 << 52
 
+// watching has, for each lock of a request, how many charges it watches and where the script
+// replies to them: their first numbers, counted from 1.
+type watching []uint16
+
 // request is one Take on its way. The caller owns it, lends it to a worker, and gets it
 // back through done.
 type request struct {
 	names   []byte // of all charges
 	charges []charge
+	watches watching
 	slot    uint16 // of all charges, on a cluster
 
 	look  bool
@@ -57,6 +62,7 @@ type charge struct {
 	start, end int // of its name
 	cost       float64
 	flags      byte
+	watches    int // of a lock: where in those of the request it begins
 }
 
 const (
@@ -67,9 +73,12 @@ const (
 
 // set makes r ask for charges. It copies them: the strings may live on borrowed memory.
 func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
-	r.names, r.charges = r.names[:0], r.charges[:0]
+	r.names, r.charges, r.watches = r.names[:0], r.charges[:0], r.watches[:0]
 	for i := range charges {
 		r.add(n, &charges[i], look)
+		if charges[i].Plan.Kernel == sluice.Lock {
+			r.watch(charges[:i+1])
+		}
 	}
 	r.charges[len(charges)-1].flags |= flagLast
 	r.look = look
@@ -88,7 +97,22 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 		flags |= flagLook
 	}
 	cost := float64(min(max(c.Cost, -anyCost), anyCost))
-	r.charges = append(r.charges, charge{c.Plan, start, len(r.names), cost, flags})
+	r.charges = append(r.charges, charge{c.Plan, start, len(r.names), cost, flags, 0})
+}
+
+// watch notes which charges the last of them, a lock, watches: see [sluice.Offends].
+func (r *request) watch(charges []sluice.Charge) {
+	last, at := len(charges)-1, len(r.watches)
+	r.charges[last].watches = at
+	r.watches = append(r.watches, 0)
+	first := uint16(1)
+	for i := range charges[:last] {
+		if charges[i].Key == charges[last].Key {
+			r.watches[at]++
+			r.watches = append(r.watches, first)
+		}
+		first += uint16(r.charges[i].numbers())
+	}
 }
 
 // oneSlot sets the slot of r, and reports whether all charges have it.
@@ -126,7 +150,7 @@ func (c *charge) numbers() int {
 	switch c.plan.Kernel {
 	case sluice.Meter:
 		return 1
-	case sluice.Window:
+	case sluice.Window, sluice.Lock:
 		return 3
 	}
 	return 4
@@ -193,6 +217,12 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	if flags&flagCoalesced != 0 {
 		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.n))
 	}
+	if charge.plan.Kernel == sluice.Lock {
+		watches := g.head.watches[charge.watches:]
+		for _, n := range watches[:1+watches[0]] {
+			arg = binary.LittleEndian.AppendUint16(arg, n)
+		}
+	}
 	return arg
 }
 
@@ -206,6 +236,10 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 	switch {
 	case p.Kernel == sluice.Meter:
 		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain))
+	case p.Kernel == sluice.Lock:
+		micros := func(d time.Duration) float64 { return float64(d.Microseconds()) }
+		l := p.Penalty
+		return appendFloats(dst, micros(l.First), micros(l.Most), micros(l.Forget), float64(l.Factor), 0)
 	case p.Kernel == sluice.Window:
 		mode := 0.0
 		switch {
@@ -348,7 +382,7 @@ func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
 		r.Used = -1 - v[0]
 	}
 	switch kernel {
-	case sluice.Window:
+	case sluice.Window, sluice.Lock:
 		r.Tick, r.Prev = v[1], v[2]
 	case sluice.Meter:
 	default:

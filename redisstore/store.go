@@ -66,7 +66,8 @@ func (s *Store) newWorker() *worker { return s.freeWorkers.Get().(*worker) }
 const closeFor = time.Second
 
 // Close refuses further Takes, waits for the requests that are under way, but not longer
-// than a second, and closes the connections, unless they are those of a client of [New].
+// than a second, and closes the connections. Those of a client of [New] it leaves open, and
+// where the server does not answer it waits for as long as that client does.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed.Swap(true)
@@ -79,7 +80,7 @@ func (s *Store) Close() error {
 		s.nodes.close()
 	}
 	if s.borrowed {
-		s.waitRunning(closeFor)
+		s.running.Wait()
 		return nil
 	}
 	impatient := time.AfterFunc(closeFor, s.conns.cut)
@@ -87,20 +88,6 @@ func (s *Store) Close() error {
 	impatient.Stop()
 	s.client.Close()
 	return nil
-}
-
-// waitRunning waits until nothing is under way, but not longer than d: what is left ends
-// with its connection.
-func (s *Store) waitRunning(d time.Duration) {
-	ended := make(chan struct{})
-	go func() {
-		s.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(d):
-	}
 }
 
 // track counts something that Close has to wait for, unless the store is closed.

@@ -5,15 +5,19 @@
 -- ARGV[1]  packed, little endian:
 --            u16 number of short keys, u16 number of plans
 --            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
---                        log, as sluice.Kernel has them), then f64 tick, capacity, grid and
+--                        log, 5 lock, as sluice.Kernel has them), then f64 tick, capacity, grid and
 --                        meter   unit, drain
 --                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
 --                        log     span, 0
 --                        exact   span, width: the bytes of an entry
+--                        lock    factor, 0; as its capacity the longest penalty, as its grid when
+--                                penalties are forgotten after their end, as its tick the first
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
 --                        4 look: take nothing even if all fit, 8 the first of several equal
 --                        requests that are coalesced, of meters and windows, 16 a later
---                        request has this key, too), f64 cost, and if 8 u16 how many requests
+--                        request has this key, too), f64 cost, and if 8 u16 how many requests;
+--                        of a lock u16 number of charges that it watches, and per such charge
+--                        u16 which of the numbers that the request replies is its first
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -21,6 +25,7 @@
 --                        window  count, number, previous count
 --                        log     count, newest tick, wait, and if it does not fit the tick
 --                                at which the oldest unit expires, else 0
+--                        lock    count of penalties, end of the last, when they are forgotten
 -- A charge that does not fit has -1-n for its first number n. For coalesced requests the
 -- first number is that before the first of them, and one more number follows: how often
 -- the cost fits, at most as often as it is asked for.
@@ -38,6 +43,7 @@
 --   counts  f64 tick of the newest unit, f64 sum, and u32 units of each of the 33 ticks up
 --           to that one
 --   exact   as stamps, with entries of width bytes
+--   lock    "end:count:forgotten"
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
 -- most writes leave the expiry alone. As the grid of a meter depends on its burst,
@@ -439,7 +445,7 @@ while pos <= arg_length do
         if used == 0 then newest = 0 end
         reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
-      else -- log.go: Step, over runs.go, with an entry for each unit
+      elseif kernel < 5 then -- log.go: Step, over runs.go, with an entry for each unit
         local n, used, newest, wait = 0, 0, 0, 0
         local first, log_tick, changed = 0, tick, false -- first that counts; when
         key, width, size = KEYS[key_index], drain_or_mode, 256 ^ drain_or_mode
@@ -550,6 +556,52 @@ while pos <= arg_length do
         end
         if used == 0 then newest = 0 end
         reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
+
+      else -- penalty.go: stepLock, Offend, locked, penalty
+        local offends, ends, count, forgotten, changed = false, 0, 0, 0, false
+        local watched
+        watched, pos = struct_unpack('<H', arg, pos)
+        for _ = 1, watched do
+          local at
+          at, pos = struct_unpack('<H', arg, pos)
+          local first = out[before + at]
+          offends = offends or first < 0 and first > -9007199254740992
+        end
+        if value then
+          ends, count, forgotten = string.match(value, '^(%d+):(%d+):(%d+)$')
+          ends, count, forgotten = tonumber(ends), tonumber(count), tonumber(forgotten)
+          foreign = not ends or count < 1 or forgotten < ends or forgotten + count >= 9007199254740992
+          if foreign or now >= forgotten then ends, count, forgotten = 0, 0, 0 end
+        end
+        local length = tick_length
+        for _ = 2, count do
+          if length >= capacity then break end
+          length = length * unit_or_span
+          if length > capacity then length = capacity end
+        end
+        if ends - now > 2 * length then
+          ends, forgotten, changed = now + length, now + length + forgotten - ends, true
+        end
+        if cost < 0 then
+          if take and value then ends, count, forgotten, changed = 0, 0, 0, true end
+        elseif cost > 0 then
+          fits = now >= ends and not offends
+          if offends and now >= ends and not foreign then
+            if count == 0 then
+              count = 1
+            elseif length < capacity then
+              count, length = count + 1, length * unit_or_span
+              if length > capacity then length = capacity end
+            end
+            ends, changed = now + length, true
+            forgotten = ends + grid
+          end
+        end
+        if changed and not foreign then
+          value = count > 0 and format('%d:%d:%d', ends, count, forgotten)
+          expiry = forgotten
+        end
+        reply1, reply2, reply3 = fits and count or -1 - count, ends, forgotten
       end
       if foreign then
         fits, admitted, expiry = false, false, nil

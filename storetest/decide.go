@@ -29,7 +29,9 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	case d.Remaining < need:
 		d.RetryAfter = s.first(func(tick int64) bool { return a.fits(t, tick, need) })
 	}
-	if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Fits {
+	if _, lock := a.(*lockAccount); lock {
+		d.Locked = d.Remaining == 0
+	} else if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Fits {
 		ahead := a.(*meterAccount).used(t, tick)
 		ahead.Sub(ahead, integer(max(0, c.Cost)))
 		d.Delay = s.first(func(later int64) bool {

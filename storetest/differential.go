@@ -13,7 +13,7 @@ import (
 // the first receipt in which they differ, printing what led there. The same seed gives
 // the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, months of the calendar, and limits that change while they are in use. A state that has
+// microsecond to thirty days, months of the calendar, penalties, and limits that change while they are in use. A state that has
 // drained may be forgotten: where the clock then steps back, one store may have it empty and the
 // other as it was. Both stores have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
 // tame to tell much.
@@ -88,6 +88,7 @@ type coverage struct {
 	coarse, coarseUnfit              int    // logs above FineLogCount
 	months, monthsUnfit              int    // by the calendar
 	charged, unfit                   [7]int // by algorithm
+	locks, locked, offences          int
 	latest                           int64
 }
 
@@ -99,6 +100,10 @@ func (v *coverage) add(s step) {
 	v.latest = s.now
 	fit := false
 	for i, c := range s.charges {
+		if c.Plan.Kernel == sluice.Lock {
+			v.addLock(s, i)
+			continue
+		}
 		a := c.Plan.Limit.Algorithm
 		v.charged[a]++
 		if a == sluice.SlidingWindowLog && c.Plan.Capacity > sluice.FineLogCount {
@@ -135,6 +140,19 @@ func (v *coverage) add(s step) {
 	}
 }
 
+// addLock is add for a charge of a penalty. Offences are those that have just begun one.
+func (v *coverage) addLock(s step, i int) {
+	r := s.receipts[i]
+	v.locks++
+	switch {
+	case r.Fits:
+	case exceeded(s.charges[:i], s.receipts, s.charges[i].Key) && r.Tick-r.Now == newTerms(s.charges[i].Plan).penaltyOf(r.Used):
+		v.offences++
+	default:
+		v.locked++
+	}
+}
+
 // check fails where something has hardly been tried.
 func (v *coverage) check(t testing.TB) {
 	t.Helper()
@@ -159,6 +177,9 @@ func (v *coverage) check(t testing.TB) {
 	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
 	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)
 	share("shadows that do not fit", v.shadows, charges, 0.01, 0.2)
+	share("locks", v.locks, v.takes, 0.1, 1)
+	share("locks in force", v.locked, v.locks, 0.1, 0.7)
+	share("offences", v.offences, v.locks, 0.02, 0.4)
 	share("peeks", v.peeks, charges, 0.03, 0.2)
 	share("refunds", v.refunds, charges, 0.05, 0.3)
 }

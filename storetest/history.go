@@ -26,8 +26,9 @@ type history struct {
 	scene    int
 	monthly  bool
 	subjects []*subject
-	promised int64 // when a charge that was refused will fit
-	tick     int64 // of that charge
+	locks    map[string][]*sluice.Plan // by the keys that have one
+	promised int64                     // when a charge that was refused will fit
+	tick     int64                     // of that charge
 }
 
 // subject is a key with a limit that changes now and then.
@@ -49,6 +50,7 @@ func newHistory(seed uint64) *history {
 func (h *history) newScene() {
 	h.scene++
 	h.subjects = h.subjects[:0]
+	h.locks = map[string][]*sluice.Plan{}
 	scale := h.spread(1, float64(longestPeriod.Microseconds()))
 	h.monthly = h.scene%scenesPerMonthly == 0
 	if h.monthly {
@@ -63,6 +65,9 @@ func (h *history) newScene() {
 				s.key += ", " + a.String()
 			}
 			h.subjects = append(h.subjects, s)
+			if h.rng.IntN(5) == 0 && h.locks[s.key] == nil {
+				h.locks[s.key] = []*sluice.Plan{h.newLock(scale), h.newLock(scale), h.newLock(scale)}
+			}
 		}
 	}
 }
@@ -139,7 +144,63 @@ func (h *history) next() step {
 		charges[i] = sluice.Charge{Key: s.key, Plan: s.plan, Cost: h.cost(s.plan.Capacity), Shadow: h.rng.IntN(8) == 0}
 	}
 	h.move(charges[0].Plan)
-	return step{now: h.now, charges: charges}
+	return step{now: h.now, charges: h.withLocks(charges)}
+}
+
+// newLock chooses a penalty about scale microseconds long.
+func (h *history) newLock(scale float64) *sluice.Plan {
+	length := func(lo, hi float64) time.Duration {
+		micros := min(max(1, int64(h.spread(scale*lo, scale*hi))), 3*longestPeriod.Microseconds())
+		return time.Duration(micros) * time.Microsecond
+	}
+	p := sluice.Penalty{First: length(0.01, 1)}
+	if h.rng.IntN(3) > 0 {
+		p.Factor = 2 + h.upTo(3)
+		p.Most, p.Forget = max(p.First, length(0.1, 10)), length(0.1, 10)
+	}
+	plan, err := p.Plan()
+	if err != nil {
+		panic(fmt.Sprintf("%+v: %v", p, err))
+	}
+	return plan
+}
+
+// withLocks adds the locks of the keys of charges, most of them behind what they watch.
+func (h *history) withLocks(charges []sluice.Charge) []sluice.Charge {
+	limits := slices.Clone(charges)
+	done := map[string]bool{}
+	for i, c := range limits {
+		plans := h.locks[c.Key]
+		if plans == nil || done[c.Key] || h.rng.IntN(4) == 0 {
+			continue
+		}
+		done[c.Key] = true
+		if h.rng.IntN(50) == 0 {
+			plans[0], plans[1], plans[2] = plans[1], plans[2], plans[0]
+		}
+		lock := sluice.Charge{Key: c.Key, Plan: plans[0], Cost: h.lockCost(c.Cost), Shadow: c.Shadow != (h.rng.IntN(20) == 0)}
+		at := len(charges)
+		if h.rng.IntN(3) == 0 {
+			at = i + h.rng.IntN(len(charges)-i+1)
+		}
+		charges = slices.Insert(charges, at, lock)
+	}
+	return charges
+}
+
+// lockCost returns the cost of a lock beside a limit that costs so much.
+func (h *history) lockCost(cost int64) int64 {
+	switch n := h.rng.IntN(40); {
+	case n == 0:
+		return sluice.All
+	case n == 1:
+		return -1 - h.upTo(3)
+	case n == 2:
+		return 1 + h.upTo(1e9)
+	case n == 3 || cost == 0:
+		return 0
+	}
+	return 1
 }
 
 func (h *history) cost(capacity int64) int64 {

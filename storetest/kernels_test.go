@@ -53,6 +53,11 @@ func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 	for i, c := range charges {
 		receipts[i] = k.open(c).look(c.Plan, now, c.Cost)
 	}
+	for i, c := range charges {
+		if s := k.open(c); sluice.Offends(charges, receipts, i) {
+			s.State = c.Plan.Offend(s.State, now, &receipts[i])
+		}
+	}
 	if !sluice.Admitted(charges, receipts) {
 		return nil
 	}
@@ -114,7 +119,7 @@ type forgetful struct{ *kernels }
 func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	err := f.kernels.TakeAt(ctx, now, charges, receipts)
 	for i, r := range receipts {
-		if r.Prev > 3 && len(charges) > 6 {
+		if charges[i].Plan.Kernel == sluice.Window && r.Prev > 3 && len(charges) > 6 {
 			receipts[i].Prev--
 		}
 	}

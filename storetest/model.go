@@ -33,6 +33,7 @@ type terms struct {
 	capacity int64
 	sliding  bool
 	monthDay int // of windows that are months of the calendar
+	penalty  sluice.Penalty
 	open     func() account
 }
 
@@ -76,6 +77,10 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 		a, t := m.open(c)
 		a.follow(t, now/t.tick)
 		fits := c.Cost <= 0 || a.fits(t, now/t.tick, c.Cost)
+		if lock, ok := a.(*lockAccount); ok && fits && c.Cost > 0 && exceeded(charges[:i], receipts, c.Key) {
+			lock.offend(t, now)
+			fits = false
+		}
 		receipts[i] = sluice.Receipt{Now: now, Fits: fits}
 		admitted = admitted && (fits || c.Shadow)
 	}
@@ -116,6 +121,9 @@ func (m *Model) termsOf(p *sluice.Plan) *terms {
 }
 
 func newTerms(p *sluice.Plan) *terms {
+	if p.Penalty.First > 0 {
+		return newLockTerms(p.Penalty)
+	}
 	l := p.Limit
 	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count}
 	t.rate = big.NewRat(l.Count, t.period)

@@ -92,10 +92,12 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "a field is negative"
 	case c.Cost <= 0 && !r.Fits:
 		return "a peek and a refund always fit"
-	case c.Cost > c.Plan.Capacity && r.Fits:
+	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != sluice.Lock:
 		return "a cost above the capacity never fits"
 	case c.Plan.Kernel == sluice.Meter && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
 		return "a meter's receipt has no Tick, Prev or Wait"
+	case c.Plan.Kernel == sluice.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
+		return "a lock's receipt has no Wait, and is forgotten after its end"
 	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
 		return "a field is set that the kernel has no use for"
 	case c.Plan.Kernel.Log() && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
@@ -128,6 +130,9 @@ func each(t *testing.T, l sluice.Limit, test func(t *testing.T, p *sluice.Plan))
 func describe(c sluice.Charge) string {
 	l := c.Plan.Limit
 	s := fmt.Sprintf("%v %v, cost %d", l.Algorithm, l, c.Cost)
+	if c.Plan.Kernel == sluice.Lock {
+		s = fmt.Sprintf("penalty %+v, cost %d", c.Plan.Penalty, c.Cost)
+	}
 	if c.Shadow {
 		s += ", shadow"
 	}

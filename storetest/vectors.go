@@ -11,13 +11,23 @@ import (
 )
 
 // Vector is a file of testdata/vectors: what any implementation has to answer to takes of
-// one charge each under one key. The README there describes the fields.
+// one charge each under one key, or of two if there is a penalty. The README there describes the
+// fields.
 type Vector struct {
-	Name  string       `json:"-"` // of the file
-	What  string       `json:"what"`
-	Limit VectorLimit  `json:"limit"`
-	Plan  VectorPlan   `json:"plan"`
-	Steps []VectorStep `json:"steps"`
+	Name    string        `json:"-"` // of the file
+	What    string        `json:"what"`
+	Limit   VectorLimit   `json:"limit"`
+	Penalty VectorPenalty `json:"penalty,omitzero"`
+	Plan    VectorPlan    `json:"plan"`
+	Steps   []VectorStep  `json:"steps"`
+}
+
+// VectorPenalty is a [sluice.Penalty] with its times in microseconds.
+type VectorPenalty struct {
+	First  int64 `json:"first"`
+	Factor int64 `json:"factor,omitempty"`
+	Most   int64 `json:"most,omitempty"`
+	Forget int64 `json:"forget,omitempty"`
 }
 
 // VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay.
@@ -53,6 +63,19 @@ type VectorStep struct {
 	RetryAfter int64 `json:"retry_after,omitempty"`
 	ResetAfter int64 `json:"reset_after,omitempty"`
 	Delay      int64 `json:"delay,omitempty"`
+	// Lock is the answer to the charge of the penalty, which costs 1 where Cost is above 0, and
+	// else Cost.
+	Lock VectorLock `json:"lock,omitzero"`
+}
+
+// VectorLock is what a lock says: see [VectorStep].
+type VectorLock struct {
+	Fits       bool  `json:"fits"`
+	Penalties  int64 `json:"penalties,omitempty"`
+	Until      int64 `json:"until,omitempty"`
+	Forgotten  int64 `json:"forgotten,omitempty"`
+	RetryAfter int64 `json:"retry_after,omitempty"`
+	ResetAfter int64 `json:"reset_after,omitempty"`
 }
 
 // Vectors reads the vectors in a directory.
@@ -87,6 +110,31 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	return plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a, MonthDay: v.Limit.MonthDay})
 }
 
+// charges returns the take of a step under a key: of the limit and, if it is not nil, the lock.
+func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
+	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost}}
+	if lock != nil {
+		charges = append(charges, sluice.Charge{Key: key, Plan: lock, Cost: min(s.Cost, 1)})
+	}
+	return charges
+}
+
+// Lock returns the plan of the vector's penalty, or nil.
+func (v Vector) Lock(t testing.TB) *sluice.Plan {
+	t.Helper()
+	if v.Penalty == (VectorPenalty{}) {
+		return nil
+	}
+	length := func(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }
+	lock, err := sluice.Penalty{
+		First: length(v.Penalty.First), Factor: v.Penalty.Factor, Most: length(v.Penalty.Most), Forget: length(v.Penalty.Forget),
+	}.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
 // RunVectors holds a store, and what is derived from its receipts, to the vectors in a
 // directory.
 func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore) {
@@ -96,14 +144,18 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 			if numbers := (VectorPlan{p.Tick, p.Unit, p.Drain, p.Size, p.Span, p.Capacity}); numbers != v.Plan {
 				t.Fatalf("the plan is %+v, want %+v", numbers, v.Plan)
 			}
-			store := newStore(t)
+			store, lock := newStore(t), v.Lock(t)
 			for i, want := range v.Steps {
-				charges := []sluice.Charge{{Key: t.Name(), Plan: p, Cost: want.Cost}}
-				receipts := spoilt(1)
+				charges := want.charges(t.Name(), p, lock)
+				receipts := spoilt(len(charges))
 				if err := store.TakeAt(t.Context(), want.Now, charges, receipts); err != nil {
 					t.Fatalf("step %d: %v", i+1, err)
 				}
-				if got := answer(want.Cost, receipts[0], p.Decide(want.Cost, receipts[0])); got != want {
+				got := answer(want.Cost, receipts[0], p.Decide(want.Cost, receipts[0]))
+				if lock != nil {
+					got.Lock = lockAnswer(receipts[1], lock.Decide(charges[1].Cost, receipts[1]))
+				}
+				if got != want {
 					t.Fatalf("step %d:\n got %+v\nwant %+v", i+1, got, want)
 				}
 			}
@@ -121,4 +173,12 @@ func answer(cost int64, r sluice.Receipt, d sluice.Decision) VectorStep {
 		s.RetryAfter = d.RetryAfter.Microseconds()
 	}
 	return s
+}
+
+// lockAnswer is answer for a lock.
+func lockAnswer(r sluice.Receipt, d sluice.Decision) VectorLock {
+	return VectorLock{
+		Fits: r.Fits, Penalties: r.Used, Until: r.Tick, Forgotten: r.Prev,
+		RetryAfter: d.RetryAfter.Microseconds(), ResetAfter: d.ResetAfter.Microseconds(),
+	}
 }

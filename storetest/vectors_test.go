@@ -52,12 +52,15 @@ func solve(t *testing.T, v Vector) Vector {
 		}
 	}
 	for i, s := range v.Steps {
-		c := sluice.Charge{Plan: p, Cost: s.Cost}
-		receipts := make([]sluice.Receipt, 1)
-		if err := model.TakeAt(t.Context(), s.Now, []sluice.Charge{c}, receipts); err != nil {
+		charges := s.charges("", p, v.Lock(t))
+		receipts := make([]sluice.Receipt, len(charges))
+		if err := model.TakeAt(t.Context(), s.Now, charges, receipts); err != nil {
 			t.Fatal(err)
 		}
-		v.Steps[i] = answer(s.Cost, receipts[0], model.Decide(c, receipts[0]))
+		v.Steps[i] = answer(s.Cost, receipts[0], model.Decide(charges[0], receipts[0]))
+		if len(charges) > 1 {
+			v.Steps[i].Lock = lockAnswer(receipts[1], model.Decide(charges[1], receipts[1]))
+		}
 	}
 	return v
 }
@@ -76,6 +79,10 @@ func write(t *testing.T, v Vector) []byte {
 	b.Write(encode(v.What))
 	b.WriteString(",\n \"limit\": ")
 	b.Write(encode(v.Limit))
+	if v.Penalty != (VectorPenalty{}) {
+		b.WriteString(",\n \"penalty\": ")
+		b.Write(encode(v.Penalty))
+	}
 	b.WriteString(",\n \"plan\": ")
 	b.Write(encode(v.Plan))
 	b.WriteString(",\n \"steps\": [")

@@ -112,8 +112,8 @@ func newInstance(t *testing.T, database string) *instance {
 	return i
 }
 
-// answer is what the API has said.
-type answer struct {
+// reply is what the API has said.
+type reply struct {
 	t      *testing.T
 	what   string
 	status int
@@ -121,8 +121,8 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request with fields as "Name: value", and holds the answer to the document.
-func (i *instance) do(method, path, body string, fields ...string) *answer {
+// do sends a request with fields as "Name: value", and holds the reply to the document.
+func (i *instance) do(method, path, body string, fields ...string) *reply {
 	i.t.Helper()
 	r, err := http.NewRequest(method, i.url+path, strings.NewReader(body))
 	if err != nil {
@@ -147,7 +147,7 @@ func (i *instance) do(method, path, body string, fields ...string) *answer {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	a := &answer{i.t, method + " " + path, response.StatusCode, response.Header, data}
+	a := &reply{i.t, method + " " + path, response.StatusCode, response.Header, data}
 	if i.doc != nil {
 		if err := i.doc.Check(r, body, a.status, a.header, a.body); err != nil {
 			i.t.Errorf("%v\n%s", err, a.body)
@@ -156,7 +156,7 @@ func (i *instance) do(method, path, body string, fields ...string) *answer {
 	return a
 }
 
-func (a *answer) want(status int) *answer {
+func (a *reply) want(status int) *reply {
 	a.t.Helper()
 	if a.status != status {
 		a.t.Fatalf("%s: status %d, want %d: %s", a.what, a.status, status, a.body)
@@ -164,7 +164,7 @@ func (a *answer) want(status int) *answer {
 	return a
 }
 
-func (a *answer) says(texts ...string) *answer {
+func (a *reply) says(texts ...string) *reply {
 	a.t.Helper()
 	for _, text := range texts {
 		if !bytes.Contains(a.body, []byte(text)) {
@@ -174,7 +174,7 @@ func (a *answer) says(texts ...string) *answer {
 	return a
 }
 
-func (a *answer) etag() string { return a.header.Get("ETag") }
+func (a *reply) etag() string { return a.header.Get("ETag") }
 
 // match is what a request sends of what it has seen.
 func match(etag string) string { return "If-Match: " + etag }
@@ -214,7 +214,7 @@ func TestAdminOverPostgres(t *testing.T) {
 	testDatabaseAway(t, server)
 }
 
-// An override is created, read, replaced and deleted, is in force as soon as the answer is there,
+// An override is created, read, replaced and deleted, is in force as soon as the reply is there,
 // and leaves its traces.
 func testOverrideLife(t *testing.T, database string) {
 	i := newInstance(t, database)
@@ -609,7 +609,7 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 		t.Error("no Retry-After")
 	}
 	if strings.Contains(string(a.body), server.Addr) {
-		t.Errorf("the answer tells where the database is: %s", a.body)
+		t.Errorf("the reply tells where the database is: %s", a.body)
 	}
 	i.do("DELETE", path, "", match("*")).want(503)
 	i.do("POST", "/v1/subjects/reset", `{"rule": "per-key", "key": {"api_key": "k-1"}}`).want(503)

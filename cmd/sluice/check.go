@@ -86,6 +86,7 @@ func (q *checked) run(c *cobra.Command, target string) error {
 		printRule(&out, rule, outages[i])
 	}
 	printDecision(&out, trace.Decision)
+	printOwn(&out, p, r.Header, &trace.Decision)
 	if _, err := c.OutOrStdout().Write(out.Bytes()); err != nil {
 		return &failedError{err}
 	}
@@ -210,6 +211,9 @@ func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
 		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, from)
 		fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
 	}
+	if rule.Then != "" {
+		fmt.Fprintf(out, "  %-16s then   %s\n", "", rule.Then)
+	}
 	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
 }
 
@@ -227,6 +231,8 @@ func verdict(r *policy.Result) string {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:
 		s = fmt.Sprintf("refuses: a cost of %d can never fit", r.Cost)
+	case r.Locked:
+		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", short(r.RetryAfter))
 	case !r.Allowed:
 		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", r.Cost, r.Remaining, short(r.RetryAfter))
 	case r.Delay > 0:

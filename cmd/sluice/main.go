@@ -20,7 +20,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	root := rootCommand()
-	command, err := root.ExecuteC()
+	command, err := execute(root)
 	var said *exitError
 	switch {
 	case err == nil:

@@ -130,7 +130,7 @@ var (
 	rulesRefused  = prometheus.NewDesc("sluice_policy_refused_total", "How often what the database says was not put into force.", nil, nil)
 	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the database of rules does not answer.", nil, nil)
 	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "How often the database of rules did not answer.", nil, nil)
-	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered.", nil, nil)
+	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered; 0 if it has not since the start.", nil, nil)
 )
 
 func (c rulesCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -150,7 +150,9 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 	send(rulesRefused, prometheus.CounterValue, float64(c.rules.refused.Load()))
 	send(rulesAway, prometheus.GaugeValue, flag[s.Away])
 	send(rulesFailures, prometheus.CounterValue, float64(s.Failures))
+	asked := 0.0
 	if !s.Asked.IsZero() {
-		send(rulesAsked, prometheus.GaugeValue, float64(s.Asked.UnixMilli())/1000)
+		asked = float64(s.Asked.UnixMilli()) / 1000
 	}
+	send(rulesAsked, prometheus.GaugeValue, asked)
 }

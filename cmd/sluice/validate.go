@@ -19,7 +19,8 @@ func validateCommand() *cobra.Command {
 		Short: "Check policies, and list everything wrong with them",
 		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
 			"For each rule of a valid policy, say what it does while the shared store is away, and whether\n" +
-			"its on_error says so or that follows from words in its match and hosts.\n\n" +
+			"its on_error says so or that follows from words in its match and hosts. For each of its answers,\n" +
+			"say what is sent: which status, and which types of bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
@@ -47,6 +48,9 @@ func validateCommand() *cobra.Command {
 					return &failedError{err}
 				}
 				if err := printOutages(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
+				}
+				if err := printAnswers(c.OutOrStdout(), p); err != nil {
 					return &failedError{err}
 				}
 				if !cluster {

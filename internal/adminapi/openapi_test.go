@@ -42,6 +42,8 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 		checkFields(t, name, reflect.TypeOf(v), document.Components.Schemas[name].Value)
 	}
 	checkFields(t, "Cost", reflect.TypeOf(policy.Cost{}), document.Components.Schemas["Cost"].Value.OneOf[1].Value)
+	checkFields(t, "Penalty", reflect.TypeOf(policy.Penalty{}), document.Components.Schemas["Penalty"].Value.OneOf[1].Value)
+	checkFields(t, "Body", reflect.TypeOf(policy.Body{}), document.Components.Schemas["Body"].Value)
 	doc := document.Components.Schemas["Document"].Value
 	checkFields(t, "Document", reflect.TypeOf(policy.Document{}), doc, "overrides", "subjects", "-version")
 	checkFields(t, "Document.cors", reflect.TypeOf(policy.CORS{}), doc.Properties["cors"].Value)

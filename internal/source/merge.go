@@ -63,19 +63,24 @@ func (m *merged) settings(top *policy.Document) {
 	if len(top.CORS.Origins) > 0 {
 		m.CORS = top.CORS
 	}
-	if len(top.Lists) > 0 {
-		all := maps.Clone(m.Lists)
-		if all == nil {
-			all = make(map[string]policy.List)
-		}
-		maps.Copy(all, top.Lists)
-		m.Lists = all
-	}
+	m.Lists = over(m.Lists, top.Lists)
+	m.Answers = over(m.Answers, top.Answers)
 	m.Tiers = policy.Tiers{
 		From:    cmp.Or(top.Tiers.From, m.Tiers.From),
 		Subject: cmp.Or(top.Tiers.Subject, m.Tiers.Subject),
 		Default: cmp.Or(top.Tiers.Default, m.Tiers.Default),
 	}
+}
+
+// over returns what is in either, of entries of one name that of top. It changes neither.
+func over[V any](under, top map[string]V) map[string]V {
+	if len(top) == 0 {
+		return under
+	}
+	all := make(map[string]V, len(under)+len(top))
+	maps.Copy(all, under)
+	maps.Copy(all, top)
+	return all
 }
 
 func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {

@@ -107,6 +107,8 @@ func TestMergeSettings(t *testing.T) {
 		CORS:  policy.CORS{Origins: []string{"*"}},
 		Lists: map[string]policy.List{"us": {Networks: []string{"192.0.2.0/24"}}},
 		Tiers: policy.Tiers{From: "header:X-Plan", Subject: "api_key", Default: "free"},
+
+		Answers: map[string]policy.Answer{"429": {Status: 503}},
 	}
 	c := &source.Contents{}
 	c.Settings.Document = full

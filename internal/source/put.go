@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ const (
 )
 
 // PutSettings replaces the settings. Rules, overrides and subjects are put by themselves, and lists
-// have their networks: a file would be another one on each instance.
+// and answers have what is in their files: a file would be another one on each instance.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
 	switch {
 	case len(doc.Rules) > 0:
@@ -31,13 +32,26 @@ func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error)
 	case len(doc.Subjects) > 0:
 		return SettingsRow{}, &Invalid{"subjects", "subjects are put one by one"}
 	}
-	for name, l := range doc.Lists {
-		if l.File != "" {
-			return SettingsRow{}, &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
-		}
+	if err := checkFiles(&doc); err != nil {
+		return SettingsRow{}, err
 	}
 	doc.Rules, doc.Overrides, doc.Subjects = []policy.Rule{}, nil, nil // not null, since none is required
 	return put(tx, settingsKind, SettingsRow{Document: doc}, match, nil)
+}
+
+// checkFiles complains about what would be another file on each instance.
+func checkFiles(doc *policy.Document) error {
+	for name, l := range doc.Lists {
+		if l.File != "" {
+			return &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
+		}
+	}
+	for status, a := range doc.Answers {
+		if a.File != "" || slices.ContainsFunc(a.Bodies, func(b policy.Body) bool { return b.File != "" }) {
+			return &Invalid{fmt.Sprintf("answers[%q]", status), "write the body: a file would be another one on each instance"}
+		}
+	}
+	return nil
 }
 
 // DeleteSettings leaves all settings at those of the file, or at their defaults.

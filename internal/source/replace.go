@@ -14,7 +14,7 @@ import (
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := *doc
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
-	settings.Lists = inline(doc.Lists)
+	settings.Lists, settings.Answers = inlineLists(doc.Lists), inlineAnswers(doc.Answers)
 	if err := tx.replaceSettings(settings); err != nil {
 		return err
 	}
@@ -32,14 +32,25 @@ func (tx *Tx) replaceSettings(settings policy.Document) error {
 	return nil
 }
 
-// inline returns lists with their networks, where they were in files.
-func inline(lists map[string]policy.List) map[string]policy.List {
-	var all map[string]policy.List
-	for name, l := range lists {
-		if all == nil {
-			all = make(map[string]policy.List)
+// inlineLists returns lists with their networks, where they were in files.
+func inlineLists(lists map[string]policy.List) map[string]policy.List {
+	all := maps.Clone(lists)
+	for name, l := range all {
+		l.File = ""
+		all[name] = l
+	}
+	return all
+}
+
+// inlineAnswers returns answers with their bodies, where they were in files.
+func inlineAnswers(answers map[string]policy.Answer) map[string]policy.Answer {
+	all := maps.Clone(answers)
+	for status, a := range all {
+		a.File, a.Bodies = "", slices.Clone(a.Bodies)
+		for i := range a.Bodies {
+			a.Bodies[i].File = ""
 		}
-		all[name] = policy.List{Networks: l.Networks}
+		all[status] = a
 	}
 	return all
 }

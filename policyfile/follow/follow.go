@@ -34,8 +34,8 @@ const (
 	maxLogged = 20
 )
 
-// File is a policy in a file, JSON if its name ends with ".json", else YAML, with the lists that
-// it has in others.
+// File is a policy in a file, JSON if its name ends with ".json", else YAML, with the lists
+// and answers that it has in others.
 type File struct {
 	Path string
 	// Logger is told of each policy that is loaded or refused, a line for each problem.
@@ -64,7 +64,7 @@ func stateOf(data []byte, err error) state {
 	return state{sum: sha256.Sum256(data)}
 }
 
-// Load reads the file, and those of its lists. The error lists everything that is wrong. It is
+// Load reads the file, and those of its lists and answers. The error lists everything that is wrong. It is
 // not to be called while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
 	data, err := policyfile.ReadFile(f.Path)
@@ -103,7 +103,7 @@ func (f *File) changed(data []byte) bool {
 }
 
 // Watch calls apply with each new policy until ctx ends, and returns then: when the content of
-// the file, or of that of a list, has changed, by whatever way (written in place, renamed over, a symbolic link on the
+// the file, or of that of a list or an answer, has changed, by whatever way (written in place, renamed over, a symbolic link on the
 // way to it turned), and whenever reload receives, which may be nil. It looks once at once, and
 // applies what is not what Load has read. A policy that cannot be read changes nothing.
 //

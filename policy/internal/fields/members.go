@@ -350,10 +350,15 @@ func Header(lines []string) (string, Presence) {
 			return "", Garbled
 		}
 	}
-	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1]) || strings.Contains(value, "=?")) {
+	if value != "" && (latin1Space(value[0]) || latin1Space(value[len(value)-1]) || encodedWord(value)) {
 		return "", Garbled
 	}
 	return Value(value)
+}
+
+// encodedWord reports whether a value may have an encoded word. Hardly any has a question mark.
+func encodedWord(s string) bool {
+	return strings.IndexByte(s, '?') >= 0 && strings.Contains(s, "=?")
 }
 
 func latin1Space(c byte) bool { return c == 0x85 || c == 0xA0 }

@@ -98,22 +98,18 @@ func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
-	start, dotted := 1, false
 	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			if c := path[i]; delicate[c] {
-				return false
-			} else if c == '.' {
-				dotted = true
-			}
-			continue
+		start := i
+		for i < len(path) && !endsPlain[path[i]] {
+			i++
 		}
 		seg := path[start:i]
-		start = i + 1
 		switch {
+		case i < len(path) && path[i] != '/':
+			return false
 		case seg == "":
 			continue
-		case dotted && (seg[0] == '.' || i < len(path)-1 && script(seg)):
+		case seg[0] == '.' || i < len(path)-1 && script(seg):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)
@@ -128,12 +124,13 @@ func (b *Buffer) simple(path string) bool {
 	return true
 }
 
-// delicate are the bytes that servers differ about.
-var delicate = func() (t [256]bool) {
+// endsPlain are the bytes at which what is plain of a segment ends: the slash, and those that
+// servers differ about.
+var endsPlain = func() (t [256]bool) {
 	for c := range ' ' {
 		t[c] = true
 	}
-	for _, c := range []byte("%;\\?#\x7F") {
+	for _, c := range []byte("/%;\\?#\x7F") {
 		t[c] = true
 	}
 	return t

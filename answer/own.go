@@ -1,0 +1,100 @@
+package answer
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// ownBody is the media of a body that the policy has, and that has been made.
+const ownBody = -1
+
+// own makes of a refusal what the policy says in its place. The built-in body stays where the
+// client prefers that, and where the policy's cannot be made of this refusal.
+func (a *Answer) own(h http.Header, c Client) {
+	own := c.Answers.For(a.Status)
+	if own == nil {
+		return
+	}
+	f := newFields(h, &a.arena)
+	a.Status = cmp.Or(own.Status, a.Status)
+	for name, value := range own.Headers {
+		f.set(name, value)
+	}
+	if own.Exposed != "" && h["Access-Control-Allow-Origin"] != nil {
+		f.join("Access-Control-Expose-Headers", own.Exposed)
+	}
+	if len(own.Types) == 0 {
+		return
+	}
+	f.join("Vary", "Accept")
+	i := negotiateOwn(c.Header["Accept"], own)
+	if i < 0 {
+		return
+	}
+	values := a.values()
+	body, err := own.Append(a.text[:0], i, &values)
+	if err != nil {
+		return
+	}
+	a.text, a.media = body, ownBody
+	f.set("Content-Type", own.ContentType(i))
+	f.set("Content-Length", strconv.Itoa(len(body)))
+}
+
+// said is the problem with the status that is sent.
+func (a *Answer) said() *problem {
+	p := a.problem()
+	if p.status == a.Status {
+		return p
+	}
+	return newProblem(a.Status, p.kind, p.name)
+}
+
+// values are what the refusal has for a template.
+func (a *Answer) values() policy.AnswerValues {
+	p, retry := a.said(), a.retryAfter()
+	v := policy.AnswerValues{
+		Type: p.kind, Title: p.title, Status: p.status, Error: p.name, RetryAfter: retry, Detail: a.detail(),
+		Rule: a.decision.Blocked, Wait: time.Duration(min(retry, maxWait)) * time.Second,
+	}
+	if retry > 0 {
+		v.Reset = time.Now().Add(v.Wait + time.Second - 1).Truncate(time.Second).UTC()
+	}
+	if a.most < 0 {
+		return v
+	}
+	r := &a.results[a.most]
+	if v.Rule = r.Rule; p.name != quotaExceeded.name {
+		return v
+	}
+	for i, seen := 0, 0; i < len(a.results); i++ {
+		if a.results[i].Shadow {
+			continue
+		}
+		if !a.results[i].Allowed {
+			v.ViolatedPolicies = append(v.ViolatedPolicies, a.header.labels[seen].wire)
+		}
+		seen++
+	}
+	if now := a.decision.Now; now != 0 {
+		v.Limit, v.Remaining = a.mostLabel().most, clamp(r.Remaining)
+		v.Reset = time.Unix(seconds(now+effectiveWindow(r, now)), 0).UTC()
+	}
+	return v
+}
+
+// maxWait is the longest wait in seconds that is a [time.Duration].
+const maxWait = int64(1<<63-1) / int64(time.Second)
+
+// detail is the sentence for people, as it is.
+func (a *Answer) detail() string {
+	media := a.media
+	a.media = plainText
+	text := string(a.appendDetail(a.text[:0]))
+	a.media = media
+	return text
+}

@@ -1,0 +1,123 @@
+package memory
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	bucketBytes   = 64
+	planeBytes    = 8 // what a plane takes besides
+	firstBuckets  = 2
+	growthBuckets = 16 // by which the tables grow, once they have as many
+)
+
+// tables are those of all stripes. They lie in planes: the first buckets of all tables one after
+// another, then the second ones, and so on. So a table grows where it is, by linear hashing: each
+// bucket that is added takes over a part of one other. And the address of a bucket follows from
+// the size of its table, so that what a look-up reads besides fits the processor's first cache.
+type tables struct {
+	sizes  []atomic.Uint32          // of each table: see size
+	planes []atomic.Pointer[bucket] // as many as a table may have; nil where there is none yet
+
+	grow sync.Mutex
+	made atomic.Uint32 // how many planes there are
+}
+
+func (t *tables) init(n, maxBuckets int) {
+	t.sizes, t.planes = make([]atomic.Uint32, n), make([]atomic.Pointer[bucket], maxBuckets)
+	t.add(0)
+	for i := range t.sizes {
+		t.sizes[i].Store(uint32(sizeOf(firstBuckets)))
+	}
+}
+
+// size is how many buckets a table uses, in 16 bits that say which is the last, and above them 16
+// that say which bits of a hash count: so many that there are up to twice as many buckets.
+type size uint32
+
+func sizeOf(buckets uint32) size {
+	last := buckets - 1
+	return size(last | (1<<bits.Len32(last)-1)<<16)
+}
+
+func (z size) buckets() uint32 { return uint32(z&0xffff) + 1 }
+
+// place is that of linear hashing: who would be in a bucket that the table does not have yet is
+// in the one from which that will be split.
+func (z size) place(hash uint32) uint32 {
+	i := hash & uint32(z>>16)
+	if i > uint32(z&0xffff) {
+		i &= uint32(z >> 17)
+	}
+	return i
+}
+
+// places returns the numbers of the two buckets of a tag. One is even and the other odd, so that
+// they are never the same.
+func (z size) places(tag uint64) (first, second uint32) {
+	a, b := uint32(tag>>48), uint32(tag>>32)&0xffff
+	return z.place(a), z.place(b&^1 | a&1 ^ 1)
+}
+
+// add makes more planes, unless there are more than so many, and reports false if there may be
+// no more.
+func (t *tables) add(n uint32) bool {
+	t.grow.Lock()
+	defer t.grow.Unlock()
+	if t.made.Load() > n {
+		return true
+	}
+	more := min(max(firstBuckets, int(n)), growthBuckets, len(t.planes)-int(n))
+	if more == 0 {
+		return false
+	}
+	piece := make([]bucket, more*len(t.sizes))
+	hugePages(unsafe.Pointer(&piece[0]), uintptr(len(piece))*bucketBytes)
+	for i := range more {
+		t.planes[int(n)+i].Store(&piece[i*len(t.sizes)])
+	}
+	t.made.Store(n + uint32(more))
+	return true
+}
+
+// full reports whether a table of that size can grow no more.
+func (t *tables) full(size uint32) bool { return int(size) == len(t.planes) }
+
+func (t *tables) bytes() int64 { return int64(t.made.Load()) * int64(len(t.sizes)) * bucketBytes }
+
+// bucket returns a bucket that the table of a stripe uses.
+func (t *tables) bucket(stripe uint64, i uint32) *bucket {
+	return (*bucket)(unsafe.Add(unsafe.Pointer(t.planes[i].Load()), stripe*bucketBytes))
+}
+
+func (t *tables) size(stripe uint64) size { return size(t.sizes[stripe].Load()) }
+
+// buckets returns the two buckets of a tag.
+func (t *tables) buckets(stripe, tag uint64) (first, second *bucket) {
+	a, b := t.size(stripe).places(tag)
+	return t.bucket(stripe, a), t.bucket(stripe, b)
+}
+
+// find returns the cell of a tag and its word, or nil. It needs no lock. A state is put into its
+// first bucket where there is room, so the second is read only if it is not there.
+func (t *tables) find(stripe, tag uint64) (*cell, uint64) {
+	i, second := t.size(stripe).places(tag)
+	for {
+		b := t.bucket(stripe, i)
+		for j := range b {
+			if c := &b[j]; c.tag.Load() == tag {
+				// The tag has not changed, so the word is that tag's.
+				if w := c.load(); w != free && c.tag.Load() == tag {
+					return c, w
+				}
+			}
+		}
+		if i == second {
+			return nil, free
+		}
+		i = second
+	}
+}

@@ -1,0 +1,337 @@
+package sluice_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+func lockOf(t testing.TB, p sluice.Penalty) *sluice.Plan {
+	t.Helper()
+	plan, err := p.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func TestPenaltyPlan(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, test := range []struct{ is, want sluice.Penalty }{
+		{sluice.Penalty{First: time.Minute}, sluice.Penalty{First: time.Minute, Factor: 1, Most: time.Minute}},
+		{sluice.Penalty{First: time.Minute, Factor: 1}, sluice.Penalty{First: time.Minute, Factor: 1, Most: time.Minute}},
+		{sluice.Penalty{First: time.Minute, Factor: 2}, sluice.Penalty{First: time.Minute, Factor: 2, Most: day, Forget: day}},
+		{sluice.Penalty{First: 2 * day, Factor: 3}, sluice.Penalty{First: 2 * day, Factor: 3, Most: 2 * day, Forget: day}},
+		{sluice.Penalty{First: time.Microsecond, Factor: 1000, Most: 3650 * day, Forget: time.Microsecond},
+			sluice.Penalty{First: time.Microsecond, Factor: 1000, Most: 3650 * day, Forget: time.Microsecond}},
+	} {
+		p := lockOf(t, test.is)
+		if p.Penalty != test.want || p.Kernel != sluice.Lock || p.Kernel.Log() || p.Fingerprint != lockOf(t, sluice.Penalty{First: 1000}).Fingerprint {
+			t.Errorf("%+v: the plan is %+v", test.is, p)
+		}
+	}
+	for _, test := range []struct {
+		p    sluice.Penalty
+		want string
+	}{
+		{sluice.Penalty{}, "must be positive"},
+		{sluice.Penalty{First: -1}, "must be positive"},
+		{sluice.Penalty{First: 1500}, "whole number of microseconds"},
+		{sluice.Penalty{First: 3651 * day}, "ten years at most"},
+		{sluice.Penalty{First: time.Minute, Factor: -1}, "from 1 to 1000"},
+		{sluice.Penalty{First: time.Minute, Factor: 1001}, "from 1 to 1000"},
+		{sluice.Penalty{First: time.Minute, Most: time.Hour}, "factor of 2"},
+		{sluice.Penalty{First: time.Minute, Factor: 1, Forget: time.Hour}, "factor of 2"},
+		{sluice.Penalty{First: time.Minute, Factor: 2, Most: time.Second}, "raise most"},
+		{sluice.Penalty{First: time.Minute, Factor: 2, Forget: -1}, "forgotten is -1ns"},
+		{sluice.Penalty{First: time.Minute, Factor: 2, Most: 3651 * day}, "ten years at most"},
+		{sluice.Penalty{Factor: 2}, "first penalty is 0s"},
+	} {
+		if _, err := test.p.Plan(); err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%+v: error %v, want one with %q", test.p, err, test.want)
+		}
+	}
+}
+
+// locked is a lock and its state.
+type locked struct {
+	*sluice.Plan
+	state sluice.State
+}
+
+func (l *locked) ask(now, cost int64) (r sluice.Receipt) {
+	l.state = l.Step(l.state, now, cost, &r)
+	return r
+}
+
+func (l *locked) offend(now int64) (r sluice.Receipt) {
+	l.state = l.Offend(l.state, now, &r)
+	return r
+}
+
+// TestPenaltyByHand has the numbers of {first: 1m, factor: 3, most: 5m, forget: 10m}.
+func TestPenaltyByHand(t *testing.T) {
+	const second = 1_000_000
+	l := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Minute, Factor: 3, Most: 5 * time.Minute, Forget: 10 * time.Minute})}
+	for i, test := range []struct {
+		now    int64 // in seconds after start
+		offend bool
+		until  int64 // in the same, or 0
+		n      int64
+		fits   bool
+	}{
+		{0, false, 0, 0, true},
+		{0, true, 60, 1, false},
+		{0, false, 60, 1, false},
+		{10, true, 60, 1, false}, // prolongs nothing
+		{59, false, 60, 1, false},
+		{60, false, 60, 1, true},
+		{61, true, 241, 2, false},
+		{241, true, 541, 3, false},  // 9 minutes, but for most
+		{541, true, 841, 3, false},  // and no longer
+		{1440, false, 841, 3, true}, // a second before it is forgotten
+		{1441, false, 0, 0, true},
+		{1441, true, 1501, 1, false},
+	} {
+		now := start + test.now*second
+		r := l.ask(now, 1)
+		if test.offend {
+			r = l.offend(now)
+		}
+		want := sluice.Receipt{Now: now, Used: test.n, Fits: test.fits}
+		if test.until > 0 {
+			want.Tick = start + test.until*second
+			want.Prev = want.Tick + 600*second
+		}
+		if r != want {
+			t.Fatalf("step %d: %+v, want %+v", i, r, want)
+		}
+		wait := time.Duration(max(0, test.until-test.now)) * time.Second
+		if d := l.Decide(1, r); d.Locked != (wait > 0) || d.RetryAfter != wait || d.Allowed != test.fits || d.Remaining != map[bool]int64{true: 1}[wait == 0] {
+			t.Fatalf("step %d: %+v, want a wait of %v", i, d, wait)
+		}
+		if at := l.EmptyAt(l.state); test.until > 0 && at != want.Prev {
+			t.Fatalf("step %d: empty at %d, want %d", i, at, want.Prev)
+		}
+	}
+	if r := l.ask(start, -1); l.state != (sluice.State{}) || !r.Fits || r.Tick != 0 {
+		t.Errorf("after it was lifted: %+v, state %+v", r, l.state)
+	}
+}
+
+// TestPenaltyChanged changes a penalty that is in force.
+func TestPenaltyChanged(t *testing.T) {
+	hour := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Hour})}
+	end := hour.offend(start).Tick
+	for _, test := range []struct {
+		now   sluice.Penalty
+		until int64
+	}{
+		{sluice.Penalty{First: 10 * time.Hour}, end},
+		{sluice.Penalty{First: time.Hour, Factor: 2}, end},
+		{sluice.Penalty{First: 30 * time.Minute}, end},
+		{sluice.Penalty{First: time.Minute}, start + 60e6},
+	} {
+		l := locked{lockOf(t, test.now), hour.state}
+		if r := l.ask(start, 1); r.Tick != test.until || r.Fits || l.state.Tick != test.until {
+			t.Errorf("an hour has become %+v: %+v, want an end %d µs later", test.now, r, test.until-start)
+		}
+	}
+}
+
+// TestPenaltyOfSteppedClock holds that small steps change no end, and that nobody waits for the
+// length of a jump.
+func TestPenaltyOfSteppedClock(t *testing.T) {
+	l := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Minute, Factor: 2, Forget: time.Hour})}
+	end := l.offend(start).Tick
+	for _, back := range []int64{1, 1e6, 59e6, 60e6} {
+		if r := l.ask(start-back, 1); r.Tick != end || r.Fits {
+			t.Errorf("%d µs back: %+v, want the same end", back, r)
+		}
+	}
+	now := int64(start - 60e6 - 1)
+	if r := l.ask(now, 0); r.Tick != now+60e6 || r.Prev != r.Tick+3600e6 || l.state.Tick != r.Tick {
+		t.Errorf("farther back: %+v, want a penalty from now on, and that it is kept", r)
+	}
+	if r := l.ask(1000, 1); r.Tick != 1000+60e6 || r.Fits {
+		t.Errorf("at the epoch: %+v", r)
+	}
+}
+
+// TestPenaltiesAreBounded takes any penalties and offences: none is longer than Most, the state says
+// when it is empty, and is at the latest after the plan's Lifetime.
+func TestPenaltiesAreBounded(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 5))
+	for range 2000 {
+		p := sluice.Penalty{First: time.Duration(1+rng.Int64N(1e9)) * time.Microsecond, Factor: 1 + rng.Int64N(1000)}
+		if p.Factor > 1 {
+			p.Most, p.Forget = p.First+time.Duration(rng.Int64N(3e14))*time.Microsecond, time.Duration(1+rng.Int64N(3e14))*time.Microsecond
+		}
+		l, now, last := &locked{Plan: lockOf(t, p)}, int64(start), int64(0)
+		for range 60 {
+			r := l.offend(now)
+			length := r.Tick - now
+			if length <= 0 || length < last || length > max(p.Most, p.First).Microseconds() {
+				t.Fatalf("%+v: a penalty of %d µs after one of %d", p, length, last)
+			}
+			if life := l.EmptyAt(l.state) - now; life > l.Lifetime() || l.EmptyAt(l.state) >= 1<<53 {
+				t.Fatalf("%+v: empty after %d µs, want %d at the most, and a time below 2^53", p, life, l.Lifetime())
+			}
+			last, now = length, min(r.Tick, 1<<52-1)
+			if now < r.Tick {
+				break
+			}
+		}
+	}
+}
+
+func TestLockOut(t *testing.T) {
+	minute := sluice.Decision{Remaining: 0, RetryAfter: time.Minute, Locked: true, Origin: sluice.ByDenyCache}
+	peeked := minute
+	peeked.Allowed = true
+	for _, test := range []struct{ limit, lock, want sluice.Decision }{
+		{
+			sluice.Decision{Allowed: true, Remaining: 4, ResetAfter: time.Second, Delay: 3},
+			sluice.Decision{Allowed: true, Remaining: 1, ResetAfter: time.Hour},
+			sluice.Decision{Allowed: true, Remaining: 4, ResetAfter: time.Second, Delay: 3},
+		},
+		{
+			sluice.Decision{Allowed: true, Remaining: 4, ResetAfter: time.Second, Delay: 3}, minute,
+			sluice.Decision{RetryAfter: time.Minute, ResetAfter: time.Minute, Locked: true, Origin: sluice.ByDenyCache},
+		},
+		{
+			sluice.Decision{Allowed: true, Remaining: 4}, peeked,
+			sluice.Decision{Allowed: true, RetryAfter: time.Minute, ResetAfter: time.Minute, Locked: true},
+		},
+		{
+			sluice.Decision{RetryAfter: time.Hour, ResetAfter: 2 * time.Hour}, minute,
+			sluice.Decision{RetryAfter: time.Hour, ResetAfter: 2 * time.Hour, Locked: true},
+		},
+		{
+			sluice.Decision{RetryAfter: sluice.Never, Remaining: 3}, minute,
+			sluice.Decision{RetryAfter: sluice.Never, ResetAfter: time.Minute, Locked: true},
+		},
+	} {
+		d := test.limit
+		if d.LockOut(test.lock); d != test.want {
+			t.Errorf("%+v under %+v: %+v, want %+v", test.limit, test.lock, d, test.want)
+		}
+	}
+}
+
+// TestPenaltyWithoutStore holds that on_error "allow" lets pass whatever the stand-in says.
+func TestPenaltyWithoutStore(t *testing.T) {
+	p := lockOf(t, sluice.Penalty{First: time.Minute})
+	r := sluice.Receipt{Now: start, Tick: start + 60e6, Used: 1, Prev: start + 60e6, Fits: true, Origin: sluice.ByOnError}
+	if d := p.Decide(1, r); d.Locked || !d.Allowed || d.RetryAfter != 0 {
+		t.Errorf("%+v, want no lockout", d)
+	}
+}
+
+func TestOffends(t *testing.T) {
+	l := lockOf(t, sluice.Penalty{First: time.Minute})
+	p := plan(t, sluice.Limit{Count: 3, Period: time.Minute})
+	charge := func(key string, p *sluice.Plan, cost int64) sluice.Charge {
+		return sluice.Charge{Key: key, Plan: p, Cost: cost}
+	}
+	for _, test := range []struct {
+		name    string
+		charges []sluice.Charge
+		fit     []bool
+		i       int
+		want    bool
+	}{
+		{"exceeded", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, true},
+		{"two charges before", []sluice.Charge{charge("a", p, 1), charge("b", p, 1), charge("a", l, 1)}, []bool{false, true, true}, 2, true},
+		{"fits", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{true, true}, 1, false},
+		{"another's", []sluice.Charge{charge("b", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, false},
+		{"behind", []sluice.Charge{charge("a", l, 1), charge("a", p, 1)}, []bool{true, false}, 0, false},
+		{"in force", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, false}, 1, false},
+		{"peek", []sluice.Charge{charge("a", p, 1), charge("a", l, 0)}, []bool{false, true}, 1, false},
+		{"lifted", []sluice.Charge{charge("a", p, 1), charge("a", l, -1)}, []bool{false, true}, 1, false},
+		{"denied peek", []sluice.Charge{charge("a", p, 0), charge("a", l, 1)}, []bool{false, true}, 1, false},
+		{"a limit", []sluice.Charge{charge("a", p, 1), charge("a", p, 1)}, []bool{false, true}, 1, false},
+	} {
+		receipts := make([]sluice.Receipt, len(test.fit))
+		for i, fits := range test.fit {
+			receipts[i].Fits = fits
+		}
+		if got := sluice.Offends(test.charges, receipts, test.i); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestLimiterLockOfALimit gives a limiter a plan that is no lock.
+func TestLimiterLockOfALimit(t *testing.T) {
+	l := limiterOf(t, memory.New(), "3/day")
+	l.Lock = plan(t, sluice.Limit{Count: 3, Period: time.Hour})
+	if d, err := l.Take(t.Context(), "alice", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestLimiterLock exceeds limiters of one limit and of two.
+func TestLimiterLock(t *testing.T) {
+	for _, limits := range [][]string{{"3/day"}, {"2/second", "3/day"}, {"2/second burst 100", "3/day"}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, memory.New(), limits...)
+			l.Lock = lockOf(t, sluice.Penalty{First: 10 * time.Minute, Factor: 2})
+			ctx := t.Context()
+			take := func() sluice.Decision {
+				t.Helper()
+				each := make([]sluice.Decision, len(limits))
+				d, err := l.TakeEach(ctx, "alice", 1, each)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, one := range each {
+					if one.Locked != d.Locked || d.Locked && (one.RetryAfter < time.Minute || one.Remaining != 0 || one.Allowed) {
+						t.Errorf("%v: %+v, and together %+v", limits, each, d)
+					}
+				}
+				return d
+			}
+			n := 0
+			for take().Allowed {
+				n++
+			}
+			if most := 3; n > most || n < 2 {
+				t.Errorf("%v: %d pass", limits, n)
+			}
+			time.Sleep(9 * time.Minute)
+			peek, err := l.Peek(ctx, "alice")
+			if err != nil || !peek.Locked || !peek.Allowed || peek.Remaining != 0 || peek.RetryAfter < time.Minute {
+				t.Errorf("%v: looked at: %+v, %v", limits, peek, err)
+			}
+			if back, err := l.Refund(ctx, "alice", 3); err != nil || !back.Locked {
+				t.Errorf("%v: a refund lifts it: %+v, %v", limits, back, err)
+			}
+			if d := take(); d.Allowed || !d.Locked {
+				t.Errorf("%v: a minute before the end: %+v", limits, d)
+			}
+			if d, err := l.TakeLimit(ctx, "alice", 1, sluice.Limit{Count: 5, Period: time.Hour}); err != nil || d.Allowed || !d.Locked {
+				t.Errorf("%v: by another limit: %+v, %v", limits, d, err)
+			}
+			if err := l.Reset(ctx, "alice"); err != nil {
+				t.Fatal(err)
+			}
+			if d := take(); !d.Allowed || d.Locked {
+				t.Errorf("%v: after a reset: %+v", limits, d)
+			}
+			for range 3 {
+				take()
+			}
+			time.Sleep(10 * time.Minute)
+			if d, err := l.Peek(ctx, "alice"); err != nil || d.Locked {
+				t.Errorf("%v: afterwards: %+v, %v", limits, d, err)
+			}
+		})
+	}
+}

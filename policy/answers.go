@@ -1,0 +1,233 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// Answer is what is said in place of a refusal, or beside it: without a body the built-in ones stay.
+type Answer struct {
+	// Status, from 400 to 599, takes the place of that of the refusal, for clients that do not
+	// know it.
+	Status int `json:"status,omitempty"`
+	// Headers are sent with all bodies, the built-in ones too. None is one that a door sets, or
+	// that is about the connection.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Body is the only one, and Bodies are several in place of it.
+	Body
+	Bodies []Body `json:"bodies,omitempty"`
+}
+
+// Body is a body of a media type, for clients that prefer this by their Accept. Of those that do
+// not care, the first that is not HTML is for all; HTML is for those that name it.
+//
+// The text is a template of [text/template] with the fields of [AnswerValues], of text/html one
+// of [html/template]. What a value puts into JSON is the inside of a string, or by the function
+// json, as in {{json .Rule}}, a value of JSON; what it puts into XML is text, or an attribute in
+// quotes.
+type Body struct {
+	// Type is a media type without parameters. What is text is sent as UTF-8.
+	Type string `json:"type,omitempty"`
+	// File is where the text is kept, if it is: package policyfile reads it, relative to the file
+	// of the policy, where it compiles what it has read. A program sets Text.
+	File string `json:"file,omitempty"`
+	Text string `json:"body,omitempty"` // at most 64 KiB, and so is what it makes
+}
+
+// AnswerValues are what a template of a [Body] is filled in with. Clients are told all of it
+// anyway, and none of it is of a request. What a refusal does not have is zero.
+type AnswerValues struct {
+	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in
+	// problem (RFC 9457), and so is RetryAfter: the seconds until the request fits, or zero if it
+	// never does. The status is the one that is sent.
+	Type             string   `json:"type"`
+	Title            string   `json:"title"`
+	Status           int      `json:"status"`
+	Detail           string   `json:"detail"` // a sentence
+	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+	Error            string   `json:"error"`
+	RetryAfter       int64    `json:"retry_after,omitempty"`
+	// Rule is the name of the rule that refuses, of several the one with the longest wait.
+	Rule string `json:"rule,omitempty"`
+	// Limit, Remaining and Reset are what the X-RateLimit fields tell of it. Where these tell
+	// nothing, Reset is when to ask again. It is in UTC.
+	Limit     int64     `json:"limit,omitempty"`
+	Remaining int64     `json:"remaining,omitempty"`
+	Reset     time.Time `json:"reset,omitzero"`
+	// Wait is RetryAfter as people read it: 1m30s.
+	Wait time.Duration `json:"-"`
+}
+
+// OwnAnswers are the answers of a policy. A nil one has none.
+type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
+
+// Answers returns what the document's answers say, or nil.
+func (p *Policy) Answers() *OwnAnswers { return p.answers }
+
+// For returns the answer to refusals with a status, or nil.
+func (o *OwnAnswers) For(status int) *OwnAnswer {
+	if o == nil {
+		return nil
+	}
+	return o.byStatus[status]
+}
+
+// OwnAnswer is a compiled [Answer]. It is not to be changed.
+type OwnAnswer struct {
+	Status  int               // zero: that of the refusal
+	Headers map[string]string // by their canonical names
+	Exposed string            // these names, for the browsers of other origins
+	Types   []string          // of the bodies, HTML last
+	bodies  []madeBody
+}
+
+// Page reports whether body i is HTML, which is only for clients that name it.
+func (o *OwnAnswer) Page(i int) bool { return o.Types[i] == htmlType }
+
+// ContentType returns the Content-Type of body i.
+func (o *OwnAnswer) ContentType(i int) string { return o.bodies[i].contentType }
+
+// Append appends body i, filled in. If that fails, what it returns is dst.
+func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
+	return o.bodies[i].append(dst, v)
+}
+
+// answered are the statuses of refusals.
+var answered = []string{"400", "403", "429", "503"}
+
+const (
+	maxBodies = 8
+	maxAnswer = 64 << 10
+)
+
+func (c *compiler) answers(in map[string]Answer) *OwnAnswers {
+	if len(in) == 0 {
+		return nil
+	}
+	out := &OwnAnswers{make(map[int]*OwnAnswer)}
+	for _, text := range sortedKeys(in) {
+		field := fmt.Sprintf("answers[%q]", text)
+		if !slices.Contains(answered, text) {
+			c.fail(field, "use "+spelling.OneOf(answered), "no refusal has the status %s", spelling.Quote(text))
+			continue
+		}
+		status, _ := strconv.Atoi(text)
+		a := in[text]
+		out.byStatus[status] = c.answer(field, status, &a)
+	}
+	return out
+}
+
+func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
+	out := &OwnAnswer{Status: a.Status, Headers: c.ownHeaders(field+".headers", a.Headers)}
+	out.Exposed = strings.Join(sortedKeys(out.Headers), ", ")
+	if a.Status != 0 && (a.Status < 400 || a.Status > 599) {
+		c.fail(field+".status", "use a number from 400 to 599", "the status in place of %d is %d", status, a.Status)
+	}
+	sent := cmp.Or(a.Status, status)
+	bodies, at := a.Bodies, func(i int) string { return fmt.Sprintf("%s.bodies[%d]", field, i) }
+	single := a.Body != Body{}
+	switch {
+	case single && len(bodies) > 0:
+		c.fail(field+".bodies", "write them all under bodies", "there is a body beside the bodies")
+	case single:
+		bodies, at = []Body{a.Body}, func(int) string { return field }
+	case len(bodies) > maxBodies:
+		c.fail(field+".bodies", "keep those that clients ask for", "there are %d bodies, and %d are the most", len(bodies), maxBodies)
+	case len(bodies)+len(a.Headers) == 0 && a.Status == 0:
+		c.fail(field, `write for example "{type: text/html, file: slow-down.html}"`, "the answer says nothing")
+	}
+	for i := range bodies {
+		if b := (bodyCompiler{c, at(i), status, sent, &bodies[i]}).compile(); b != nil {
+			if slices.ContainsFunc(out.bodies, func(o madeBody) bool { return o.media == b.media }) {
+				c.fail(at(i)+".type", "remove one of them", "there are two bodies of type %s", b.media)
+			}
+			out.bodies = append(out.bodies, *b)
+		}
+	}
+	if i := slices.IndexFunc(out.bodies, func(b madeBody) bool { return b.kind == htmlBody }); i >= 0 {
+		page := out.bodies[i]
+		out.bodies = append(slices.Delete(out.bodies, i, i+1), page)
+	}
+	for i := range out.bodies {
+		out.Types = append(out.Types, out.bodies[i].media)
+	}
+	return out
+}
+
+// ownHeaders checks what is sent with an answer: nothing that splits it in two, takes the place
+// of what a door says, or is about the connection.
+func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
+	out := make(map[string]string, len(in))
+	for _, name := range sortedKeys(in) {
+		at := fmt.Sprintf("%s[%q]", field, name)
+		canonical, value := http.CanonicalHeaderKey(name), in[name]
+		switch _, twice := out[canonical]; {
+		case !c.headerName(at, name):
+		case aboutConnection[canonical]:
+			c.fail(at, "leave it out", "the header %s is about the connection, and the server's", canonical)
+		case setByDoors(canonical):
+			c.fail(at, "leave it out", "the header %s is set by Sluice", canonical)
+		case twice:
+			c.fail(at, "remove one of them", "the header %s is there twice", canonical)
+		case !headerValue.MatchString(value):
+			c.fail(at, "write one line of up to 1000 characters of ASCII, without spaces around it", "%s is not a value of the header %s", spelling.Quote(value), canonical)
+		default:
+			out[canonical] = value
+		}
+	}
+	return out
+}
+
+var headerValue = regexp.MustCompile(`^[!-~]([ -~]{0,998}[!-~])?$`)
+
+var aboutConnection = set("Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings")
+
+var ofDoors = set("Cache-Control", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Date", "Ratelimit", "Retry-After", "Vary",
+	"X-Ratelimit-Degraded", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset")
+
+func set(names ...string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+func setByDoors(name string) bool {
+	return ofDoors[name] || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
+}
+
+// answers warns of an answer that is never given.
+func (w *warner) answers() {
+	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.block && !r.shadow })
+	if w.policy.answers.For(http.StatusForbidden) != nil && !blocks {
+		w.add(nil, `answers["403"]`, `write "block: true" in a rule, or "status: 403" in the answer of another status`, "no rule blocks, so nobody is answered with 403")
+	}
+}
+
+// Lines say what the answers are, in the order of their statuses.
+func (o *OwnAnswers) Lines() []string {
+	if o == nil {
+		return nil
+	}
+	var all []string
+	for _, status := range slices.Sorted(maps.Keys(o.byStatus)) {
+		a := o.byStatus[status]
+		types := "built-in bodies"
+		if len(a.Types) > 0 {
+			types = strings.Join(a.Types, ", ") + ", else built-in bodies"
+		}
+		all = append(all, fmt.Sprintf("%d  sent as %d: %s", status, cmp.Or(a.Status, status), types))
+	}
+	return all
+}

@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/html"
+)
+
+// own returns the answer to 429 of a document with a single body.
+func own(t testing.TB, media, text string) *OwnAnswer {
+	t.Helper()
+	p, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Answers().For(429)
+}
+
+// hostile is what values would be if somebody else than the policy could write them.
+var hostile = []string{
+	`</p><script>alert(1)</script>`, `" onmouseover="alert(1)`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `"}, {"admin": true, "x": "`, `\`, `\"`,
+	"a\r\nSet-Cookie: b", "\x00\x1b[2J", "\u2028\u2029", "]]>", "<!--", "-->", "&lt;b&gt;", `{{.Error}}`, "${alert(1)}", "`", "é\xff",
+}
+
+const page = `<!doctype html><html><head><title>{{.Title}}</title></head><body class="{{.Rule}}"><p title='{{.Rule}}'>{{.Detail}}</p><a href="{{.Rule}}">a</a><script>const told = {{.}}, rule = "{{.Rule}}"</script><!-- {{.Rule}} --></body></html>`
+
+// FuzzHTMLAnswer: whatever a value is, a page has the elements that the policy has written, and no
+// others, nor other attributes.
+func FuzzHTMLAnswer(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	o := own(f, "text/html", page)
+	f.Fuzz(func(t *testing.T, s string) {
+		text, err := o.Append(nil, 0, &AnswerValues{Rule: s, Title: s, Detail: s, Error: s, ViolatedPolicies: []string{s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := html.Parse(strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shape, detail, href string
+		for n := range root.Descendants() {
+			if n.Type == html.ElementNode {
+				shape += n.Data + " "
+				for _, a := range n.Attr {
+					shape += a.Key + " "
+					if a.Key == "href" {
+						href = a.Val
+					}
+				}
+			}
+			if n.Type == html.TextNode && n.Parent.Data == "p" {
+				detail = n.Data
+			}
+		}
+		if want := "html head title body class p title a href script "; shape != want {
+			t.Errorf("%q becomes elements %q, want %q:\n%s", s, shape, want, text)
+		}
+		if strings.HasPrefix(strings.ToLower(strings.TrimSpace(href)), "javascript:") {
+			t.Errorf("%q becomes the link %q", s, href)
+		}
+		// What a parser of HTML makes of text is not what was written, for these.
+		if utf8.ValidString(s) && !strings.ContainsAny(s, "\x00\r") && detail != s {
+			t.Errorf("%q is read as %q", s, detail)
+		}
+	})
+}
+
+// FuzzJSONAnswer: whatever a value is, it is read as itself.
+func FuzzJSONAnswer(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	o := own(f, "application/vnd.api+json", `{"a": "{{.Rule}}", "b": {{json .Rule}}, "c": {{json .ViolatedPolicies}}, "d": "{{range .ViolatedPolicies}}{{with .}}{{.}}{{end}}{{end}}",
+		"e": "{{if .Rule}}{{$x := .Rule}}{{$x}}{{end}}", "f": {{.Status}}, "g": {{json .}}, {{define "h"}}"h": "{{.}}"{{end}}{{template "h" .Rule}}}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		text, err := o.Append(nil, 0, &AnswerValues{Rule: s, Status: 429, ViolatedPolicies: []string{s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			A, B, D, E, H string
+			C             []string
+			F             int
+			G             AnswerValues
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatalf("%q: %v\n%s", s, err, text)
+		}
+		want := strings.ToValidUTF8(s, "\uFFFD")
+		if strings.Count(want, "\uFFFD") != strings.Count(got.A, "\uFFFD") {
+			want = string([]rune(s)) // each byte that is none of UTF-8 by itself
+		}
+		for _, g := range []string{got.A, got.B, got.C[0], got.D, got.E, got.H, got.G.Rule} {
+			if g != want || got.F != 429 {
+				t.Errorf("%q is read as %q in %s", s, g, text)
+			}
+		}
+	})
+}
+
+// FuzzXMLAnswer: whatever a value is, there are no other elements.
+func FuzzXMLAnswer(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	o := own(f, "application/xml", `<?xml version="1.0"?><wait rule="{{.Rule}}" other='{{.Rule}}'>{{.Rule}}</wait>`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0xFFFE || r == 0xFFFF }) {
+			return // XML has no way to write them
+		}
+		text, err := o.Append(nil, 0, &AnswerValues{Rule: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			XMLName xml.Name   `xml:"wait"`
+			Attrs   []xml.Attr `xml:",any,attr"`
+			Text    string     `xml:",chardata"`
+			Inner   []struct{} `xml:",any"`
+		}
+		d := xml.NewDecoder(strings.NewReader(string(text)))
+		if err := d.Decode(&got); err != nil {
+			t.Fatalf("%q: %v\n%s", s, err, text)
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) || len(got.Attrs) != 2 || got.Attrs[0].Value != s || got.Attrs[1].Value != s || got.Text != s || len(got.Inner) != 0 {
+			t.Errorf("%q is read as %+v", s, got)
+		}
+	})
+}
+
+// What json writes is what the built-in problem has, by its names.
+func TestJSONOfAllValues(t *testing.T) {
+	text, err := own(t, "application/json", "{{json .}}").Append([]byte("before "), 0, &AnswerValues{
+		Type: "about:blank", Title: "T", Status: 503, Detail: "D", ViolatedPolicies: []string{"a-1h"}, Error: "e", RetryAfter: 7, Rule: "a",
+		Limit: 5, Remaining: 1, Reset: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), Wait: 7 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `before {"type":"about:blank","title":"T","status":503,"detail":"D","violated-policies":["a-1h"],"error":"e","retry_after":7,"rule":"a","limit":5,"remaining":1,"reset":"2026-11-22T08:00:00Z"}`
+	if string(text) != want {
+		t.Errorf("%s\nwant %s", text, want)
+	}
+}
+
+// What fails, or is longer than it may be, leaves nothing behind.
+func TestAnswerThatFails(t *testing.T) {
+	for _, text := range []string{
+		`some text {{if eq .Rule "other"}}{{index .ViolatedPolicies 5}}{{end}}`,
+		`some text {{if eq .Rule "other"}}{{range 70000}}x{{end}}{{end}}`,
+	} {
+		got, err := own(t, "text/plain", text).Append([]byte("before"), 0, &AnswerValues{Rule: "other"})
+		if err == nil || string(got) != "before" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// HTML, which is for those who name it, comes last; the others as they are written.
+func TestTypesInOrder(t *testing.T) {
+	var bodies []Body
+	for _, media := range []string{"text/html", "text/plain", "application/xml", "application/json"} {
+		bodies = append(bodies, Body{Type: media, Text: `{}`})
+	}
+	p, err := Compile(Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := p.Answers().For(403)
+	if want := []string{"text/plain", "application/xml", "application/json", "text/html"}; !reflect.DeepEqual(o.Types, want) || !o.Page(3) || o.Page(0) {
+		t.Errorf("%q", o.Types)
+	}
+	for i, want := range []string{"text/plain; charset=utf-8", "application/xml; charset=utf-8", "application/json", "text/html; charset=utf-8"} {
+		if got := o.ContentType(i); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if p.Answers().For(429) != nil || (*Policy)(&Policy{}).Answers().For(429) != nil {
+		t.Error("there are answers that nobody has written")
+	}
+}
+
+// A program says where something is wrong by the path, of a template with the line as an index.
+func TestBadAnswerOfProgram(t *testing.T) {
+	for want, a := range map[string]Answer{
+		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                                  {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
+		`answers["429"].bodies[0].file[2]: the body cannot be made: there is no function "x"`:                                               {Bodies: []Body{{Type: "text/plain", File: "f", Text: "\n\n{{x}}"}}},
+		`answers["429"].file: the body is in the file "f", which nobody has read; load the policy with package policyfile`:                  {Body: Body{Type: "text/plain", File: "f"}},
+		`answers["429"].body: the body has 65537 bytes, and 65536 are the most`:                                                             {Body: Body{Type: "text/plain", Text: strings.Repeat("a", 65537)}},
+		`answers["429"].body: the body is not UTF-8`:                                                                                        {Body: Body{Type: "text/plain", Text: "a\xff"}},
+		`answers["429"].bodies: there are 9 bodies, and 8 are the most`:                                                                     {Bodies: make([]Body, 9)},
+		`answers["429"].headers["X-A"]: "a\nb" is not a value of the header X-A`:                                                            {Headers: map[string]string{"X-A": "a\nb"}},
+		`answers["429"].headers["X-A"]: "a\n" is not a value of the header X-A`:                                                             {Headers: map[string]string{"X-A": "a\n"}},
+		`answers["429"].headers["X-A"]: "" is not a value of the header X-A`:                                                                {Headers: map[string]string{"X-A": ""}},
+		`answers["429"].headers["X-A\r\nX-B"]: "X-A\r\nX-B" is not the name of a header`:                                                    {Headers: map[string]string{"X-A\r\nX-B": "a"}},
+		`answers["429"].headers["transfer-encoding"]: the header Transfer-Encoding is about the connection, and the server's; leave it out`: {Headers: map[string]string{"transfer-encoding": "chunked"}},
+		`answers["429"].status: the status in place of 429 is 600; use a number from 400 to 599`:                                            {Status: 600},
+		`answers["429"].status: the status in place of 429 is 302; use a number from 400 to 599`:                                            {Status: 302},
+		`answers["429"].body[0]: the body cannot be made: no such template "other"`:                                                         {Body: Body{Type: "text/html", Text: `{{template "other"}}`}},
+	} {
+		_, err := Compile(Document{Answers: map[string]Answer{"429": a}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}

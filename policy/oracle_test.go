@@ -1,0 +1,455 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/storetest"
+)
+
+// oracle decides as the documentation of a [Document] says, one rule after the other, and counts
+// in rational numbers. Of what it checks it has the types only.
+type oracle struct {
+	t      testing.TB
+	doc    *Document
+	counts storetest.Model
+	plans  map[string]*sluice.Plan
+	blocks map[string]time.Time // by the name of the rule and the subject
+}
+
+// query is a request as the oracle reads it.
+type query struct {
+	method, path string
+	client       netip.Addr
+	headers      map[string]string
+	attributes   map[string]string
+	name         string // in the body
+	cost         int64
+	at           time.Time // by which overrides and blocks end
+}
+
+// oracleCharge is what a limit of a rule counts for a request.
+type oracleCharge struct {
+	rule    *Rule
+	charge  sluice.Charge
+	values  []string // of the key
+	result  Result
+	blocked time.Time
+	wait    time.Duration // until then
+}
+
+// owed is a charge that waits for the outcome of its request.
+type owed struct {
+	oracleCharge
+	until   time.Time // when it is forgotten
+	settled bool
+}
+
+// patternMeans says what the patterns of [randomDocument] match.
+var patternMeans = map[string]func(q *query) bool{
+	"/a":         func(q *query) bool { return q.path == "/a" },
+	"POST /a":    func(q *query) bool { return q.method == "POST" && q.path == "/a" },
+	"/b/{id}":    func(q *query) bool { return strings.HasPrefix(q.path, "/b/") },
+	"/{rest...}": func(*query) bool { return true },
+}
+
+func (o *oracle) within(entries []string, a netip.Addr) bool {
+	for _, e := range entries {
+		if list, named := o.doc.Lists[e]; named {
+			if o.within(list.Networks, a) {
+				return true
+			}
+		} else if p, err := netip.ParsePrefix(e); err == nil && p.Contains(a) || e == a.String() {
+			return true
+		}
+	}
+	return false
+}
+
+func met(conditions, values map[string]string) bool {
+	for name, want := range conditions {
+		if got := values[name]; got == "" || want != "*" && got != want {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *oracle) applies(r *Rule, q *query) bool {
+	return (len(r.Match) == 0 || slices.ContainsFunc(r.Match, func(m string) bool { return patternMeans[m](q) })) &&
+		(len(r.Clients) == 0 || o.within(r.Clients, q.client)) && !o.within(r.NotClients, q.client) &&
+		met(r.Headers, q.headers) && met(r.Attributes, q.attributes)
+}
+
+// value returns that of a part of a key, and whether it is there.
+func (q *query) value(part string) (string, bool) {
+	kind, name, _ := strings.Cut(part, ":")
+	v := ""
+	switch kind {
+	case "client_ip":
+		v = q.client.String()
+		if q.client.Is6() {
+			p, _ := q.client.Prefix(64)
+			v = p.Addr().String()
+		}
+	case "header":
+		v = q.headers[name]
+	case "attr":
+		v = q.attributes[name]
+	case "body":
+		v = q.name
+	case "method":
+		v = q.method
+	case "const":
+		v = name
+	}
+	return v, v != ""
+}
+
+func readsBody(r *Rule) bool { return slices.Contains(r.Key, "body:name") }
+
+// costOf is what a request takes before there is an outcome.
+func costOf(r *Rule, q *query) int64 {
+	one := cmp.Or(r.Cost.Estimate, r.Cost.Default, 1)
+	if n, err := strconv.ParseInt(q.headers[r.Cost.Header], 10, 64); r.Cost.Header != "" && err == nil {
+		one = min(max(n, 1), r.Cost.Max)
+	}
+	return one * max(1, q.cost)
+}
+
+// limits returns those of the subject, and where they come from.
+func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
+	best, rank := []string(nil), ""
+	for _, v := range o.doc.Overrides {
+		until, err := time.Parse(time.RFC3339, v.Until)
+		if v.Rule != r.Name || err == nil && !until.After(q.at) {
+			continue
+		}
+		fits, named, network := true, "", "999"
+		for _, part := range r.Key {
+			want, exact := v.Key[part]
+			if exact = exact && want != "*"; !exact {
+				named += "0"
+				continue
+			}
+			named += "1"
+			if net, err := netip.ParsePrefix(want); part == "client_ip" && err == nil {
+				network = fmt.Sprintf("%03d", net.Bits())
+				fits = fits && net.Contains(q.client)
+			} else if got, _ := q.value(part); got != want {
+				fits = false
+			}
+		}
+		// The most parts count, then the earlier ones, then the smallest network.
+		if this := fmt.Sprint(strings.Count(named, "1"), named, network); fits && this > rank {
+			if best, rank = v.Limits, this; v.Limit != "" {
+				best = []string{v.Limit}
+			}
+		}
+	}
+	if rank != "" {
+		return best, "override"
+	}
+	if tier := cmp.Or(q.headers["X-Plan"], o.doc.Tiers.Default); o.doc.Tiers.From != "" && r.Tiers[tier] != nil {
+		return r.Tiers[tier], "tier:" + tier
+	}
+	if r.Limit != "" {
+		return []string{r.Limit}, "rule"
+	}
+	return r.Limits, "rule"
+}
+
+func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
+	known := o.plans[r.Algorithm+text]
+	if known != nil {
+		return known
+	}
+	l, err := sluice.ParseLimit(text)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if r.Algorithm != "" {
+		if l.Algorithm, err = sluice.ParseAlgorithm(r.Algorithm); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+	if known, err = sluice.NewPlan(l); err != nil {
+		o.t.Fatal(err)
+	}
+	o.plans[r.Algorithm+text] = known
+	return known
+}
+
+// charges returns what a rule counts; or that it does not apply, or the part of the key that the
+// request is refused for.
+func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
+	key, values := r.Name, []string(nil)
+	for _, part := range r.Key {
+		v, found := q.value(part)
+		values = append(values, v)
+		switch {
+		case found:
+			key += "|" + strconv.Quote(v)
+		case r.Missing == "skip", r.Missing == "refuse" && r.Shadow:
+			return nil, ""
+		case r.Missing == "refuse":
+			return nil, part
+		default:
+			key += "|missing"
+		}
+	}
+	texts, from := o.limits(r, q)
+	told := make(map[string]int)
+	for _, text := range texts {
+		c := oracleCharge{rule: r, values: values, charge: sluice.Charge{Key: key, Plan: o.plan(r, text), Cost: costOf(r, q), Shadow: r.Shadow}}
+		c.result = Result{Rule: r.Name, From: from, Cost: c.charge.Cost, Shadow: r.Shadow}
+		if len(texts) > 1 {
+			c.result.Name = r.Name + "-" + periodNames[text]
+			if told[c.result.Name]++; told[c.result.Name] > 1 {
+				c.result.Name += fmt.Sprint("-", told[c.result.Name])
+			}
+		}
+		if !r.Shadow && o.blocks[key].After(q.at) {
+			c.blocked, c.wait = o.blocks[key], o.blocks[key].Sub(q.at)
+		}
+		all = append(all, c)
+	}
+	return all, ""
+}
+
+// decide returns the decision, what waits for the outcome, and every charge.
+func (o *oracle) decide(q *query) (d Decision, pending []*owed, all []oracleCharge) {
+	var limits []*Rule
+	var barring []Result
+	for i := range o.doc.Rules {
+		r := &o.doc.Rules[i]
+		switch {
+		case !o.applies(r, q):
+		case r.Exempt:
+			return Decision{Allowed: true, Exempt: true}, nil, nil
+		case r.Block:
+			barring = append(barring, Result{Rule: r.Name, From: "block", Shadow: r.Shadow, Decision: sluice.Decision{RetryAfter: sluice.Never}})
+			if !r.Shadow && d.Blocked == "" {
+				d.Blocked, d.RetryAfter = r.Name, sluice.Never
+			}
+		default:
+			limits = append(limits, r)
+		}
+	}
+	if d.Blocked == "" {
+		d, pending, all = o.limit(limits, q)
+	}
+	if d.Blocked == "" {
+		d.Results = append(d.Results, barring...)
+	} else { // subjects that are blocked come last
+		d.Results = append(barring, d.Results...)
+	}
+	return d, pending, all
+}
+
+// limit decides by the rules with limits that apply.
+func (o *oracle) limit(rules []*Rule, q *query) (d Decision, pending []*owed, all []oracleCharge) {
+	lacks := ""
+	var bodiless, first []oracleCharge
+	unread := slices.ContainsFunc(rules, readsBody)
+	for _, r := range rules {
+		these, missing := o.charges(r, q)
+		lacks = cmp.Or(lacks, missing)
+		all = append(all, these...)
+		if readsBody(r) {
+			continue
+		}
+		bodiless = append(bodiless, these...)
+		if !r.Shadow && costOf(r, q) == 1 {
+			first = append(first, these...)
+			unread = unread && missing == ""
+		}
+	}
+	// Rules that need no body are asked before one is read.
+	if unread && q.method == "POST" && len(first) > 0 {
+		if d := o.ask(first, false); !d.Allowed {
+			return d, nil, first
+		}
+	}
+	if lacks != "" {
+		if d := o.ask(bodiless, true); !d.Allowed {
+			return d, nil, bodiless
+		}
+		return Decision{Missing: lacks}, nil, bodiless
+	}
+	d = o.ask(all, true)
+	for i, c := range all {
+		r := c.rule
+		tells := r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes > 0
+		if d.Allowed && d.Results[i].Allowed && (tells || !r.Count.isZero()) {
+			pending = append(pending, &owed{oracleCharge: c, until: forgotten(&c, &d.Results[i])})
+		}
+	}
+	return d, pending, all
+}
+
+// forgotten returns when a unit that was just taken counts no more: in a window when it ends,
+// else when nothing is used any more.
+func forgotten(c *oracleCharge, r *Result) time.Time {
+	now, l := time.Now(), c.charge.Plan.Limit
+	switch {
+	case l.MonthDay > 0:
+		return nextMonth(now, l.MonthDay)
+	case l.Algorithm == sluice.FixedWindow || l.Algorithm == sluice.SlidingWindowCounter:
+		return time.UnixMicro((now.UnixMicro()/l.Period.Microseconds() + 1) * l.Period.Microseconds())
+	}
+	return now.Add(r.ResetAfter)
+}
+
+// nextMonth returns the next midnight in UTC of a day of a month.
+func nextMonth(now time.Time, day int) time.Time {
+	for t := now.UTC().Truncate(24 * time.Hour); ; {
+		t = t.AddDate(0, 0, 1)
+		last := time.Date(t.Year(), t.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day()
+		if t.Day() == min(day, last) {
+			return t
+		}
+	}
+}
+
+// ask takes the charges, or only looks whether they fit, each by itself.
+func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
+	d.Allowed = true
+	if len(all) == 0 {
+		return d
+	}
+	if d := blockedBy(all); d.Blocked != "" {
+		return d
+	}
+	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return o.peek(c).Remaining < c.charge.Cost }) {
+		return d
+	}
+	charges, receipts := make([]sluice.Charge, len(all)), make([]sluice.Receipt, len(all))
+	for i := range all {
+		charges[i] = all[i].charge
+	}
+	if err := o.counts.Take(context.Background(), charges, receipts); err != nil {
+		o.t.Fatal(err)
+	}
+	d.Now = time.Now().UnixMicro()
+	d.Allowed = sluice.Admitted(charges, receipts)
+	for i := range all {
+		r := all[i].result
+		r.Decision = o.counts.Decide(charges[i], receipts[i])
+		if !d.Allowed {
+			r.Delay = 0
+		}
+		if d.Results = append(d.Results, r); !r.Shadow {
+			d.Delay = max(d.Delay, r.Delay)
+			if !r.Allowed {
+				d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
+			}
+		}
+	}
+	return d
+}
+
+// blockedBy returns the refusal of a request of which a subject is blocked: each rule tells of it
+// once, and the limits say nothing.
+func blockedBy(all []oracleCharge) (d Decision) {
+	var last *Rule
+	for _, c := range all {
+		if c.blocked.IsZero() || c.rule == last {
+			continue
+		}
+		last = c.rule
+		d.Blocked, d.RetryAfter = cmp.Or(d.Blocked, c.rule.Name), max(d.RetryAfter, c.wait)
+		d.Results = append(d.Results, Result{Rule: c.rule.Name, From: "block", Decision: sluice.Decision{RetryAfter: c.wait}})
+	}
+	return d
+}
+
+// peek returns what a count is.
+func (o *oracle) peek(c oracleCharge) sluice.Decision {
+	c.charge.Cost = 0
+	return o.add(c, 0)
+}
+
+// add changes a count by so many units, whatever else counts.
+func (o *oracle) add(c oracleCharge, units int64) sluice.Decision {
+	c.charge.Cost, c.charge.Shadow = units, false
+	var receipt [1]sluice.Receipt
+	if err := o.counts.Take(context.Background(), []sluice.Charge{c.charge}, receipt[:]); err != nil {
+		o.t.Fatal(err)
+	}
+	return o.counts.Decide(c.charge, receipt[0])
+}
+
+// settle gives back what was not to be counted, or takes what there is room for.
+func (o *oracle) settle(pending []*owed, out *Outcome) {
+	for _, p := range pending {
+		cost, known := p.final(out)
+		if p.settled || !known {
+			continue
+		}
+		p.settled = true
+		switch more := cost - p.charge.Cost; {
+		case more > 0:
+			if more = min(more, o.peek(p.oracleCharge).Remaining); more > 0 {
+				o.add(p.oracleCharge, more)
+			}
+		case more < 0 && time.Now().Before(p.until):
+			o.add(p.oracleCharge, more)
+		}
+	}
+}
+
+// final returns what the request takes by its outcome, and whether that is known.
+func (p *owed) final(out *Outcome) (int64, bool) {
+	if !p.rule.Count.isZero() && !counts(&p.rule.Count, out) {
+		return 0, true
+	}
+	c := &p.rule.Cost
+	switch {
+	case c.ResponseHeader == "" && c.ResponseBytes == 0:
+		return p.charge.Cost, true
+	case out.Cost != 0:
+		return max(0, out.Cost), true
+	case c.ResponseHeader != "":
+		if n, err := strconv.ParseInt(out.Header.Get(c.ResponseHeader), 10, 64); err == nil && n >= 0 {
+			return min(n, c.Max), true
+		}
+		return p.charge.Cost, out.Bytes >= 0
+	case out.Status == 101, out.Status == 0 && out.Bytes == 0:
+		return p.charge.Cost, true
+	}
+	return (out.Bytes + c.ResponseBytes - 1) / c.ResponseBytes, out.Bytes >= 0
+}
+
+func counts(c *Count, out *Outcome) bool {
+	switch {
+	case out.Verdict != ByResponse:
+		return out.Verdict == Counts
+	case out.Status == 0:
+		return true
+	case c.UnlessHeader != "" && out.Header.Get(c.UnlessHeader) == "1":
+		return false
+	}
+	return len(c.Status) == 0 || slices.ContainsFunc(c.Status, func(s Status) bool {
+		text := strconv.Itoa(out.Status)
+		return string(s) == text || string(s) == text[:1]+"xx"
+	})
+}
+
+// leave is a client that leaves the longest of its queues.
+func (o *oracle) leave(d *Decision, all []oracleCharge, pending []*owed) {
+	o.settle(pending, &Outcome{Verdict: CountsNot, Cost: -1})
+	for i, c := range all {
+		if d.Results[i].Delay >= d.Delay {
+			o.add(c, -c.charge.Cost)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Penalty is for how long a rule refuses a subject that has exceeded a limit of it, whatever the
+// limit has left. It is the same under the limits of tiers and overrides, and what is refused while
+// it lasts does not prolong it. Its fields are those of [sluice.Penalty], as lengths of time such as
+// "10m" or "1d". As JSON and YAML it is a text if there is only First, and else an object.
+//
+// A rule with a count takes a request that is under way for one that counts, so that as many at the
+// same time as exceed the limit are an offence, whatever becomes of them.
+type Penalty struct {
+	First  string `json:"first,omitempty"`
+	Factor int64  `json:"factor,omitempty"`
+	Most   string `json:"most,omitempty"`
+	Forget string `json:"forget,omitempty"`
+}
+
+// penaltyObject is Penalty as a JSON object.
+type penaltyObject Penalty
+
+func (p Penalty) MarshalJSON() ([]byte, error) {
+	if p == (Penalty{First: p.First}) {
+		return json.Marshal(p.First)
+	}
+	return json.Marshal(penaltyObject(p))
+}
+
+func (p *Penalty) UnmarshalJSON(data []byte) error {
+	var o penaltyObject
+	if json.Unmarshal(data, &o.First) != nil && json.Unmarshal(data, &o) != nil {
+		return errors.New(`policy: a penalty is a length of time such as "10m", or {"first": "1m", "factor": 2}`)
+	}
+	*p = Penalty(o)
+	return nil
+}
+
+// penalty compiles a penalty, or returns nil where there is none.
+func (c *compiler) penalty(in *Penalty) *sluice.Plan {
+	if *in == (Penalty{}) {
+		return nil
+	}
+	before := len(c.problems)
+	if in.First == "" {
+		c.fail("penalty", "write for example \"first: 1m\"", "the penalty has no first")
+	}
+	first := "penalty.first"
+	if *in == (Penalty{First: in.First}) {
+		first = "penalty"
+	}
+	p := sluice.Penalty{
+		First: c.length(first, in.First), Factor: in.Factor,
+		Most: c.length("penalty.most", in.Most), Forget: c.length("penalty.forget", in.Forget),
+	}
+	if len(c.problems) > before {
+		return nil
+	}
+	plan, err := p.Plan()
+	if err != nil {
+		c.fail("penalty", "", "%v", err)
+	}
+	return plan
+}
+
+// length reads a length of time; none is 0.
+func (c *compiler) length(field, text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	d, err := sluice.ParsePeriod(text)
+	if err != nil {
+		c.fail(field, "write it as in 10m, 1h or 1d", "%v", err)
+	}
+	return d
+}
+
+// ruleLock is a rule with a penalty and which of the charges are its limits.
+type ruleLock struct {
+	rule       *rule
+	first, end int
+}
+
+// charge returns the charge of the lock, which stands behind all limits.
+func (l *ruleLock) charge(limits []sluice.Charge) sluice.Charge {
+	c := limits[l.first]
+	c.Plan, c.Cost = l.rule.lock, min(c.Cost, 1)
+	return c
+}
+
+// addLocks adds the charges of penalties behind those of limits.
+func (s *scratch) addLocks() {
+	s.charges = s.charges[:len(s.charged)]
+	for i := range s.locks {
+		s.charges = append(s.charges, s.locks[i].charge(s.charges))
+	}
+}
+
+// lockOf returns which charge is of the lock of the rule of charge i, or -1.
+func (s *scratch) lockOf(i int) int {
+	for n := range s.locks {
+		if l := &s.locks[n]; l.first <= i && i < l.end {
+			return len(s.charged) + n
+		}
+	}
+	return -1
+}
+
+// foretellLocks is foretell for locks, which come behind as many limits as there are costs: with
+// the offences that a Take would note.
+func (s *scratch) foretellLocks() {
+	for n := len(s.charged); n < len(s.charges); n++ {
+		c, r := &s.charges[n], &s.receipts[n]
+		if c.Cost = min(1, s.charges[s.locks[n-len(s.charged)].first].Cost); c.Cost < 1 || r.Origin == sluice.ByOnError {
+			continue
+		}
+		state, now, origin := sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin
+		c.Plan.Step(state, now, c.Cost, r)
+		if sluice.Offends(s.charges, s.receipts, n) {
+			c.Plan.Offend(state, now, r)
+			s.offence = true
+		}
+		r.Origin = origin
+	}
+}
+
+// takeLocked takes the charges of a subject and, if its rule has a penalty, of its lock.
+func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost int64) ([]sluice.Receipt, sluice.Decision, error) {
+	none := sluice.Decision{Allowed: true}
+	if s.rule.lock != nil {
+		if cost < 0 && cost != sluice.All {
+			cost = 0
+		}
+		charges = append(charges, sluice.Charge{Key: s.charged, Plan: s.rule.lock, Cost: cost})
+	}
+	receipts := make([]sluice.Receipt, len(charges))
+	if err := s.engine.store.Take(ctx, charges, receipts); err != nil || s.rule.lock == nil {
+		return receipts, none, err
+	}
+	lock := s.rule.lock.Decide(cost, receipts[len(receipts)-1])
+	if lock.Origin.Degraded() {
+		return nil, none, ErrStoreAway
+	}
+	return receipts, lock, nil
+}

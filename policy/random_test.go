@@ -1,0 +1,259 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// held is a request that has passed.
+type held struct {
+	decision Decision
+	charges  []oracleCharge
+	pending  []*owed
+}
+
+// random is a policy under random requests.
+type random struct {
+	dice
+	*testing.T
+	seed   uint64
+	step   int
+	engine *Engine
+	oracle *oracle
+	reused Decision
+	held   []held
+	seen   map[string]oracleCharge
+	tally  map[string]int
+}
+
+func (t *random) fatalf(format string, args ...any) {
+	t.Helper()
+	text, _ := json.Marshal(t.oracle.doc)
+	t.Fatalf("seed %d, step %d, at %v: %s\n%s", t.seed, t.step, time.Now().UTC(), fmt.Sprintf(format, args...), text)
+}
+
+// ask decides about a request by the policy and by its documentation.
+func (t *random) ask() {
+	q := randomQuery(t.dice)
+	r := q.request(t.dice)
+	told := t.engine.Explain(context.Background(), r).Decision
+	want, pending, charges := t.oracle.decide(q)
+	t.engine.DecideInto(context.Background(), r, &t.reused)
+	got := t.reused.Clone()
+	if told.Blocked != "" && t.refusedUnread(&got) {
+		told.Blocked = got.Blocked // Explain asks all rules at once
+	}
+	if told.Allowed != got.Allowed || told.Exempt != got.Exempt || told.Blocked != got.Blocked || told.Missing != got.Missing {
+		t.fatalf("Explain of %+v says\n%+v, and Decide\n%+v", q, told, got)
+	}
+	if got.Unsettled() != (len(pending) > 0) {
+		t.fatalf("%+v waits for its outcome: %v, and %d charges do:\n%+v, want\n%+v", q, got.Unsettled(), len(pending), plain(got), plain(want))
+	}
+	if !reflect.DeepEqual(plain(got), plain(want)) {
+		t.fatalf("%+v:\n%+v, want\n%+v", q, plain(got), plain(want))
+	}
+	for _, c := range charges {
+		t.seen[c.charge.Key+c.charge.Plan.Limit.String()] = c
+	}
+	t.count(got, pending)
+	if got.Allowed {
+		t.held = append(t.held, held{got, charges, pending})
+	}
+	if got.Delay > 0 && t.one(3) {
+		t.end(len(t.held) - 1)
+	}
+}
+
+// plain returns what a decision says, without what only the engine knows.
+func plain(d Decision) Decision {
+	d = d.Clone()
+	d.taken, d.unsettled = nil, nil
+	if len(d.Results) == 0 {
+		d.Results = nil
+	}
+	for i := range d.Results {
+		d.Results[i].Plan = nil
+	}
+	return d
+}
+
+func (t *random) count(d Decision, pending []*owed) {
+	for what, is := range map[string]bool{
+		"passed": d.Allowed, "exempt": d.Exempt, "blocked": d.Blocked != "", "malformed": d.Missing != "",
+		"queued": d.Delay > 0, "limited": !d.Allowed && d.RetryAfter > 0, "unsettled": len(pending) > 0,
+	} {
+		if is {
+			t.tally[what]++
+		}
+	}
+	for _, r := range d.Results {
+		t.tally["from "+r.From]++
+		if r.Name != "" && !r.Allowed {
+			t.tally["refused by one of several"]++
+		}
+	}
+}
+
+// end settles a request, perhaps in two steps, or has its client leave a queue.
+func (t *random) end(i int) {
+	h := t.held[i]
+	if t.held = slices.Delete(t.held, i, i+1); h.decision.Delay > 0 && t.one(2) && h.decision.Delay > time.Since(time.UnixMicro(h.decision.Now)) {
+		t.tally["left"]++
+		t.engine.Refund(context.Background(), h.decision)
+		t.oracle.leave(&h.decision, h.charges, h.pending)
+		return
+	}
+	for range 1 + t.IntN(2) {
+		out := randomOutcome(t.dice)
+		t.engine.Settle(context.Background(), h.decision, out)
+		t.oracle.settle(h.pending, &out)
+	}
+}
+
+// refusedUnread reports whether a decision refuses by some of the rules, before it reads a body
+// for others.
+func (t *random) refusedUnread(d *Decision) bool {
+	reads := make(map[string]bool)
+	for i := range t.oracle.doc.Rules {
+		if r := &t.oracle.doc.Rules[i]; readsBody(r) {
+			reads[r.Name] = true
+		}
+	}
+	return !d.Allowed && len(reads) > 0 && !slices.ContainsFunc(d.Results, func(r Result) bool { return reads[r.Rule] })
+}
+
+// block blocks a subject, or lifts that.
+func (t *random) block(c *oracleCharge, q map[string]string) {
+	s, err := t.engine.Subject(c.rule.Name, q)
+	if err != nil {
+		t.fatalf("%v", err)
+	}
+	if t.one(3) {
+		s.Unblock()
+		delete(t.oracle.blocks, c.charge.Key)
+		return
+	}
+	until := time.Now().Add(time.Duration(1+t.IntN(7200)) * time.Second)
+	if err := s.Block(until); err != nil {
+		t.fatalf("%v", err)
+	}
+	t.oracle.blocks[c.charge.Key] = until
+}
+
+// compare compares all that is left.
+func (t *random) compare() {
+	for _, key := range sortedKeys(t.seen) {
+		c := t.seen[key]
+		subject, err := t.engine.Subject(c.rule.Name, c.subject())
+		if err != nil {
+			t.fatalf("%v", err)
+		}
+		results, err := subject.Peek(context.Background())
+		if err != nil {
+			t.fatalf("%v", err)
+		}
+		for _, r := range results {
+			c.charge.Plan = r.Plan
+			if want := t.oracle.peek(c); want != r.Decision {
+				t.fatalf("of %s by %v there is\n%+v, want\n%+v", c.charge.Key, r.Plan.Limit, r.Decision, want)
+			}
+		}
+		if t.one(20) && !c.rule.Shadow {
+			t.block(&c, c.subject())
+		}
+	}
+}
+
+// subject returns the values of the key.
+func (c *oracleCharge) subject() map[string]string {
+	all := make(map[string]string)
+	for i, part := range c.rule.Key {
+		all[part] = c.values[i]
+	}
+	return all
+}
+
+// pass lets time go by: mostly little, at times days.
+func (t *random) pass() {
+	most := pick(t.dice, time.Second, time.Second, 10*time.Second, time.Minute, time.Hour, 40*24*time.Hour)
+	if t.one(4) {
+		most = 0
+	}
+	time.Sleep(time.Duration(t.Int64N(int64(most)/1000+1)) * time.Microsecond)
+}
+
+// reload loads the same policy anew: what is counted, or waits for its outcome, stays.
+func (t *random) reload() {
+	p, err := Compile(*t.oracle.doc)
+	if err != nil {
+		t.fatalf("%v", err)
+	}
+	t.engine.Swap(p)
+}
+
+func (t *random) run(steps int) {
+	for t.step = range steps {
+		if len(t.held) > 0 && t.one(3) {
+			t.end(t.IntN(len(t.held)))
+			t.compare()
+		} else {
+			t.ask()
+		}
+		if t.one(3) {
+			t.pass()
+		}
+		if t.one(20) {
+			t.reload()
+		}
+	}
+	t.compare()
+}
+
+// Random policies decide as their documentation says, also about what is known of a request only
+// afterwards. SLUICE_RANDOM_POLICIES says how many, and SLUICE_RANDOM_SEED where they begin.
+func TestRandomPolicies(t *testing.T) {
+	seed, n := uint64(time.Now().UnixNano()), 60
+	if s, err := strconv.ParseUint(os.Getenv("SLUICE_RANDOM_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	if s, err := strconv.Atoi(os.Getenv("SLUICE_RANDOM_POLICIES")); err == nil {
+		n = s
+	}
+	tally := make(map[string]int)
+	for i := range n {
+		synctest.Test(t, func(t *testing.T) { randomPolicy(t, seed+uint64(i), tally) })
+	}
+	for _, what := range []string{"passed", "exempt", "blocked", "malformed", "queued", "limited", "unsettled", "left", "from rule",
+		"from tier:pro", "from override", "from block", "refused by one of several"} {
+		if tally[what] == 0 {
+			t.Errorf("premise, seed %d: no request %s", seed, what)
+		}
+	}
+	t.Logf("from seed %d: %v", seed, tally)
+}
+
+func randomPolicy(t *testing.T, seed uint64, tally map[string]int) {
+	r := dice{rand.New(rand.NewPCG(seed, 1))}
+	time.Sleep(time.Duration(r.Int64N(int64(1000 * 24 * time.Hour))).Truncate(time.Microsecond))
+	doc := randomDocument(r)
+	p, err := Compile(*doc)
+	for ; err != nil; p, err = Compile(*doc) {
+		tally["not compiled"]++
+		doc = randomDocument(r)
+	}
+	o := &oracle{t: t, doc: doc, plans: make(map[string]*sluice.Plan), blocks: make(map[string]time.Time)}
+	run := &random{dice: r, T: t, seed: seed, engine: NewEngine(memory.New(), p), oracle: o, seen: make(map[string]oracleCharge), tally: tally}
+	run.run(120)
+}

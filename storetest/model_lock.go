@@ -1,0 +1,86 @@
+package storetest
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/sluicehq/sluice"
+)
+
+// lockAccount knows when the last penalty ends, how many there were in a row, and when they are
+// forgotten. All are 0 if there was none.
+type lockAccount struct {
+	until, penalties, forgotten int64
+}
+
+func newLockTerms(p sluice.Penalty) *terms {
+	return &terms{
+		meaning: "lock", tick: 1, capacity: 1, penalty: p,
+		open: func() account { return new(lockAccount) },
+	}
+}
+
+// exceeded reports whether one of the charges with that key costs more than its limit has.
+func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
+	for i, c := range charges {
+		if c.Key == key && c.Cost > 0 && !receipts[i].Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// penaltyOf returns how long the nth penalty in a row is, in microseconds: First·Factor^(n-1), and
+// Most at most.
+func (t *terms) penaltyOf(n int64) int64 {
+	length := new(big.Int).Exp(big.NewInt(t.penalty.Factor), big.NewInt(n-1), nil)
+	length.Mul(length, big.NewInt(int64(t.penalty.First/1000)))
+	most := big.NewInt(int64(t.penalty.Most / 1000))
+	return slices.MinFunc([]*big.Int{length, most}, (*big.Int).Cmp).Int64()
+}
+
+// offend begins a penalty, which is the longer the more there were that are not forgotten. Those
+// that cannot make it longer are not counted.
+func (a *lockAccount) offend(t *terms, now int64) {
+	before := a.at(now).penalties
+	a.penalties = before + 1
+	if before > 0 && t.penaltyOf(before) == t.penaltyOf(before+1) {
+		a.penalties = before
+	}
+	a.until = now + t.penaltyOf(a.penalties)
+	a.forgotten = a.until + int64(t.penalty.Forget/1000)
+}
+
+// at returns the account as it stands at now.
+func (a *lockAccount) at(now int64) lockAccount {
+	if now >= a.forgotten {
+		return lockAccount{}
+	}
+	return *a
+}
+
+func (a *lockAccount) follow(t *terms, now int64) {
+	if a.penalties == 0 || a.idle(t, now) {
+		return
+	}
+	if length := t.penaltyOf(a.penalties); a.until-now > 2*length {
+		remembered := a.forgotten - a.until
+		a.until = now + length
+		a.forgotten = a.until + remembered
+	}
+}
+
+func (a *lockAccount) fits(_ *terms, now, _ int64) bool { return now >= a.at(now).until }
+
+func (a *lockAccount) add(_ *terms, _, units int64) {
+	if units < 0 {
+		*a = lockAccount{}
+	}
+}
+
+func (a *lockAccount) idle(_ *terms, now int64) bool { return now >= a.forgotten }
+
+func (a *lockAccount) fill(_ *terms, now, _ int64, r *sluice.Receipt) {
+	l := a.at(now)
+	r.Tick, r.Used, r.Prev = l.until, l.penalties, l.forgotten
+}

@@ -53,7 +53,7 @@ func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
 	return d
 }
 
-// DecideInto is Decide without copies: it overwrites d.
+// DecideInto is [Plan.Decide] without copies: it overwrites d.
 func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 	*d = Decision{}
 	d.Allowed, d.Now, d.Origin = r.Fits, r.Now, r.Origin

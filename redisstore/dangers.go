@@ -29,6 +29,9 @@ func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	if !answered {
 		return nil, failed
 	}
+	if d, found := s.resets.danger(ctx); found {
+		all = append(all, d)
+	}
 	return all, nil
 }
 

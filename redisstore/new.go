@@ -56,9 +56,7 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if err := c.inspect(ctx, client); err != nil {
 		return nil, c.unusable(err)
 	}
-	s := newStore(client, new(conns), c)
-	s.borrowed = true
-	return s, nil
+	return newStore(client, true, new(conns), c), nil
 }
 
 // unusable says why a client cannot be used. Unlike explain it makes no connections.

@@ -54,7 +54,10 @@ type cacheEntry struct {
 // unknownState is the time of a state that may have been given back to.
 const unknownState = math.MaxInt64
 
-func newDenyCache() *denyCache { return &denyCache{base: time.Now(), seed: maphash.MakeSeed()} }
+func newDenyCache() *denyCache {
+	// No time is 0, which is that of an empty place.
+	return &denyCache{base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
+}
 
 // at returns a time by the clock of d.
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }

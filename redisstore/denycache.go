@@ -12,9 +12,10 @@ import (
 
 // cacheFor is how long a state that refuses is remembered, in microseconds. Until it
 // drains it refuses exactly, as long as nothing is given back. What this process gives
-// back counts at once; what another gives back, a server that has lost its states, or a
-// clock that was set, is noticed after this long. So nobody is refused wrongly for more
-// than a second, and one who keeps asking costs the server a call a second.
+// back counts at once, and what another resets when we hear of it (see resets); what else
+// another gives back, a server that has lost its states, or a clock that was set, is noticed
+// after this long. So nobody is refused wrongly for more than a second, and one who keeps
+// asking costs the server a call a second.
 const cacheFor = 1_000_000
 
 const (

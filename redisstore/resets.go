@@ -20,9 +20,7 @@ const (
 	publishTryFor = publishFor / 4
 	// subscribeFor is how long the server may take to confirm a subscription.
 	subscribeFor = 2 * time.Second
-	// One that was lost or refused is asked for again after a pause. The longest is what a
-	// server that refuses it has to bear, and the shortest what one does that confirms it and
-	// closes the connection.
+	// One that was lost or refused is asked for again after a pause, which doubles.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = 30 * time.Second
 	// maxHeard is how many states are forgotten in a second because others say so: a quarter
@@ -32,7 +30,8 @@ const (
 
 // resets tells other processes what this one has reset, and forgets what they have, so that a
 // refusal that is remembered outlives a reset by no more than the way of a message. It is best
-// effort: what is not heard of is noticed after cacheFor.
+// effort: what is not heard of is noticed after cacheFor. A plain channel will do on a cluster,
+// too: its nodes tell each other, whichever they are asked.
 type resets struct {
 	store   *Store
 	channel string
@@ -60,16 +59,23 @@ func newResets(s *Store, c Config) *resets {
 func (c Config) resetChannel() string { return c.prefix() + "resets" }
 
 // tell publishes, in the background, those of charges that have reset their state. One that
-// takes place in a message alone is left out, and so are all while too many wait.
+// has no room in the next message is left out.
 func (r *resets) tell(charges []sluice.Charge) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for i := range charges {
-		if c := &charges[i]; c.Cost == sluice.All && len(r.pending)+maxStateHead+len(c.Key) <= maxStates {
-			r.pending = appendState(r.pending, c.Plan.Fingerprint, c.Key)
+		if charges[i].Cost == sluice.All { // which of all that give back is rare
+			r.add(&charges[i])
 		}
 	}
-	if len(r.pending) > 0 && !r.publishing && r.store.track() {
+}
+
+func (r *resets) add(c *sluice.Charge) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.pending)+maxStateHead+len(c.Key) > maxStates {
+		return
+	}
+	r.pending = appendState(r.pending, c.Plan.Fingerprint, c.Key)
+	if !r.publishing && r.store.track() {
 		r.publishing = true
 		go r.publish()
 	}

@@ -153,8 +153,10 @@ func TestResetSubscriptionKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for name, asked := range map[string]func() *redisstore.Store{
-		"opened":     func() *redisstore.Store { return open(t, server.URL()) },
-		"own client": func() *redisstore.Store { return over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, redisstore.Keys{}) },
+		"opened": func() *redisstore.Store { return open(t, server.URL()) },
+		"own client": func() *redisstore.Store {
+			return over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, redisstore.Keys{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &resetter{t: t, asked: asked(), other: open(t, server.URL())}

@@ -31,7 +31,7 @@
 //
 // What this process gives back counts at once. So does, within milliseconds, what another
 // process resets (a cost of [sluice.All]): it is told on the channel prefix + "resets", to which
-// each store subscribes. Another's refunds, and a server that has lost its counts, are noticed
+// each store subscribes (go test -run '^$' -bench ResetHeard ./redisstore). Another's refunds, and a server that has lost its counts, are noticed
 // after that second, and so are resets where there is no subscription: before the first, until
 // one that was lost is there again (at first it is asked for at once, later every half a minute),
 // without the rights (see [Store.Dangers]), behind a proxy that has none, and beyond 4096 states

@@ -30,14 +30,14 @@ func listeners(channel string, servers ...*redistest.Server) int {
 	return n
 }
 
-func waitForListeners(t *testing.T, want int, servers ...*redistest.Server) {
+func waitForListeners(t testing.TB, want int, servers ...*redistest.Server) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
 }
 
 // resetter has one store remember refusals, and another one reset what is refused.
 type resetter struct {
-	t            *testing.T
+	t            testing.TB
 	asked, other *redisstore.Store
 	n            int
 }
@@ -72,6 +72,30 @@ func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 func (r *resetter) expectHeard(p *sluice.Plan) {
 	r.t.Helper()
 	redistest.Eventually(r.t, "a reset is heard of", func() bool { return r.noticed(p) < time.Second })
+}
+
+// How long after a reset has returned another store admits.
+func BenchmarkResetHeard(b *testing.B) {
+	server := redistest.Start(b)
+	r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
+	waitForListeners(b, 2, server)
+	p := plan(b, sluice.FixedWindow, "3/10d")
+	var waits []time.Duration
+	for b.Loop() {
+		r.n++
+		key := fmt.Sprint("k", r.n)
+		r.take(r.asked, p, key, p.Capacity)
+		r.take(r.asked, p, key, 1)
+		r.take(r.other, p, key, sluice.All)
+		begin := time.Now()
+		for !r.take(r.asked, p, key, 1).Fits {
+		}
+		waits = append(waits, time.Since(begin))
+	}
+	slices.Sort(waits)
+	for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
+		b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
+	}
 }
 
 func TestResetHeard(t *testing.T) {

@@ -110,8 +110,13 @@ func (f *File) changed() bool {
 // What is applied has been read twice, 100 ms apart, with the same content, so that a file that is
 // being written in place is not applied in halves, unless its writer pauses for longer: a writer
 // that may should rename a complete file over it. A change is noticed within ten seconds on file
-// systems that tell nobody of changes.
+// systems that tell nobody of changes, and never in a pipe, which the log says.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
+	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		f.log().Warn("the policy is from a pipe, which can be read only once: its changes are not followed; give a file for that", "file", f.Path)
+		<-ctx.Done()
+		return
+	}
 	var ( // stay nil where the system has no watches left
 		notes  chan fsnotify.Event
 		faults chan error

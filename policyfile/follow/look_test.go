@@ -1,10 +1,13 @@
 package follow
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/memory"
@@ -69,4 +72,43 @@ func TestLookInPlace(t *testing.T) {
 	look(true, 2)
 	write(list, "192.0.2.1\n198.51.100.77\n") // as it was
 	look(false, 2)
+}
+
+// A shell's <(command) can be read once: what was read stays, and the log says so.
+func TestWatchPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("version: 1\nrules: [{name: all, limit: 1/day}]\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	log := stopping{stop, new(strings.Builder)}
+	f := &File{
+		Path: fmt.Sprintf("/dev/fd/%d", r.Fd()), Logger: slog.New(slog.NewTextHandler(log, nil)),
+		OnError: func(err error) { t.Error(err); stop() },
+	}
+	if _, err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	f.Watch(ctx, nil, func(*policy.Policy) { t.Error("it is applied again"); stop() })
+	if !strings.Contains(log.text.String(), "from a pipe") {
+		t.Errorf("the log says %q", log.text)
+	}
+}
+
+// stopping is a log that stops what writes into it.
+type stopping struct {
+	stop context.CancelFunc
+	text *strings.Builder
+}
+
+func (s stopping) Write(p []byte) (int, error) {
+	s.stop()
+	return s.text.Write(p)
 }

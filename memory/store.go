@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -117,12 +118,9 @@ func stripesFor(size int64) int {
 		each *= 2
 	}
 	n := int((size + each - 1) / each)
-	step := 16 // so that a piece of the planes is a multiple of what the allocator rounds to
-	switch {
-	case n < 16:
+	step := 8 // so that a piece of the planes is a multiple of what the allocator rounds to
+	if n <= 32 {
 		step = 4
-	case n < 64:
-		step = 8
 	}
 	return (n + step - 1) &^ (step - 1)
 }
@@ -252,8 +250,10 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 // stripeShift is that of a hash, for the number of its stripe.
 const stripeShift = 48
 
+// placed has the number of the stripe follow from all bits, since the 16 above the others would give
+// some of many stripes twice what they give the rest.
 func (s *Store) placed(hash uint64) uint64 {
-	stripe := hash >> stripeShift * uint64(len(s.stripes)) >> 16
+	stripe, _ := bits.Mul64(hash, uint64(len(s.stripes)))
 	return stripe<<stripeShift | hash&(1<<stripeShift-1)
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // TestCountsWhileGrowing holds that nothing is lost and nothing counts twice while tables grow from
-// two buckets to nearly all that they may have: all callers bring the same new keys at about the same time, and
-// take of known ones, alone and in pairs.
+// two buckets to nearly all that they may have: all callers bring the same new keys at about the
+// same time, and take of known ones, alone and in pairs, most often of a few that all of them take.
 func TestCountsWhileGrowing(t *testing.T) {
 	for _, size := range []int64{minBytes, 100_000, 192 << 10} {
 		for round := range 4 {
@@ -39,21 +39,29 @@ type grown struct {
 	refused atomic.Bool // whether it has not fitted once
 }
 
+const hotKeys = 3 // the first ones
+
 const growthNow = 20_000 * 86_400_000_000
 
 func newGrowth(t *testing.T, size int64, seed uint64) *growth {
 	g := &growth{T: t, store: NewSeededSize(t, size), seed: seed}
 	var plans []*sluice.Plan
-	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
-		p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour, Algorithm: a})
-		if err != nil {
-			t.Fatal(err)
+	for _, count := range []int64{1_000_000, 10} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
+			p, err := sluice.NewPlan(sluice.Limit{Count: count, Period: 24 * time.Hour, Algorithm: a})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans = append(plans, p)
 		}
-		plans = append(plans, p)
 	}
 	g.keys = make([]grown, len(g.store.tables.planes)*len(g.store.stripes)*4*7/10)
 	for i := range g.keys {
-		g.keys[i].charge = sluice.Charge{Key: fmt.Sprint(seed, i), Plan: plans[i%len(plans)], Cost: 1}
+		p := plans[i%len(plans)]
+		if i >= hotKeys {
+			p = plans[3+i%3]
+		}
+		g.keys[i].charge = sluice.Charge{Key: fmt.Sprint(seed, i), Plan: p, Cost: 1}
 	}
 	return g
 }
@@ -64,10 +72,12 @@ func (g *growth) run() {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(g.seed, uint64(caller)))
 			for i := range g.keys {
-				g.take(i)
 				g.take(rng.IntN(i + 1))
-				if one, other := rng.IntN(i+1), rng.IntN(i+1); one != other {
-					g.take(one, other)
+				g.take(rng.IntN(hotKeys))
+				for _, other := range []int{rng.IntN(hotKeys), rng.IntN(i + 1)} {
+					if i != other { // which the first of them makes of a new key and a known one
+						g.take(i, other)
+					}
 				}
 				if i%8 == 0 {
 					runtime.Gosched()

@@ -72,8 +72,8 @@ type Config struct {
 	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
 	// has used more than half of its own. So nobody who is being limited is freed by more of
 	// their kind than fit, but these then keep others out: it suits limits against guessing of
-	// passwords, and not those that keep a site reachable. Known keys may still free one, when
-	// their logs grow into the last sixteenth of the room.
+	// passwords, and not those that keep a site reachable. A penalty, and known keys
+	// whose logs grow into the last sixteenth of the room, may still free one.
 	RefuseNew bool
 }
 

@@ -64,16 +64,16 @@ type Config struct {
 	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
 	//
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes and 2 to 4 for
-	// each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each
-	// moment that it remembers. A log that is larger than its half is forgotten, so that its limit
-	// does not hold: allow for 32 bytes times the Count of an exact one.
+	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes
+	// and 2 to 4 for each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to
+	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
+	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
 	MaxBytes int64
 	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
 	// has used more than half of its own. So nobody who is being limited is freed by more of
 	// their kind than fit, but these then keep others out: it suits limits against guessing of
-	// passwords, and not those that keep a site reachable. A penalty, and known keys
-	// whose logs grow into the last sixteenth of the room, may still free one.
+	// passwords, and not those that keep a site reachable. A penalty may still free one, and so
+	// may known keys whose logs grow into the last sixteenth of the room.
 	RefuseNew bool
 }
 

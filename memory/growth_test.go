@@ -17,7 +17,7 @@ import (
 // same time, and take of known ones, alone and in pairs, most often of a few that all of them take.
 func TestCountsWhileGrowing(t *testing.T) {
 	for _, size := range []int64{minBytes, 100_000, 192 << 10} {
-		for round := range 4 {
+		for round := range 2 {
 			g := newGrowth(t, size, uint64(round))
 			g.run()
 			g.check(size, round)

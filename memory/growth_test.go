@@ -57,7 +57,7 @@ func newGrowth(t *testing.T, size int64, seed uint64) *growth {
 	}
 	g.keys = make([]grown, len(g.store.tables.planes)*len(g.store.stripes)*4*7/10)
 	for i := range g.keys {
-		p := plans[i%len(plans)]
+		p := plans[i%hotKeys]
 		if i >= hotKeys {
 			p = plans[3+i%3]
 		}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -195,13 +197,29 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 	case adminapi.Subjects:
 		return tx.DeleteSubject(id, match)
 	}
-	a.mu.Lock()
-	row, known := a.rowIDs[id]
-	a.mu.Unlock()
-	if !known {
+	row, found := a.overrideIn(tx.Contents().Overrides, id)
+	if !found {
 		return source.ErrNotFound
 	}
 	return tx.DeleteOverride(row, match)
+}
+
+// overrideIn returns the row that has an ID of the API: what is known of it may be older than the
+// rows.
+func (a *adminRules) overrideIn(rows []source.OverrideRow, id string) (int64, bool) {
+	a.mu.Lock()
+	known := a.rowIDs[id]
+	a.mu.Unlock()
+	i, found := slices.BinarySearchFunc(rows, known, func(r source.OverrideRow, id int64) int { return cmp.Compare(r.ID, id) })
+	if found && a.idOf(&rows[i]) == id {
+		return known, true
+	}
+	for i := range rows {
+		if a.idOf(&rows[i]) == id {
+			return rows[i].ID, true
+		}
+	}
+	return 0, false
 }
 
 // change makes a change, and puts it into force here.

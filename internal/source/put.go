@@ -102,7 +102,7 @@ func (tx *Tx) DeleteTier(name string, match Match) error {
 // PutSubject creates or replaces what is said of that subject. Who made it is the actor, if By is
 // empty.
 func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
-	if err := checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
 	}
 	return put(tx, subjectKind, r, match, func(r, _ *SubjectRow, _ bool) error {
@@ -113,6 +113,10 @@ func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
 	})
 }
 
+func (r *SubjectRow) check() error {
+	return checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By)
+}
+
 // DeleteSubject deletes what is said of a subject.
 func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
@@ -121,16 +125,23 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 // PutOverride creates or replaces the override of that rule and key, whatever its ID. Who made it
 // is the actor, if By is empty.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
-	key, _ := encode(r.Key) // a map of texts
-	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
-	}
-	if r.Limit != "" && len(r.Limits) > 0 {
-		return r, &Invalid{"limits", `write "limit" or "limits", and not both`}
 	}
 	return put(tx, overrideKind, r, match, func(r, old *OverrideRow, found bool) error {
 		return maker(tx, overrideKind, r, &r.By, found, old, old.By)
 	})
+}
+
+func (r *OverrideRow) check() error {
+	key, _ := encode(r.Key) // a map of texts
+	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
+		return err
+	}
+	if r.Limit != "" && len(r.Limits) > 0 {
+		return &Invalid{"limits", `write "limit" or "limits", and not both`}
+	}
+	return nil
 }
 
 // maker fills in who made a row, if that is empty: whoever did, if nothing else changes, and else

@@ -61,7 +61,7 @@ func (tx *Tx) DeleteSettings(match Match) error {
 
 // PutRule creates or replaces the rule of that name.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
-	if err := checkText("name", r.Name, true); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
 	}
 	return put(tx, ruleKind, r, match, func(r, old *RuleRow, found bool) error {
@@ -79,6 +79,8 @@ func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
 		return nil
 	})
 }
+
+func (r *RuleRow) check() error { return checkText("name", r.Name, true) }
 
 // DeleteRule deletes a rule. Overrides that are left without their rule make no policy: delete
 // them in the same transaction.

@@ -57,17 +57,19 @@ func inlineAnswers(answers map[string]policy.Answer) map[string]policy.Answer {
 }
 
 func (tx *Tx) replaceRules(rules []policy.Rule) error {
+	rows := make([]RuleRow, len(rules))
 	for i := range rules {
-		if _, err := tx.PutRule(RuleRow{Rule: rules[i], Position: positionStep * (i + 1)}, Any); err != nil {
+		rows[i] = RuleRow{Rule: rules[i], Position: positionStep * (i + 1)}
+		if err := rows[i].check(); err != nil {
 			return err
 		}
 	}
-	for _, old := range tx.before.Rules {
-		if !slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Name == old.Name }) {
-			if err := tx.DeleteRule(old.Name, Any); err != nil {
-				return err
-			}
-		}
+	err := replaceRows(tx, ruleKind, tx.before.Rules, rows,
+		func(*RuleRow) *string { return new(string) }, // nobody is said to have made it
+		func(r RuleRow) error { _, err := tx.PutRule(r, Any); return err },
+		func(r *RuleRow) error { return tx.DeleteRule(r.Name, Any) })
+	if err != nil {
+		return err
 	}
 	for _, old := range tx.before.Tiers {
 		if err := tx.DeleteTier(old.Name, Any); err != nil {

@@ -29,7 +29,7 @@ const (
 	followedRules     = "growth: following a change of a rule"
 	followedOverrides = "growth: following a change of an override"
 	// followedChanges are made after each other. The median counts.
-	followedChanges = 7
+	followedChanges = 5
 )
 
 func followWorks() []work {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// batch is how many rows go into one statement: databases bound its parameters.
-const batch = 500
+// batch is how many rows go into one statement. Databases bound its parameters, and the driver of
+// SQLite takes a time for each that grows with their number.
+const batch = 100
 
 // insertAll adds rows that are complete and not there yet, with their entries in the audit log, in
 // a few statements: put takes four for each, and others who write wait meanwhile.

@@ -93,7 +93,7 @@ func varyingWorks(s setting) []work {
 
 // steadyWorks are measured once: they count what hardly varies, bytes and instructions.
 func steadyWorks() []work {
-	return slices.Concat(footprintWorks(), keySizeWorks(), instructionWorks())
+	return slices.Concat(footprintWorks(), keySizeWorks(), followWorks(), instructionWorks())
 }
 
 func chosen(works []work, match *regexp.Regexp) []work {

@@ -83,7 +83,13 @@ func heading(b *strings.Builder, w work) {
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n", strings.ToUpper(w.name[:1])+w.name[1:], w.about)
 }
 
-func isGrown(w work) bool { _, ok := w.contenders[0].start.(grown); return ok }
+func isGrown(w work) bool {
+	switch w.contenders[0].start.(type) {
+	case grown, stored:
+		return true
+	}
+	return false
+}
 
 // growth writes a line a size.
 func growth(b *strings.Builder, w work, rs results) {

@@ -149,6 +149,8 @@ func memoryTargets() []target {
 		{"growth: CPU time with 10,000 rules that do not apply over 10", 1.15, false, over(literalRules, "CPU ns", sized(10_000), sized(10))},
 		{"growth: the same with patterns", 1.15, false, over(patternRules, "CPU ns", sized(10_000), sized(10))},
 		{"growth: CPU ns that 100,000 overrides add to a decision", 200, false, figure(growingOverrides, "added CPU ns", "with an override: 100000")},
+		{"growth: ms until another instance has followed a change of one of 100,000 overrides", 1000, false, figure(followedOverrides, "followed ms", "PostgreSQL, overrides: 100000")},
+		{"growth: ms until another instance has followed a change of one of 10,000 rules", 1000, false, figure(followedRules, "followed ms", "PostgreSQL, rules: 10000")},
 	}
 }
 

@@ -116,6 +116,19 @@ func TestRulesFleet(t *testing.T) {
 	execute(`DELETE FROM sluice_rules`)
 	overwrite(t, file, strings.Replace(floor, "100/", "40/", 1))
 	awaitLimit(t, "b", "40", append(fleet, late)...)
+
+	// A file that makes no policy with the database is tried again when that changes: the override
+	// is for a rule that the file has no more.
+	overwrite(t, file, strings.Replace(floor, "per-user", "by-user", 1))
+	for _, g := range append(fleet, late) {
+		g.await("the file is refused", func(r record) bool {
+			return strings.HasPrefix(r.Msg, "policy refused") && strings.Contains(r.Problem, "per-user")
+		})
+	}
+	awaitLimit(t, "b", "40", append(fleet, late)...)
+	execute(`DELETE FROM sluice_overrides`)
+	awaitLimit(t, "b", "100", append(fleet, late)...)
+	late.await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
 }
 
 // A database alone is enough, and what a command puts into it is in force while the gateway runs.

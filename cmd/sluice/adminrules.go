@@ -197,35 +197,29 @@ func (a *adminRules) remove(tx *source.Tx, kind adminapi.Kind, id string, match 
 	case adminapi.Subjects:
 		return tx.DeleteSubject(id, match)
 	}
-	row, known := a.rowOf(id)
-	if !known {
+	row, found := a.overrideIn(tx.Contents().Overrides, id)
+	if !found {
 		return source.ErrNotFound
 	}
 	return tx.DeleteOverride(row, match)
 }
 
-// rowOf returns the row of an override, which may be one that nobody has listed yet.
-func (a *adminRules) rowOf(id string) (int64, bool) {
-	contents := a.db.Known()
-	if contents == nil {
-		return 0, false
-	}
-	row, known := a.listed(id)
-	if known {
-		_, known = slices.BinarySearchFunc(contents.Overrides, row, func(o source.OverrideRow, id int64) int { return cmp.Compare(o.ID, id) })
-	}
-	if !known { // not yet, or it has been made anew
-		a.rows(contents)(adminapi.Overrides)
-		row, known = a.listed(id)
-	}
-	return row, known
-}
-
-func (a *adminRules) listed(id string) (row int64, known bool) {
+// overrideIn returns the row that has an ID of the API: what is known of it may be older than the
+// rows.
+func (a *adminRules) overrideIn(rows []source.OverrideRow, id string) (int64, bool) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	row, known = a.rowIDs[id]
-	return row, known
+	known := a.rowIDs[id]
+	a.mu.Unlock()
+	i, found := slices.BinarySearchFunc(rows, known, func(r source.OverrideRow, id int64) int { return cmp.Compare(r.ID, id) })
+	if found && a.idOf(&rows[i]) == id {
+		return known, true
+	}
+	for i := range rows {
+		if a.idOf(&rows[i]) == id {
+			return rows[i].ID, true
+		}
+	}
+	return 0, false
 }
 
 // change makes a change, and puts it into force here.

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // adminSuite is what holds over every database, each test with the URL of an empty one.
@@ -23,6 +26,7 @@ var adminSuite = map[string]func(t *testing.T, database string){
 	"other lives":     testOtherLives,
 	"hostile texts":   testHostileTexts,
 	"writers":         testParallelWriters,
+	"unheard":         testUnheardOverrides,
 	"subjects":        testSubjectsAreAudited,
 	"database tokens": testDatabaseTokens,
 }
@@ -320,36 +324,86 @@ func testHostileTexts(t *testing.T, database string) {
 // Of writers who have all seen the same, one wins, and the others are told so.
 func testParallelWriters(t *testing.T, database string) {
 	one, two := newInstance(t, database), newInstance(t, database)
-	first := one.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`).want(201)
-	path := first.header.Get("Location")
-	writers := 200
+	seen := one.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`).want(201)
+	path := seen.header.Get("Location")
+	rounds := []int{200}
 	if strings.HasPrefix(database, "postgres") {
-		writers = 1000
+		rounds = []int{1000, 100, 100} // each of the version that the one before has left
 	}
-	statuses := make([]int, writers)
-	var all sync.WaitGroup
-	for n := range writers {
-		all.Go(func() {
-			i := []*instance{one, two}[n%2]
-			body := fmt.Sprintf(`{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "%d/day"}`, 100+n)
-			statuses[n] = i.do("PUT", path, body, match(first.etag())).status
-		})
-	}
-	all.Wait()
-	won := -1
-	for n, status := range statuses {
-		switch {
-		case status == 200 && won < 0:
-			won = n
-		case status != 412:
-			t.Errorf("writer %d: %d, and %d has won", n, status, won)
+	for _, writers := range rounds {
+		replies := make([]*reply, writers)
+		var all sync.WaitGroup
+		for n := range writers {
+			all.Go(func() {
+				i := []*instance{one, two}[n%2]
+				body := fmt.Sprintf(`{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "%d/day"}`, 100+n)
+				replies[n] = i.do("PUT", path, body, match(seen.etag()))
+			})
 		}
+		all.Wait()
+		won := -1
+		for n, r := range replies {
+			switch {
+			case r.status == 200 && won < 0:
+				won = n
+			case r.status != 412:
+				t.Errorf("writer %d: %d, and %d has won", n, r.status, won)
+			}
+		}
+		if won < 0 {
+			t.Fatal("nobody has won")
+		}
+		seen = replies[won]
+		for _, i := range []*instance{one, two} {
+			i.eventually("what has won is in force", func() bool { return i.limitOf("k-1") == int64(100+won) })
+		}
+		one.do("GET", path, "").want(200).says(fmt.Sprintf(`"%d/day"`, 100+won))
 	}
-	if won < 0 {
-		t.Fatal("nobody has won")
+	one.auditIs(append(slices.Repeat([]string{"replace override"}, len(rounds)), "create override")...)
+}
+
+// What another instance has done to an override counts at once, and not what is known of it here.
+func testUnheardOverrides(t *testing.T, database string) {
+	writer, deaf := newInstance(t, database).db, &adminRules{stack: &source.Stack{Swap: func(*policy.Policy) {}}}
+	var err error
+	if deaf.db, err = source.Open(database, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
 	}
-	one.do("GET", path, "").want(200).says(fmt.Sprintf(`"%d/day"`, 100+won))
-	one.auditIs("replace override", "create override")
+	defer deaf.db.Close()
+	key := map[string]string{"api_key": "k-1"}
+	id := adminapi.OverrideID("per-key", key)
+	create := func() (version int64) {
+		t.Helper()
+		_, err := writer.Change(t.Context(), "writer", func(tx *source.Tx) error {
+			r, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: key, Limit: "9/day"}}, source.Absent)
+			version = r.Version
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	remove := func(match int64) error {
+		return deaf.Delete(t.Context(), "tester", adminapi.Overrides, id, match, false)
+	}
+	deaf.db.Check = func(*source.Contents) error { return nil } // the file beneath has the rule
+	if err := remove(create()); err != nil {
+		t.Errorf("one that was made elsewhere: %v", err)
+	}
+	if err := remove(create()); err != nil { // the same, in another row
+		t.Errorf("one that was made again elsewhere: %v", err)
+	}
+	if err := remove(1); !errors.Is(err, adminapi.ErrNotFound) {
+		t.Errorf("one that is gone: %v", err)
+	}
+	version := create()
+	if err := remove(version - 1); !errors.Is(err, adminapi.ErrConflict) {
+		t.Errorf("one that was made after what was seen: %v", err)
+	}
+	if err := remove(version); err != nil {
+		t.Error(err)
+	}
 }
 
 // What changes no row is in the audit log, too, and a block is an override that others see.

@@ -95,7 +95,8 @@ func exportCommand() *cobra.Command {
 	})
 }
 
-// importPatience is how long an import may take: a hundred thousand overrides take a minute.
+// importPatience is how long an import may take: a hundred thousand overrides take seconds on a
+// machine that has nothing else to do.
 const importPatience = time.Hour
 
 // importing is a policy file that a database is to say.

@@ -50,6 +50,9 @@ type rules struct {
 func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules, error) {
 	r := &rules{log: log, stack: &source.Stack{}}
 	r.stack.Swap = r.swap
+	r.stack.FileTaken = func() {
+		log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.policy)
+	}
 	r.admin = &adminRules{stack: r.stack}
 	if s.rules != "" {
 		db, err := source.Open(s.rules, log)

@@ -184,3 +184,64 @@ func TestStack(t *testing.T) {
 		t.Errorf("a bad database: %v", err)
 	}
 }
+
+// What a file or a database says and does not go with the other is tried again when that changes.
+func TestStackTriesAgain(t *testing.T) {
+	rule := func(name string) policy.Rule {
+		return policy.Rule{Name: name, Key: []string{"api_key"}, Limit: "1/minute"}
+	}
+	file := func(name string) policy.Document {
+		return policy.Document{Rules: []policy.Rule{rule(name)}}
+	}
+	overriding := func(name string) *source.Contents {
+		return &source.Contents{Version: 1, Overrides: []source.OverrideRow{{ID: 1, Override: policy.Override{Rule: name, Key: abc, Limit: "2/minute"}}}}
+	}
+	for name, test := range map[string]struct {
+		then  func(*source.Stack) []error // what is said after "a" by both, and what comes of it
+		fails []bool
+		want  string // the file's rule in force
+		taken int
+	}{
+		"the database follows": {func(s *source.Stack) []error {
+			_, err := s.File(file("b"), nil)
+			return []error{err, s.Contents(&source.Contents{Version: 2})}
+		}, []bool{true, false}, "b", 1},
+		"the database follows with more": {func(s *source.Stack) []error {
+			_, err := s.File(file("b"), nil)
+			return []error{err, s.Contents(overriding("b"))}
+		}, []bool{true, false}, "b", 1},
+		"the file follows": {func(s *source.Stack) []error {
+			err := s.Contents(overriding("b"))
+			_, err2 := s.File(file("b"), nil)
+			return []error{err, err2, s.UseFile()}
+		}, []bool{true, false, false}, "b", 0},
+		"the file is never one": {func(s *source.Stack) []error {
+			_, err := s.File(policy.Document{Rules: []policy.Rule{{Name: "b", Limit: "much"}}}, nil)
+			return []error{err, s.Contents(&source.Contents{Version: 2})}
+		}, []bool{true, false}, "a", 0},
+		"the file goes back": {func(s *source.Stack) []error {
+			_, err := s.File(file("b"), nil)
+			_, err2 := s.File(file("a"), nil)
+			return []error{err, err2, s.UseFile(), s.Contents(&source.Contents{Version: 2})}
+		}, []bool{true, false, false, false}, "a", 0},
+	} {
+		taken := 0
+		var inForce *policy.Policy
+		s := &source.Stack{Name: "db", Swap: func(p *policy.Policy) { inForce = p }, FileTaken: func() { taken++ }}
+		if _, err := s.File(file("a"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.UseFile(), s.Contents(overriding("a"))); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range test.then(s) {
+			if (err != nil) != test.fails[i] {
+				t.Errorf("%s: step %d: %v", name, i, err)
+			}
+		}
+		doc, _ := s.Document()
+		if len(doc.Rules) != 1 || doc.Rules[0].Name != test.want || s.Policy() != inForce || taken != test.taken {
+			t.Errorf("%s: in force is %+v, a file was taken %d times", name, doc.Rules, taken)
+		}
+	}
+}

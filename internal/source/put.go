@@ -61,7 +61,7 @@ func (tx *Tx) DeleteSettings(match Match) error {
 
 // PutRule creates or replaces the rule of that name.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
-	if err := checkText("name", r.Name, true); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
 	}
 	return put(tx, ruleKind, r, match, func(r, old *RuleRow, found bool) error {
@@ -79,6 +79,8 @@ func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
 		return nil
 	})
 }
+
+func (r *RuleRow) check() error { return checkText("name", r.Name, true) }
 
 // DeleteRule deletes a rule. Overrides that are left without their rule make no policy: delete
 // them in the same transaction.
@@ -102,7 +104,7 @@ func (tx *Tx) DeleteTier(name string, match Match) error {
 // PutSubject creates or replaces what is said of that subject. Who made it is the actor, if By is
 // empty.
 func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
-	if err := checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
 	}
 	return put(tx, subjectKind, r, match, func(r, _ *SubjectRow, _ bool) error {
@@ -113,6 +115,10 @@ func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
 	})
 }
 
+func (r *SubjectRow) check() error {
+	return checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By)
+}
+
 // DeleteSubject deletes what is said of a subject.
 func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
@@ -121,16 +127,23 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 // PutOverride creates or replaces the override of that rule and key, whatever its ID. Who made it
 // is the actor, if By is empty.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
-	key, _ := encode(r.Key) // a map of texts
-	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
+	if err := r.check(); err != nil {
 		return r, err
-	}
-	if r.Limit != "" && len(r.Limits) > 0 {
-		return r, &Invalid{"limits", `write "limit" or "limits", and not both`}
 	}
 	return put(tx, overrideKind, r, match, func(r, old *OverrideRow, found bool) error {
 		return maker(tx, overrideKind, r, &r.By, found, old, old.By)
 	})
+}
+
+func (r *OverrideRow) check() error {
+	key, _ := encode(r.Key) // a map of texts
+	if err := checkTexts("rule", r.Rule, "key", key, "reason", r.Reason, "by", r.By); err != nil {
+		return err
+	}
+	if r.Limit != "" && len(r.Limits) > 0 {
+		return &Invalid{"limits", `write "limit" or "limits", and not both`}
+	}
+	return nil
 }
 
 // maker fills in who made a row, if that is empty: whoever did, if nothing else changes, and else

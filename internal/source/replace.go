@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -56,17 +57,19 @@ func inlineAnswers(answers map[string]policy.Answer) map[string]policy.Answer {
 }
 
 func (tx *Tx) replaceRules(rules []policy.Rule) error {
+	rows := make([]RuleRow, len(rules))
 	for i := range rules {
-		if _, err := tx.PutRule(RuleRow{Rule: rules[i], Position: positionStep * (i + 1)}, Any); err != nil {
+		rows[i] = RuleRow{Rule: rules[i], Position: positionStep * (i + 1)}
+		if err := rows[i].check(); err != nil {
 			return err
 		}
 	}
-	for _, old := range tx.before.Rules {
-		if !slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Name == old.Name }) {
-			if err := tx.DeleteRule(old.Name, Any); err != nil {
-				return err
-			}
-		}
+	err := replaceRows(tx, ruleKind, tx.before.Rules, rows,
+		func(*RuleRow) *string { return new(string) }, // nobody is said to have made it
+		func(r RuleRow) error { _, err := tx.PutRule(r, Any); return err },
+		func(r *RuleRow) error { return tx.DeleteRule(r.Name, Any) })
+	if err != nil {
+		return err
 	}
 	for _, old := range tx.before.Tiers {
 		if err := tx.DeleteTier(old.Name, Any); err != nil {
@@ -77,44 +80,87 @@ func (tx *Tx) replaceRules(rules []policy.Rule) error {
 }
 
 func (tx *Tx) replaceOverrides(overrides []policy.Override) error {
-	left := make(map[string]*OverrideRow, len(tx.before.Overrides))
-	for i := range tx.before.Overrides {
-		left[overrideKind.target(&tx.before.Overrides[i])] = &tx.before.Overrides[i]
-	}
+	rows := make([]OverrideRow, len(overrides))
 	for i := range overrides {
-		row := OverrideRow{Override: overrides[i]}
-		target := overrideKind.target(&row)
-		old := left[target]
-		delete(left, target)
-		if old != nil && overrideKind.says(old) == overrideKind.says(&OverrideRow{ID: old.ID, Override: row.Override}) {
-			continue // a hundred thousand of them are not asked for one by one
+		rows[i].Override = overrides[i]
+		if err := rows[i].check(); err != nil {
+			return err
 		}
-		if _, err := tx.PutOverride(row, Any); err != nil {
+	}
+	return replaceRows(tx, overrideKind, tx.before.Overrides, rows,
+		func(r *OverrideRow) *string { return &r.By },
+		func(r OverrideRow) error { _, err := tx.PutOverride(r, Any); return err },
+		func(r *OverrideRow) error { return tx.DeleteOverride(r.ID, Any) })
+}
+
+func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
+	rows := make([]SubjectRow, len(subjects))
+	for i := range subjects {
+		rows[i].TierSubject = subjects[i]
+		if err := rows[i].check(); err != nil {
+			return err
+		}
+	}
+	return replaceRows(tx, subjectKind, tx.before.Subjects, rows,
+		func(r *SubjectRow) *string { return &r.By },
+		func(r SubjectRow) error { _, err := tx.PutSubject(r, Any); return err },
+		func(r *SubjectRow) error { return tx.DeleteSubject(r.Subject, Any) })
+}
+
+// replaceRows makes rows of a kind those of before. There may be a hundred thousand: those that
+// stay as they are are not asked for one by one. Who has made a row is what by points to.
+func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R, by func(*R) *string, put func(R) error, remove func(*R) error) error {
+	left := byTarget(k, before)
+	var added []R
+	for _, r := range lastOf(k, rows) {
+		old, found := left[k.target(&r)]
+		if !found {
+			*by(&r) = cmp.Or(*by(&r), tx.actor)
+			added = append(added, r)
+			continue
+		}
+		delete(left, k.target(&r))
+		same := r
+		*by(&same) = cmp.Or(*by(&r), *by(old))
+		values, err := k.values(&same)
+		switch {
+		case err != nil:
+			return err
+		case k.meta(old).fault == "" && k.same(old, values):
+			continue
+		}
+		if err := put(r); err != nil {
 			return err
 		}
 	}
 	for _, target := range slices.Sorted(maps.Keys(left)) {
-		if err := tx.DeleteOverride(left[target].ID, Any); err != nil {
+		if err := remove(left[target]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return insertAll(tx, k, added)
 }
 
-func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
-	wanted := make(map[string]bool, len(subjects))
-	for i := range subjects {
-		wanted[subjects[i].Subject] = true
-		if _, err := tx.PutSubject(SubjectRow{TierSubject: subjects[i]}, Any); err != nil {
-			return err
+// byTarget returns rows by what finds them.
+func byTarget[R any](k *kind[R], rows []R) map[string]*R {
+	all := make(map[string]*R, len(rows))
+	for i := range rows {
+		all[k.target(&rows[i])] = &rows[i]
+	}
+	return all
+}
+
+// lastOf returns rows of which no two are found by the same: the last of them counts.
+func lastOf[R any](k *kind[R], rows []R) []R {
+	last := byTarget(k, rows)
+	if len(last) == len(rows) {
+		return rows
+	}
+	var all []R
+	for i := range rows {
+		if last[k.target(&rows[i])] == &rows[i] {
+			all = append(all, rows[i])
 		}
 	}
-	for i := range tx.before.Subjects {
-		if old := tx.before.Subjects[i].Subject; !wanted[old] {
-			if err := tx.DeleteSubject(old, Any); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return all
 }

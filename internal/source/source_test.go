@@ -28,6 +28,7 @@ var suite = map[string]func(t *testing.T, url string){
 	"refused":          testRefused,
 	"dry run":          testDryRun,
 	"audit":            testAudit,
+	"replace":          testReplace,
 	"pages":            testPages,
 	"tokens":           testTokens,
 	"heard":            testHeard,
@@ -358,6 +359,68 @@ func testAudit(t *testing.T, url string) {
 	if text := fmt.Sprint(seen); secret == "" || strings.Contains(text, secret) {
 		t.Error("the log has the secret of a token")
 	}
+}
+
+// A document takes the place of what is there, however long it is, and each row that differs is
+// audited.
+func testReplace(t *testing.T, url string) {
+	const many = 1203 // more than go into a statement, twice
+	db := migrated(t, url)
+	override := func(i int, limit string) policy.Override {
+		return policy.Override{Rule: "per-key", Key: map[string]string{"api_key": fmt.Sprint(i)}, Limit: limit, Reason: "it's $1, \"?\" and 'x'"}
+	}
+	document := func(from int, limit string) *policy.Document {
+		doc := &policy.Document{Tiers: policy.Tiers{Subject: "api_key"}, Rules: []policy.Rule{perKey}}
+		for i := from; i < from+many; i++ {
+			doc.Overrides = append(doc.Overrides, override(i, "1/minute"))
+			doc.Subjects = append(doc.Subjects, policy.TierSubject{Subject: fmt.Sprint(i), Tier: "pro"})
+		}
+		doc.Overrides[many-1].Limit = limit
+		return doc
+	}
+	check := func(doc *policy.Document, entries map[string]int) {
+		t.Helper()
+		change(t, db, func(tx *source.Tx) error { return tx.Replace(doc) })
+		c := read(t, db)
+		want := make(map[string]string)
+		for _, o := range doc.Overrides { // of two, the last
+			want[o.Key["api_key"]] = o.Limit
+		}
+		for i := range c.Overrides {
+			o := &c.Overrides[i]
+			if limit := want[o.Key["api_key"]]; limit != o.Limit || o.By != "tester" || o.UpdatedBy != "tester" || time.Since(o.UpdatedAt) > patience || o.Version == 0 || o.Reason != override(0, "").Reason {
+				t.Fatalf("%+v, want the limit %q", o, limit)
+			}
+		}
+		if len(c.Overrides) != len(want) || len(c.Subjects) != len(doc.Subjects) || c.Subjects[0].By != "tester" {
+			t.Fatalf("%d overrides and %d subjects, want %d and %d", len(c.Overrides), len(c.Subjects), len(want), len(doc.Subjects))
+		}
+		for action, n := range entries {
+			kind, action, _ := strings.Cut(action, " ")
+			got := table(t, direct(t, url), "SELECT count(*), count(DISTINCT target) FROM sluice_audit WHERE kind = '"+kind+"' AND action = '"+action+"'")
+			if got != fmt.Sprintf("%d %[1]d", n) {
+				t.Errorf("%s %s: %s entries in the audit log, want %d", kind, action, got, n)
+			}
+		}
+	}
+	check(document(0, "1/minute"), map[string]int{"override create": many, "subject create": many})
+	o := read(t, db).Overrides[7]
+	var entry source.OverrideRow
+	entries, _, err := db.Audit(t.Context(), source.AuditQuery{Kind: "override", Target: `per-key {"api_key":"` + o.Key["api_key"] + `"}`})
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	if unmarshal(t, entries[0].After, &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
+		t.Errorf("the audit log has %+v of %+v", entries[0], o)
+	}
+	before := read(t, db).Version
+	check(document(0, "1/minute"), nil)
+	if after := read(t, db).Version; after != before {
+		t.Errorf("the same again made version %d of %d", after, before)
+	}
+	later := document(3, "2/minute")
+	later.Overrides = append(later.Overrides, override(3, "3/minute"), override(many+2, "4/minute"))
+	check(later, map[string]int{"override create": many + 3, "override replace": 1, "override delete": 3, "subject create": many + 3, "subject replace": 0, "subject delete": 3})
 }
 
 func testPages(t *testing.T, url string) {

@@ -18,9 +18,15 @@ type Stack struct {
 	// the changes, and never by two at once.
 	Swap func(*policy.Policy)
 
+	// FileTaken, if not nil, is called when a file that File has refused has come into force since:
+	// what the database says now makes a policy with it.
+	FileTaken func()
+
 	changing sync.Mutex // whoever puts something into force
 	state    atomic.Pointer[state]
-	tried    *state // what File has made last
+	tried    *state    // what File has made last
+	refused  *file     // what File has refused, if it was the last
+	unused   *Contents // likewise of Contents
 }
 
 // state is what is in force, and what it was made of.
@@ -63,15 +69,23 @@ func (s *Stack) FileDocument() *policy.Document {
 }
 
 // File compiles a file's document with the database on top, for [UseFile]. For where see
-// [policy.CompileAt].
+// [policy.CompileAt]. A file that makes no policy with the database is tried again whenever that
+// changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	tried, err := s.make(&file{doc, where}, s.contents())
+	f := &file{doc, where}
+	tried, err := s.make(f, s.contents())
+	if err != nil && s.unused != nil { // they may need each other
+		if both, err2 := s.make(f, s.unused); err2 == nil {
+			tried, err = both, nil
+		}
+	}
+	s.tried, s.refused = tried, nil
 	if err != nil {
+		s.refused = f
 		return nil, err
 	}
-	s.tried = tried
 	return tried.policy, nil
 }
 
@@ -83,7 +97,7 @@ func (s *Stack) UseFile() error {
 		return errors.New("source: UseFile before File")
 	}
 	next := s.tried
-	if next.contents != s.contents() { // the database has changed since
+	if next.contents != s.contents() && next.contents != s.unused { // the database has changed since
 		var err error
 		if next, err = s.make(next.file, s.contents()); err != nil {
 			return err
@@ -103,8 +117,18 @@ func (s *Stack) Contents(c *Contents) error {
 	if now := s.contents(); c.SamePolicy(now) || c.olderThan(now) {
 		return nil
 	}
+	if s.refused != nil {
+		if next, err := s.make(s.refused, c); err == nil {
+			s.use(next)
+			if s.FileTaken != nil {
+				s.FileTaken()
+			}
+			return nil
+		}
+	}
 	next, err := s.make(s.file(), c)
 	if err != nil {
+		s.unused = c
 		return err
 	}
 	s.use(next)
@@ -137,6 +161,10 @@ func (s *Stack) Merge(c *Contents) *policy.Document {
 }
 
 func (s *Stack) use(next *state) {
+	if next.file != s.file() {
+		s.refused = nil
+	}
+	s.unused = nil
 	s.state.Store(next)
 	s.Swap(next.policy)
 }

@@ -1,0 +1,94 @@
+package source
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// batch is how many rows go into one statement. Databases bound its parameters, and the driver of
+// SQLite takes a time for each that grows with their number.
+const batch = 100
+
+// insertAll adds rows that are complete and not there yet, with their entries in the audit log, in
+// a few statements: put takes four for each, and others who write wait meanwhile.
+func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
+	added := make(map[string]bool, len(rows))
+	for some := range slices.Chunk(rows, batch) {
+		all := make([][]any, len(some))
+		for i := range some {
+			if err := checkAll(k.name, reflect.ValueOf(some[i])); err != nil {
+				return err
+			}
+			values, err := k.values(&some[i])
+			if err != nil {
+				return err
+			}
+			all[i] = append(values, formatTime(tx.at), tx.actor)
+			added[k.target(&some[i])] = true
+		}
+		if err := tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), all); err != nil {
+			return err
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	text := k.selectAll() + " WHERE version > $1 ORDER BY " + k.order
+	changed, err := k.read(tx.ctx, tx.tx, tx.d.dialect.text(text), tx.before.Version)
+	if err != nil {
+		return tx.failed(err)
+	}
+	return tx.auditCreated(k.name, entriesOf(k, slices.DeleteFunc(changed, func(r R) bool { return !added[k.target(&r)] })))
+}
+
+// created is what the audit log has of a row that is new.
+type created struct{ target, after string }
+
+func entriesOf[R any](k *kind[R], rows []R) []created {
+	all := make([]created, len(rows))
+	for i := range rows {
+		all[i] = created{k.target(&rows[i]), *k.text(&rows[i], true)}
+	}
+	return all
+}
+
+// auditCreated adds an entry to the audit log for each new row.
+func (tx *Tx) auditCreated(kind string, entries []created) error {
+	for some := range slices.Chunk(entries, batch) {
+		all := make([][]any, len(some))
+		for i, e := range some {
+			all[i] = []any{formatTime(tx.at), tx.actor, "create", kind, e.target, e.after}
+		}
+		if err := tx.insert("sluice_audit", []string{"at", "actor", "action", "kind", "target", "after"}, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert adds rows to a table in one statement.
+func (tx *Tx) insert(table string, columns []string, rows [][]any) error {
+	if tx.err != nil {
+		return tx.err
+	}
+	var text strings.Builder
+	text.WriteString("INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES ")
+	var args []any
+	for i, row := range rows {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		marks := make([]string, len(row))
+		for j := range row {
+			marks[j] = fmt.Sprintf("$%d", len(args)+j+1)
+		}
+		text.WriteString("(" + strings.Join(marks, ", ") + ")")
+		args = append(args, row...)
+	}
+	if _, err := tx.tx.ExecContext(tx.ctx, tx.d.dialect.text(text.String()), args...); err != nil {
+		return tx.failed(err)
+	}
+	return nil
+}

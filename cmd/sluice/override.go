@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,6 +66,9 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 		return errors.New("override set: whose? Write values of the rule's key, as in api_key=k-42")
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
+	}
+	if until, err := policy.ParseUntil(s.until); err == nil && s.until != "" && !until.After(time.Now()) {
+		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
 	if len(subject.rest) == 1 {

@@ -65,8 +65,11 @@ func (d *Database) Audit(ctx context.Context, q AuditQuery) (all []Entry, next s
 // no row, such as a reset. It fails if either does, and then there is no entry; if what fails is
 // the commit, do has been done all the same.
 func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
-	if err := checkTexts("actor", actor, "target", target, "after", after); err != nil {
+	if err := checkTexts("actor", actor, "target", target); err != nil {
 		return err
+	}
+	if !isText(after) {
+		return &Invalid{"after", notText}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -162,6 +162,9 @@ func (a *api) fail(c *call, err error) {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
 		p = problemf(http.StatusInternalServerError, "something went wrong: the log of sluice says what")
 	}
+	if errors.Is(err, ErrAway) {
+		a.Logger.Warn("admin API: the database failed", "method", c.Method, "route", c.Pattern, "error", err)
+	}
 	h := c.w.Header()
 	if len(p.allow) > 0 {
 		h.Set("Allow", strings.Join(slices.Compact(slices.Sorted(slices.Values(p.allow))), ", "))

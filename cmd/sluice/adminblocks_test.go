@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"database/sql"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,18 @@ func testLongSubjects(t *testing.T, database string) {
 	long := strings.Repeat("x", 5000)
 	i.do("POST", "/v1/subjects/reset", `{"rule": "per-key", "key": {"api_key": "`+long+`"}, "reason": "`+long+`"}`).want(200)
 	i.auditIs("reset subject")
+}
+
+// Who charges somebody by a request that is only described leaves a trace, without the secrets in it.
+func testTakesAreAudited(t *testing.T, database string) {
+	i := newInstance(t, database)
+	const body = `{"url": "/x?token=SECRET", "headers": {"X-API-Key": "SECRET"}, "cost": 2, "take": `
+	i.do("POST", "/v1/check", body+`false}`).want(200)
+	i.do("POST", "/v1/check", body+`true}`).want(200).says(`"taken":true`)
+	i.auditIs("take request")
+	if log := i.do("GET", "/v1/audit", "").want(200).says(`"path":"/x"`, `"cost":2`, `"from":"192.0.2.1"`); bytes.Contains(log.body, []byte("SECRET")) {
+		t.Errorf("%s", log.body)
+	}
 }
 
 // What a dry run of a block says is what comes of it.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -264,11 +263,7 @@ func (a *adminRules) Record(ctx context.Context, e adminapi.Entry, do func() err
 
 // Audit implements [adminapi.Database].
 func (a *adminRules) Audit(ctx context.Context, before int64, n int) (out []adminapi.Entry, err error) {
-	q := source.AuditQuery{Page: source.Page{Limit: n}}
-	if before > 0 {
-		q.After = strconv.FormatInt(before, 10)
-	}
-	all, _, err := a.db.Audit(ctx, q)
+	all, err := a.db.Audit(ctx, before, n)
 	for _, e := range all {
 		out = append(out, adminapi.Entry{
 			ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: e.Kind, Target: e.Target,

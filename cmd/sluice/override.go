@@ -67,7 +67,7 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
 	}
-	if until, err := policy.ParseUntil(s.until); err == nil && s.until != "" && !until.After(time.Now()) {
+	if ended(s.until) {
 		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
@@ -167,6 +167,19 @@ func ending(until string) string {
 	return until
 }
 
+// listedEnd says of what has ended that it has: it counts for nothing.
+func listedEnd(until string) string {
+	if ended(until) {
+		return until + " (ended)"
+	}
+	return until
+}
+
+func ended(until string) bool {
+	end, err := policy.ParseUntil(until)
+	return err == nil && !end.After(time.Now())
+}
+
 // keyText writes a key as the commands take it.
 func keyText(key map[string]string) string {
 	var all []string
@@ -236,7 +249,7 @@ func (a *adminClient) listPage(out io.Writer, table *tabwriter.Writer, items []j
 			return err
 		}
 		o := &i.Document
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), o.Until, i.Source, o.By, o.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason)
 	}
 	return table.Flush()
 }

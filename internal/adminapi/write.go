@@ -120,7 +120,7 @@ func (a *api) create(r *resource, c *call) (any, error) {
 		return nil, err
 	}
 	there := func() error {
-		return problemf(http.StatusConflict, "there is a %s of this name: PUT %s replaces it", r.kind, r.at(w.id))
+		return problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", r.kind, r.at(w.id))
 	}
 	if w.exists {
 		return nil, there()

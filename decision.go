@@ -49,12 +49,13 @@ func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 // Decide derives the decision for a charge of cost from its receipt. This is the one
 // place where it is done, for every store and every door.
 func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
-	p.decide(cost, &r, &d)
+	p.DecideInto(cost, &r, &d)
 	return d
 }
 
-// decide is Decide without copies. It sets d, which is empty.
-func (p *Plan) decide(cost int64, r *Receipt, d *Decision) {
+// DecideInto is [Plan.Decide] without copies: it overwrites d.
+func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
+	*d = Decision{}
 	d.Allowed, d.Now, d.Origin = r.Fits, r.Now, r.Origin
 	if r.Origin == ByOnError && !r.Fits {
 		d.RetryAfter = time.Second

@@ -121,7 +121,7 @@ func tightest(c *joint, each []Decision) Decision {
 	}
 	for i := range limits {
 		var one Decision
-		c.charges[i].Plan.decide(c.charges[i].Cost, &c.receipts[i], &one)
+		c.charges[i].Plan.DecideInto(c.charges[i].Cost, &c.receipts[i], &one)
 		one.LockOut(lock)
 		all.tighten(&one)
 		if each != nil {

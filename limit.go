@@ -255,7 +255,7 @@ func meantPeriod(s string) string {
 		return "7d"
 	case "month": // no length, and not by the calendar here
 		return "30d"
-	case "months":
+	case "months", "mo", "mon", "mth", "monthly":
 		return "month"
 	case "year":
 		return "365d"

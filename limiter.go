@@ -169,7 +169,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take sets d, which is empty.
+// take sets d, which is empty: an error leaves it so.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
 	if len(l.plans) > 1 || l.Lock != nil {
 		return l.takeJoint(ctx, key, cost, d, nil)
@@ -179,7 +179,7 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	charge.Key, charge.Cost, charge.OnError = l.key(&c.key, key), cost, l.OnError
 	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
 	if err == nil {
-		l.plan.decide(cost, &c.receipts[0], d)
+		l.plan.DecideInto(cost, &c.receipts[0], d)
 	}
 	charge.Key = ""
 	l.calls.Put(c)

@@ -90,7 +90,7 @@ var undecided policy.Decision
 // used again; the values in h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
-	e.encode(a, newFields(h, &a.arena), d, "", c)
+	e.encode(a, h, d, "", c)
 	if c.Answers != nil && !d.Allowed {
 		a.own(h, c)
 	}
@@ -100,13 +100,14 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 // sets its fields in h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	a.quota = false
-	e.encode(a, newFields(h, &a.arena), &undecided, fault, c)
+	e.encode(a, h, &undecided, fault, c)
 	if c.Answers != nil {
 		a.own(h, c)
 	}
 }
 
-func (e *Encoder) encode(a *Answer, f fields, d *policy.Decision, fault string, c Client) {
+func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault string, c Client) {
+	f := newFields(h, &a.arena)
 	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
 	if d.Blocked != "" {
 		a.results = nil // they have no plans

@@ -29,7 +29,7 @@ func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) 
 	}
 	d.Exempt = false // it is answered here all the same
 	a.quota = true
-	e.encode(a, newFields(h, &a.arena), d, "", c)
+	e.encode(a, h, d, "", c)
 	if a.Status == http.StatusOK {
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")

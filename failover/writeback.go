@@ -9,7 +9,7 @@ import (
 const (
 	writeBackPerSecond = 500 // keys
 	writeBackEvery     = 100 * time.Millisecond
-	writeBackBatch     = writeBackPerSecond * int(writeBackEvery) / int(time.Second)
+	writeBackBatch     = int(writeBackPerSecond * writeBackEvery / time.Second)
 	writeBackDeadline  = time.Second
 	writeBackLook      = 40 * writeBackBatch // entries looked at in a turn
 	writeBackTries     = 3

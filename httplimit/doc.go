@@ -54,7 +54,10 @@
 //   - A handler that panics before it has answered leaves an outcome that nobody knows: the request
 //     counts, and costs what was estimated. So it is where a client leaves and a handler answers
 //     nothing for that reason.
-//   - A handler that returns without an answer has answered 200, as the server does for it.
+//   - A handler that returns without an answer has answered 200, as the server does for it. So do
+//     not use the middleware as one of echo's: that writes the errors which handlers return behind
+//     all of its middleware. Put the limits before the whole of such a framework. A warning is
+//     logged where one writes so late.
 //   - A connection that is taken over (Hijack) has been answered with 101, and costs what was
 //     estimated where its bytes would say more.
 //   - What never reaches a handler, since the client has left a queue, is given back.

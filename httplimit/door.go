@@ -1,7 +1,9 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -20,12 +22,19 @@ type door struct {
 	refuse  Refusal                    // nil: answer's
 	keep    bool                       // see Config.KeepDecision
 	await   bool                       // see Config.AwaitOutcome
+	tooLate sync.Once                  // has been logged
 
 	quota     *policyDecider // answers quotaPath; nil: nobody does
 	quotaPath string
 
 	bodyTimeout     time.Duration
 	forwardedHeader string
+}
+
+// logTooLate warns of a framework that writes what a handler has returned, such as an error, once
+// the middleware is done, and so hides from it what rules go by.
+func (d *door) logTooLate() {
+	cmp.Or(d.outage.Logger, slog.Default()).Warn("responses are written behind the middleware, which has taken them for 200: put it before the whole framework, so that limits can go by their outcome")
 }
 
 // decider decides about requests.

@@ -39,12 +39,13 @@ type settlingKey struct{}
 type settling struct {
 	http.ResponseWriter
 	request  *http.Request
-	decider  decider
+	door     *door
 	decision policy.Decision
 	taken    taken          // by a limiter
 	outer    *settling      // of a door in front of this one
 	said     policy.Outcome // by the handler
 	status   int            // 0: it has not begun
+	silent   bool           // the handler has returned without an answer
 	bytes    int64          // of the body
 }
 
@@ -53,7 +54,7 @@ func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter 
 
 // settling returns what settles the request.
 func (c *call) settling() *settling {
-	s := &settling{ResponseWriter: c.w, request: c.r, decider: c.door.decider, decision: c.decision, taken: c.taken}
+	s := &settling{ResponseWriter: c.w, request: c.r, door: c.door, decision: c.decision, taken: c.taken}
 	s.decision.Results = nil // their memory is used again
 	if s.taken.limiter != nil {
 		s.decision.Results = slices.Clone(c.decision.Results)
@@ -73,21 +74,24 @@ func (s *settling) serve(next http.Handler) {
 // that nobody knows.
 func (s *settling) end(returned bool) {
 	if s.status == 0 && returned {
-		s.status = http.StatusOK
+		s.status, s.silent = http.StatusOK, true
 	}
 	s.settle(s.bytes)
 }
 
 // begin settles what the head of the response says, once.
 func (s *settling) begin(status int) {
-	if s.status == 0 {
+	switch {
+	case s.status == 0:
 		s.status = status
 		s.settle(-1)
+	case s.silent:
+		s.door.tooLate.Do(s.door.logTooLate)
 	}
 }
 
 func (s *settling) settle(bytes int64) {
-	s.decider.settle(s, policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost})
+	s.door.decider.settle(s, policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost})
 }
 
 // Unwrap is for http.ResponseController.
@@ -138,6 +142,13 @@ func (s *settling) FlushError() error {
 
 // Flush is for handlers that ask for an http.Flusher.
 func (s *settling) Flush() { _ = s.FlushError() }
+
+// CloseNotify is for gin, whose Context.Stream panics without it.
+func (s *settling) CloseNotify() <-chan bool {
+	left := make(chan bool, 1)
+	context.AfterFunc(s.request.Context(), func() { left <- true })
+	return left
+}
 
 // Hijack is for WebSockets: the connection is taken over, and nothing more is seen of it.
 func (s *settling) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -250,4 +251,40 @@ func TestSettleHijackFails(t *testing.T) {
 	if got := uses(t, e); got != "0 10 0" {
 		t.Errorf("%s units are used", got)
 	}
+}
+
+// A framework that writes what its handler has returned once the middleware is done hides the
+// outcome from it: the log says so, once.
+func TestSettleTooLate(t *testing.T) {
+	var text strings.Builder
+	e := mustEngine(t, memory.New(), byOutcome)
+	limit := Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}.Policy(e)
+	framework := func(w http.ResponseWriter, r *http.Request, late bool) {
+		limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) { w = inner })).ServeHTTP(w, r)
+		if late {
+			w.WriteHeader(401)
+		}
+	}
+	for i, late := range []bool{false, true, true} {
+		framework(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), late)
+		if got, want := strings.Count(text.String(), "written behind the middleware"), min(i, 1); got != want {
+			t.Errorf("request %d: %d warnings, want %d: %s", i, got, want, &text)
+		}
+	}
+}
+
+// What gin's Context.Stream asks for tells when the client has left.
+func TestSettleCloseNotify(t *testing.T) {
+	e := mustEngine(t, memory.New(), byOutcome)
+	ctx, leave := context.WithCancel(t.Context())
+	Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		left := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
+		select {
+		case <-left:
+			t.Error("the client has left before it leaves")
+		default:
+		}
+		leave()
+		<-left
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
 }

@@ -62,7 +62,7 @@ func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag 
 func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]
-		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil {
+		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil || !o.layout.fits {
 			return false
 		}
 		o.tag = o.layout.tag(o.hash)

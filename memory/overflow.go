@@ -24,9 +24,10 @@ type overflow struct {
 	crowdedUntil atomic.Int64 // see crowded
 }
 
-// What is counted besides the bytes of a log: a record itself, what the allocator rounds up, and the table of a stripe that has any.
+// What is counted besides the bytes of a log: a record itself, what the allocator rounds up, and the
+// table of a stripe that has any.
 const (
-	recordBytes        = int64(unsafe.Sizeof(record{}))
+	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
 	logRounded         = 8
 	entryBytes         = int64(unsafe.Sizeof(entry{}))
 	overflowTableBytes = 48

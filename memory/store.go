@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -63,16 +64,16 @@ type Config struct {
 	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
 	//
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes and 2 to 4 for
-	// each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each
-	// moment that it remembers. A log that is larger than its half is forgotten, so that its limit
-	// does not hold: allow for 32 bytes times the Count of an exact one.
+	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes
+	// and 2 to 4 for each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to
+	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
+	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
 	MaxBytes int64
 	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
 	// has used more than half of its own. So nobody who is being limited is freed by more of
 	// their kind than fit, but these then keep others out: it suits limits against guessing of
-	// passwords, and not those that keep a site reachable. Known keys may still free one, when
-	// their logs grow into the last sixteenth of the room.
+	// passwords, and not those that keep a site reachable. A penalty may still free one, and so
+	// may known keys whose logs grow into the last sixteenth of the room.
 	RefuseNew bool
 }
 
@@ -117,12 +118,9 @@ func stripesFor(size int64) int {
 		each *= 2
 	}
 	n := int((size + each - 1) / each)
-	step := 16 // so that a piece of the planes is a multiple of what the allocator rounds to
-	switch {
-	case n < 16:
+	step := 8 // so that a piece of the planes is a multiple of what the allocator rounds to
+	if n <= 32 {
 		step = 4
-	case n < 64:
-		step = 8
 	}
 	return (n + step - 1) &^ (step - 1)
 }
@@ -252,8 +250,10 @@ func (s *Store) hash(c *sluice.Charge) uint64 {
 // stripeShift is that of a hash, for the number of its stripe.
 const stripeShift = 48
 
+// placed has the number of the stripe follow from all bits, since the 16 above the others would give
+// some of many stripes twice what they give the rest.
 func (s *Store) placed(hash uint64) uint64 {
-	stripe := hash >> stripeShift * uint64(len(s.stripes)) >> 16
+	stripe, _ := bits.Mul64(hash, uint64(len(s.stripes)))
 	return stripe<<stripeShift | hash&(1<<stripeShift-1)
 }
 

@@ -269,3 +269,32 @@ func TestFullBesideClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestLateSwap holds that who has read a state does not write that of another key, which has come
+// into its cell since and counts the same.
+func TestLateSwap(t *testing.T) {
+	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, st := newLayout(p, 0), newStripe(firstBuckets, firstBuckets)
+	state, one, other := sluice.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)
+	put := func(c *cell, tag uint64) {
+		word, ok := l.word(state, tag)
+		if !ok {
+			t.Fatal("it does not fit a cell")
+		}
+		c.put(word, tag)
+	}
+	put(st.freeCell(one), one)
+	c, read := st.tables.find(0, one)
+	next, ok := l.step(read, one, 7*3600e6, 1, new(sluice.Receipt))
+	if c == nil || !ok {
+		t.Fatal("it is not found")
+	}
+	c.take()
+	put(c, other)
+	if c.word.CompareAndSwap(read, next) {
+		t.Error("a take of one key has changed the state of another")
+	}
+}

@@ -32,8 +32,8 @@ type scratch struct {
 	seen     Observation
 	blocks   map[string]int64 // see Engine.blocksNow
 	charges  []sluice.Charge
-	charged  []chargedRule // of each charge of a limit
-	locks    []ruleLock    // of the rules that have a penalty; their charges come last
+	results  []Result   // of each charge of a limit, on the memory of the decision
+	locks    []ruleLock // of the rules that have a penalty; their charges come last
 	receipts []sluice.Receipt
 
 	hostKnown, tierKnown     bool
@@ -47,18 +47,13 @@ type scratch struct {
 	began                    time.Time // the Take, if a rule goes by the outcome
 }
 
-// chargedRule is what a charge is for.
-type chargedRule struct {
-	*rule
-	limit *limit
-	by    *resolved
-}
-
 // maxScratch is the most text that is kept from one decision to the next.
 const maxScratch = 1 << 16
 
-func (e *Engine) begin(req *Request) *scratch {
+// begin returns the scratch for a decision, whose results it uses again.
+func (e *Engine) begin(req *Request, d *Decision) *scratch {
 	s := e.pool.Get().(*scratch)
+	s.results = d.Results
 	s.reset(e.policy.Load(), req)
 	s.blocks = e.blocksNow()
 	return s
@@ -69,9 +64,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.barring = s.barring[:0]
-	s.keys.reset()
-	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
-	s.locks, s.offence = s.locks[:0], false
+	s.forget()
 	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, false, 0
 }
 
@@ -79,7 +72,7 @@ func (e *Engine) end(s *scratch) {
 	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r, s.blocks = nil, nil, nil
+	s.request, s.x.r, s.blocks, s.results = nil, nil, nil, nil
 	e.pool.Put(s)
 }
 
@@ -134,10 +127,9 @@ func (s *scratch) addCharges(r *rule) outcome {
 	key, cost := s.keys.key(r.together), s.cost(r)
 	for i := range by.limits {
 		l := &by.limits[i]
-		of := extend(&s.charged)
-		of.rule, of.limit, of.by = r, l, by
-		c := extend(&s.charges)
+		c, told := extend(&s.charges), extend(&s.results)
 		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, r.shadow, r.onError
+		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, r.shadow
 	}
 	if r.lock != nil {
 		s.locks = append(s.locks, ruleLock{r, len(s.charges) - len(by.limits), len(s.charges)})
@@ -253,28 +245,13 @@ func (s *scratch) cost(r *rule) int64 {
 	return one * s.request.Cost
 }
 
-// results returns a result for each charge of a limit, without what it has said.
-func (s *scratch) results(d *Decision) []Result {
-	n, all := len(s.charged), d.Results
-	if cap(all) < n {
-		all = make([]Result, n)
-	}
-	all = all[:n]
-	for i := range all {
-		by, c, r := &s.charged[i], &s.charges[i], &all[i]
-		r.Rule, r.Name, r.Plan, r.From, r.Source, r.Cost, r.Shadow = by.name, by.limit.name, c.Plan, by.by.from, by.by.source, c.Cost, c.Shadow
-		r.Decision = sluice.Decision{}
-	}
-	return all
-}
-
 // taken returns what gives back the places in queues that a request has for as long as
 // it waits, on memory of its own. What else was counted stays: by the time that a client
 // leaves, it may belong to a window that is over, or have had its turn in a shorter
 // queue, and giving it back would lift the limit of others.
 func (s *scratch) taken(d *Decision) []sluice.Charge {
 	back := d.taken[:0]
-	for i, c := range s.charges[:len(s.charged)] {
+	for i, c := range s.charges[:len(s.results)] {
 		if d.Results[i].Delay >= d.Delay {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)

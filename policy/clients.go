@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -149,11 +151,18 @@ func (c *compiler) networks(field string, texts []string) []netip.Prefix {
 	return all
 }
 
+// fileName matches what somebody may have meant for the file of a list.
+var fileName = regexp.MustCompile(`^[a-zA-Z0-9_./-]*[a-zA-Z_-][a-zA-Z0-9_-]*\.(txt|list|lst|conf|csv|netset|ipset)$`)
+
 // network reads an address or a network, and complains about one that is both.
 func (c *compiler) network(field, s string) (netip.Prefix, bool) {
 	p, err := parsePrefix(s)
 	if err != nil {
-		c.fail(field, "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\"", "%s is neither an address nor a CIDR", spelling.Quote(s))
+		hint := "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\""
+		if fileName.MatchString(s) {
+			hint = fmt.Sprintf("if it is a file, write {file: %s} in place of the list", s)
+		}
+		c.fail(field, hint, "%s is neither an address nor a CIDR", spelling.Quote(s))
 		return p, false
 	}
 	if wrong, hint := checkHostBits(s); wrong != "" {
@@ -189,6 +198,10 @@ func (c *compiler) unused() []string {
 }
 
 func (c *compiler) meantList(s string) string {
+	if fileName.MatchString(s) {
+		name := strings.ToLower(strings.TrimSuffix(path.Base(s), path.Ext(s)))
+		return fmt.Sprintf("if it is a file, write \"lists: {%s: {file: %s}}\" at the top of the document, and the name of the list here", listName(name), s)
+	}
 	if len(c.lists) == 0 {
 		return fmt.Sprintf("write \"lists: {%s: [192.0.2.0/24]}\" at the top of the document, or a network here", listName(s))
 	}

@@ -90,7 +90,7 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 // DecideInto is Decide with a decision that is used again, the memory of its results too.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
-	s := e.begin(req)
+	s := e.begin(req, d)
 	e.decide(ctx, s, d)
 	if len(s.barring)+len(s.blocked) > 0 {
 		s.addBarring(d)
@@ -185,7 +185,7 @@ func (s *scratch) chargeMalformed() {
 // forget forgets the charges that were made.
 func (s *scratch) forget() {
 	s.keys.reset()
-	s.charges, s.charged, s.blocked = s.charges[:0], s.charged[:0], s.blocked[:0]
+	s.charges, s.results, s.blocked = s.charges[:0], s.results[:0], s.blocked[:0]
 	s.locks, s.offence = s.locks[:0], false
 }
 
@@ -238,19 +238,19 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 func (s *scratch) decision(d *Decision, taken bool) {
 	d.Allowed = sluice.Admitted(s.charges, s.receipts)
 	d.Now = s.receipts[0].Now
-	d.Results = s.results(d)
+	d.Results = s.results
 	for i := range d.Results {
-		r, cost := &d.Results[i], s.charges[i].Cost
-		if s.receipts[i].Fits && !taken {
+		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
+		if receipt.Fits && !taken {
 			cost = 0
 		}
-		d.Degraded = d.Degraded || s.receipts[i].Origin.Degraded()
+		d.Degraded = d.Degraded || receipt.Origin.Degraded()
 		lock := s.lockOf(i)
 		if s.closed(i) || lock >= 0 && s.closed(lock) {
 			d.close(r)
 			continue
 		}
-		r.Decision = r.Plan.Decide(cost, s.receipts[i])
+		r.Plan.DecideInto(cost, receipt, &r.Decision)
 		if lock >= 0 {
 			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
 		}
@@ -274,7 +274,7 @@ func (s *scratch) closed(i int) bool {
 
 // withoutStore is the answer when the store has none.
 func (s *scratch) withoutStore(d *Decision, err error) {
-	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results(d)
+	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results
 	for i := range d.Results {
 		if s.charges[i].OnError == sluice.Deny {
 			d.close(&d.Results[i])

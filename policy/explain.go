@@ -51,9 +51,10 @@ type RuleTrace struct {
 // of rules. It asks all rules at once, also those whose body Decide would not read any more
 // because others refuse.
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
-	s := e.begin(req)
+	var t Trace
+	s := e.begin(req, &t.Decision)
 	defer e.end(s)
-	t := Trace{Client: req.client(s.policy.trusted)}
+	t.Client = req.client(s.policy.trusted)
 	if s.exemptPreflight() {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")
@@ -93,14 +94,14 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	}
 	i := 0
 	for n := range t.Rules {
-		if r := &t.Rules[n]; i < len(s.charged) && s.charged[i].index == n {
+		if r := &t.Rules[n]; i < len(s.results) && s.results[i].Rule == r.Rule {
 			r.Key = strings.Clone(s.charges[i].Key)
 			first := i
-			for i < len(s.charged) && s.charged[i].name == r.Rule {
+			for i < len(s.results) && s.results[i].Rule == r.Rule {
 				i++
 			}
 			r.Results = t.Decision.Results[first:i:i]
-			r.Then = s.charged[first].then()
+			r.Then = s.policy.rules[n].then()
 		}
 	}
 	return t
@@ -224,8 +225,8 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		d.Allowed = true
 		return
 	}
-	costs := make([]int64, len(s.charged))
-	for i := range s.charged {
+	costs := make([]int64, len(s.results))
+	for i := range costs {
 		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
 	}
 	err := s.take(ctx, e.store)

@@ -124,8 +124,8 @@ func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) {
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (s *scratch) unsettled(d *Decision) *unsettled {
 	var open []openCharge
-	for i := range s.charged {
-		r, c, receipt := s.charged[i].rule, s.charges[i], &s.receipts[i]
+	for i := range d.Results {
+		r, c, receipt := &s.policy.rules[s.policy.byName[d.Results[i].Rule]], s.charges[i], &s.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}

@@ -96,7 +96,7 @@ func (l *ruleLock) charge(limits []sluice.Charge) sluice.Charge {
 
 // addLocks adds the charges of penalties behind those of limits.
 func (s *scratch) addLocks() {
-	s.charges = s.charges[:len(s.charged)]
+	s.charges = s.charges[:len(s.results)]
 	for i := range s.locks {
 		s.charges = append(s.charges, s.locks[i].charge(s.charges))
 	}
@@ -106,7 +106,7 @@ func (s *scratch) addLocks() {
 func (s *scratch) lockOf(i int) int {
 	for n := range s.locks {
 		if l := &s.locks[n]; l.first <= i && i < l.end {
-			return len(s.charged) + n
+			return len(s.results) + n
 		}
 	}
 	return -1
@@ -115,9 +115,9 @@ func (s *scratch) lockOf(i int) int {
 // foretellLocks is foretell for locks, which come behind as many limits as there are costs: with
 // the offences that a Take would note.
 func (s *scratch) foretellLocks() {
-	for n := len(s.charged); n < len(s.charges); n++ {
+	for n := len(s.results); n < len(s.charges); n++ {
 		c, r := &s.charges[n], &s.receipts[n]
-		if c.Cost = min(1, s.charges[s.locks[n-len(s.charged)].first].Cost); c.Cost < 1 || r.Origin == sluice.ByOnError {
+		if c.Cost = min(1, s.charges[s.locks[n-len(s.results)].first].Cost); c.Cost < 1 || r.Origin == sluice.ByOnError {
 			continue
 		}
 		state, now, origin := sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin

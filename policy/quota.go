@@ -10,7 +10,7 @@ import "context"
 // name others than who asks. A request that is blocked is told so, and one that is exempt has no
 // limits. No observer hears of it.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
-	s := e.begin(req)
+	s := e.begin(req, &d)
 	defer e.end(s)
 	s.pathless = req.Path == ""
 	if s.match() != nil {

@@ -151,7 +151,8 @@ func (s *Subject) Key() string { return s.key }
 func (s *Subject) Peek(ctx context.Context) ([]Result, error) { return s.take(ctx, s.inForce, 0) }
 
 // Refund gives back units to each of them, and returns what they are then. What is given back
-// beyond what is used is lost.
+// beyond what is used is lost. With a shared store, other instances may refuse it from memory for
+// another second.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -160,8 +161,8 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 }
 
 // Reset forgets all that was counted for the subject, also under limits of the rule that are
-// not in force, and lifts its penalty. With a shared store, others may refuse it from memory for
-// another second.
+// not in force, and lifts its penalty. With a shared store this is in force on all instances
+// within milliseconds, or within a second on those that do not hear of it: see package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
 	_, err := s.take(ctx, s.all, sluice.All)
 	return err

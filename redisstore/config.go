@@ -34,7 +34,7 @@ type Config struct {
 
 	TLS *tls.Config // nil is plain
 
-	// Prefix begins the name of every key, and is [DefaultPrefix] if empty. Stores with
+	// Prefix begins the name of every key, and of a channel, and is [DefaultPrefix] if empty. Stores with
 	// the same prefix on the same server share their counts. It contains no brace.
 	Prefix string
 	// HashKey, if not empty, replaces every key by its HMAC-SHA256 under HashKey, cut to

@@ -9,8 +9,9 @@ import (
 )
 
 // Dangers looks at how the masters are set up, and returns what there is dangerous for
-// limits, as sentences that say what to change. What a server does not let us look at is
-// left out. It is an error if none answers.
+// limits, as sentences that say what to change; and whether resets by others are noticed late
+// because the server refuses the subscription. What a server does not let us look at is left
+// out. It is an error if none answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error
@@ -28,6 +29,9 @@ func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	}
 	if !answered {
 		return nil, failed
+	}
+	if d, found := s.resets.danger(ctx); found {
+		all = append(all, d)
 	}
 	return all, nil
 }

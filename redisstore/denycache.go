@@ -12,9 +12,10 @@ import (
 
 // cacheFor is how long a state that refuses is remembered, in microseconds. Until it
 // drains it refuses exactly, as long as nothing is given back. What this process gives
-// back counts at once; what another gives back, a server that has lost its states, or a
-// clock that was set, is noticed after this long. So nobody is refused wrongly for more
-// than a second, and one who keeps asking costs the server a call a second.
+// back counts at once, and what another resets when we hear of it (see resets); what else
+// another gives back, a server that has lost its states, or a clock that was set, is noticed
+// after this long. So nobody is refused wrongly for more than a second, and one who keeps
+// asking costs the server a call a second.
 const cacheFor = 1_000_000
 
 const (
@@ -54,7 +55,10 @@ type cacheEntry struct {
 // unknownState is the time of a state that may have been given back to.
 const unknownState = math.MaxInt64
 
-func newDenyCache() *denyCache { return &denyCache{base: time.Now(), seed: maphash.MakeSeed()} }
+func newDenyCache() *denyCache {
+	// No time is 0, which is that of an empty place.
+	return &denyCache{base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
+}
 
 // at returns a time by the clock of d.
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }
@@ -128,15 +132,17 @@ func cacheable(c *sluice.Charge) bool {
 	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket
 }
 
-// learn remembers the answer to a request.
-func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice.Receipt) {
+// learn remembers the answer to a request, and reports whether it gave something back, so that
+// there is nothing to remember.
+func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice.Receipt) (gaveBack bool) {
 	if givesBack(charges) {
 		d.forget(charges)
-		return
+		return true
 	}
 	if d.table.Load() != nil || r.look || worthCaching(charges, receipts) {
 		d.note(cacheEntry{place: r.place, sent: d.at(r.sentAt), back: d.at(time.Now())}, r.look, charges, receipts, r.oldest)
 	}
+	return false
 }
 
 // note remembers all states if the request was refused or gives back, or was only a look,
@@ -147,7 +153,7 @@ func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, rec
 	all, back := looked || worthCaching(charges, receipts), givesBack(charges)
 	for i := range charges {
 		k.Snapshot = charges[i].Plan.Snapshot(charges[i].Cost, receipts[i], oldest[i])
-		d.put(&charges[i], k, all, back)
+		d.put(charges[i].Plan.Fingerprint, charges[i].Key, k, all, back)
 	}
 }
 
@@ -162,11 +168,17 @@ func (d *denyCache) forget(charges []sluice.Charge) {
 	if !givesBack(charges) {
 		return
 	}
-	d.makeTable()
 	at := d.at(time.Now())
 	for i := range charges {
-		d.put(&charges[i], cacheEntry{Snapshot: sluice.Snapshot{Now: unknownState}, sent: at, back: at}, true, true)
+		d.forgetState(charges[i].Plan.Fingerprint, charges[i].Key, at)
 	}
+}
+
+// forgetState makes a state unknown for a second. At is now.
+func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
+	d.makeTable()
+	unknown := cacheEntry{Snapshot: sluice.Snapshot{Now: unknownState}, sent: at, back: at}
+	d.put(fingerprint, key, unknown, true, true)
 }
 
 // makeTable makes the table, once.
@@ -187,7 +199,7 @@ func givesBack(charges []sluice.Charge) bool {
 
 // get copies what is known of the state of c to k.
 func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
-	tag, set := d.set(c)
+	tag, set := d.set(c.Plan.Fingerprint, c.Key)
 	set.RLock()
 	defer set.RUnlock()
 	for i := range set.entries {
@@ -202,8 +214,8 @@ func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
 // put remembers k unless what is known is newer: answers may arrive out of order. Unless
 // wanted, it only updates an existing entry. An answer from before a give-back never follows
 // it: its request was sent before the give-back returned.
-func (d *denyCache) put(c *sluice.Charge, k cacheEntry, wanted, givesBack bool) {
-	tag, set := d.set(c)
+func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, givesBack bool) {
+	tag, set := d.set(fingerprint, key)
 	k.tag = tag
 	set.Lock()
 	defer set.Unlock()
@@ -229,8 +241,8 @@ func (d *denyCache) put(c *sluice.Charge, k cacheEntry, wanted, givesBack bool) 
 	}
 }
 
-// set returns the set of a charge's state, and its tag there, which is not 0.
-func (d *denyCache) set(c *sluice.Charge) (tag uint64, set *cacheSet) {
-	tag = maphash.String(d.seed, c.Key) ^ c.Plan.Fingerprint | 1
+// set returns the set of a state, and its tag there, which is not 0.
+func (d *denyCache) set(fingerprint uint64, key string) (tag uint64, set *cacheSet) {
+	tag = maphash.String(d.seed, key) ^ fingerprint | 1
 	return tag, &d.table.Load()[tag>>(64-cacheBits)]
 }

@@ -140,10 +140,10 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 			f := newDenyCache()
 			f.base = f.base.Add(-100 * time.Microsecond)
 			giveBack(f)
-			_, want := f.set(&charge("k", 1)[0])
+			_, want := f.set(p.Fingerprint, "k")
 			for i, n := 0, 0; n < others; i++ { // other keys of the set
 				o := charge(fmt.Sprint("other ", i), 1)
-				if _, set := f.set(&o[0]); set == want {
+				if _, set := f.set(p.Fingerprint, o[0].Key); set == want {
 					f.note(cacheEntry{sent: 200_000, back: 200_100}, false, o, full(now+200_000), []int64{0})
 					n++
 				}

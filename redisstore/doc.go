@@ -25,10 +25,18 @@
 // As admissions only add to what is used, later requests are refused exactly, at any cost,
 // and without a call: one who keeps asking costs the server a call a second in each
 // process. A log is asked again when a unit has expired, and for a cost that waits for
-// another unit than the last did. What this process gives back counts at once. What another
-// gives back, and a server that has lost its counts, is noticed after that second. A leaky bucket is always asked: its
-// places are given back whenever a client hangs up. In such a receipt, what others have
-// meanwhile taken may be missing, most of all from layers that do not refuse.
+// another unit than the last did. A leaky bucket is always asked: its places are given back
+// whenever a client hangs up. In such a receipt, what others have meanwhile taken may be
+// missing, most of all from layers that do not refuse.
+//
+// What this process gives back counts at once. So does, within milliseconds, what another
+// process resets (a cost of [sluice.All]): it is told on the channel prefix + "resets", to which
+// each store subscribes (go test -run '^$' -bench ResetHeard ./redisstore). Another's refunds, and a server that has lost its counts, are noticed
+// after that second, and so are resets where there is no subscription: before the first, until
+// one that was lost is there again (at first it is asked for at once, later every half a minute),
+// without the rights (see [Store.Dangers]), behind a proxy that has none, and beyond 4096 states
+// that are reset in a second. None of this is an error. The message has the key, encrypted if
+// there is a HashKey.
 //
 // # Keys
 //

@@ -47,11 +47,12 @@ func (c Config) hint(e *Error) string {
 }
 
 // What a server has to allow: the script and the heartbeat, and to look at the server. INFO
-// and CONFIG GET are for [Store.Dangers] alone.
+// and CONFIG GET are for [Store.Dangers] alone. Without PUBLISH and SUBSCRIBE, resets are noticed
+// later.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
-		"+zadd +zremrangebyscore +zcard +pexpire"
+		"+zadd +zremrangebyscore +zcard +pexpire +publish +subscribe"
 	clusterCommands = " +cluster|slots +cluster|shards +asking"
 )
 
@@ -70,7 +71,7 @@ func (c Config) replyHint(text string) string {
 		case c.DB != 0:
 			needed += " +select"
 		}
-		return "the user may not do what is needed: ACL SETUSER NAME ~" + c.prefix() + "* " + needed + " (Config.Username)"
+		return "the user may not do what is needed: ACL SETUSER NAME ~" + c.prefix() + "* &" + c.resetChannel() + " " + needed + " (Config.Username)"
 	case strings.Contains(text, "without any password configured"):
 		return "the server has no password: leave it out (Config.Password)"
 	case strings.Contains(text, "DB index is out of range"), strings.Contains(text, "invalid DB index"):

@@ -31,6 +31,9 @@ type Keys struct {
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
 //     connection for each call costs less.
 //
+// The store subscribes to the resets of others on a connection of the client, and Close
+// unsubscribes.
+//
 // What Open does besides, and New cannot, is look at a connection before it is used: after a
 // restart of the server, the first calls may end with an error of kind Unknown.
 func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
@@ -56,9 +59,7 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if err := c.inspect(ctx, client); err != nil {
 		return nil, c.unusable(err)
 	}
-	s := newStore(client, new(conns), c)
-	s.borrowed = true
-	return s, nil
+	return newStore(client, true, new(conns), c), nil
 }
 
 // unusable says why a client cannot be used. Unlike explain it makes no connections.

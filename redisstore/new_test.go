@@ -175,7 +175,7 @@ func TestNewServerAway(t *testing.T) {
 
 // pipes are goroutines of a client.
 var pipes = func() (all []goleak.Option) {
-	for _, f := range []string{"_background", "_backgroundRead", "_backgroundWrite", "backgroundPing.func1", "backgroundPing.func1.2"} {
+	for _, f := range []string{"_background", "_backgroundRead", "_backgroundWrite", "backgroundPing.func1", "backgroundPing.func1.2", "Do.func2"} {
 		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)."+f))
 	}
 	return all

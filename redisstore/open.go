@@ -47,7 +47,7 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 		return nil, c.explain(err)
 	}
 	warm(ctx, client)
-	return newStore(client, conns, c), nil
+	return newStore(client, false, conns, c), nil
 }
 
 // warm connects ahead, so that no decision has to wait for it: as often as greetings

@@ -31,6 +31,7 @@ type Store struct {
 	cluster  bool
 
 	denyCache   *denyCache
+	resets      *resets
 	batcher     *batcher // but on a cluster
 	nodes       *nodes   // of a cluster
 	requests    sync.Pool
@@ -41,10 +42,11 @@ type Store struct {
 	closed  atomic.Bool // set under closing
 }
 
-func newStore(client rueidis.Client, conns *conns, c Config) *Store {
+func newStore(client rueidis.Client, borrowed bool, conns *conns, c Config) *Store {
 	sum := sha1.Sum([]byte(script))
 	s := &Store{
 		client:    client,
+		borrowed:  borrowed,
 		conns:     conns,
 		names:     newNaming(c.prefix(), c.Cluster, c.HashKey),
 		hash:      hex.EncodeToString(sum[:]),
@@ -57,6 +59,8 @@ func newStore(client rueidis.Client, conns *conns, c Config) *Store {
 	if s.cluster {
 		s.nodes = newNodes(s)
 	}
+	s.resets = newResets(s, c)
+	s.resets.start()
 	return s
 }
 
@@ -75,6 +79,7 @@ func (s *Store) Close() error {
 	if again {
 		return nil
 	}
+	s.resets.stop()
 	s.batcher.close()
 	if s.nodes != nil {
 		s.nodes.close()
@@ -191,10 +196,11 @@ func (s *Store) decide(ctx context.Context, b *batcher, r *request, charges []sl
 	if err == nil {
 		err = r.receipts(receipts)
 	}
-	if err == nil {
-		s.denyCache.learn(r, charges, receipts)
-	} else {
+	switch {
+	case err != nil:
 		s.denyCache.forget(charges)
+	case s.denyCache.learn(r, charges, receipts):
+		s.resets.tell(charges)
 	}
 	s.requests.Put(r)
 	return err

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,9 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 		return start(&Store{store: local, name: Memory, memory: local, log: c.Logger}), nil
 	}
 	config, err := redisstore.ParseURL(url)
+	if err != nil && strings.HasPrefix(url, Memory) {
+		err = fmt.Errorf("%w; for the memory of this process, write %q and nothing behind it", err, Memory)
+	}
 	if err != nil {
 		return nil, err
 	}

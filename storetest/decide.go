@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"sort"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -17,7 +16,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	s := search{a, t, r.Now}
 	tick := r.Now / t.tick
 	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}
-	d.Remaining = int64(sort.Search(int(t.capacity), func(n int) bool { return !a.fits(t, tick, int64(n)+1) }))
+	d.Remaining = least(t.capacity, func(n int64) bool { return !a.fits(t, tick, n+1) })
 	d.ResetAfter = s.first(func(tick int64) bool { return a.idle(t, tick) })
 	need := int64(1)
 	if !r.Fits {
@@ -52,6 +51,20 @@ type search struct {
 // first returns the time from now to the beginning of the first tick that is ok.
 func (s search) first(ok func(tick int64) bool) time.Duration {
 	tick := s.now / s.terms.tick
-	n := sort.Search(1<<52, func(n int) bool { return ok(tick + int64(n)) })
-	return time.Duration(max(0, (tick+int64(n))*s.terms.tick-s.now)) * time.Microsecond
+	n := least(1<<52, func(n int64) bool { return ok(tick + n) })
+	return time.Duration(max(0, (tick+n)*s.terms.tick-s.now)) * time.Microsecond
+}
+
+// least returns the least number from 0 that is ok, or n if none below it is. It is sort.Search,
+// whose int may have 32 bits.
+func least(n int64, ok func(int64) bool) int64 {
+	from := int64(0)
+	for from < n {
+		if middle := from + (n-from)/2; ok(middle) {
+			n = middle
+		} else {
+			from = middle + 1
+		}
+	}
+	return from
 }

@@ -4,6 +4,7 @@ package frameworks
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -24,26 +25,33 @@ func Chi(limit Middleware) http.Handler {
 	r.With(limit).Get("/things/{id}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s, %s", chi.URLParam(r, "id"), left(r))
 	})
+	r.With(limit).Post("/login", unauthorized)
 	return r
 }
 
-// Echo has an adapter of its own, echo.WrapMiddleware.
+// Echo is an http.Handler, so the limits stand before all of it. They could be one of its own
+// middlewares by echo.WrapMiddleware, but would take each error that a handler returns for a 200
+// then, since echo writes it behind them.
 func Echo(limit Middleware) http.Handler {
 	e := echo.New()
 	e.GET("/free", func(c echo.Context) error { return c.String(http.StatusOK, "free") })
 	e.GET("/things/:id", func(c echo.Context) error {
 		return c.String(http.StatusOK, fmt.Sprintf("%s, %s", c.Param("id"), left(c.Request())))
-	}, echo.WrapMiddleware(limit))
-	return e
+	})
+	e.POST("/login", func(echo.Context) error { return echo.ErrUnauthorized })
+	return limit(e)
 }
 
-// Gin is an http.Handler, so the limits stand before all of it. Which paths they are for is
-// what a policy says.
+// Gin is an http.Handler, too. Which paths the limits are for is what a policy says.
 func Gin(limit Middleware) http.Handler {
 	g := gin.New()
 	g.GET("/free", func(c *gin.Context) { c.String(http.StatusOK, "free") })
 	g.GET("/things/:id", func(c *gin.Context) {
 		c.String(http.StatusOK, "%s, %s", c.Param("id"), left(c.Request))
+	})
+	g.POST("/login", func(c *gin.Context) {
+		c.Status(http.StatusUnauthorized)
+		c.Stream(func(io.Writer) bool { return false })
 	})
 	return limit(g)
 }
@@ -51,6 +59,10 @@ func Gin(limit Middleware) http.Handler {
 // Gateway is an http.Handler, too, and the limits are before requests become calls of gRPC.
 func Gateway(limit Middleware) (http.Handler, error) {
 	mux := runtime.NewServeMux()
+	login := func(w http.ResponseWriter, r *http.Request, _ map[string]string) { unauthorized(w, r) }
+	if err := mux.HandlePath("POST", "/login", login); err != nil {
+		return nil, err
+	}
 	err := mux.HandlePath("GET", "/free", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 		fmt.Fprint(w, "free")
 	})
@@ -62,6 +74,9 @@ func Gateway(limit Middleware) (http.Handler, error) {
 	})
 	return limit(mux), err
 }
+
+// unauthorized is a login with a wrong password.
+func unauthorized(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 
 // left says what the limit of a request has left, which the middleware keeps with
 // httplimit.Config.KeepDecision.

@@ -19,10 +19,11 @@ const document = `
 version: 1
 rules:
   - {name: things, match: "/things/{id}", key: [client_ip], limit: 2/hour}
+  - {name: failed-logins, match: POST /login, key: [client_ip], limit: 2/hour, count: {status: 401}}
 `
 
 // Each framework passes what fits, tells what is left, and shows its handlers the decision and
-// its own parameters; a refusal does not reach them.
+// its own parameters; a refusal does not reach them. Failed logins count by their outcome.
 func TestFrameworks(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	frameworks := map[string]func(Middleware) http.Handler{
@@ -44,6 +45,11 @@ func TestFrameworks(t *testing.T) {
 			engine := policy.NewEngine(memory.New(), rules)
 			server := httptest.NewServer(framework(httplimit.Config{KeepDecision: true}.Policy(engine)))
 			defer server.Close()
+			for i, status := range []int{401, 401, 429} {
+				if resp, body := post(t, server.URL+"/login"); resp.StatusCode != status {
+					t.Errorf("login %d: %d, %s; want %d", i, resp.StatusCode, body, status)
+				}
+			}
 			for i, want := range []struct {
 				path   string
 				status int
@@ -71,6 +77,17 @@ func TestFrameworks(t *testing.T) {
 func get(t *testing.T, url string) (*http.Response, string) {
 	t.Helper()
 	resp, err := http.Get(url)
+	return read(t, resp, err)
+}
+
+func post(t *testing.T, url string) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.Post(url, "text/plain", nil)
+	return read(t, resp, err)
+}
+
+func read(t *testing.T, resp *http.Response, err error) (*http.Response, string) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

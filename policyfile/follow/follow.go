@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +25,8 @@ import (
 )
 
 const (
-	// settle is how long a file must be quiet before it is read, so that one that is
-	// being written is not read in halves.
+	// settle is how long the files must be quiet before they are read, and how long they must
+	// stay the same then, so that one that is being written is not applied in halves.
 	settle = 100 * time.Millisecond
 	// poll is how often a file is looked at where nothing is heard of it: network
 	// file systems tell nobody.
@@ -47,9 +48,13 @@ type File struct {
 	// Compile makes a policy of the document; nil is policy.CompileAt. See [policyfile.ParseTo].
 	Compile policyfile.Compiler
 
-	seen    map[string]state // of the files that were last read, by their paths
-	missing bool             // the policy could not be read the last time
+	seen   files // when they were last read
+	done   files // of which the policy was applied or refused
+	forced bool  // is to be applied or refused again, also if nothing has changed
 }
+
+// files are those that a policy is made of, by their paths.
+type files map[string]state
 
 // state tells what is in a file from what was.
 type state struct {
@@ -64,52 +69,60 @@ func stateOf(data []byte, err error) state {
 	return state{sum: sha256.Sum256(data)}
 }
 
-// Load reads the file, and those of its lists and answers. The error lists everything that is wrong. It is
-// not to be called while Watch runs.
+// Load reads the file, and those of its lists and answers. The error lists everything that is
+// wrong. It is not to be called while Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
-	data, err := policyfile.ReadFile(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	return f.parse(data)
+	p, read, err := f.read()
+	f.seen, f.done = read, read
+	return p, err
 }
 
-// parse makes a policy of what was read, and keeps in mind which files it is made of.
-func (f *File) parse(data []byte) (*policy.Policy, error) {
-	f.seen = map[string]state{f.Path: stateOf(data, nil)}
+// read makes a policy of the file, and says what it was made of.
+func (f *File) read() (*policy.Policy, files, error) {
+	data, err := policyfile.ReadFile(f.Path)
+	made := files{f.Path: stateOf(data, err)}
+	if err != nil {
+		return nil, made, err
+	}
 	compile := f.Compile
 	if compile == nil {
 		compile = policy.CompileAt
 	}
-	return policyfile.ParseTo(f.Path, data, func(path string) ([]byte, error) {
+	p, err := policyfile.ParseTo(f.Path, data, func(path string) ([]byte, error) {
 		data, err := policyfile.ReadFile(path)
-		f.seen[path] = stateOf(data, err)
+		made[path] = stateOf(data, err)
 		return data, err
 	}, compile)
+	return p, made, err
 }
 
-// changed reports whether there is something else in one of the files than when the policy,
-// which is data now, was last made of them.
-func (f *File) changed(data []byte) bool {
-	if f.seen[f.Path] != stateOf(data, nil) {
-		return true
-	}
+// changed reports whether there is something else in one of the files than when they were last
+// read.
+func (f *File) changed() bool {
 	for path, was := range f.seen {
-		if path != f.Path && stateOf(policyfile.ReadFile(path)) != was {
+		if stateOf(policyfile.ReadFile(path)) != was {
 			return true
 		}
 	}
-	return false
+	return len(f.seen) == 0
 }
 
 // Watch calls apply with each new policy until ctx ends, and returns then: when the content of
-// the file, or of that of a list or an answer, has changed, by whatever way (written in place, renamed over, a symbolic link on the
-// way to it turned), and whenever reload receives, which may be nil. It looks once at once, and
-// applies what is not what Load has read. A policy that cannot be read changes nothing.
+// the file, or of that of a list or an answer, has changed, by whatever way (written in place,
+// renamed over, a symbolic link on the way to it turned), and whenever reload receives, which may
+// be nil. It looks once at once, and applies what is not what Load has read. A policy that cannot
+// be read changes nothing.
 //
-// A change is noticed 100 ms after the last write, or within ten seconds on file systems that
-// tell nobody of changes.
+// What is applied has been read twice, 100 ms apart, with the same content, so that a file that is
+// being written in place is not applied in halves, unless its writer pauses for longer: a writer
+// that may should rename a complete file over it. A change is noticed within ten seconds on file
+// systems that tell nobody of changes, and never in a pipe, which the log says.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
+	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		f.log().Warn("the policy is from a pipe, which can be read only once: its changes are not followed; give a file for that", "file", f.Path)
+		<-ctx.Done()
+		return
+	}
 	var ( // stay nil where the system has no watches left
 		notes  chan fsnotify.Event
 		faults chan error
@@ -131,26 +144,49 @@ func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*p
 			return
 		case <-notes:
 			quiet.Reset(settle)
+			continue
 		case <-faults: // notes were lost
 			quiet.Reset(settle)
+			continue
 		case <-reload:
-			f.look(watcher, apply, true)
+			f.forced = true
 		case <-quiet.C:
-			f.look(watcher, apply, false)
 		case <-tick.C:
-			f.look(watcher, apply, false)
+		}
+		for f.look(watcher, apply) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle):
+			}
 		}
 	}
 }
 
-// look applies what has changed. It looks again at what may be in new files by then, which
-// nobody has watched while they were read.
-func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy), forced bool) {
-	f.follow(w)
-	if f.reload(apply, forced) {
-		f.follow(w)
-		f.reload(apply, false)
+// look applies what has changed if it reads the same as at the last look, and reports whether it
+// is to look again for that.
+func (f *File) look(w *fsnotify.Watcher, apply func(*policy.Policy)) bool {
+	f.follow(w) // what the last look has found as well
+	if !f.forced && maps.Equal(f.seen, f.done) && !f.changed() {
+		return false
 	}
+	p, read, err := f.read()
+	stable := maps.Equal(read, f.seen)
+	f.seen = read
+	switch {
+	case !f.forced && maps.Equal(read, f.done): // it is as it was, after all
+		return false
+	case !stable:
+		return true
+	}
+	f.forced, f.done = false, read
+	if err != nil {
+		f.refuse(err)
+		return false
+	}
+	apply(p)
+	f.log().Info("policy loaded", "file", f.Path)
+	return false
 }
 
 // follow watches the directories of the files and of what they link to. Directories, since
@@ -178,41 +214,7 @@ func (f *File) follow(w *fsnotify.Watcher) {
 	}
 }
 
-// reload applies the file if it has changed, or anyway if forced, and reports whether it was
-// read anew.
-func (f *File) reload(apply func(*policy.Policy), forced bool) bool {
-	data, err := policyfile.ReadFile(f.Path)
-	if err != nil {
-		if forced || !f.missing {
-			f.unread(err)
-		}
-		f.missing = true
-		return false
-	}
-	if !forced && !f.missing && !f.changed(data) {
-		return false
-	}
-	f.missing = false
-	p, err := f.parse(data)
-	if err != nil {
-		f.refuse(err)
-		return true
-	}
-	apply(p)
-	f.log().Info("policy loaded", "file", f.Path)
-	return true
-}
-
 func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }
-
-// unread says why the file cannot be read.
-func (f *File) unread(err error) {
-	if f.OnError != nil {
-		f.OnError(err)
-		return
-	}
-	f.log().Error("policy cannot be read, the old one stays", "error", err)
-}
 
 // refuse says why a policy is not taken.
 func (f *File) refuse(err error) {
@@ -221,9 +223,9 @@ func (f *File) refuse(err error) {
 		return
 	}
 	log := f.log()
-	problems, _ := errors.AsType[policy.Errors](err)
-	if len(problems) == 0 {
-		log.Error("policy refused, the old one stays", "file", f.Path, "error", err)
+	problems, ok := errors.AsType[policy.Errors](err)
+	if !ok {
+		log.Error("policy cannot be read, the old one stays", "error", err)
 		return
 	}
 	for _, p := range problems[:min(len(problems), maxLogged)] {

@@ -1,0 +1,138 @@
+package memory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// TestCountsWhileGrowing holds that nothing is lost and nothing counts twice while tables grow from
+// two buckets to nearly all that they may have: all callers bring the same new keys at about the
+// same time, and take of known ones, alone and in pairs, most often of a few that all of them take.
+func TestCountsWhileGrowing(t *testing.T) {
+	for _, size := range []int64{minBytes, 100_000, 192 << 10} {
+		for round := range 2 {
+			g := newGrowth(t, size, uint64(round))
+			g.run()
+			g.check(size, round)
+		}
+	}
+}
+
+// growth has what callers were told of each key.
+type growth struct {
+	*testing.T
+	store *Seeded
+	seed  uint64
+	keys  []grown
+}
+
+type grown struct {
+	charge  sluice.Charge
+	taken   atomic.Int64
+	refused atomic.Bool // whether it has not fitted once
+}
+
+const hotKeys = 3 // the first ones
+
+const growthNow = 20_000 * 86_400_000_000
+
+func newGrowth(t *testing.T, size int64, seed uint64) *growth {
+	g := &growth{T: t, store: NewSeededSize(t, size), seed: seed}
+	var plans []*sluice.Plan
+	for _, count := range []int64{1_000_000, 10} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
+			p, err := sluice.NewPlan(sluice.Limit{Count: count, Period: 24 * time.Hour, Algorithm: a})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans = append(plans, p)
+		}
+	}
+	g.keys = make([]grown, len(g.store.tables.planes)*len(g.store.stripes)*4*7/10)
+	for i := range g.keys {
+		p := plans[i%hotKeys]
+		if i >= hotKeys {
+			p = plans[3+i%3]
+		}
+		g.keys[i].charge = sluice.Charge{Key: fmt.Sprint(seed, i), Plan: p, Cost: 1}
+	}
+	return g
+}
+
+func (g *growth) run() {
+	var wg sync.WaitGroup
+	for caller := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(g.seed, uint64(caller)))
+			for i := range g.keys {
+				g.take(rng.IntN(i + 1))
+				g.take(rng.IntN(hotKeys))
+				for _, other := range []int{rng.IntN(hotKeys), rng.IntN(i + 1)} {
+					if i != other { // which the first of them makes of a new key and a known one
+						g.take(i, other)
+					}
+				}
+				if i%8 == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (g *growth) take(keys ...int) {
+	var charges [2]sluice.Charge
+	var receipts [2]sluice.Receipt
+	n := len(keys)
+	for i, k := range keys {
+		charges[i] = g.keys[k].charge
+	}
+	if err := g.store.TakeAt(g.Context(), growthNow, charges[:n], receipts[:n]); err != nil {
+		g.Error(err)
+		return
+	}
+	admitted := sluice.Admitted(charges[:n], receipts[:n])
+	for i, k := range keys {
+		switch {
+		case admitted:
+			g.keys[k].taken.Add(1)
+		case !receipts[i].Fits:
+			g.keys[k].refused.Store(true)
+		}
+	}
+}
+
+func (g *growth) check(size int64, round int) {
+	s := g.store
+	if stats := s.StatsAt(growthNow); stats.Evicted != 0 || stats.Keys != len(g.keys) || stats.Bytes > size {
+		g.Errorf("%d bytes, round %d: %+v, want %d keys and no evictions", size, round, stats, len(g.keys))
+	}
+	for i := range s.stripes {
+		if st := &s.stripes[i]; int(st.size()) < len(s.tables.planes)*2/3 {
+			g.Errorf("premise: %d bytes: stripe %d has grown to %d of %d buckets", size, i, st.size(), len(s.tables.planes))
+		}
+	}
+	for i := range g.keys {
+		k := &g.keys[i]
+		var r [1]sluice.Receipt
+		c := k.charge
+		c.Cost = 0
+		if err := s.TakeAt(g.Context(), growthNow, []sluice.Charge{c}, r[:]); err != nil {
+			g.Fatal(err)
+		}
+		used, taken := c.Plan.Capacity-c.Plan.Decide(0, r[0]).Remaining, k.taken.Load()
+		if used != taken || taken > c.Plan.Capacity || k.refused.Load() && taken < c.Plan.Capacity {
+			g.Errorf("%d bytes, round %d, key %d: %d were admitted of %d, and %d are used; refused: %t",
+				size, round, i, taken, c.Plan.Capacity, used, k.refused.Load())
+			return
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// A list is written in place, as by a shell that empties the file and then fills it: whatever a
+// look finds in between, only what the next finds as well is applied.
+func TestLookInPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	list, path := filepath.Join(dir, "abusers.txt"), filepath.Join(dir, "policy.yaml")
+	write := func(file, content string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "version: 1\nlists: {abusers: {file: abusers.txt}}\nrules:\n  - {name: abusers, clients: [abusers], block: true}\n"
+	write(list, "192.0.2.1\n")
+	write(path, head)
+	f := &File{Path: path, Logger: slog.New(slog.DiscardHandler), OnError: func(err error) { t.Error(err) }}
+	p, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, applied, onApply := policy.NewEngine(memory.New(), p), 0, func() {}
+	apply := func(p *policy.Policy) {
+		engine.Swap(p)
+		applied++
+		onApply()
+	}
+	blocks := func(addr string) bool {
+		d := engine.Decide(t.Context(), &policy.Request{Path: "/", Peer: netip.MustParseAddr(addr)})
+		return !d.Allowed
+	}
+	look := func(again bool, want int) {
+		t.Helper()
+		if got := f.look(nil, apply); got != again || applied != want || !blocks("192.0.2.1") {
+			t.Fatalf("waits: %v, %d policies applied, 192.0.2.1 blocked: %v; want %v, %d, true",
+				got, applied, blocks("192.0.2.1"), again, want)
+		}
+	}
+	look(false, 0)
+	write(path, head+"  - {name: all, limit: 1/day}\n")
+	look(true, 0)
+	onApply = func() { write(list, "") } // the list is begun just when the policy is applied
+	look(false, 1)
+	look(true, 1)
+	onApply = func() {}
+	write(list, "192.0.2.1\n198.51.100.7")
+	look(true, 1)
+	write(list, "192.0.2.1\n198.51.100.77\n")
+	f.forced = true // by a signal, which does not make it complete either
+	look(true, 1)
+	look(false, 2)
+	look(false, 2)
+	if !blocks("198.51.100.77") || blocks("198.51.100.7") {
+		t.Error("the list is not the one that was written")
+	}
+	write(list, "")
+	look(true, 2)
+	write(list, "192.0.2.1\n198.51.100.77\n") // as it was
+	look(false, 2)
+}
+
+// A shell's <(command) can be read once: what was read stays, and the log says so.
+func TestWatchPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("version: 1\nrules: [{name: all, limit: 1/day}]\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	log := stopping{stop, new(strings.Builder)}
+	f := &File{
+		Path: fmt.Sprintf("/dev/fd/%d", r.Fd()), Logger: slog.New(slog.NewTextHandler(log, nil)),
+		OnError: func(err error) { t.Error(err); stop() },
+	}
+	if _, err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	f.Watch(ctx, nil, func(*policy.Policy) { t.Error("it is applied again"); stop() })
+	if !strings.Contains(log.text.String(), "from a pipe") {
+		t.Errorf("the log says %q", log.text)
+	}
+}
+
+// stopping is a log that stops what writes into it.
+type stopping struct {
+	stop context.CancelFunc
+	text *strings.Builder
+}
+
+func (s stopping) Write(p []byte) (int, error) {
+	s.stop()
+	return s.text.Write(p)
+}

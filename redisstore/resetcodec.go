@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// A message has states, one behind the other: the fingerprint of the plan in eight bytes, the
+// length of the key as a varint, and the key. With a secret it is encrypted, since the server is
+// not to learn the keys: AES-256-GCM, the nonce in front.
+
+const (
+	maxStates    = 1 << 16 // bytes in a message, before it is encrypted
+	maxStateHead = 8 + binary.MaxVarintLen64
+)
+
+func appendState(dst []byte, fingerprint uint64, key string) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, fingerprint)
+	dst = binary.AppendUvarint(dst, uint64(len(key)))
+	return append(dst, key...)
+}
+
+// cutState returns the first of states and the others, if it is one.
+func cutState(states []byte) (fingerprint uint64, key string, rest []byte, ok bool) {
+	if len(states) < 8 {
+		return 0, "", nil, false
+	}
+	fingerprint, states = binary.BigEndian.Uint64(states), states[8:]
+	length, n := binary.Uvarint(states)
+	if n <= 0 || length > uint64(len(states)-n) {
+		return 0, "", nil, false
+	}
+	end := n + int(length)
+	return fingerprint, string(states[n:end]), states[end:], true
+}
+
+// resetCodec encrypts messages if keys are secret.
+type resetCodec struct{ aead cipher.AEAD }
+
+func newResetCodec(secret []byte) resetCodec {
+	if len(secret) == 0 {
+		return resetCodec{}
+	}
+	derived := hmac.New(sha256.New, secret)
+	derived.Write([]byte("resets"))
+	// Neither fails with a key of 32 bytes.
+	block, _ := aes.NewCipher(derived.Sum(nil))
+	aead, _ := cipher.NewGCMWithRandomNonce(block)
+	return resetCodec{aead}
+}
+
+func (c resetCodec) seal(states []byte) string {
+	if c.aead == nil {
+		return string(states)
+	}
+	return string(c.aead.Seal(nil, nil, states, nil))
+}
+
+// open returns the states of a message, or none if it is too long or of another secret.
+func (c resetCodec) open(message string) []byte {
+	switch {
+	case c.aead == nil && len(message) <= maxStates:
+		return []byte(message)
+	case c.aead == nil || len(message) > maxStates+c.aead.Overhead():
+		return nil
+	}
+	states, err := c.aead.Open(nil, nil, []byte(message), nil)
+	if err != nil {
+		return nil
+	}
+	return states
+}

@@ -1,0 +1,223 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluicehq/sluice"
+)
+
+const (
+	// publishFor is how long it may take to tell of a reset, and publishTryFor each attempt: on
+	// a cluster any node will do, and one of them may be silent.
+	publishFor    = time.Second
+	publishTryFor = publishFor / 4
+	// subscribeFor is how long the server may take to confirm a subscription.
+	subscribeFor = 2 * time.Second
+	// One that was lost or refused is asked for again after a pause, which doubles.
+	shortestPause = 50 * time.Millisecond
+	longestPause  = 30 * time.Second
+	// maxHeard is how many states are forgotten in a second because others say so: a quarter
+	// of what the cache holds, so that whoever may publish cannot empty it.
+	maxHeard = cacheSets * cacheWays / 4
+)
+
+// resets tells other processes what this one has reset, and forgets what they have, so that a
+// refusal that is remembered outlives a reset by no more than the way of a message. It is best
+// effort: what is not heard of is noticed after cacheFor. A plain channel will do on a cluster,
+// too: its nodes tell each other, whichever they are asked.
+type resets struct {
+	store   *Store
+	channel string
+	codec   resetCodec
+
+	mu         sync.Mutex
+	pending    []byte // states that have still to be told
+	publishing bool
+
+	stop  context.CancelFunc
+	tried chan struct{} // closed when the first attempt to subscribe has ended, either way
+	first sync.Once     // closes it
+	fault error         // why the server has refused that attempt; set before tried is closed
+
+	// These are the listening goroutine's.
+	since int64 // by the clock of the cache
+	heard int   // states since then
+}
+
+func newResets(s *Store, c Config) *resets {
+	return &resets{store: s, channel: c.resetChannel(), codec: newResetCodec(c.HashKey), tried: make(chan struct{})}
+}
+
+// resetChannel is where resets are published.
+func (c Config) resetChannel() string { return c.prefix() + "resets" }
+
+// tell publishes, in the background, those of charges that have reset their state. One that
+// has no room in the next message is left out.
+func (r *resets) tell(charges []sluice.Charge) {
+	for i := range charges {
+		if charges[i].Cost == sluice.All { // which of all that give back is rare
+			r.add(&charges[i])
+		}
+	}
+}
+
+func (r *resets) add(c *sluice.Charge) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.pending)+maxStateHead+len(c.Key) > maxStates {
+		return
+	}
+	r.pending = appendState(r.pending, c.Plan.Fingerprint, c.Key)
+	if !r.publishing && r.store.track() {
+		r.publishing = true
+		go r.publish()
+	}
+}
+
+// publish publishes until nothing is pending: one message at a time, so that resets take no more
+// than one connection from decisions.
+func (r *resets) publish() {
+	defer r.store.running.Done()
+	for {
+		r.mu.Lock()
+		states := r.pending
+		r.pending = nil
+		r.publishing = len(states) > 0
+		r.mu.Unlock()
+		if len(states) == 0 {
+			return
+		}
+		r.send(r.codec.seal(states))
+	}
+}
+
+func (r *resets) send(message string) {
+	ctx, cancel := context.WithTimeout(context.Background(), publishFor)
+	defer cancel()
+	for range maxStale {
+		err := r.sendOnce(ctx, message)
+		if _, answered := rueidis.IsRedisErr(err); err == nil || answered || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (r *resets) sendOnce(ctx context.Context, message string) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTryFor)
+	defer cancel()
+	c := r.store.client
+	return c.Do(ctx, c.B().Publish().Channel(r.channel).Message(message).Build()).Error()
+}
+
+// start begins to listen. The store's Close waits for the end.
+func (r *resets) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.store.running.Add(1)
+	go func() {
+		defer r.store.running.Done()
+		r.listen(ctx)
+	}()
+}
+
+// listen subscribes, again and again, until ctx ends.
+func (r *resets) listen(ctx context.Context) {
+	pause := shortestPause
+	for {
+		begin := time.Now()
+		confirmed, err := r.receive(ctx)
+		r.attempted(err)
+		if confirmed && time.Since(begin) > time.Second {
+			pause = shortestPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		// Instances that have lost their server at the same time do not come back as one.
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// receive hears messages until the subscription ends, or is not confirmed.
+func (r *resets) receive(ctx context.Context) (confirmed bool, err error) {
+	attempt, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(subscribeFor, cancel)
+	defer late.Stop()
+	var answered atomic.Bool
+	hooked := rueidis.WithOnSubscriptionHook(attempt, func(rueidis.PubSubSubscription) {
+		late.Stop()
+		r.attempted(nil)
+		answered.Store(true)
+	})
+	hooked = rueidis.WithOnReceiveReturnHook(hooked, func(err error, wire rueidis.CommandClient) error {
+		if ctx.Err() != nil && r.store.borrowed {
+			r.unsubscribe(wire)
+		}
+		return err
+	})
+	c := r.store.client
+	err = c.Receive(hooked, c.B().Subscribe().Channel(r.channel).Build(), r.hear)
+	return answered.Load(), err
+}
+
+// unsubscribe leaves a connection of somebody else's client as it was. Another store over that
+// client with the same prefix loses its subscription, too, and asks for it again.
+func (r *resets) unsubscribe(wire rueidis.CommandClient) {
+	ctx, cancel := context.WithTimeout(context.Background(), publishTryFor)
+	defer cancel()
+	_ = wire.Do(ctx, wire.B().Unsubscribe().Channel(r.channel).Build()).Error()
+}
+
+// attempted notes how the first attempt to subscribe has ended.
+func (r *resets) attempted(err error) {
+	r.first.Do(func() {
+		if _, refused := rueidis.IsRedisErr(err); refused {
+			r.fault = err
+		}
+		close(r.tried)
+	})
+}
+
+// danger says what to change if the server does not let us hear of resets.
+func (r *resets) danger(ctx context.Context) (problem string, found bool) {
+	select {
+	case <-r.tried:
+	case <-ctx.Done():
+		return "", false
+	}
+	if r.fault == nil {
+		return "", false
+	}
+	return fmt.Sprintf("what another instance resets is noticed here after up to a second, since SUBSCRIBE is refused (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
+}
+
+// hear forgets the states in a message. What it does is bounded, since whoever may publish there
+// may say anything: it costs calls for the states that it names, and can grant nothing.
+func (r *resets) hear(m rueidis.PubSubMessage) {
+	d := r.store.denyCache
+	at := d.at(time.Now())
+	if at-r.since > cacheFor {
+		r.since, r.heard = at, 0
+	}
+	if r.heard >= maxHeard {
+		return
+	}
+	for states := r.codec.open(m.Message); len(states) > 0 && r.heard < maxHeard; r.heard++ {
+		fingerprint, key, rest, ok := cutState(states)
+		if !ok {
+			return
+		}
+		d.forgetState(fingerprint, key, at)
+		states = rest
+	}
+}

@@ -1,0 +1,302 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/goleak"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// channel is where the resets of stores with the default prefix are told.
+const channel = redisstore.DefaultPrefix + "resets"
+
+// listeners returns how many connections to servers have subscribed to a channel.
+func listeners(channel string, servers ...*redistest.Server) int {
+	n := 0
+	for _, s := range servers {
+		var one int
+		reply, _ := s.Try("PUBSUB", "NUMSUB", channel) // fails while a replica becomes a master
+		_, _ = fmt.Sscanf(reply, channel+"\n%d", &one)
+		n += one
+	}
+	return n
+}
+
+func waitForListeners(t testing.TB, want int, servers ...*redistest.Server) {
+	t.Helper()
+	redistest.Eventually(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
+}
+
+// resetter has one store remember refusals, and another one reset what is refused.
+type resetter struct {
+	t            testing.TB
+	asked, other *redisstore.Store
+	n            int
+}
+
+func (r *resetter) take(s *redisstore.Store, p *sluice.Plan, key string, cost int64) sluice.Receipt {
+	r.t.Helper()
+	var receipts [1]sluice.Receipt
+	if err := s.Take(r.t.Context(), []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, receipts[:]); err != nil {
+		r.t.Fatal(err)
+	}
+	return receipts[0]
+}
+
+// noticed returns how long after the server was asked for a refusal, or sooner, a unit fits: the
+// other store has reset the state meanwhile.
+func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
+	r.t.Helper()
+	r.n++
+	key := fmt.Sprint("k", r.n)
+	r.take(r.asked, p, key, p.Capacity)
+	begin := time.Now()
+	if r.take(r.asked, p, key, 1).Fits || r.take(r.asked, p, key, 1).Origin != sluice.ByDenyCache {
+		return sluice.Never // a second has passed in between
+	}
+	r.take(r.other, p, key, sluice.All)
+	redistest.Eventually(r.t, "the reset is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
+	return time.Since(begin)
+}
+
+// expectHeard fails the test unless a reset is noticed sooner than it could be without a message:
+// what has been asked for at most a second ago is remembered. A busy machine may need another try.
+func (r *resetter) expectHeard(p *sluice.Plan) {
+	r.t.Helper()
+	redistest.Eventually(r.t, "a reset is heard of", func() bool { return r.noticed(p) < time.Second })
+}
+
+// How long after a reset has returned another store admits.
+func BenchmarkResetHeard(b *testing.B) {
+	server := redistest.Start(b)
+	r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
+	waitForListeners(b, 2, server)
+	p := plan(b, sluice.FixedWindow, "3/10d")
+	var waits []time.Duration
+	for b.Loop() {
+		r.n++
+		key := fmt.Sprint("k", r.n)
+		r.take(r.asked, p, key, p.Capacity)
+		r.take(r.asked, p, key, 1)
+		r.take(r.other, p, key, sluice.All)
+		begin := time.Now()
+		for !r.take(r.asked, p, key, 1).Fits {
+		}
+		waits = append(waits, time.Since(begin))
+	}
+	slices.Sort(waits)
+	for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
+		b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
+	}
+}
+
+func TestResetHeard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	ownClient := rueidis.ClientOption{InitAddress: []string{server.Addr}}
+	pooled := ownClient
+	pooled.DisableAutoPipelining, pooled.BlockingPoolSize = true, 1
+	resp2 := ownClient
+	resp2.AlwaysRESP2, resp2.DisableCache = true, true
+	secret := redisstore.Keys{HashKey: []byte("0123456789abcdef")}
+	opened := func(t *testing.T) *redisstore.Store { return open(t, server.URL()) }
+	hashed := func(t *testing.T) *redisstore.Store {
+		c, err := redisstore.ParseURL(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.HashKey = secret.HashKey
+		s, err := c.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	of := func(o rueidis.ClientOption, k redisstore.Keys) func(t *testing.T) *redisstore.Store {
+		return func(t *testing.T) *redisstore.Store { return over(t, o, k) }
+	}
+	for name, stores := range map[string][2]func(t *testing.T) *redisstore.Store{
+		"opened":      {opened, opened},
+		"hashed":      {hashed, of(ownClient, secret)},
+		"own client":  {of(ownClient, redisstore.Keys{}), opened},
+		"its pool":    {of(pooled, redisstore.Keys{}), of(pooled, redisstore.Keys{})},
+		"its RESP2":   {of(resp2, redisstore.Keys{}), of(resp2, redisstore.Keys{})},
+		"opened, own": {opened, of(ownClient, redisstore.Keys{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waitForListeners(t, 0, server)
+			server.Do("FLUSHALL")
+			r := &resetter{t: t, asked: stores[0](t), other: stores[1](t)}
+			waitForListeners(t, 2, server)
+			for _, a := range sluice.Algorithms() {
+				if a != sluice.LeakyBucket { // which is never remembered
+					r.expectHeard(plan(t, a, "3/10d"))
+				}
+			}
+			r.expectHeard(plan(t, sluice.FixedWindow, "3/month"))
+		})
+	}
+}
+
+// Whichever node it is told to, and whichever is listened to.
+func TestResetHeardInCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	r := &resetter{t: t, asked: open(t, c.URL()), other: over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})}
+	waitForListeners(t, 2, c.Nodes...)
+	for range 10 { // keys of several slots
+		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
+	}
+}
+
+func TestResetHeardAfterFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, "mymaster")
+	url := "redis-sentinel://" + s.Addr + "/mymaster"
+	r := &resetter{t: t, asked: open(t, url), other: open(t, url)}
+	waitForListeners(t, 2, s.Master)
+	p := plan(t, sluice.FixedWindow, "3/10d")
+	r.expectHeard(p)
+	s.Master.Kill()
+	waitForListeners(t, 2, s.Replica)
+	redistest.Eventually(t, "decisions are made again", func() bool { return try(t, r.asked, "k", p) == nil && try(t, r.other, "k", p) == nil })
+	r.expectHeard(p)
+}
+
+// A subscription that is lost comes back.
+func TestResetSubscriptionKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, asked := range map[string]func() *redisstore.Store{
+		"opened": func() *redisstore.Store { return open(t, server.URL()) },
+		"own client": func() *redisstore.Store {
+			return over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, redisstore.Keys{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &resetter{t: t, asked: asked(), other: open(t, server.URL())}
+			defer r.asked.Close()
+			defer r.other.Close()
+			waitForListeners(t, 2, server)
+			for range 3 {
+				if n := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); n != "2" {
+					t.Fatalf("%s subscriptions were killed", n)
+				}
+				waitForListeners(t, 2, server)
+				r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
+			}
+		})
+	}
+}
+
+// A user who may not subscribe learns of a reset a second later, and the operator what to change.
+func TestResetWithoutRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--save", "3600 1")
+	server.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-@pubsub", "resetchannels")
+	url := strings.Replace(server.URL(), "://", "://app:pw@", 1)
+	r := &resetter{t: t, asked: open(t, url), other: open(t, url)}
+	found, err := r.asked.Dangers(t.Context())
+	rights := "+subscribe +publish &" + channel
+	if err != nil || len(found) != 1 || !strings.Contains(found[0], rights) {
+		t.Fatalf("%q, %v, want the rights %s", found, err, rights)
+	}
+	p := plan(t, sluice.TokenBucket, "3/10d burst 3")
+	redistest.Eventually(t, "a reset is noticed", func() bool {
+		after := r.noticed(p)
+		return after != sluice.Never && after >= time.Second
+	})
+	server.Do(append([]string{"ACL", "SETUSER", "app"}, strings.Fields(rights)...)...)
+	waitForListeners(t, 2, server)
+	r.expectHeard(p)
+}
+
+// Close ends the subscription, also of a client that goes on, and leaves another's alone.
+func TestResetCloseEnds(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]rueidis.ClientOption{
+		"usual":  {InitAddress: []string{server.Addr}},
+		"pooled": {InitAddress: []string{server.Addr}, DisableAutoPipelining: true},
+		"RESP2":  {InitAddress: []string{server.Addr}, AlwaysRESP2: true, DisableCache: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := client(t, o)
+			defer c.Close()
+			others := goleak.IgnoreCurrent()
+			made := func(k redisstore.Keys) *redisstore.Store {
+				s, err := redisstore.New(t.Context(), c, k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			s, same, another := made(redisstore.Keys{}), made(redisstore.Keys{}), made(redisstore.Keys{Prefix: "other:"})
+			mine := func() int { return listeners(channel, server) }
+			redistest.Eventually(t, "all listen", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
+			s.Close()
+			r := &resetter{t: t, asked: same, other: open(t, server.URL())}
+			redistest.Eventually(t, "that of the same prefix listens again", func() bool { return mine() == 2 })
+			r.expectHeard(plan(t, sluice.FixedWindow, "3/10d"))
+			r.other.Close()
+			same.Close()
+			redistest.Eventually(t, "none listens", func() bool { return mine() == 0 })
+			if n := listeners("other:resets", server); n != 1 {
+				t.Errorf("%d listen for the other prefix", n)
+			}
+			another.Close()
+			goleak.VerifyNone(t, append(pipes, others)...) // the client's own are not meant
+			if err := c.Do(t.Context(), c.B().Ping().Build()).Error(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Nothing that is published makes a store refuse or fail, and keys do not show where they are
+// secret.
+func TestResetForged(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := &resetter{t: t, asked: open(t, server.URL()), other: open(t, server.URL())}
+	waitForListeners(t, 2, server)
+	p := plan(t, sluice.FixedWindow, "3/10d")
+	for _, m := range []string{"", "x", "12345678", "12345678\x05four", "12345678\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", strings.Repeat("\x00", 1<<20)} {
+		server.Do("PUBLISH", channel, m)
+		r.expectHeard(p)
+	}
+}
+
+func TestResetKeepsSecret(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := client(t, rueidis.ClientOption{InitAddress: []string{server.Addr}})
+	heard := make(chan string, 100)
+	go func() {
+		_ = c.Receive(t.Context(), c.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { heard <- m.Message })
+	}()
+	waitForListeners(t, 1, server)
+	p := plan(t, sluice.FixedWindow, "3/10d")
+	var seen []string
+	for _, k := range []redisstore.Keys{{}, {HashKey: []byte("0123456789abcdef")}} {
+		s := over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, k)
+		for _, cost := range []int64{1, 4, -1, sluice.All} { // the last alone is told
+			if err := s.Take(t.Context(), []sluice.Charge{{Key: "alice", Plan: p, Cost: cost}}, make([]sluice.Receipt, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close() // when all is told
+		seen = append(seen, <-heard)
+	}
+	if got := []bool{strings.Contains(seen[0], "alice"), strings.Contains(seen[1], "alice")}; !slices.Equal(got, []bool{true, false}) || len(heard) > 0 {
+		t.Errorf("%q was published, and %d more", seen, len(heard))
+	}
+}

@@ -29,6 +29,9 @@ var adminSuite = map[string]func(t *testing.T, database string){
 	"unheard":         testUnheardOverrides,
 	"subjects":        testSubjectsAreAudited,
 	"database tokens": testDatabaseTokens,
+	"blocks":          testBlocks,
+	"long subjects":   testLongSubjects,
+	"takes":           testTakesAreAudited,
 }
 
 func TestAdminOverSQLite(t *testing.T) {
@@ -475,7 +478,11 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 	i := newInstance(t, server.Database())
 	path := i.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "9/day"}`).want(201).header.Get("Location")
 	server.Kill()
-	a := i.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-2"}, "limit": "9/day"}`).want(503)
+	var a *reply
+	i.eventually("what the server has started has ended, too", func() bool {
+		a = i.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-2"}, "limit": "9/day"}`)
+		return a.status == 503
+	})
 	if a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/examples"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -24,6 +26,7 @@ import (
 // checked is a request as the flags of check describe it.
 type checked struct {
 	policy string
+	rules  string
 	method string
 	header []string
 	data   string
@@ -34,7 +37,7 @@ type checked struct {
 func checkCommand() *cobra.Command {
 	q := &checked{}
 	c := &cobra.Command{
-		Use:   "check --policy FILE [flags] URL",
+		Use:   "check [--policy FILE] [--rules URL] [flags] URL",
 		Short: "Show what a policy decides about one request, and why",
 		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
 			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
@@ -42,7 +45,8 @@ func checkCommand() *cobra.Command {
 			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
 			"passes, and 1 if it is refused.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
-			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login",
+			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
+			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE")
@@ -54,6 +58,7 @@ func checkCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&q.policy, "policy", "", "policy `file`, \"example\" for the built-in one, or - for standard input")
+	rulesFlag(f, &q.rules, "where more rules are, on top of the file's or alone")
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
@@ -67,10 +72,8 @@ func (q *checked) run(c *cobra.Command, target string) error {
 	if err != nil {
 		return err
 	}
-	p, err := loadPolicy(q.policy, c.InOrStdin())
-	if err != nil && q.policy != "" {
-		return &failedError{unreadable(origin(c.Flags(), "policy"), err)}
-	} else if err != nil {
+	p, err := q.load(c)
+	if err != nil {
 		return err
 	}
 	engine := policy.NewEngine(memory.New(), p)
@@ -94,6 +97,45 @@ func (q *checked) run(c *cobra.Command, target string) error {
 		return &exitError{exitFailed}
 	}
 	return nil
+}
+
+// load reads the policy that the request is to be checked against.
+func (q *checked) load(c *cobra.Command) (*policy.Policy, error) {
+	if q.rules != "" {
+		return q.loadRules(c)
+	}
+	p, err := loadPolicy(q.policy, c.InOrStdin())
+	if err != nil && q.policy != "" {
+		return nil, &failedError{unreadable(origin(c.Flags(), "policy"), err)}
+	}
+	return p, err
+}
+
+// loadRules reads what a database says, on top of the file if there is one.
+func (q *checked) loadRules(c *cobra.Command) (*policy.Policy, error) {
+	db, err := source.Open(q.rules, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", origin(c.Flags(), "rules"), err)
+	}
+	defer func() { _ = db.Close() }()
+	stack := &source.Stack{Name: db.String(), Swap: func(*policy.Policy) {}}
+	if q.policy != "" {
+		err := readTo(q.policy, c.InOrStdin(), stack.File)
+		if err == nil {
+			err = stack.UseFile()
+		}
+		if err != nil {
+			return nil, &failedError{unreadable(origin(c.Flags(), "policy"), err)}
+		}
+	}
+	contents, err := db.Read(c.Context())
+	if err == nil {
+		err = stack.Contents(contents)
+	}
+	if err != nil {
+		return nil, &failedError{err}
+	}
+	return stack.Policy(), nil
 }
 
 // stdin is the word for standard input in place of a file.

@@ -180,21 +180,26 @@ func (i *importing) apply(ctx context.Context, out io.Writer, db *source.Databas
 
 // readDocument reads a policy file with its lists, and what is wrong with how it is written.
 func readDocument(name string, in io.Reader) (doc policy.Document, err error) {
-	data, shown := []byte(nil), name
+	err = readTo(name, in, func(d policy.Document, _ func(string) (string, int)) (*policy.Policy, error) {
+		doc = d
+		return nil, nil
+	})
+	return doc, err
+}
+
+// readTo reads a policy file, or in if the name is [stdin], and compiles it.
+func readTo(name string, in io.Reader, compile func(policy.Document, func(string) (string, int)) (*policy.Policy, error)) error {
+	data, shown, err := []byte(nil), name, error(nil)
 	if name == stdin {
 		shown = "stdin"
 		data, err = io.ReadAll(io.LimitReader(in, policyfile.MaxDocument+1))
 	} else {
 		data, err = policyfile.ReadFile(name)
 	}
-	if err != nil {
-		return doc, err
+	if err == nil {
+		_, err = policyfile.ParseTo(shown, data, policyfile.ReadFile, compile)
 	}
-	_, err = policyfile.ParseTo(shown, data, policyfile.ReadFile, func(d policy.Document, _ func(string) (string, int)) (*policy.Policy, error) {
-		doc = d
-		return nil, nil
-	})
-	return doc, err
+	return err
 }
 
 // printDifferences shows what is new with "+", what goes with "-", and both for what changes.

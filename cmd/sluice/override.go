@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,6 +66,9 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 		return errors.New("override set: whose? Write values of the rule's key, as in api_key=k-42")
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
+	}
+	if ended(s.until) {
+		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
 	if len(subject.rest) == 1 {
@@ -163,6 +167,19 @@ func ending(until string) string {
 	return until
 }
 
+// listedEnd says of what has ended that it has: it counts for nothing.
+func listedEnd(until string) string {
+	if ended(until) {
+		return until + " (ended)"
+	}
+	return until
+}
+
+func ended(until string) bool {
+	end, err := policy.ParseUntil(until)
+	return err == nil && !end.After(time.Now())
+}
+
 // keyText writes a key as the commands take it.
 func keyText(key map[string]string) string {
 	var all []string
@@ -232,7 +249,7 @@ func (a *adminClient) listPage(out io.Writer, table *tabwriter.Writer, items []j
 			return err
 		}
 		o := &i.Document
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), o.Until, i.Source, o.By, o.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason)
 	}
 	return table.Flush()
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func (a *api) identify(c *call) error {
 	if c.byCertificate() {
 		return nil
 	}
-	if !a.Local || !fromHere(c.RemoteAddr) {
+	if !a.Local || !fromHere(c.RemoteAddr) || forwarded(c.Header) {
 		return unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
 	}
 	tokens, err := a.Tokens()
@@ -137,6 +138,15 @@ func (c *call) byCertificate() bool {
 func fromHere(remote string) bool {
 	peer, err := netip.ParseAddrPort(remote)
 	return err == nil && peer.Addr().Unmap().IsLoopback()
+}
+
+// forwarded reports whether a request says that a proxy has passed it on: then it is the proxy that
+// is on this machine, and nobody knows where the caller is.
+func forwarded(h http.Header) bool {
+	return slices.ContainsFunc([]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}, func(name string) bool {
+		_, says := h[name]
+		return says
+	})
 }
 
 // sameOrigin refuses what a page of another origin has a browser send, reads too.

@@ -117,6 +117,15 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// A proxy on this machine passes on what others send.
+func TestForwardedIsNotLocal(t *testing.T) {
+	s := start(t, nil)
+	s.do("GET", "/v1/policy", "").want(200)
+	for _, field := range []string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: ", "Forwarded: for=127.0.0.1", "X-Forwarded-Host: localhost", "X-Real-IP: 127.0.0.1", "Via: 1.1 proxy"} {
+		s.do("GET", "/v1/policy", "", field).want(401)
+	}
+}
+
 func none() ([]adminapi.Token, error)    { return nil, nil }
 func unknown() ([]adminapi.Token, error) { return nil, errors.New("away") }
 

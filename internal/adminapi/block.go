@@ -28,8 +28,9 @@ func (a *api) block(c *call) (any, error) {
 	if a.Database == nil {
 		change.apply = a.recorded(c, "block", r.target, nil, func(s *policy.Subject) error { return conflicts(s.Block(until)) })
 	} else {
-		o := &policy.Override{Rule: r.Rule, Key: r.Key, Block: true, Until: r.Until, Reason: r.Reason, By: c.actor}
-		change.apply = func(_ *policy.Subject, dry bool) error { return a.putBlock(c, o, dry) }
+		o := &policy.Override{Rule: r.Rule, Key: r.Key, Block: true, Until: r.Until, Reason: r.Reason, By: c.actor, Source: fromDatabase}
+		change.foresee = func(s *subjectState) { s.block(until); s.Override = stateOfOverride(o) }
+		change.apply = func(s *policy.Subject, dry bool) error { return a.putBlock(c, s, o, dry) }
 	}
 	return a.change(c, r.target, change)
 }
@@ -42,8 +43,15 @@ func conflicts(err error) error {
 	return problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override of its own. One that has another purpose stays.
-func (a *api) putBlock(c *call, o *policy.Override, dry bool) error {
+// putBlock blocks a subject by an override of its own, which may write its key in another way. One
+// that has another purpose stays.
+func (a *api) putBlock(c *call, s *policy.Subject, o *policy.Override, dry bool) error {
+	if part, all := anyValue(o.Key); all {
+		return badField("/key/"+escaped(part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+	}
+	if held, found := s.Override(); found && a.alone(s, &held) {
+		o.Key = held.Key
+	}
 	if _, _, err := a.examineOverride(o); err != nil {
 		return err
 	}
@@ -69,7 +77,7 @@ func (a *api) unblock(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	change := subjectChange{foresee: func(s *subjectState) { s.Blocked, s.BlockedUntil, s.Override = false, nil, nil }}
+	change := subjectChange{foresee: (*subjectState).unblock}
 	change.apply = func(s *policy.Subject, dry bool) error {
 		o, blocked := s.Override()
 		switch {
@@ -78,18 +86,38 @@ func (a *api) unblock(c *call) (any, error) {
 		case a.Database == nil:
 			return problemf(http.StatusConflict, "an override of the policy file blocks this subject: remove it there")
 		}
-		return a.deleteBlock(c, t, &o, dry)
+		return a.deleteBlock(c, s, &o, dry)
 	}
 	return a.change(c, t, change)
 }
 
 // deleteBlock removes the override by which a subject is blocked, if that is of this subject
 // alone.
-func (a *api) deleteBlock(c *call, t target, o *policy.Override, dry bool) error {
-	id, by := OverrideID(t.Rule, t.Key), OverrideID(o.Rule, o.Key)
+func (a *api) deleteBlock(c *call, s *policy.Subject, o *policy.Override, dry bool) error {
+	id := OverrideID(o.Rule, o.Key)
 	own, found := a.lists.find(a.Current(), Overrides, id)
-	if !found || own.Version == 0 || id != by {
-		return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", by)
+	if !found || own.Version == 0 || !a.alone(s, o) {
+		return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
 	return raced(a.Database.Delete(c.Context(), c.actor, Overrides, id, own.Version, dry))
+}
+
+// alone reports whether an override that holds for a subject holds for no other, however it writes
+// the key.
+func (a *api) alone(s *policy.Subject, o *policy.Override) bool {
+	if _, all := anyValue(o.Key); all {
+		return false
+	}
+	of, err := a.Engine.Subject(o.Rule, o.Key)
+	return err == nil && of.Key() == s.Key()
+}
+
+// anyValue returns the part of an override's key that stands for every value.
+func anyValue(key map[string]string) (part string, found bool) {
+	for part, v := range key {
+		if v == "*" {
+			return part, true
+		}
+	}
+	return "", false
 }

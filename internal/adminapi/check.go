@@ -78,7 +78,9 @@ func (a *api) check(c *call) (any, error) {
 	trace := a.Engine.Explain(c.Context(), r)
 	d := trace.Decision
 	if in.Take {
-		d = a.Engine.Decide(c.Context(), r)
+		if d, err = a.take(c, r); err != nil {
+			return nil, err
+		}
 	}
 	out := verdict{
 		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
@@ -88,6 +90,19 @@ func (a *api) check(c *call) (any, error) {
 		out.Rules = append(out.Rules, ruleVerdictOf(&trace.Rules[i]))
 	}
 	return out, nil
+}
+
+// take charges a request, which leaves a line in the audit log as other changes do: without its
+// headers, query and body, which may be secrets.
+func (a *api) take(c *call, r *policy.Request) (d policy.Decision, err error) {
+	decide := func() error { d = a.Engine.Decide(c.Context(), r); return nil }
+	if a.Database == nil {
+		a.Logger.Info("admin API charged a request", "actor", c.actor, "method", r.Method)
+		return d, decide()
+	}
+	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
+	err = a.Database.Record(c.Context(), Entry{Actor: c.actor, Action: "take", Kind: "request", After: encode(what)}, decide)
+	return d, err
 }
 
 func ruleVerdictOf(t *policy.RuleTrace) ruleVerdict {

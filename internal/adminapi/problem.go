@@ -101,10 +101,13 @@ func pointer(path, prefix string) (string, bool) {
 	for rest != "" {
 		var step string
 		step, rest = cutStep(rest)
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+		b.WriteString("/" + escaped(step))
 	}
 	return b.String(), true
 }
+
+// escaped is a name in a JSON pointer.
+func escaped(name string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(name) }
 
 // cutStep takes the first step off a path: .name, [3] or ["name"].
 func cutStep(path string) (step, rest string) {
@@ -137,7 +140,7 @@ func asProblem(err error) *problem {
 	case errors.As(err, &found) && len(found) > 0:
 		return mistakes(found, "")
 	case errors.Is(err, ErrAway):
-		return away("the database does not answer, and nothing was changed")
+		return away("the database does not answer, and may have made the change or not")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
 		return away("the shared store does not answer")
 	case errors.Is(err, sluice.ErrUsage):
@@ -158,6 +161,9 @@ func (a *api) fail(c *call, err error) {
 	if p == nil {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
 		p = problemf(http.StatusInternalServerError, "something went wrong: the log of sluice says what")
+	}
+	if errors.Is(err, ErrAway) {
+		a.Logger.Warn("admin API: the database failed", "method", c.Method, "route", c.Pattern, "error", err)
 	}
 	h := c.w.Header()
 	if len(p.allow) > 0 {

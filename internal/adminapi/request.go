@@ -53,6 +53,9 @@ func decode[T any](c *call) (v T, err error) {
 }
 
 func decodeInto(data []byte, v any) error {
+	if err := unique(json.NewDecoder(bytes.NewReader(data)), ""); err != nil {
+		return err
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
@@ -62,13 +65,50 @@ func decodeInto(data []byte, v any) error {
 		return nil
 	case errors.As(err, &kind):
 		field := strings.TrimPrefix(kind.Field, "target.") // a struct in a struct, and no field of the JSON
-		return badField("/"+strings.ReplaceAll(field, ".", "/"), "this is a %s, and must be %s", kind.Value, words(kind))
+		if field != "" {
+			field = "/" + strings.ReplaceAll(field, ".", "/")
+		}
+		return badField(field, "it must be %s, and is not", words(kind))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)
 		return badField("/"+field, "there is no such field")
 	}
 	return problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
+}
+
+// unique refuses JSON with a name twice in an object, of which encoding/json takes the last, and
+// others the first. That takes "Rule" for the field rule, too, so the fields at the top have to
+// differ by more than case.
+func unique(d *json.Decoder, at string) error {
+	opening, err := d.Token()
+	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
+		return err
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		below := at
+		if opening == json.Delim('{') {
+			token, err := d.Token()
+			if err != nil {
+				return err
+			}
+			name := token.(string)
+			below += "/" + escaped(name)
+			if at == "" {
+				name = strings.ToLower(strings.ToUpper(name)) // "ſ" is an "s"
+			}
+			if seen[name] {
+				return badField(below, "the field is there twice")
+			}
+			seen[name] = true
+		}
+		if err := unique(d, below); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
 }
 
 // words says what a field must be.

@@ -102,7 +102,7 @@ type Entry struct {
 	ID     int64           `json:"id"`
 	At     time.Time       `json:"at"`
 	Actor  string          `json:"actor"`
-	Action string          `json:"action"` // "put", "delete", "reset", "refund", "block" or "unblock"
+	Action string          `json:"action"` // "create", "replace", "delete", "reset", "refund", "unblock" or "take"
 	Kind   string          `json:"kind"`
 	Target string          `json:"target"`
 	Before json.RawMessage `json:"before,omitempty"`

@@ -98,6 +98,14 @@ func (s *subjectState) block(until time.Time) {
 	}
 }
 
+// unblock says that a subject is not blocked. What holds in place of an override is not foreseen.
+func (s *subjectState) unblock() {
+	s.Blocked, s.BlockedUntil = false, nil
+	if s.Override != nil && s.Override.Document.Block {
+		s.Override = nil
+	}
+}
+
 // limitsOfSubject is what all rules have counted for a subject.
 type limitsOfSubject struct {
 	Key   map[string]string `json:"key"`
@@ -226,10 +234,14 @@ func (a *api) refund(c *call) (any, error) {
 	})
 }
 
-// giveBack is what giving units back makes of a limit.
+// giveBack is what giving units back makes of a limit. While something is used, when that ends is
+// at the latest when it would have.
 func (s *limitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
-	s.Remaining, s.FullAt = s.Capacity-s.Used, nil
+	s.Remaining = s.Capacity - s.Used
+	if s.Used == 0 {
+		s.FullAt = nil
+	}
 }
 
 // subjectChange is a change of a subject: apply makes it, and if dry only says what is wrong with

@@ -202,6 +202,23 @@ func TestRefund(t *testing.T) {
 	}
 }
 
+// What parsers would read in different ways is refused.
+func TestNamesTwice(t *testing.T) {
+	s := start(t, nil)
+	for body, pointer := range map[string]string{
+		`{"rule": "per-key", "rule": "login", "key": {"api_key": "k-1"}}`:                 "/rule",
+		`{"rule": "per-key", "RULE": "login", "key": {"api_key": "k-1"}}`:                 "/RULE",
+		`{"rule": "per-key", "key": {"api_key": "k-1"}, "rea\u017fon": "", "reason": ""}`: "/reason",
+		`{"rule": "per-key", "key": {"api_key": "k-1", "api_key": "k-2"}}`:                "/key/api_key",
+		`{"rule": "per-key", "key": [{"a/b": {"c": 1, "c": 2}}]}`:                         "/key/a~1b/c",
+		`["rule"]`: "",
+	} {
+		s.do("POST", "/v1/subjects/reset", body).want(422).says(`"pointer":"` + pointer + `"`)
+	}
+	// Names of parts are told apart by case.
+	s.do("POST", "/v1/subjects/reset", `{"rule": "per-key", "key": {"api_key": "k-1", "API_KEY": "k-2"}}`).want(422).says("API_KEY", "is not a part of its key")
+}
+
 func TestBlockHere(t *testing.T) {
 	s := start(t, nil)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)

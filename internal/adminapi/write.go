@@ -62,7 +62,7 @@ func (a *api) begin(r *resource, c *call) (w *writing, err error) {
 	if a.Database == nil {
 		return nil, noDatabase()
 	}
-	if _, named := seen(c); w.dry || r.kind == Rules || c.Method != http.MethodPost && !named {
+	if _, named := seen(c); w.dry || r.kind == Rules || r.kind == Tiers || c.Method != http.MethodPost && !named {
 		w.before, w.exists = a.lists.find(a.Current(), r.kind, w.id)
 	} else { // the database will say, and to make a list of many items takes a while
 		w.before, w.exists = a.inFile(r.kind, w.id)
@@ -120,7 +120,7 @@ func (a *api) create(r *resource, c *call) (any, error) {
 		return nil, err
 	}
 	there := func() error {
-		return problemf(http.StatusConflict, "there is a %s of this name: PUT %s replaces it", r.kind, r.at(w.id))
+		return problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", r.kind, r.at(w.id))
 	}
 	if w.exists {
 		return nil, there()
@@ -175,6 +175,9 @@ func (a *api) writeIf(c *call, w *writing) (any, error) {
 			return nil, err
 		}
 		match = w.before.Version // or Absent
+		if match > Absent && c.Header.Get("If-Match") == "*" {
+			match = Any // also one that SQL has made unreadable, of which the last readable one is known here
+		}
 	}
 	out, err := a.write(c, w, match)
 	switch {

@@ -1,8 +1,9 @@
 package source
 
 import (
+	"cmp"
 	"context"
-	"strconv"
+	"math"
 	"time"
 )
 
@@ -16,57 +17,38 @@ func (tx *Tx) audit(action, kind, target string, before, after *string) error {
 	return nil
 }
 
-// AuditQuery says which entries are wanted: of what is not empty, those that have it.
-type AuditQuery struct {
-	Kind, Target, Actor string
-	Page
-}
-
-// Audit returns a page of the audit log, the latest entries first, and the cursor of the next.
-func (d *Database) Audit(ctx context.Context, q AuditQuery) (all []Entry, next string, err error) {
-	s := newSelection("SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit")
-	s.equal("kind", q.Kind)
-	s.equal("target", q.Target)
-	s.equal("actor", q.Actor)
-	if q.After != "" {
-		id, err := strconv.ParseInt(q.After, 10, 64)
-		if err != nil {
-			return nil, "", errCursor
-		}
-		s.where("id <", id)
-	}
-	if err := s.check(); err != nil {
-		return nil, "", err
-	}
+// Audit returns up to n entries of the audit log, the latest first, all of them older than the one
+// with the ID before if that is not 0.
+func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry, err error) {
+	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit WHERE id < $1 ORDER BY id DESC LIMIT $2"
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	rows, err := d.read.QueryContext(ctx, d.dialect.text(s.text("id DESC", q.limit()+1)), s.args...)
+	rows, err := d.read.QueryContext(ctx, d.dialect.text(text), cmp.Or(before, math.MaxInt64), n)
 	if err != nil {
-		return nil, "", d.away(err)
+		return nil, d.away(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var e Entry
 		var at string
 		if err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Kind, &e.Target, &e.Before, &e.After); err != nil {
-			return nil, "", d.away(err)
+			return nil, d.away(err)
 		}
 		e.At = parseTime(at)
 		all = append(all, e)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, "", d.away(err)
-	}
-	all, next = cut(all, q.limit(), func(e *Entry) string { return strconv.FormatInt(e.ID, 10) })
-	return all, next, nil
+	return all, d.away(rows.Err())
 }
 
 // Record runs do, and leaves an entry in the audit log for it: for what operators do that changes
 // no row, such as a reset. It fails if either does, and then there is no entry; if what fails is
 // the commit, do has been done all the same.
 func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
-	if err := checkTexts("actor", actor, "target", target, "after", after); err != nil {
+	if err := checkTexts("actor", actor, "target", target); err != nil {
 		return err
+	}
+	if !isText(after) {
+		return &Invalid{"after", notText}
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()

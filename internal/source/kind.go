@@ -165,3 +165,8 @@ func number(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: n != 
 func by[R any](text func(*R) string) func(a, b *R) int {
 	return func(a, b *R) int { return cmp.Compare(text(a), text(b)) }
 }
+
+// byID returns the row of an ID.
+func (k *kind[R]) byID(ctx context.Context, d *Database, q query, id int64) (R, bool, error) {
+	return k.first(ctx, q, d.dialect.text(k.selectAll()+" WHERE id = $1"), id)
+}

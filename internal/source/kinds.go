@@ -134,13 +134,12 @@ var tokenKind = &kind[TokenRow]{
 	key: 1, columns: []string{"name", "hash", "role", "expires_at", "created_at"}, selected: "name, hash, role, expires_at, created_at",
 	scan: func(r *TokenRow) ([]any, func() error) {
 		var hash, role, created string
-		return []any{&r.Name, &hash, &role, &r.Until, &created}, func() (err error) {
+		return []any{&r.Name, &hash, &role, &r.Until, &created}, func() error {
 			r.Role, r.CreatedAt = Role(role), parseTime(created)
 			if sum, err := hex.DecodeString(hash); err != nil || copy(r.hash[:], sum) != len(r.hash) {
 				return errors.New("its hash is not a SHA-256")
 			}
-			r.until, err = ends(r.Until)
-			return err
+			return checkUntil(r.Until)
 		}
 	},
 	values: func(r *TokenRow) ([]any, error) {

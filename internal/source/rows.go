@@ -70,22 +70,6 @@ const (
 	Admin    Role = "admin"    // change everything
 )
 
-// roles are in their order.
-var roles = []Role{Viewer, Operator, Admin}
-
-// Includes reports whether who has the role may do what other may. Roles that there are not
-// include nothing, and nothing includes them.
-func (r Role) Includes(other Role) bool { return r.rank() >= other.rank() && other.rank() > 0 }
-
-func (r Role) rank() int {
-	for i, known := range roles {
-		if known == r {
-			return i + 1
-		}
-	}
-	return 0
-}
-
 // TokenRow is a bearer token, without what only its bearer has. Its Name finds it.
 type TokenRow struct {
 	Name      string    `json:"name"`
@@ -94,8 +78,7 @@ type TokenRow struct {
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	Meta
 
-	hash  [sha256.Size]byte
-	until time.Time // zero: for ever
+	hash [sha256.Size]byte
 }
 
 // Hash returns the SHA-256 of the secret of its bearer.
@@ -115,8 +98,8 @@ type Entry struct {
 	ID     int64     `json:"id"` // they grow
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // "create", "replace" or "delete"
-	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token"
+	Action string    `json:"action"` // "create", "replace" or "delete", or what [Database.Record] was given
+	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token", or likewise
 	// Target is what finds the row: a name, or the rule of an override and its key as JSON.
 	Target string `json:"target"`
 	// Before and After are the rows as JSON, and empty where there was or is none.

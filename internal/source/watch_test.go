@@ -132,10 +132,7 @@ func testPiecemeal(t *testing.T, url string) {
 	for i := range 10 {
 		change(t, writer, put(i, "1/minute"))
 	}
-	all, _, err := writer.Overrides(t.Context(), source.OverrideQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := read(t, writer).Overrides
 	change(t, writer, put(4, "2/minute"))
 	change(t, writer, func(tx *source.Tx) error { return tx.DeleteOverride(all[6].ID, source.Any) })
 	change(t, writer, put(10, "3/minute"))

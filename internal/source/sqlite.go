@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,13 +12,16 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the driver
+	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
 )
 
 const (
 	// dataVersionPoll is how often a file is asked whether somebody has written: 7 µs each.
 	dataVersionPoll = 100 * time.Millisecond
 	readers         = 4
+	// busyTimeout bounds the wait for others who use the file.
+	busyTimeout = 20 * time.Second
 )
 
 // sqlite is a file of SQLite, on a local disk: over a network its locks do not hold.
@@ -39,7 +43,7 @@ func newSQLite(rest string) (dialect, string, error) {
 // (synchronous), and whoever writes waits for the others. No connection makes the file.
 func (s *sqlite) dsn(more url.Values) string {
 	more.Set("mode", "rw")
-	more["_pragma"] = append([]string{"busy_timeout(20000)"}, append(more["_pragma"], "synchronous(FULL)")...)
+	more["_pragma"] = append([]string{fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())}, append(more["_pragma"], "synchronous(FULL)")...)
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(s.path), RawQuery: more.Encode()}).String()
 }
 
@@ -64,10 +68,30 @@ func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 		return 0, err
 	}
 	f.Close()
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	for steps := 0; ; {
+		n, err := s.migrateOnce(ctx, write)
+		steps += n
+		if !isBusy(err) || ctx.Err() != nil {
+			return steps, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// migrateOnce fails where others migrate the same file: for what changes its journal, SQLite does
+// not wait.
+func (s *sqlite) migrateOnce(ctx context.Context, write *sql.DB) (int, error) {
 	if _, err := write.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
 		return 0, err
 	}
 	return migrateAll(ctx, goose.DialectSQLite3, write, "sqlite")
+}
+
+func isBusy(err error) bool {
+	failed, ok := errors.AsType[*driver.Error](err)
+	return ok && failed.Code()&0xff == codes.SQLITE_BUSY
 }
 
 func (s *sqlite) text(query string) string { return strings.ReplaceAll(query, "$", "?") }

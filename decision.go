@@ -18,9 +18,10 @@ type Decision struct {
 	// takes or gives back anything, in whole microseconds: it does not fit one tick of
 	// the plan earlier. [Never] says that it can never fit. Where the cost was allowed
 	// and nothing remains, it is how long until one more unit fits, else zero. Of a
-	// charge that [Deny] refuses it is a second: nobody knows when the store is back.
+	// charge that [Deny] refuses it is a second: nobody knows when the store is back. So it is where
+	// all places in flight are taken, and where the last of them was, it is zero.
 	RetryAfter time.Duration
-	// ResetAfter is how long until nothing is used.
+	// ResetAfter is how long until nothing is used: zero of places in flight, of which it is not known.
 	ResetAfter time.Duration
 	// Delay is how long an admitted request of a [LeakyBucket] has to wait for its turn.
 	Delay time.Duration
@@ -32,9 +33,9 @@ type Decision struct {
 	Locked bool
 }
 
-// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as the field Retry-After
-// has it. It is false where there is nothing to wait for, and no such field to send: the request
-// may be made at once, or, where RetryAfter is [Never], its cost can never fit.
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as the field Retry-After has
+// it. It reports false where there is nothing to wait for, and no such field is to be sent: the
+// request may be made at once, or, where RetryAfter is [Never], its cost can never fit.
 func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	if d.RetryAfter <= 0 || d.RetryAfter == Never {
 		return 0, false
@@ -76,6 +77,15 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 		reset = p.EmptyAt(r.window()) / p.Tick
 	case Lock:
 		p.decideLock(r, d)
+		return
+	case InFlight:
+		d.Remaining = max(0, p.Capacity-r.Used)
+		switch {
+		case cost > 1 && !r.Fits:
+			d.RetryAfter = Never
+		case !r.Fits:
+			d.RetryAfter = time.Second
+		}
 		return
 	default:
 		d.Remaining = max(0, p.Capacity-r.Used)

@@ -9,7 +9,7 @@
 // a request that one layer refuses has not used up the others. Package memory has a store
 // for one process, package redisstore one for many, with the same answers.
 //
-// Those who want one limit and nothing else use a [Limiter]:
+// For one limit and nothing else, use a [Limiter]:
 //
 //	limit, err := sluice.ParseLimit("100/minute burst 20")
 //	limiter, err := sluice.NewLimiter(memory.New(), "api", limit)
@@ -21,6 +21,6 @@
 // A limiter of several limits charges all or none. [Limiter.TakeLimit] takes a limit that is given
 // with the call. A [Penalty] locks out whoever exceeds a limit, by a fourth piece of arithmetic.
 //
-// Those who limit HTTP use package httplimit; many limits at once, written in a file, are
-// package policy.
+// To limit HTTP, use package httplimit. For many limits at once, written in a file, use packages
+// policy and policyfile.
 package sluice

@@ -46,8 +46,9 @@ func (l *Limiter) compile(limits []Limit) error {
 // to be changed.
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
-// TakeEach is [Limiter.Take] that tells also what each limit says: it sets each, which is as long
-// as Plans. Where another limit refuses, one that says Allowed has counted nothing.
+// TakeEach is [Limiter.Take] that also tells what each limit says: it sets the entries of each,
+// which must be as long as Plans. If any limit refuses, none has counted anything, whatever its
+// Allowed says.
 func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
@@ -87,7 +88,7 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 	key = l.key(&c.key, key)
 	c.charges = c.charges[:0]
 	for _, plan := range l.plans {
-		c.charges = append(c.charges, Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError})
+		c.charges = append(c.charges, Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError, Consistency: l.Consistency})
 	}
 	if l.Lock != nil {
 		c.charges = append(c.charges, Charge{Key: key, Plan: l.Lock, Cost: lockCost(cost), OnError: l.OnError})

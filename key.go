@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// MaxKeyPart is the length in bytes above which a value is replaced by its hash.
+// MaxKeyPart is the length in bytes above which a value stands in a key by its hash: see
+// [AppendKeyPart].
 const MaxKeyPart = 128
 
 // AppendKeyPart appends a value to a key so that it can be read by people and cannot

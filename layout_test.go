@@ -58,11 +58,17 @@ func wires(path string) bool {
 	return path == module+"/cmd/sluice" || strings.HasPrefix(path, module+"/examples/")
 }
 
+// purpose returns the part of a package's path behind internal/: packages beneath it are one.
+func purpose(path string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/internal/"), "/")
+	return name
+}
+
 // The rules of the house, as ARCHITECTURE.md states them.
 func TestLayout(t *testing.T) {
 	all := list(t)
 	const yaml = "go.yaml.in/yaml/v3"
-	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/networks", "/policy/internal/paths", "/policy/internal/percent"}
+	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fair", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/networks", "/policy/internal/paths", "/policy/internal/percent"}
 	only := map[string][]string{
 		"":            {},
 		"/memory":     {""},
@@ -73,6 +79,8 @@ func TestLayout(t *testing.T) {
 		"/policyfile/follow": append([]string{yaml, "/policy", "/policyfile", "github.com/fsnotify/fsnotify", "github.com/fsnotify/fsnotify/internal", "golang.org/x/sys/unix"}, inside...),
 		"/answer":            append([]string{"/policy"}, inside...),
 		"/httplimit":         append([]string{"/policy", "/answer"}, inside...),
+		"/client":            {"/internal/pace"},
+		"/telemetry":         append([]string{"/policy", "/internal/printable"}, inside...),
 	}
 	for p, allowed := range only {
 		if all[module+p].ImportPath == "" {
@@ -83,14 +91,45 @@ func TestLayout(t *testing.T) {
 		}
 	}
 
-	stores := []string{module + "/memory", module + "/redisstore", module + "/failover", module + "/stores"}
-	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/", "github.com/pressly/"}
-	mayDrive := []string{module + "/redisstore", module + "/policyfile/follow", module + "/internal/source", module + "/cmd/sluice"}
+	// Each of these comes with one package, and with nothing else that a program may import.
+	for library, with := range map[string]string{"google.golang.org/grpc": "/grpclimit", "github.com/prometheus/": "/promlimit"} {
+		for path, p := range all {
+			needs := slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, library) })
+			public := strings.HasPrefix(path, module) && !strings.Contains(path, "/internal/") && !wires(path)
+			switch {
+			case path == module+with && !needs:
+				t.Errorf("%s does not need %s", path, library)
+			case path != module+with && public && needs:
+				t.Errorf("%s needs %s", path, library)
+			}
+		}
+	}
+
+	// OpenTelemetry comes with otellimit, and its SDK with the program.
+	for path, p := range all {
+		for _, i := range p.Imports {
+			if strings.HasPrefix(path, module) && strings.HasPrefix(i, "go.opentelemetry.io/") && path != module+"/cmd/sluice" &&
+				(path != module+"/otellimit" || strings.Contains(i, "/sdk") || strings.Contains(i, "/exporters")) {
+				t.Errorf("%s imports %s: OpenTelemetry belongs in otellimit, and its SDK in cmd/sluice", path, i)
+			}
+		}
+		if path == module+"/otellimit" {
+			if found := slices.DeleteFunc(foreign(all, path, append([]string{"/policy", "/internal/printable"}, inside...)...), func(d string) bool {
+				return strings.HasPrefix(d, "go.opentelemetry.io/") && !strings.Contains(d, "go.opentelemetry.io/otel/sdk") || strings.HasPrefix(d, "github.com/go-logr/") || strings.HasPrefix(d, "github.com/cespare/xxhash/")
+			}); len(found) > 0 {
+				t.Errorf("otellimit needs %v, and may only need the API of OpenTelemetry", found)
+			}
+		}
+	}
+
+	stores := []string{module + "/memory", module + "/redisstore", module + "/failover", module + "/lease", module + "/synced", module + "/stores"}
+	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/", "github.com/pressly/", "github.com/envoyproxy/"}
+	mayDrive := []string{module + "/internal/rls", module + "/redisstore", module + "/policyfile/follow", module + "/internal/source", module + "/cmd/sluice"}
 	for path, p := range all {
 		own := strings.HasPrefix(path, module)
 		internal := strings.HasPrefix(path, module+"/internal/")
 		for _, i := range p.Imports {
-			if own && internal && strings.HasPrefix(i, module+"/internal/") {
+			if own && internal && strings.HasPrefix(i, module+"/internal/") && purpose(i) != purpose(path) && i != module+"/internal/freeport" { // which tests need
 				t.Errorf("%s imports %s: packages under internal/ do not know each other; cmd/sluice wires them", path, i)
 			}
 			if own && !slices.Contains(mayDrive, path) && slices.ContainsFunc(drivers, func(d string) bool { return strings.HasPrefix(i, d) }) {

@@ -86,8 +86,8 @@ func (a Algorithm) bursts() bool { return a <= GCRA }
 type Limit struct {
 	// Count is the number of units per Period, at least 1.
 	Count int64
-	// Period is a whole number of microseconds, at least one. Of a month of the calendar it
-	// is 31 days, and zero stands for that.
+	// Period is a whole number of microseconds, at least one. For a month of the calendar it is 31
+	// days, and may be left at zero.
 	Period time.Duration
 	// Burst is the most that passes at once: the capacity of a bucket or the places
 	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what

@@ -9,17 +9,21 @@ import (
 	"unsafe"
 )
 
-// Limiter applies one [Limit], or several together, to any number of keys. Limiters over one
-// store that have the same Name and count the same way share their counts. The rules of a policy
-// share none with them, whatever the names: a program that means a rule's count asks its engine.
+// Limiter applies one [Limit], or several together, to any number of keys. Limiters over one store
+// that have the same Name and count the same way share their counts. The rules of a policy share
+// none with them, whatever the names: to look at the count of a rule, ask the policy's engine.
 //
-// An error matches [ErrUsage] if the call is wrong; [ErrNever], [ErrTooLong] or that of the context
-// if a Wait ends without its units. Any other is the store's.
+// Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the error of the
+// context if a Wait ends without its units. All others are the store's.
 type Limiter struct {
 	// OnError says what holds while a shared store does not answer, if a failover.Store
 	// stands before it: requests pass (Allow, which is the zero value), are refused
 	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
 	OnError OnError
+	// Consistency says how exactly processes that share a store count together, where one of
+	// stores.Open, or of packages lease and synced, knows of it; all other stores count exactly. Set
+	// it before the first use.
+	Consistency Consistency
 	// Lock, of [Penalty.Plan], locks out whoever exceeds a limit: each Take that does not fit is
 	// an offence, of a Wait as well, and Reset lifts the penalty. Set it before the first use.
 	Lock *Plan
@@ -176,7 +180,7 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Cost, charge.OnError = l.key(&c.key, key), cost, l.OnError
+	charge.Key, charge.Cost, charge.OnError, charge.Consistency = l.key(&c.key, key), cost, l.OnError, l.Consistency
 	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
 	if err == nil {
 		l.plan.DecideInto(cost, &c.receipts[0], d)

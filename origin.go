@@ -9,6 +9,10 @@ const (
 	// ByDenyCache: a shared store's memory of what its server refused lately. The server
 	// was not asked.
 	ByDenyCache
+	// ByLease: this process, from units that it has reserved in the shared store.
+	ByLease
+	// BySync: this process, from what it has counted and what others had told it.
+	BySync
 	// ByLocalShare: a local share of the limit, since the shared store does not answer.
 	ByLocalShare
 	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of
@@ -16,9 +20,9 @@ const (
 	ByOnError
 )
 
-var originNames = [...]string{ByStore: "store", ByDenyCache: "deny_cache", ByLocalShare: "local_share", ByOnError: "on_error"}
+var originNames = [...]string{ByStore: "store", ByDenyCache: "deny_cache", ByLease: "lease", BySync: "sync", ByLocalShare: "local_share", ByOnError: "on_error"}
 
-// String returns a word for logs: "store", "deny_cache", "local_share" or "on_error".
+// String returns a word for logs: "store", "deny_cache", "lease", "sync", "local_share" or "on_error".
 func (o Origin) String() string { return originNames[min(o, ByOnError)] }
 
 // Degraded reports whether the decision was made without the shared store.

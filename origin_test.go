@@ -13,6 +13,8 @@ func TestOrigin(t *testing.T) {
 	}{
 		sluice.ByStore:      {"store", false},
 		sluice.ByDenyCache:  {"deny_cache", false},
+		sluice.ByLease:      {"lease", false},
+		sluice.BySync:       {"sync", false},
 		sluice.ByLocalShare: {"local_share", true},
 		sluice.ByOnError:    {"on_error", true},
 	} {

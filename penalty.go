@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Penalty is a lockout: whoever exceeds a limit is refused for so long, whatever the limit has
-// left. What is refused while it lasts does not prolong it.
+// Penalty is a lockout: whoever exceeds a limit is refused for a time, whatever the limit has left.
+// What is refused while it lasts does not prolong it.
 type Penalty struct {
 	// First is how long it lasts, a whole number of microseconds.
 	First time.Duration
-	// Factor makes the next one so many times as long as the one before, up to Most. With 0 or 1
+	// Factor makes each penalty that many times as long as the one before, up to Most. With 0 or 1
 	// all are as long as the first.
 	Factor int64
 	// Most is the longest that a penalty becomes by the factor: a day if zero, or First if that is more.
@@ -86,20 +86,25 @@ func checkPenalty(what string, d time.Duration) error {
 }
 
 // Offends reports whether charge i of a [Store.Take] notes an offence: it is of a [Lock] that is
-// not in force, and a charge before it with the same key that costs something does not fit. It
-// goes by what each charge says by itself: whether others refuse the Take makes no difference.
-// Every store asks it, or does the same.
+// not in force, and a charge before it with the same key that costs something does not fit. It goes
+// by what each charge says by itself, and not by whether others refuse the Take, unless one says
+// that the same was taken before ([NewOnce]). Every store asks it, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != Lock || c.Cost <= 0 || !receipts[i].Fits {
 		return false
 	}
+	offends := false
 	for j := range charges[:i] {
-		if charges[j].Cost > 0 && !receipts[j].Fits && charges[j].Key == c.Key {
-			return true
+		switch b := &charges[j]; {
+		case b.Cost <= 0 || receipts[j].Fits:
+		case b.Plan.Once:
+			return false
+		case b.Key == c.Key:
+			offends = true
 		}
 	}
-	return false
+	return offends
 }
 
 // stepLock is the step of the lock kernel. A state has the end of the penalty as its Tick, how many
@@ -167,8 +172,9 @@ func (p *Plan) decideLock(r *Receipt, d *Decision) {
 	}
 }
 
-// LockOut makes d, what a limit says, what it says where lock is what the [Lock] of its penalty
-// says in the same Take: while it is in force nothing remains, and the wait is not shorter.
+// LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [Lock] in
+// the same Take. While the penalty is in force nothing remains, and the wait is not shorter than
+// it.
 func (d *Decision) LockOut(lock Decision) {
 	if d.Allowed && !lock.Allowed {
 		d.Allowed, d.Origin = false, lock.Origin

@@ -24,6 +24,8 @@ const (
 	ExactLog
 	// Lock keeps until when a key is refused that has exceeded its limits: see [Penalty].
 	Lock
+	// InFlight keeps which requests are under way: see [NewInFlight].
+	InFlight
 )
 
 // Log reports whether the state of the kernel is a [Log].
@@ -33,10 +35,10 @@ func (k Kernel) Log() bool { return k >= StampLog && k <= ExactLog }
 // [SlidingWindowLog].
 const MaxLogCount = 1 << 20
 
-// FineLogCount is the largest Count for which a [SlidingWindowLog] remembers each unit,
-// which takes 2 KiB for a key. The larger a limit, the less it matters that times are
-// coarser, and the more memory and time it would take to remember them. A change of a limit to the other
-// side of it begins with an empty log.
+// FineLogCount is the largest Count for which a [SlidingWindowLog] remembers each unit, which takes
+// 2 KiB for a key. The larger a limit, the less it matters that times are coarser, and the more
+// memory and time it would take to remember them. A limit that is changed from one side of it to
+// the other starts with an empty log.
 const FineLogCount = 1 << 10
 
 const (
@@ -50,8 +52,8 @@ const (
 const maxExact = 1 << 51
 
 // Plan is a [Limit] compiled to integers. It says what any implementation needs to
-// reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan] and
-// [Penalty.Plan], are never changed afterwards and may be shared.
+// reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan],
+// [Penalty.Plan] and [NewInFlight], are never changed afterwards and may be shared.
 type Plan struct {
 	Limit  Limit // with its Burst filled in, or the Period of a month
 	Kernel Kernel
@@ -62,11 +64,13 @@ type Plan struct {
 	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what it
 	// holds: Period/g, Count/g and Burst·Unit with g = gcd(Count, Period in ticks).
 	Unit, Drain, Size int64
-	// Span is the length of a window in ticks, or the ticks from that in which a unit was
-	// taken to that in which a log no longer counts it: a Period after the end of its tick.
-	// It is 1 where windows are months of the calendar, which [Plan.WindowAt] tells apart.
+	// Span is the length of a window in ticks, and how long a place in flight lasts. Of a log it
+	// is how many ticks after the one in which a unit was taken it no longer counts: a Period
+	// after the end of its tick. It is 1 where windows are months of the calendar, which
+	// [Plan.WindowAt] tells apart.
 	Span int64
-	// Capacity is the most units that can pass at once: Burst of a meter, else Count.
+	// Capacity is the most units that can pass at once: Burst of a meter, else Count, and how many
+	// places there are.
 	Capacity int64
 	// Fingerprint tells apart the plans whose states mean different things. A store
 	// keeps states of different fingerprints apart even under one key. It leaves out
@@ -76,6 +80,8 @@ type Plan struct {
 	// Penalty is that of a [Lock], with its defaults filled in; a Lock has no Limit. The states of
 	// all locks mean the same.
 	Penalty Penalty
+	// Once says that the plan is one of [NewOnce].
+	Once bool
 
 	full int64 // ticks in which a full meter drains
 }
@@ -239,12 +245,14 @@ func (p *Plan) Level(units int64) int64 {
 	return units
 }
 
-// Lifetime returns the microseconds after which any state is empty that nobody touches.
+// Lifetime returns the microseconds after which any state that nobody touches is empty.
 func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
 		return (p.Size/p.Drain + 1) * p.Tick
-	case p.Kernel == Lock: // of which a clock that steps back may leave two
+	case p.Kernel == InFlight: // of which a clock that steps back may leave two
+		return 2 * p.Span
+	case p.Kernel == Lock: // likewise
 		return (2*p.Penalty.Most + p.Penalty.Forget).Microseconds()
 	case p.monthly():
 		return 2 * longestMonth.Microseconds()

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Share is one part of a limit that several instances divide while they cannot count
-// together. It is counted by the limit's own algorithm with a unit that costs as much as
-// there are parts: that divides any rate exactly, 7 per second by two as well. A share is
-// at least one unit.
+// Share is one part of a limit that several instances divide while they cannot count together. It
+// is counted by the limit's own algorithm, with units that cost as much as there are parts: that
+// divides any rate exactly, even 7 per second by two. A share is at least one unit.
 type Share struct {
 	// Plan is what counts it.
 	Plan *Plan
@@ -17,10 +16,13 @@ type Share struct {
 	unit  int64 // what a unit of limit costs in Plan
 }
 
-// Share returns one of n parts of the plan's limit, n being at least 1. A [Lock] has no parts.
+// Share returns one of n parts of the plan's limit, n being at least 1. A [Lock] has no parts. Of
+// places [InFlight], a part is an nth of them, rounded down.
 func (p *Plan) Share(n int64) Share {
-	if p.Kernel == Lock {
-		n = 1
+	if p.Kernel == InFlight {
+		part := *p
+		part.Capacity = max(1, p.Capacity/n)
+		return Share{Plan: &part, limit: p, unit: 1}
 	}
 	plan := p.dividable(n)
 	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
@@ -30,12 +32,12 @@ func (p *Plan) Share(n int64) Share {
 // not fit at once, or a count is no multiple of n.
 func (p *Plan) dividable(n int64) *Plan {
 	l := p.Limit
-	if p.Kernel == Lock {
+	switch p.Kernel {
+	case Lock:
 		return p
-	}
-	if p.Kernel == Meter {
+	case Meter:
 		l.Burst = max(l.Burst, n)
-	} else {
+	default:
 		l.Count = max(1, l.Count/n) * n
 	}
 	if l == p.Limit {
@@ -50,6 +52,8 @@ func (p *Plan) dividable(n int64) *Plan {
 // Cost returns what a charge of cost units of the limit costs in the share.
 func (s Share) Cost(cost int64) int64 {
 	switch {
+	case s.limit.Kernel == InFlight:
+		return cost // -2 gives back the one place that the charge names, and not all of them
 	case cost > s.Plan.Capacity/s.unit:
 		return s.Plan.Capacity + 1 // never fits, and cannot overflow
 	case cost < -s.Plan.Capacity/s.unit:
@@ -83,10 +87,14 @@ func (s Share) Ahead(r, baseline Receipt) int64 {
 // cost, when the cost fits is exact instead (a sliding window counter may promise a little
 // more time than it takes); and of what is admitted to a queue, the delay is.
 func (s Share) Receipt(cost int64, r Receipt) Receipt {
-	if s.unit == 1 {
+	p, plan := s.limit, s.Plan
+	switch {
+	case p.Kernel == InFlight:
+		r.Used += p.Capacity - plan.Capacity
+		return r
+	case s.unit == 1:
 		return r
 	}
-	p, plan := s.limit, s.Plan
 	left := plan.Decide(0, r).Remaining / s.unit
 	need := int64(1)
 	if !r.Fits && cost <= p.Capacity { // else it never fits, and there is no wait to tell

@@ -9,7 +9,7 @@ type Snapshot struct {
 
 	// state is that of the kernel. Of a log it has the tick of the newest unit, the number of
 	// units, and as Prev the tick at which the oldest expires, or 0 if there is none or it is
-	// not known.
+	// not known. Of places in flight it has how many are taken.
 	state State
 	// Of a log: that many of its oldest units will have expired at that tick.
 	expired, expiry int64
@@ -25,6 +25,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 		s.state = State{Tick: r.Now / p.Tick, Used: r.Used}
 	case Window, Lock:
 		s.state = r.window()
+	case InFlight:
+		s.state = State{Used: r.Used}
 	default:
 		if r.Fits {
 			cost = 1
@@ -43,10 +45,16 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 // Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing
 // had happened since the snapshot, and whether it is known. The plan has the fingerprint of
 // the one that has made the snapshot. Of a log whose oldest unit is unknown nothing is taken
-// to have expired: that receipt is known if it fits.
+// to have expired: that receipt is known if it fits. Of places in flight none is taken to have become
+// free, and none to be the one that is asked for: nobody may be refused by that.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
-	if p.Kernel.Log() {
+	switch {
+	case p.Kernel.Log():
 		return s.logReceipt(p, now, cost)
+	case p.Kernel == InFlight:
+		r = Receipt{Now: now, Used: s.state.Used}
+		r.Fits = cost <= 0 || cost == 1 && r.Used < p.Capacity
+		return r, true
 	}
 	if p.Kernel == Meter && s.state.Used > p.Size {
 		return r, false // the burst is lower: the store has to cut the level to it
@@ -89,6 +97,8 @@ func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) 
 func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	var r Receipt
 	switch {
+	case p.Kernel == InFlight:
+		r.Used = s.state.Used
 	case !p.Kernel.Log():
 		p.Step(s.state, now, 0, &r)
 	case now/p.Tick < s.state.Tick+p.Span:

@@ -18,6 +18,24 @@ type Charge struct {
 	// OnError says what holds for this charge when the shared store does not answer.
 	// Stores that cannot fail over ignore it.
 	OnError OnError
+	// Consistency says how exactly processes that share a store count it together.
+	Consistency Consistency
+	// Place is which place in flight is taken or given back, of an [InFlight] plan: a number that
+	// nobody else has chosen, such as a random one.
+	Place uint64
+	// Until, if it is not 0, is until when a charge gives back, in microseconds since the Unix epoch
+	// by the store's clock: from then on, a negative Cost is 0. What was taken in a window that is
+	// over, or has drained, is then not taken off what others have used since.
+	Until int64
+}
+
+// CostAt returns the Cost at now, in microseconds since the Unix epoch by the store's clock: it is 0
+// where c gives back and is late.
+func (c *Charge) CostAt(now int64) int64 {
+	if c.Cost < 0 && c.Until != 0 && now >= c.Until {
+		return 0
+	}
+	return c.Cost
 }
 
 // OnError is a rule's decision on what happens while the shared store does not answer.
@@ -56,8 +74,8 @@ type Receipt struct {
 	// Tick is the number of this window, the tick of the newest unit in a log, or the end of a
 	// penalty.
 	Tick int64
-	// Used is the level of a meter at Now, the count of this window or of the log, or the number
-	// of penalties. It includes the charge if it was committed.
+	// Used is the level of a meter at Now, the count of this window or of the log, the number
+	// of penalties, or how many places are taken. It includes the charge if it was committed.
 	Used int64
 	// Prev is the count of the previous window, if that counts, or when penalties are forgotten.
 	Prev int64
@@ -76,7 +94,8 @@ type Store interface {
 	// Take checks every charge and commits all of them, or none if any that is not a
 	// Shadow does not fit. A shadow that does not fit is not committed. Receipts are
 	// written to receipts, which is as long as charges: the caller owns both, so that
-	// a decision need not allocate. A refused Take writes nothing, but for states that
+	// a decision need not allocate. What gives back too late gives nothing (see [Charge.CostAt]).
+	// A refused Take writes nothing, but for states that
 	// a stepped clock has made impossible (see [Plan.Step]), and for offences: where
 	// [Offends], a [Lock] that would have fit does not, and begins its penalty, whether the Take is
 	// refused or not, and however many do so at the same time.

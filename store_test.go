@@ -18,8 +18,17 @@ func TestVectors(t *testing.T) {
 		}
 		t.Run(v.Name, func(t *testing.T) {
 			b := &bucket{Plan: v.Compile(t)}
+			var places sluice.Places
 			for i, want := range v.Steps {
-				r, d := b.receipt(want.Now, want.Cost)
+				c := sluice.Charge{Cost: want.Cost, Until: want.Until}
+				var r sluice.Receipt
+				var d sluice.Decision
+				if b.Kernel == sluice.InFlight {
+					r = places.Step(b.Plan, want.Now, want.Place, c.CostAt(want.Now))
+					d = b.Decide(want.Cost, r)
+				} else {
+					r, d = b.receipt(want.Now, c.CostAt(want.Now))
+				}
 				if r.Fits != want.Fits || r.Used != want.Used || r.Tick != want.Tick || r.Prev != want.Prev || r.Wait != want.Wait {
 					t.Fatalf("step %d: receipt %+v, want %+v", i+1, r, want)
 				}

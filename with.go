@@ -16,10 +16,10 @@ type others struct {
 	mutex sync.Mutex                         // whoever puts another in place of it
 }
 
-// With returns the limiter of another limit with the store, the name, the OnError and the Lock of l, as
-// NewLimiter would make it: for limits that depend on the caller, such as that of a plan in a
-// database. A thousand of them are kept, so that With can be called for each request; limits that
-// are different for each user are compiled each time, which costs a microsecond.
+// With returns the limiter of another limit with the store, the name, the OnError, the Consistency
+// and the Lock of l, as NewLimiter would make it: for limits that depend on the caller, such as that
+// of a plan in a database. A thousand of them are kept, so that With can be called for each request;
+// limits that are different for each user are compiled each time, which costs a microsecond.
 func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if all := l.others.all.Load(); all != nil {
 		if known := (*all)[limit]; known != nil {
@@ -30,7 +30,7 @@ func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	other.OnError, other.Lock = l.OnError, l.Lock
+	other.OnError, other.Consistency, other.Lock = l.OnError, l.Consistency, l.Lock
 	l.others.keep(limit, other)
 	return other, nil
 }

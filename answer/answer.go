@@ -128,7 +128,7 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	if d.Allowed && !stated {
 		return
 	}
-	if a.most = mostRestrictive(a.results, d.Now); a.most < 0 {
+	if a.most = MostRestrictive(a.results, d.Now); a.most < 0 {
 		return
 	}
 	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"bytes"
 	"math"
 	"math/bits"
 
@@ -47,20 +48,24 @@ func (a *Answer) encodeState(f fields, e *Encoder) {
 		f.join(fieldPolicy, a.header.policy)
 		f.join(fieldRateLimit, s[:all])
 	case Draft7:
-		f.join(fieldPolicy, a.header.policy)
+		if a.header.policy != "" {
+			f.join(fieldPolicy, a.header.policy)
+		}
 		f.set(fieldRateLimit, s[:all])
 	case Draft3:
 		f.set(fieldLimit, limit)
 		f.set(fieldRemaining, remaining)
 		f.set(fieldReset, delta)
 	}
-	switch e.XFields {
-	case XUnix:
-		f.set(fieldXReset, unix)
-	case XDelta:
+	switch {
+	case e.XFields == NoXFields:
+		return
+	case a.results[a.most].Plan.Kernel == sluice.InFlight:
+		delete(f.header, fieldXReset) // nobody knows
+	case e.XFields == XDelta:
 		f.set(fieldXReset, delta)
 	default:
-		return
+		f.set(fieldXReset, unix)
 	}
 	f.set(fieldXLimit, limit)
 	f.set(fieldXRemaining, remaining)
@@ -103,6 +108,12 @@ func (t *stateText) appendAll(a *Answer) {
 		}
 		t.text = append(t.text, a.header.labels[n].item...)
 		t.appendOne(i, r, ";r=", ";t=")
+		if r.Plan.Kernel == sluice.InFlight { // of which it is not known when it ends
+			t.text = t.text[:bytes.LastIndexByte(t.text, ';')]
+			if i == t.one {
+				t.delta = span{}
+			}
+		}
 		n++
 	}
 }
@@ -127,6 +138,8 @@ func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) 
 func effectiveWindow(r *policy.Result, now int64) int64 {
 	wait := r.RetryAfter.Microseconds()
 	switch {
+	case r.Plan.Kernel == sluice.InFlight:
+		return wait // who is under way may end at any time
 	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
 		return r.ResetAfter.Microseconds()
 	case r.Remaining == 0:

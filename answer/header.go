@@ -32,7 +32,7 @@ type label struct {
 	plan  *sluice.Plan
 	item  string // the name as a quoted string, both of structured fields and of JSON
 	quota int64  // per window
-	span  int64  // the window in whole seconds, of a month that of now
+	span  int64  // the window in whole seconds, of a month that of now; 0: requests in flight
 	wire  string // the name in printable ASCII
 	most  int64  // that remaining can be
 	limit string // likewise
@@ -91,6 +91,10 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			p.from, p.until = max(p.from, begin), min(p.until, end)
 		}
 		p.labels = append(p.labels, l)
+		inFlight := l.plan.Kernel == sluice.InFlight
+		if inFlight && dialect != Draft11 { // in which all have a window
+			continue
+		}
 		if len(text) > 0 {
 			text = append(text, ", "...)
 		}
@@ -98,18 +102,30 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			text = append(text, l.item+";q="...)
 		}
 		text = strconv.AppendInt(text, l.quota, 10)
-		text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
+		if inFlight {
+			text = append(text, `;qu="`+unitInFlight+`"`...)
+		} else {
+			text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
+		}
 	}
 	p.policy = string(text)
 	return p
 }
 
+// unitInFlight is what a quota of requests under way is in.
+const unitInFlight = "concurrent-requests"
+
 func newLabel(r *policy.Result) label {
 	plan, wire := r.Plan, printable(cmp.Or(r.Name, r.Rule))
 	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
-	l.quota, l.span = wholeSeconds(plan.Limit)
 	l.most = min(maxInteger, max(plan.Limit.Count, plan.Capacity))
 	l.limit = strconv.FormatInt(l.most, 10)
+	if plan.Kernel == sluice.InFlight {
+		l.quota = l.most
+		l.sentence = newSentence(fmt.Sprintf("Too many requests at once: limit %s is %d.", wire, l.quota))
+		return l
+	}
+	l.quota, l.span = wholeSeconds(plan.Limit)
 	period := fmt.Sprintf("%ds", l.span)
 	if plan.Limit.MonthDay > 0 {
 		period = "month"

@@ -79,10 +79,11 @@ const adjustTimeout = 5 * time.Second
 // adjustTries bounds how often a cost is cut down that others leave no room for.
 const adjustTries = 8
 
-// Adjust makes the cost of a request that [TakeCost] has let pass, at a time not before taken,
-// what it is in the end, as [policy.Engine.Settle] does: what is too much is given back while it
-// still counts, and a difference that does not fit uses up what is left. It is to be called once.
-// The context may have ended. Queues, and what OnError alone has let pass, stay as they are.
+// Adjust makes the cost of a request that [TakeCost] has let pass what it is in the end, as
+// [policy.Engine.Settle] does: what is too much is given back while it still counts, and a
+// difference that does not fit uses up what is left. Taken is when TakeCost was called, or a little
+// earlier. Adjust is to be called once. The context may have ended. Queues, and what OnError alone
+// has let pass, stay as they are.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {
 		return

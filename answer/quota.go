@@ -16,7 +16,8 @@ import (
 //
 // with quota units in window seconds, of which remaining are left, the time in seconds since 1970
 // at which all are there again, and, where the request that is asked about does not fit, the
-// seconds until it does. The names, quotas and windows are those of RateLimit-Policy, and all
+// seconds until it does. A limit of requests in flight has "unit":"concurrent-requests" in place of
+// window and reset. The names, quotas and windows are those of RateLimit-Policy, and all
 // limits are there. It is a refusal if the client is blocked, the request that is asked about is
 // malformed, or the store does not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
@@ -61,13 +62,20 @@ func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 	if r.Plan.Limit.MonthDay > 0 {
 		l.month(now)
 	}
+	inFlight := r.Plan.Kernel == sluice.InFlight
 	dst = append(append(dst, `{"name":`...), l.item...)
 	for _, member := range []struct {
 		name string
 		n    int64
 	}{{"quota", l.quota}, {"window", l.span}, {"remaining", clamp(r.Remaining)}, {"reset", seconds(now + r.ResetAfter.Microseconds())}} {
+		if inFlight && (member.name == "window" || member.name == "reset") {
+			continue
+		}
 		dst = append(append(append(dst, `,"`...), member.name...), `":`...)
 		dst = strconv.AppendInt(dst, member.n, 10)
+	}
+	if inFlight {
+		dst = append(dst, `,"unit":"`+unitInFlight+`"`...)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {
 		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), seconds(r.RetryAfter.Microseconds()), 10)

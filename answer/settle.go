@@ -13,8 +13,8 @@ import (
 // of d if the turn does not come: the client leaves, or a deadline of ctx is nearer. Its
 // place is then given back by giveBack, whose context has not ended.
 //
-// Before the wait it calls drain, if that is not nil, to read what stands between the door
-// and the news that the client has left; an error says that it has.
+// Before the wait it calls drain, if that is not nil, to read what is left of the request, since
+// only behind that a door learns that the client has left; an error says that it has.
 //
 // It also refuses a request that the store did not decide because the client had left: else
 // leaving early would be a way not to be counted.
@@ -27,6 +27,9 @@ func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBac
 func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	switch {
 	case d.Degraded && ctx.Err() != nil:
+		if d.Held() {
+			giveBack(context.WithoutCancel(ctx))
+		}
 		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
 	case d.Allowed && d.Delay > 0:
 		if !wait(ctx, d.Delay, drain) {
@@ -35,6 +38,11 @@ func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBac
 		}
 	}
 }
+
+var waiting atomic.Int64
+
+// Waiting returns how many requests [Settle] holds in this process until their turn comes.
+func Waiting() int { return int(waiting.Load()) }
 
 // wait reports whether the turn has come.
 func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
@@ -45,6 +53,8 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	if drain != nil && drain() != nil {
 		return false
 	}
+	waiting.Add(1)
+	defer waiting.Add(-1)
 	t := time.NewTimer(time.Until(turn))
 	defer t.Stop()
 	select {

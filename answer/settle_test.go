@@ -155,3 +155,34 @@ func TestTakeReuses(t *testing.T) {
 		t.Errorf("used again: %+v, fresh: %+v", d, fresh)
 	}
 }
+
+// Whoever is held is counted until the turn comes or the client leaves.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := mustLimiter(t, memory.New(), "1/second burst 4", sluice.LeakyBucket)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		before := Waiting()
+		for i := range 4 { // one at once, and the others after one, two and three seconds
+			of := t.Context()
+			if i == 3 {
+				of = ctx
+			}
+			var d policy.Decision
+			Take(t.Context(), limiter, "queue", "k", &d)
+			go Settle(of, &d, nil, func(context.Context) {})
+		}
+		for _, want := range []int{3, 2} {
+			synctest.Wait()
+			if n := Waiting() - before; n != want {
+				t.Errorf("%d wait, want %d", n, want)
+			}
+			time.Sleep(time.Second + time.Millisecond)
+		}
+		leave()
+		synctest.Wait()
+		if n := Waiting() - before; n != 0 {
+			t.Errorf("%d wait after all have passed or left", n)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -47,10 +48,10 @@ func visible(results []policy.Result) (n int) {
 	return n
 }
 
-// mostRestrictive returns the index of the result that restricts the client most, or -1: of
+// MostRestrictive returns the index of the result that restricts the client most, or -1: of
 // those that refuse, the one with the longest wait; if none does, the one of which the
 // smallest share is left, and of equal ones the one with the longest window.
-func mostRestrictive(results []policy.Result, now int64) int {
+func MostRestrictive(results []policy.Result, now int64) int {
 	best := -1
 	for i := range results {
 		if r := &results[i]; !r.Shadow && (best < 0 || moreRestrictive(r, &results[best], now)) {
@@ -69,10 +70,18 @@ func moreRestrictive(a, b *policy.Result, now int64) bool {
 		return a.RetryAfter > b.RetryAfter
 	}
 	// a.Remaining / a.Count < b.Remaining / b.Count
-	ahi, alo := bits.Mul64(uint64(a.Remaining), uint64(b.Plan.Limit.Count))
-	bhi, blo := bits.Mul64(uint64(b.Remaining), uint64(a.Plan.Limit.Count))
+	ahi, alo := bits.Mul64(uint64(a.Remaining), uint64(count(b.Plan)))
+	bhi, blo := bits.Mul64(uint64(b.Remaining), uint64(count(a.Plan)))
 	if ahi != bhi || alo != blo {
 		return ahi < bhi || ahi == bhi && alo < blo
 	}
 	return effectiveWindow(a, now) > effectiveWindow(b, now)
+}
+
+// count is what the share that is left is of.
+func count(p *sluice.Plan) int64 {
+	if p.Kernel == sluice.InFlight {
+		return p.Capacity
+	}
+	return p.Limit.Count
 }

@@ -19,6 +19,7 @@ var compares = []string{
 	"github.com/ulule/limiter/v3", "github.com/go-chi/httprate", "github.com/didip/tollbooth/v8",
 	"go.uber.org/ratelimit", "github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9",
 	"github.com/redis/rueidis", "github.com/caddyserver/caddy/v2", "github.com/mholt/caddy-ratelimit",
+	"github.com/envoyproxy/ratelimit", "google.golang.org/grpc",
 }
 
 // machine says what all this ran on.
@@ -59,25 +60,28 @@ func field(file, name string) string {
 
 // servers returns the versions of programs that are not ours.
 func servers() (all []string) {
-	for _, c := range [][]string{{"redis-server", "--version"}, {"valgrind", "--version"}} {
-		out, err := exec.Command(c[0], c[1:]...).Output()
+	for _, c := range [][]string{{"redis-server", "--version"}, {"valgrind", "--version"}, {installed("nginx"), "-v"}, {installed("haproxy"), "-v"}} {
+		out, err := exec.Command(c[0], c[1:]...).CombinedOutput()
 		if err != nil {
 			continue
 		}
-		text, _, _ := strings.Cut(strings.TrimSpace(string(out)), " sha=")
+		text, _, _ := strings.Cut(string(out), "\n")
+		text, _, _ = strings.Cut(text, " sha=")
 		all = append(all, text)
 	}
 	return all
 }
 
-// modules returns the versions of the rivals, in this program and in the Caddy beside it.
+// modules returns the versions of the rivals, in this program and in those beside it.
 func modules() (all []string) {
 	var deps []*debug.Module
 	if info, ok := debug.ReadBuildInfo(); ok {
 		deps = info.Deps
 	}
-	if info, err := buildinfo.ReadFile(filepath.Join(os.Getenv(binDir), "caddy")); err == nil {
-		deps = append(deps, info.Deps...)
+	for _, built := range []string{"caddy", "ratelimit"} {
+		if info, err := buildinfo.ReadFile(filepath.Join(os.Getenv(binDir), built)); err == nil {
+			deps = append(deps, info.Deps...)
+		}
 	}
 	for _, d := range deps {
 		if text := d.Path + " " + d.Version; slices.Contains(compares, d.Path) && !slices.Contains(all, text) {

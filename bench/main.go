@@ -15,7 +15,7 @@ import (
 )
 
 // quickWorks are those of most of the figures to reach, with what takes long left out.
-const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|rules`
+const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|pipelined 64|rules`
 
 // setting is what the flags say. Children get it too.
 type setting struct {
@@ -33,12 +33,19 @@ func main() {
 		isChild = flag.Bool("child", false, "measure one contender: WORK CONTENDER")
 		isProxy = flag.Bool("reverse-proxy", false, "be the bare reverse proxy: LISTEN UPSTREAM pooled|plain")
 	)
+	var beConstant, beOK bool
+	flag.BoolVar(&beConstant, "constant", false, "be net/http that answers a constant: LISTEN")
+	flag.BoolVar(&beOK, "grpc-ok", false, "be grpc-go that answers OK: LISTEN")
 	flag.BoolVar(&s.quick, "quick", false, "one round of the works that decide, and without Caddy")
 	flag.StringVar(&s.profile, "profile", "", "write CPU profiles of the contenders to this `directory`")
 	flag.Parse()
 	switch {
 	case *isProxy:
 		must(reverseProxy(flag.Arg(0), flag.Arg(1), flag.Arg(2) == "pooled"))
+	case beConstant:
+		must(constant(flag.Arg(0)))
+	case beOK:
+		must(answerOK(flag.Arg(0)))
 	case *isChild:
 		if err := childMain(s, flag.Arg(0), flag.Arg(1)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -64,6 +71,7 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 		return err
 	}
 	defer cleanUp()
+	defer removeHostile()
 	once := run(s, steady, 1, 0)
 	many := run(s, varying, rounds, within-time.Since(begin))
 	command := "make bench"
@@ -88,12 +96,12 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 
 // varyingWorks are measured in every round.
 func varyingWorks(s setting) []work {
-	return slices.Concat(memoryWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s))
+	return slices.Concat(memoryWorks(), leaseWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s), doorWorks(s), replayWorks())
 }
 
 // steadyWorks are measured once: they count what hardly varies, bytes and instructions.
 func steadyWorks() []work {
-	return slices.Concat(footprintWorks(), keySizeWorks(), followWorks(), instructionWorks())
+	return slices.Concat(footprintWorks(), leaseTimes(), keySizeWorks(), followWorks(), instructionWorks())
 }
 
 func chosen(works []work, match *regexp.Regexp) []work {

@@ -137,7 +137,7 @@ func table(b *strings.Builder, w work, rs results) {
 }
 
 // compared are the columns whose ratios mean something.
-var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
+var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "door CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
 
 // ratios writes how ours compares with the best rival of each column, and with the floors.
 func ratios(b *strings.Builder, w work, rs results) {

@@ -125,7 +125,7 @@ const (
 )
 
 func targets() []target {
-	return append(append(memoryTargets(), doorTargets()...), redisTargets()...)
+	return slices.Concat(memoryTargets(), doorTargets(), redisTargets(), leaseTargets(), askedTargets(), replayTargets())
 }
 
 func memoryTargets() []target {
@@ -206,6 +206,23 @@ func redisTargets() []target {
 		target{"Redis: 16 in a call, in INCRs each", 7, false, over(allowed, col, shared+", 16 in a call", "INCR")},
 		target{"Redis: instructions of a log at limit 100 over a sorted set's", 0.75, false, over(logs, col, shared, "sorted set")},
 		target{"gateway: CPU time over the bare reverse proxy's", 1.1, false, over(gateway, "proxy CPU µs", sluiceProxy, bareProxy)},
+		target{"gateway: CPU time over the same without telemetry", 1.05, false, over(seenGateway, "proxy CPU µs", sluiceProxy, unseenProxy)},
 		target{"gateway: time over the bare reverse proxy's", 1.1, false, over(gateway, "p50 µs", sluiceProxy, bareProxy)},
 	)
+}
+
+func replayTargets() []target {
+	perSecond := func(work string) func(results) []float64 {
+		return func(rs results) []float64 {
+			return each(func(v ...float64) float64 { return 1e3 / v[0] }, rs.values(work, plainLog, "ns"))
+		}
+	}
+	return []target{
+		{"replay: million lines read a second, one core", 3, true, perSecond(linesRead)},
+		{"replay: million requests decided by three rules a second, one core", 0.8, true, perSecond(linesDecided)},
+		{"replay: two cores over one", 1.8, true, func(rs results) []float64 {
+			return each(quotient, rs.values(linesDecided, plainLog, "ns"), rs.values(linesDecided, plainLog, "2 threads ns"))
+		}},
+		{"replay: time of a zstd log over a plain one's", 1.5, false, over(linesDecided, "ns", zstdLog, plainLog)},
+	}
 }

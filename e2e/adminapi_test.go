@@ -39,7 +39,7 @@ func (o *operator) run(command string) (code int, stdout, stderr string) {
 	o.t.Helper()
 	var out, errs bytes.Buffer
 	c := exec.CommandContext(o.t.Context(), binary, words(command)...)
-	c.Env = append(append(environ(), "GORACE=atexit_sleep_ms=20"), o.env...)
+	c.Env = append(environ(), o.env...)
 	c.Stdout, c.Stderr = &out, &errs
 	err := c.Run()
 	var exit *exec.ExitError

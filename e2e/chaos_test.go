@@ -37,6 +37,7 @@ import (
 //	loading                             here                    redisstore TestFaults
 //	script gone                         here                    failover TestRedisForgetsTheScript
 //	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
+//	gateways killed, requests in flight inflight_test.go        –
 //	eight minutes, memory               TestChaosMixed          –
 //	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
 //	nothing left                        after each test         failover TestRedisNothingIsLeft, TestMain
@@ -390,18 +391,18 @@ func TestChaosRefusals(t *testing.T) {
 	}
 }
 
-// The script is loaded again by each instance once, and not by each of a thousand callers.
+// The script is loaded again by each instance once, and not by each of hundreds of callers.
 // Nobody notices.
 func TestChaosScriptGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	// A thousand callers may keep a busy machine longer than the usual deadline.
+	// Hundreds of callers may keep a busy machine longer than the usual deadline.
 	both := pair(t, byRule("1000000/day"), server.URL(), "--store-timeout", "20s")
 	client := newClient(t)
 	for _, g := range both {
 		shot{g, shared, "k"}.fire(client) // brings the script for the first time
 	}
-	all := make([]answer, 1000)
+	all := make([]answer, 300)
 	var callers sync.WaitGroup
 	for i := range all {
 		callers.Go(func() { all[i] = shot{both[i%2], shared, "k"}.fire(client) })

@@ -65,7 +65,7 @@ type gateway struct {
 
 // record is a line of the log.
 type record struct {
-	Level, Msg, Problem, Error, Proxy, Admin, Rule, Was string
+	Level, Msg, Problem, Error, Proxy, Admin, Check, Resp, Rule, Was string
 }
 
 // serve starts the gateway on free ports. When the test ends it gets SIGTERM, and has to
@@ -77,9 +77,11 @@ func serve(t *testing.T, args ...string) *gateway {
 	return g
 }
 
-// environ is the environment without settings of the gateway, and those of tests.
+// environ is the environment without settings of the gateway, and those of tests. The race
+// detector's second of sleep at the end of a process adds up.
 func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+	return append(env, "GORACE=atexit_sleep_ms=20")
 }
 
 // begin is serve that does not wait until the gateway is ready.
@@ -96,8 +98,7 @@ func beginAs(t *testing.T, program []string, args ...string) *gateway {
 	command := append(program, binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	command = append(command, args...)
 	g.process = exec.Command(command[0], command[1:]...)
-	// The race detector's second of sleep at the end of a process adds up.
-	g.process.Env = append(environ(), "GORACE=atexit_sleep_ms=20")
+	g.process.Env = environ()
 	stderr, err := g.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

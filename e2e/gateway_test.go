@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/freeport"
 	"golang.org/x/net/websocket"
 )
 
@@ -240,12 +241,7 @@ func TestServerSentEvents(t *testing.T) {
 
 func TestUpstreamAway(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeport.Addr(t)
 	g := serve(t, "--policy", write(t, "policy.yaml", wide), "--upstream", "http://"+addr)
 	for range 3 {
 		resp, body := do(t, request(t, "GET", g.url, ""))
@@ -253,7 +249,8 @@ func TestUpstreamAway(t *testing.T) {
 			t.Errorf("%s %v %s", resp.Status, resp.Header, body)
 		}
 	}
-	if l, err = net.Listen("tcp", addr); err != nil {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
 		t.Fatal(err)
 	}
 	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })}
@@ -454,9 +451,11 @@ func TestSlowClients(t *testing.T) {
 	})
 	t.Run("body", func(t *testing.T) {
 		g, ended := start(t, "1s")
-		c := dial(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
-		if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
-			t.Errorf("%q", got)
+		for _, length := range []string{"10", "100000"} { // the upstream does not even hear of the small one
+			c := dial(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: "+length+"\r\n\r\nhalf")
+			if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+				t.Errorf("%s: %q", length, got)
+			}
 		}
 		if err := <-ended; err == nil {
 			t.Error("the upstream has got half a body for a whole one")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
 )
 
@@ -92,7 +93,7 @@ type front struct {
 // proxied starts them.
 func proxied(t *testing.T) front {
 	t.Helper()
-	free := func() string { return fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)) }
+	free := func() string { return freeport.Addr(t) }
 	php, nginx, dir := free(), free(), t.TempDir()
 	launch(t, php, "php", "-n", "-S", php, write(t, "index.php", upstreamPHP))
 	g := serve(t, "--upstream", "http://"+php, "--policy", write(t, "policy.yaml", proxiedPolicy))

@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/sluicehq/sluice/internal/redistest"
 )
 
 // blocks returns the README's code blocks of a language.
@@ -30,7 +28,7 @@ func blocks(t *testing.T, language string) (all []string) {
 }
 
 // passing are the parts of an answer that time changes, and nothing else.
-var passing = regexp.MustCompile(`(?m)(^Date: ).*|(^X-Ratelimit-Reset: |^Retry-After: |;t=|Retry in |"retry_after":)\d+`)
+var passing = regexp.MustCompile(`(?m)(^Date: ).*|(^X-Ratelimit-Reset: |^Retry-After: |;t=|Retry in |"retry_after":|"reset":|"X-Ratelimit-Reset":")\d+`)
 
 func timeless(s string) string {
 	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
@@ -39,12 +37,13 @@ func timeless(s string) string {
 // Whoever types what the README says gets what the README says.
 func TestReadmeConsole(t *testing.T) {
 	t.Parallel()
-	g := serve(t, "--upstream", "sample") // as make run has it
+	g := serve(t, "--upstream", "sample", "--check", "127.0.0.1:0") // as make run has it, and a door
+	check := g.await("it serves", func(r record) bool { return r.Check != "" }).Check
 	for _, block := range blocks(t, "console") {
 		for _, example := range strings.Split("\n"+block, "\n$ ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
 			command = strings.ReplaceAll(command, "curl ", "curl --silent --show-error --noproxy '*' ")
-			c := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(command, "localhost:8080", g.addr))
+			c := exec.CommandContext(t.Context(), "bash", "-c", strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check).Replace(command))
 			got, err := c.CombinedOutput()
 			if err != nil {
 				t.Fatalf("$ %s\n%v\n%s", command, err, got)
@@ -95,8 +94,7 @@ func TestReadmeMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL(),
-		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", "example")
+	g := withAllMetrics(t)
 	_, page := get(t, g.admin+"/metrics")
 	said, there := map[string]bool{}, map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(sluice_\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(string(text), -1) {

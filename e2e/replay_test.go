@@ -146,32 +146,35 @@ func compare(t *testing.T, entries []entry, got, want []bool, upstream map[strin
 // A day is long against the test, so that nothing comes back during it: of each address
 // the first requests pass, up to what the algorithm lets pass at once.
 func TestReplayPerAddress(t *testing.T) {
-	entries := readLog(t)
-	for algorithm, atOnce := range map[string]int{
-		"token_bucket":           50,
-		"gcra":                   50,
-		"fixed_window":           50,
-		"sliding_window_counter": 50,
-		"sliding_window_log":     50,
-		"leaky_bucket":           1, // its queue has a place by default, since 50 a day is slow
+	all := readLog(t)
+	for algorithm, test := range map[string]struct{ entries, limit, atOnce int }{
+		"token_bucket":           {len(all), 50, 50},
+		"gcra":                   {2500, 12, 12},
+		"fixed_window":           {2500, 12, 12},
+		"sliding_window_counter": {2500, 12, 12},
+		"sliding_window_log":     {2500, 12, 12},
+		"leaky_bucket":           {2500, 12, 1}, // its queue has a place by default, since 12 a day is slow
 	} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
-			got, upstream := replay(t, entries, `
+			entries := all[:test.entries]
+			policy := `
 version: 1
 trusted_proxies: [127.0.0.0/8]
 rules:
   - name: per-address
     key: [client_ip]
-    limit: 50/day
-    algorithm: `+algorithm+"\n")
+    limit: ` + fmt.Sprint(test.limit) + `/day
+    algorithm: ` + algorithm + "\n"
+			got, upstream := replay(t, entries, policy)
 			var want []bool
 			seen := map[string]int{}
 			for _, e := range entries {
 				seen[e.address]++
-				want = append(want, seen[e.address] > atOnce)
+				want = append(want, seen[e.address] > test.atOnce)
 			}
 			compare(t, entries, got, want, upstream)
+			agree(t, entries, got, policy)
 		})
 	}
 }
@@ -180,7 +183,7 @@ func TestReplayLayers(t *testing.T) {
 	t.Parallel()
 	// One request has a tab in its path, and is refused before anything is counted.
 	entries := slices.DeleteFunc(readLog(t), func(e entry) bool { return strings.Contains(e.target, "%09") })
-	got, upstream := replay(t, entries, `
+	policy := `
 version: 1
 trusted_proxies: [127.0.0.0/8]
 rules:
@@ -207,9 +210,11 @@ rules:
   - name: global
     limit: 6000/day
     algorithm: fixed_window
-`)
+`
+	got, upstream := replay(t, entries, policy)
 	want := layers(entries, true)
 	compare(t, entries, got, want, upstream)
+	agree(t, entries, got, policy)
 
 	// A limiter that charges its layers one after another would be found out.
 	leaky, differ := layers(entries, false), 0

@@ -142,7 +142,7 @@ func TestRulesAlone(t *testing.T) {
 	run := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command(binary, args...)
-		cmd.Env = append(environ(), "GORACE=atexit_sleep_ms=20")
+		cmd.Env = environ()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}

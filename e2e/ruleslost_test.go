@@ -71,7 +71,7 @@ func TestRulesLost(t *testing.T) {
 	l.cut()
 	l.kill()
 	for _, g := range l.all {
-		if metric(t, g, "sluice_policy_refused_total") != 0 {
+		if metric(t, g, `sluice_policy_reloads_total{result="refused"}`) != 0 {
 			t.Error("a database that is away is told as one that makes no policy")
 		}
 	}

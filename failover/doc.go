@@ -67,9 +67,9 @@
 // Config.Instances. A service that starts while the
 // shared store is away, and has no such setting, takes itself to be alone.
 //
-// A share begins where the shared store was when this instance saw the key last, as far as
-// it is remembered (about the last 16,000 keys). A log is taken to be as full
-// as it was until its newest unit expires.
+// A share begins where the shared store was when this instance saw the key last, or reserved units of
+// it ([Overheard]), as far as it is remembered (about the last 16,000 keys). A log is taken to be as
+// full as it was until its newest unit expires.
 //
 // On return, what a share has used is written back: at most a share of one burst for each
 // key, so at most one burst from all instances, nothing that time has given back already,
@@ -86,6 +86,11 @@
 // A [sluice.Lock] has no parts: each instance keeps the penalties of its own share. They are
 // neither taken over from the shared store nor written back, so that who is locked out there has a
 // share of the limit while the store is away, and who is locked out here is not when it is back.
+//
+// Of places in flight ([sluice.NewInFlight]) a share is an Nth of them, and at least one. Nothing is
+// taken over or written back: whoever holds a place takes it again within seconds, there as here, and
+// what nobody takes again ends by itself. A place that is given back while the store is away stays
+// taken there until its end.
 //
 // # How much too much
 //
@@ -108,6 +113,19 @@
 // requests out in turn. In tests it was 0 to 0.7 bursts with two, and 0 to 0.8 with up to
 // five. A shared store that has forgotten its counts, as Redis without persistence does
 // when it is restarted, admits one burst more of its own.
+//
+// Charges that the shared store is not asked for each time (package lease, package synced) are
+// decided as before while its parts are in use, and for 300 ms at the most after it has answered
+// last. [sluice.Leased] ones add nothing, since what is spent has been counted before: t is up to
+// 250 ms longer for them. [sluice.Synced] ones add what they may be above the limit while the store
+// answers, (N − 1)·(B + 0.3 s·r), and what is lost if the store goes down while it is told: of each
+// instance at most what it has let pass since it told last, so in all at most N·(B + 0.3 s·r), and
+// of traffic that comes evenly what passes in a tenth of a second. What has not been told by then is
+// told once the store is back.
+//
+// Of n places in flight, up to n more may be given each time that the store goes or comes back, until
+// those that were held before have been taken again, by a [sluice.Holder] within two seconds. No
+// request is ended for that: where those under way are too many, no other begins.
 //
 // Where the limit is less than N units, a share of one unit each is more than the limit.
 // With Allow there is no bound: all passes.

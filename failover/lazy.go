@@ -17,6 +17,7 @@ type Lazy struct {
 	open    func(context.Context) (Shared, error)
 	store   atomic.Pointer[Shared] // nil until open has succeeded
 	reason  atomic.Pointer[notOpen]
+	heard   atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
@@ -39,6 +40,7 @@ func (p *Lazy) try(ctx context.Context) {
 		store, err := p.open(ctx)
 		if err == nil {
 			p.store.Store(&store)
+			p.passOn()
 			return
 		}
 		p.reason.Store(&notOpen{err})
@@ -67,6 +69,31 @@ func (p *Lazy) TakeWithin(ctx context.Context, wait time.Duration, charges []slu
 		return (*s).TakeWithin(ctx, wait, charges, receipts)
 	}
 	return p.reason.Load()
+}
+
+// TakeEachWithin implements [SharedEach].
+func (p *Lazy) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
+	if s := p.store.Load(); s != nil {
+		takeEachWithin(ctx, *s, wait, calls)
+		return
+	}
+	for i := range calls {
+		calls[i].Err = p.reason.Load()
+	}
+}
+
+// Overhear implements [Overheard].
+func (p *Lazy) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
+	p.heard.Store(&heard)
+	p.passOn()
+}
+
+// passOn tells the store, if it is open, who listens.
+func (p *Lazy) passOn() {
+	s, heard := p.store.Load(), p.heard.Load()
+	if s != nil && heard != nil {
+		overhear(*s, *heard)
+	}
 }
 
 // Shard implements [Shared].

@@ -42,12 +42,13 @@ type entry struct {
 	key                   string
 	shareKey, baselineKey string // in the stand-in
 	shard                 *shard
-	limit                 *sluice.Plan // nil of an entry that is used once
-	share                 sluice.Share // of that
-	instances             int64        // by how many the limit is divided
-	touched               atomic.Int64 // µs since the epoch
-	pending               atomic.Bool  // its debt, which keeps the key from the shared store after an outage
-	writing               bool         // its debt is on its way; under the ledger's lock
+	limit                 *sluice.Plan       // nil of an entry that is used once
+	consistency           sluice.Consistency // by which its debt is written back
+	share                 sluice.Share       // of that
+	instances             int64              // by how many the limit is divided
+	touched               atomic.Int64       // µs since the epoch
+	pending               atomic.Bool        // its debt, which keeps the key from the shared store after an outage
+	writing               bool               // its debt is on its way; under the ledger's lock
 
 	// unknownAt is when, by the clock of recent, it was last charged for a call whose
 	// outcome is unknown.
@@ -118,7 +119,11 @@ func (l *ledger) find(b *batch, charges []sluice.Charge) bool {
 	b.entries = b.entries[:0]
 	for i := range charges {
 		var e *entry
-		if c := &charges[i]; !denies(c) {
+		switch c := &charges[i]; {
+		case denies(c):
+		case c.Plan.Once:
+			e = unlisted(c, 1)
+		default:
 			if e = l.entries[stateID{c.Key, c.Plan.Fingerprint}]; e == nil {
 				return false
 			}
@@ -153,8 +158,10 @@ func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now
 		case denies(c):
 			e = nil
 		case e != nil:
+		case c.Plan.Once:
+			e = unlisted(c, 1)
 		case len(c.Key) > maxKey || l.full(now):
-			e = &entry{shareKey: "k" + c.Key, baselineKey: "o" + c.Key, instances: s.instances.Load()}
+			e = unlisted(c, s.instances.Load())
 		default:
 			e = s.newEntry(c)
 			if err := s.seed(ctx, e, c); err != nil {
@@ -166,6 +173,11 @@ func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now
 		b.entries = append(b.entries, e)
 	}
 	return nil
+}
+
+// unlisted returns an entry that is used once and forgotten, of a key that is not written back.
+func unlisted(c *sluice.Charge, instances int64) *entry {
+	return &entry{shareKey: "k" + c.Key, baselineKey: "o" + c.Key, instances: instances}
 }
 
 // full reports whether there is no room, even after forgetting entries that are empty.
@@ -209,6 +221,7 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 		shareKey:    keys[:9],
 		baselineKey: keys[9:],
 		limit:       c.Plan,
+		consistency: writtenBy(c.Consistency),
 		instances:   s.instances.Load(),
 	}
 	var buf [1]*shard
@@ -217,9 +230,22 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 	return e
 }
 
+// writtenBy returns how a debt is written back of a charge with some consistency. What is synced may be
+// above its limit in the shared store, which only a synced charge leaves as it is.
+func writtenBy(c sluice.Consistency) sluice.Consistency {
+	if c == sluice.Synced {
+		return c
+	}
+	return sluice.Strict
+}
+
+// divides reports whether what is counted under p is taken over from the shared store and written
+// back to it: all but penalties and places in flight, which belong to those who hold them.
+func divides(p *sluice.Plan) bool { return p.Kernel != sluice.Lock && p.Kernel != sluice.InFlight }
+
 // seed charges a new entry with what the shared store had counted when last seen.
 func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
-	if c.OnError != sluice.Local || c.Plan.Kernel == sluice.Lock {
+	if c.OnError != sluice.Local || !divides(c.Plan) {
 		return nil
 	}
 	left := s.recent.remaining(c)
@@ -248,7 +274,10 @@ func (e *entry) shareOf(p *sluice.Plan) sluice.Share {
 func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	e.touched.Store(now)
 	share := e.shareOf(c.Plan)
-	return sluice.Charge{Key: e.shareKey, Plan: share.Plan, Cost: share.Cost(c.Cost), Shadow: c.Shadow || c.OnError != sluice.Local}
+	return sluice.Charge{
+		Key: e.shareKey, Plan: share.Plan, Cost: share.Cost(c.Cost), Shadow: c.Shadow || c.OnError != sluice.Local,
+		Place: c.Place, Until: c.Until,
+	}
 }
 
 // fill makes the charges for the stand-in. If the shared store may have been charged, the
@@ -266,7 +295,7 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 		}
 		b.charges = append(b.charges, part)
 		switch {
-		case c.Plan.Kernel == sluice.Lock: // owes nothing
+		case !divides(c.Plan): // owes nothing
 		case owed || denied:
 			s.owe(e, part.Cost)
 		default:

@@ -12,16 +12,17 @@ import (
 )
 
 // Shared is what a [Store] needs of the store that it stands before. redisstore.Store is
-// one, and [Bulkhead] makes one of any other store.
+// one, and [Bulkhead] makes one of any other store. It may be a [SharedEach], too.
 //
 // An error of TakeWithin may say that nothing was charged ([Uncharged]), or which keys the
 // store cannot read ([Unreadable]).
 type Shared interface {
 	// TakeWithin is the Take of a [sluice.Store] that returns after wait at the latest, and
 	// as soon as its context ends, whatever its server or client library does. It touches
-	// neither charges nor receipts from then on. What it refuses without asking its server,
-	// because it remembers, is told by receipts of [sluice.ByDenyCache] and counts as no sign
-	// of life. With a wait of 0 it answers nothing else, and does so at once.
+	// neither charges nor receipts from then on. What it decides without asking its server,
+	// because it remembers, is told by receipts of [sluice.ByDenyCache], [sluice.ByLease] and
+	// [sluice.BySync], and counts as no sign of life. With a wait of 0 it answers nothing else,
+	// and does so at once.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
 	// Shard returns which part of the store counts a key, from 0 up. Parts fail each for
@@ -32,6 +33,19 @@ type Shared interface {
 	// Heartbeat, called once a second, notes that the instance of that id is alive, and
 	// returns how many were in the last five seconds.
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
+}
+
+// Overheard is a [Shared] that asks its server for more than its Takes tell of, as a lease.Store does,
+// which reserves ahead. Overhear has a function told of what the server answers then, of any charge: a
+// local share begins with it. The function is called from any goroutine.
+type Overheard interface {
+	Overhear(heard func(c *sluice.Charge, r *sluice.Receipt))
+}
+
+func overhear(shared Shared, heard func(c *sluice.Charge, r *sluice.Receipt)) {
+	if o, ok := shared.(Overheard); ok {
+		o.Overhear(heard)
+	}
 }
 
 // Uncharged is an error of a shared store that knows whether the charges of the Take may

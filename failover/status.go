@@ -17,7 +17,7 @@ type Status struct {
 	Owing int
 
 	// What follows counts since New. Shared and Local are decisions. Shared ones are those
-	// of the shared store, its deny cache included. Of the local ones, TimedOut had waited
+	// of the shared store, what it remembers included. Of the local ones, TimedOut had waited
 	// for the deadline, Failed had got an error before it, Overflow were more than
 	// [Config.MaxCalls], and the others were decided at once because the circuit was open
 	// or the key was about to be written back.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,11 @@ type Config struct {
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
+	// Asked, if not nil, is told of each decision that the shared store was asked for: how long
+	// that took, and its error if it has made none. What the store remembers is not told, nor what
+	// a caller has not waited for. Of a list, each call took as long as the list. It is called on
+	// the goroutine that asks, which waits for it.
+	Asked func(took time.Duration, err error)
 }
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby and
@@ -46,8 +52,9 @@ type Store struct {
 	deadline       time.Duration
 	maxCalls       int64
 	log            *slog.Logger
-	id             string // of this instance
-	countInstances bool   // the instances are counted, and not set
+	tell           func(took time.Duration, err error) // Config.Asked
+	id             string                              // of this instance
+	countInstances bool                                // the instances are counted, and not set
 	instances      atomic.Int64
 	calls          atomic.Int64 // under way
 	shards         atomic.Pointer[[]*shard]
@@ -73,6 +80,7 @@ func New(shared Shared, c Config) *Store {
 		deadline: c.Deadline,
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
+		tell:     c.Asked,
 		id:       rand.Text(),
 		recent:   newRecent(),
 	}
@@ -97,6 +105,7 @@ func New(shared Shared, c Config) *Store {
 	if p, ok := shared.(*Lazy); ok && !p.Ready() {
 		first.trip(p.reason.Load())
 	}
+	overhear(shared, s.saw)
 	s.running.Go(s.writeBack)
 	s.running.Go(s.watchIdle)
 	return s
@@ -160,40 +169,73 @@ func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []slu
 	began := time.Now()
 	err := s.shared.TakeWithin(ctx, s.deadline, charges, receipts)
 	if _, odd := unreadable(err); odd {
-		ctx, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
+		within, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
 		defer cancel()
-		return s.withoutUnreadable(ctx, err, charges, receipts)
+		err = s.withoutUnreadable(within, err, charges, receipts)
 	}
+	s.told(ctx, began, err, receipts)
 	return err
 }
 
-// answered takes note of an answer of the shared store. What it remembers is no sign of
-// life of the shards that have refused it.
+// told tells of a decision that the shared store was asked for.
+func (s *Store) told(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
+	switch {
+	case s.tell == nil:
+	case err == nil && remembered(receipts):
+	case err != nil && ctx.Err() != nil:
+	default:
+		s.tell(time.Since(began), err)
+	}
+}
+
+// remembered reports whether the shared store has answered without its server.
+func remembered(receipts []sluice.Receipt) bool {
+	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !fromMemory(r.Origin) })
+}
+
+// fromMemory reports whether a charge was decided by what a process knows of a shared store, which
+// says nothing of whether its server is alive.
+func fromMemory(o sluice.Origin) bool {
+	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
+}
+
+// answered takes note of an answer of the shared store.
 func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) {
+	for _, h := range s.heard(shards, charges, receipts) {
+		h.succeeded()
+	}
+}
+
+// heard takes note of what the shared store has answered, and returns which of the shards have shown
+// that they are alive. What it remembers is no sign of life.
+func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	s.count.shared.Add(1)
 	remembered := false
 	for i := range charges {
-		switch receipts[i].Origin {
-		case sluice.ByStore:
-			if charges[i].OnError == sluice.Local {
-				s.recent.put(&charges[i], receipts[i])
-			}
-		case sluice.ByDenyCache:
-			remembered = true
-		}
+		o := receipts[i].Origin
+		remembered = remembered || fromMemory(o)
+		s.saw(&charges[i], &receipts[i])
 	}
 	if remembered {
 		shards = s.asked(shards[:0], charges, receipts)
 	}
-	for _, h := range shards {
-		h.succeeded()
+	return shards
+}
+
+// saw remembers the state of a key, with which a local share begins.
+func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
+	if r.Origin != sluice.ByStore && r.Origin != sluice.BySync { // of a lease it tells what this instance may spend
+		return
+	}
+	if c.OnError == sluice.Local && !c.Plan.Once {
+		s.recent.put(c, *r)
 	}
 }
 
 // asked appends the shards that have answered for some charge themselves.
 func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
-		if receipts[i].Origin != sluice.ByDenyCache {
+		if !fromMemory(receipts[i].Origin) {
 			dst = s.touched(dst, charges[i:i+1])
 		}
 	}

@@ -111,7 +111,7 @@ func (s *Store) write(d debt) bool {
 	// Where a shard hangs, no more debts than need be are sent into the unknown.
 	slow := time.AfterFunc(s.deadline, d.shard.suspect)
 	defer slow.Stop()
-	charges := [1]sluice.Charge{{Key: d.key, Plan: d.limit, Cost: d.units, Shadow: true}}
+	charges := [1]sluice.Charge{{Key: d.key, Plan: d.limit, Cost: d.units, Shadow: true, Consistency: d.consistency}}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
 		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {

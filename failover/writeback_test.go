@@ -410,7 +410,7 @@ func TestOverAdmissionFormula(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	kinds := []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter}
 	worst := 0.0
-	for i := range 32 {
+	for i := range 16 {
 		instances := 2 + i%4
 		some := func() []int { return rng.Perm(instances)[:1+rng.IntN(instances)] }
 		a, rate, burst := kinds[rng.IntN(len(kinds))], float64(10+rng.IntN(50)), float64(50+rng.IntN(200))

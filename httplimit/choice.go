@@ -46,7 +46,7 @@ func (c Config) LimitBy(choose func(*http.Request) (Choice, error)) func(http.Ha
 	if choose == nil {
 		panic("httplimit: LimitBy needs a function that chooses a limit")
 	}
-	return c.middleware(&choiceDecider{choose: choose, name: c.Name, logger: c.Logger}, nil)
+	return c.middleware(&choiceDecider{choose: choose, name: c.Name, logger: c.Logger})
 }
 
 // choiceDecider decides by the limiter that a function chooses.

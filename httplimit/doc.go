@@ -24,9 +24,8 @@
 // one, so that the client sees all limits, and replaces the fields that have room for only one.
 // A handler that sets these fields itself has the last word. Wrap a reverse proxy in [Keep].
 //
-// With cors in the policy, pages of its origins may read refusals, and in every answer
-// that they may read the fields above. A handler that sets Access-Control-Expose-Headers
-// should add to it.
+// With cors in the policy, pages of its origins may read refusals, and the fields above in every
+// answer that they may read. A handler that sets Access-Control-Expose-Headers should add to it.
 //
 // # Queues
 //
@@ -68,6 +67,13 @@
 // A process that is killed gives nothing back. What it had under way stays counted for as long
 // as everything else that the limit has counted.
 //
+// # Requests in flight
+//
+// A rule with in_flight counts a request until its handler has returned, whether it answers, panics or
+// takes the connection over: a WebSocket counts for as long as the handler serves it. Its place is
+// given back before the response ends, so that a client which asks anew when it has read all of it
+// finds the place free, unless the handler flushes the last byte of a response of known length.
+//
 // # What is decided about
 //
 // A request target is a path, an http or https URL with a host, or "*" for OPTIONS; any
@@ -83,7 +89,7 @@
 // # Cost
 //
 // Handlers get the server's own [net/http.ResponseWriter], so that flushing, hijacking
-// and everything else works as without a limit. Where a rule goes by the outcome they get one
+// and everything else works as without a limit. Where a rule goes by the outcome, or has in_flight, they get one
 // around it, which can flush, hijack and copy files, and leads [net/http.ResponseController] to the
 // server's.
 //

@@ -15,18 +15,16 @@ import (
 // door stands before handlers: it decodes requests, has them decided, and encodes answers.
 type door struct {
 	decider decider
+	policy  *policyDecider // which the decider is; nil: it is another one
 	encoder answer.Encoder
 	outage  answer.Outage
-	cors    func() *policy.CrossOrigin // nil: there is none
-	calls   sync.Pool                  // of *call
-	refuse  Refusal                    // nil: answer's
-	keep    bool                       // see Config.KeepDecision
-	await   bool                       // see Config.AwaitOutcome
-	tooLate sync.Once                  // has been logged
+	calls   sync.Pool // of *call
+	refuse  Refusal   // nil: answer's
+	keep    bool      // see Config.KeepDecision
+	await   bool      // see Config.AwaitOutcome
+	tooLate sync.Once // has been logged
 
-	quota     *policyDecider // answers quotaPath; nil: nobody does
-	quotaPath string
-
+	quotaPath       string // "": there is none
 	bodyTimeout     time.Duration
 	forwardedHeader string
 }
@@ -59,6 +57,7 @@ type call struct {
 	key     string         // for a limiterDecider
 	choice  Choice         // for a choiceDecider
 	taken   taken
+	passed  bool // to the handler
 }
 
 func newCall(d *door) *call {
@@ -68,6 +67,13 @@ func newCall(d *door) *call {
 }
 
 func (d *door) release(c *call) {
+	if c.decision.Held() { // and this memory is for others
+		if !c.passed {
+			d.policy.engine.Release(c.r.Context(), c.decision)
+		}
+		c.decision = policy.Decision{Results: c.decision.Results[:0]}
+	}
+	c.passed = false
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
 	if c.taken.limiter != nil {
@@ -87,14 +93,14 @@ func (d *door) release(c *call) {
 }
 
 // admit returns the request for the handler if it may pass, after its turn has come, and what
-// settles it then, or nil if nothing is to be settled. If there is no request it has been answered.
+// settles it then, or nil if nothing is to be settled or released. If there is no request it has been answered.
 func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
 	client := answer.Client{Header: r.Header}
-	if d.cors != nil {
-		client.CORS = d.cors()
+	if d.policy != nil {
+		client.CORS = d.policy.engine.Policy().CORS()
 	}
 	fault := misaimed(r)
 	if fault == "" {
@@ -123,7 +129,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		if d.keep {
 			c.r = withDecision(r, &c.decision)
 		}
-		if c.awaits() {
+		c.passed = true
+		if c.awaits() || c.decision.Held() {
 			return c.r, c.settling()
 		}
 		return c.r, nil
@@ -138,10 +145,10 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 
 // answers returns what the policy says in place of a refusal, if there is one.
 func (d *door) answers() *policy.OwnAnswers {
-	if p, ok := d.decider.(*policyDecider); ok {
-		return p.engine.Policy().Answers()
+	if d.policy == nil {
+		return nil
 	}
-	return nil
+	return d.policy.engine.Policy().Answers()
 }
 
 func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }
@@ -153,9 +160,12 @@ func (c *call) refuse() {
 }
 
 // say sends the answer.
-func (c *call) say() {
-	c.w.WriteHeader(c.answer.Status)
-	if c.r.Method != http.MethodHead {
-		_, _ = c.w.Write(c.answer.Body()) // an error is the client's, who has left
+func (c *call) say() { say(c.w, c.r, &c.answer) }
+
+// say sends an answer of which the fields are set.
+func say(w http.ResponseWriter, r *http.Request, a *answer.Answer) {
+	w.WriteHeader(a.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(a.Body()) // an error is the client's, who has left
 	}
 }

@@ -30,6 +30,16 @@ type Config struct {
 	// context, for rules of [Config.Policy] with "key: [attr:user]". The map is empty, and only
 	// to be used until Attributes returns.
 	Attributes func(r *http.Request, attributes map[string]string)
+	// RequestID names a request for [Config.Policy], so that one that is made again is not charged
+	// again: see [policy.Request] ID. An empty one names none.
+	RequestID func(r *http.Request) string
+	// Door is what observers of the engine are told that these requests came through: "http" if
+	// empty.
+	Door string
+	// TLSFingerprint returns the JA4 of the client's TLS, for rules of [Config.Policy] with
+	// "key: [tls_fingerprint]", or "" if there is none. [crypto/tls.Config.GetConfigForClient]
+	// is told what it is made of.
+	TLSFingerprint func(r *http.Request) string
 	// BodyTimeout bounds the time for reading a body that rules count by, or whose request
 	// waits in a queue: 10 s if zero. What takes longer counts as garbled, and breaks off
 	// for the handler, too. Where the server has a ReadTimeout, only that holds.
@@ -43,6 +53,10 @@ type Config struct {
 	// whether a request counts and what it has cost. It costs a copy of the request for each
 	// that passes. Rules of a policy say themselves that they go by the outcome.
 	AwaitOutcome bool
+	// AuthOnly says that the handler only says that a request may pass, and that something else serves
+	// it, as behind nginx's auth_request: nobody knows here when it ends, so rules with in_flight look
+	// and it takes no place.
+	AuthOnly bool
 	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself,
 	// with what is left of the limits of whoever asks: see [answer.Encoder.Quota]. Asking counts
 	// for no rule. The limits are those that hold whatever the path, and with ?path=/orders, and
@@ -76,7 +90,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 		key = ClientIP{}.Key
 	}
 	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&limiterDecider{limiter: limiter, key: key, name: name}, nil)
+	return c.middleware(&limiterDecider{limiter: limiter, key: key, name: name})
 }
 
 // Policy is [Policy] with settings.
@@ -84,24 +98,25 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	by := &policyDecider{engine: engine, header: c.ForwardedHeader, attributes: c.Attributes}
-	return c.middleware(by, func() *policy.CrossOrigin { return engine.Policy().CORS() })
+	return c.middleware(&policyDecider{
+		engine: engine, header: c.ForwardedHeader, attributes: c.Attributes, id: c.RequestID, door: cmp.Or(c.Door, "http"), fingerprint: c.TLSFingerprint,
+		ends: !c.AuthOnly,
+	})
 }
 
-func (c Config) middleware(by decider, cors func() *policy.CrossOrigin) func(http.Handler) http.Handler {
+func (c Config) middleware(by decider) func(http.Handler) http.Handler {
+	byPolicy, _ := by.(*policyDecider)
 	d := &door{
 		decider:         by,
+		policy:          byPolicy,
 		encoder:         answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},
 		outage:          answer.Outage{Logger: c.Logger},
-		cors:            cors,
+		quotaPath:       c.QuotaPath,
 		bodyTimeout:     cmp.Or(c.BodyTimeout, defaultBodyTimeout),
 		forwardedHeader: c.ForwardedHeader,
 		refuse:          c.Refuse,
 		keep:            c.KeepDecision,
 		await:           c.AwaitOutcome,
-	}
-	if byPolicy, ok := by.(*policyDecider); ok && c.QuotaPath != "" {
-		d.quota, d.quotaPath = byPolicy, c.QuotaPath
 	}
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {

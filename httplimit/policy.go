@@ -13,9 +13,13 @@ const maxResults = 64
 
 // policyDecider decides by a policy.
 type policyDecider struct {
-	engine     *policy.Engine
-	header     string                                 // see ClientIP.Header
-	attributes func(*http.Request, map[string]string) // see Config
+	engine      *policy.Engine
+	header      string                                 // see ClientIP.Header
+	attributes  func(*http.Request, map[string]string) // see Config
+	id          func(*http.Request) string             // likewise RequestID
+	door        string                                 // likewise
+	fingerprint func(*http.Request) string             // likewise
+	ends        bool                                   // see policy.Request
 }
 
 // attributes returns the map for those of the request, which is empty.
@@ -28,9 +32,12 @@ func (c *call) attributes() map[string]string {
 
 func (p *policyDecider) decide(c *call) {
 	r := c.r
-	c.request.Method = r.Method
+	c.request.Method, c.request.Door, c.request.Ends = r.Method, p.door, p.ends
 	c.request.Path, c.request.RawQuery = escapedPath(r.URL), r.URL.RawQuery
 	p.describe(c)
+	if p.id != nil {
+		c.request.ID = p.id(r)
+	}
 	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
@@ -39,6 +46,9 @@ func (p *policyDecider) describe(c *call) {
 	r := c.r
 	c.request.Host, c.request.Header = r.Host, r.Header
 	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
+	if p.fingerprint != nil {
+		c.request.TLSFingerprint = p.fingerprint(r)
+	}
 	if p.attributes != nil {
 		p.attributes(r, c.attributes())
 	}

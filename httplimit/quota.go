@@ -10,7 +10,7 @@ import (
 
 // asksQuota reports whether a request is answered here with what is left of the limits.
 func (d *door) asksQuota(r *http.Request) bool {
-	return d.quota != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
+	return d.quotaPath != "" && d.policy != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
 }
 
 // encodeQuota answers a client that asks what is left of its limits, and says what is wrong with
@@ -20,8 +20,8 @@ func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
 		return fault
 	}
-	d.quota.describe(c)
-	c.decision = d.quota.engine.Quota(c.r.Context(), &c.request)
+	d.policy.describe(c)
+	c.decision = d.policy.engine.Quota(c.r.Context(), &c.request)
 	d.outage.Note(&c.decision)
 	d.encoder.Quota(&c.answer, c.w.Header(), &c.decision, client)
 	return ""

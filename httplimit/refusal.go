@@ -94,10 +94,7 @@ func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decis
 	case a.refuse != nil:
 		refuseBy(a.refuse, w, r, said.Status, &d)
 	default:
-		w.WriteHeader(said.Status)
-		if r.Method != http.MethodHead {
-			_, _ = w.Write(said.Body()) // an error is the client's, who has left
-		}
+		say(w, r, &said)
 	}
 	return false
 }

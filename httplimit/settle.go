@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -42,6 +43,8 @@ type settling struct {
 	door     *door
 	decision policy.Decision
 	taken    taken          // by a limiter
+	awaits   bool           // else nothing is settled, and only places in flight are released
+	length   int64          // of the body, if it is known and there are such places
 	outer    *settling      // of a door in front of this one
 	said     policy.Outcome // by the handler
 	status   int            // 0: it has not begun
@@ -54,7 +57,7 @@ func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter 
 
 // settling returns what settles the request.
 func (c *call) settling() *settling {
-	s := &settling{ResponseWriter: c.w, request: c.r, door: c.door, decision: c.decision, taken: c.taken}
+	s := &settling{ResponseWriter: c.w, request: c.r, door: c.door, decision: c.decision, taken: c.taken, awaits: c.awaits()}
 	s.decision.Results = nil // their memory is used again
 	if s.taken.limiter != nil {
 		s.decision.Results = slices.Clone(c.decision.Results)
@@ -64,6 +67,9 @@ func (c *call) settling() *settling {
 }
 
 func (s *settling) serve(next http.Handler) {
+	if s.decision.Held() {
+		defer s.door.policy.engine.Release(s.request.Context(), s.decision)
+	}
 	returned := false
 	defer func() { s.end(returned) }()
 	next.ServeHTTP(s, s.request.WithContext(context.WithValue(s.request.Context(), settlingKey{}, s)))
@@ -84,8 +90,11 @@ func (s *settling) begin(status int) {
 	switch {
 	case s.status == 0:
 		s.status = status
+		if s.decision.Held() && s.request.Method != http.MethodHead {
+			s.length, _ = strconv.ParseInt(s.Header().Get("Content-Length"), 10, 64)
+		}
 		s.settle(-1)
-	case s.silent:
+	case s.silent && s.awaits:
 		s.door.tooLate.Do(s.door.logTooLate)
 	}
 }
@@ -106,14 +115,27 @@ func (s *settling) WriteHeader(status int) {
 
 func (s *settling) Write(p []byte) (int, error) {
 	s.begin(http.StatusOK)
-	n, err := s.ResponseWriter.Write(p)
-	s.wrote(int64(n))
-	return n, err
+	n := 0
+	if rest := len(p) - 1; rest > 0 && s.length > 0 && s.bytes+int64(len(p)) >= s.length {
+		// The last byte by itself stays in the server's buffer until the handler has returned and the
+		// place is free: a client that asks anew when it has read all is not refused for this request.
+		wrote, err := s.ResponseWriter.Write(p[:rest])
+		if s.wrote(int64(wrote)); err != nil {
+			return wrote, err
+		}
+		n, p = wrote, p[rest:]
+	}
+	wrote, err := s.ResponseWriter.Write(p)
+	s.wrote(int64(wrote))
+	return n + wrote, err
 }
 
 // WriteString is for io.WriteString.
 func (s *settling) WriteString(text string) (int, error) {
 	s.begin(http.StatusOK)
+	if s.length > 0 {
+		return s.Write([]byte(text))
+	}
 	n, err := io.WriteString(s.ResponseWriter, text)
 	s.wrote(int64(n))
 	return n, err
@@ -122,9 +144,19 @@ func (s *settling) WriteString(text string) (int, error) {
 // ReadFrom is for io.Copy, which lets the system copy a file.
 func (s *settling) ReadFrom(r io.Reader) (int64, error) {
 	s.begin(http.StatusOK)
-	n, err := io.Copy(s.ResponseWriter, r)
-	s.wrote(n)
-	return n, err
+	if s.length <= 0 {
+		n, err := io.Copy(s.ResponseWriter, r)
+		s.wrote(n)
+		return n, err
+	}
+	n, err := io.CopyN(s.ResponseWriter, r, max(0, s.length-s.bytes-1))
+	if s.wrote(n); err == io.EOF {
+		return n, nil
+	} else if err != nil {
+		return n, err
+	}
+	last, err := io.Copy(struct{ io.Writer }{s}, r)
+	return n + last, err
 }
 
 // wrote counts n bytes. What is written in answer to HEAD is not sent.

@@ -48,7 +48,7 @@ func TestConformanceClockFirst(t *testing.T) {
 
 func TestDifferentialClockFirst(t *testing.T) {
 	s := NewSeededSize(t, 1<<20)
-	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), 50_000, 2)
+	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(10_000), 4)
 }
 
 // TestFarTimes has somebody take at a time that was read before others took at a later one. What

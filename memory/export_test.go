@@ -20,6 +20,23 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
+// Sized is the full size of a test where SLUICE_DELUGE is set, and else a part of it that the race
+// detector gets through soon.
+func Sized(short, full int) int {
+	if os.Getenv("SLUICE_DELUGE") != "" {
+		return full
+	}
+	return short
+}
+
+// Steps is how long a random history is: SLUICE_STEPS, or short.
+func Steps(short int) int {
+	if n, err := strconv.Atoi(os.Getenv("SLUICE_STEPS")); err == nil {
+		return n
+	}
+	return short
+}
+
 // Seeded is a Store whose hashes follow from a seed. Else they come from the runtime, which
 // makes them differ from process to process.
 type Seeded struct {
@@ -50,6 +67,13 @@ func (s *Seeded) Take(_ context.Context, charges []sluice.Charge, receipts []slu
 	return s.take(own, charges, receipts)
 }
 
+func (s *Seeded) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	for i := range calls {
+		c := &calls[i]
+		c.Err = s.Take(ctx, c.Charges, c.Receipts)
+	}
+}
+
 func (s *Seeded) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return s.take(now, charges, receipts)
 }
@@ -60,7 +84,7 @@ func (s *Seeded) take(now int64, charges []sluice.Charge, receipts []sluice.Rece
 	}
 	if len(charges) == 1 {
 		c := &charges[0]
-		if hash := s.hash(c); !s.takeFast(now, hash, c.Plan, c.Cost, &receipts[0]) {
+		if hash := s.hash(c); !s.takeFast(now, hash, c, &receipts[0]) {
 			s.takeOne(now, hash, c, &receipts[0])
 		}
 		return nil

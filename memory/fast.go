@@ -5,10 +5,11 @@ import (
 )
 
 // takeFast takes one charge from a state in a cell, without the lock. It reports false, having done
-// nothing, if there is no such state.
-func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *sluice.Receipt) bool {
-	l := s.plans.find(p)
-	if l == nil || !l.fits {
+// nothing, if there is no such state, or if it has to know the time to know the cost.
+func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) bool {
+	cost := c.Cost
+	l := s.plans.find(c.Plan)
+	if l == nil || !l.fits || cost < 0 && c.Until != 0 {
 		return false
 	}
 	stripe, tag := hash>>stripeShift, l.tag(hash)
@@ -19,6 +20,11 @@ func (s *Store) takeFast(now int64, hash uint64, p *sluice.Plan, cost int64, r *
 			return true
 		}
 	}
+	return s.takeStateFirst(now, stripe, l, tag, cost, r)
+}
+
+// takeStateFirst reads the state before the time, where that is own.
+func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	for {
 		c, word := s.tables.find(stripe, tag)
 		if c == nil {
@@ -71,13 +77,18 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	if last < 0 {
 		return true
 	}
-	for n, i := range order[:last] {
+	// Most often a new key has some without a state. It is known before anything is claimed.
+	for n, i := range order {
 		o := &ops[i]
-		if o.hash == ops[order[n+1]].hash {
-			release(ops, order[:n])
+		if n < last && o.hash == ops[order[n+1]].hash {
 			return false
 		}
-		o.cell, o.word = s.find(o.hash, o.tag)
+		if o.cell, o.word = s.find(o.hash, o.tag); o.cell == nil {
+			return false
+		}
+	}
+	for n, i := range order[:last] {
+		o := &ops[i]
 		for o.cell != nil && !o.cell.word.CompareAndSwap(o.word, busy) {
 			o.cell, o.word = s.find(o.hash, o.tag)
 		}
@@ -86,15 +97,17 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 			return false
 		}
 	}
-	o := &ops[order[last]]
-	for {
-		o.cell, o.word = s.find(o.hash, o.tag)
-		if o.cell == nil || !stepFast(s.at(now), charges, receipts, ops) {
+	for o := &ops[order[last]]; ; {
+		if !stepFast(s.at(now), charges, receipts, ops) {
 			release(ops, order[:last])
 			return false
 		}
-		if o.next == o.word || o.cell.word.CompareAndSwap(o.word, o.next) {
+		if o.commit() {
 			break
+		}
+		if o.cell, o.word = s.find(o.hash, o.tag); o.cell == nil {
+			release(ops, order[:last])
+			return false
 		}
 	}
 	for _, i := range order[:last] {
@@ -102,6 +115,14 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	}
 	release(ops, order[:last])
 	return true
+}
+
+// commit writes the next word if the cell still has the one that it follows from.
+func (o *op) commit() bool {
+	if o.next == o.word {
+		return o.cell.word.Load() == o.word
+	}
+	return o.cell.word.CompareAndSwap(o.word, o.next)
 }
 
 // release ends the claims of ops.
@@ -115,7 +136,7 @@ func release(ops []op, order []int32) {
 func stepFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op) bool {
 	admitted := true
 	for i := range ops {
-		if !ops[i].stepFast(now, charges[i].Cost, &receipts[i]) {
+		if !ops[i].stepFast(now, charges[i].CostAt(now), &receipts[i]) {
 			return false
 		}
 		admitted = admitted && (receipts[i].Fits || charges[i].Shadow)

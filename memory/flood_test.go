@@ -59,10 +59,10 @@ var limits = []struct {
 
 // TestBothHalvesFull holds to the bound while cells and logs are flooded at once.
 func TestBothHalvesFull(t *testing.T) {
-	const size = 512 << 10
+	const size = 256 << 10
 	s := memory.NewSeededSize(t, size)
 	for _, tt := range limits {
-		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 20_000)
+		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 10_000)
 	}
 	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Bytes < size*3/4 {
 		t.Errorf("%+v, want nearly %d bytes and no more", stats, size)
@@ -135,13 +135,14 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDrainedMakesRoom holds that what has drained costs nothing: a store in which the
-// keys change each day does not grow, and evicts nobody.
+// TestDrainedMakesRoom holds that what has drained costs next to nothing: a store in which the keys
+// change each day does not grow beyond a sixteenth of the half that is for meters and windows, and
+// evicts nobody.
 func TestDrainedMakesRoom(t *testing.T) {
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
-			s, p := memory.NewSeededSize(t, 8<<20), plan(t, tt.limit, tt.algorithm)
-			const daily = 5000
+			const size, daily = 8 << 20, 2000
+			s, p := memory.NewSeededSize(t, size), plan(t, tt.limit, tt.algorithm)
 			var first memory.Stats
 			for day := range int64(8) {
 				now := midday + 3*day*aDay
@@ -152,7 +153,7 @@ func TestDrainedMakesRoom(t *testing.T) {
 				if day == 0 {
 					first = stats
 				}
-				if stats.Keys != daily || stats.Evicted != 0 || stats.Bytes > 3*first.Bytes {
+				if stats.Keys != daily || stats.Evicted != 0 || stats.Bytes > first.Bytes+size/2/16 {
 					t.Fatalf("day %d: %+v, and on the first %+v", day, stats, first)
 				}
 			}
@@ -168,7 +169,7 @@ func TestGivenBack(t *testing.T) {
 			takeAt(t, s, midday, "first", p, 1)
 			takeAt(t, s, midday, "first", p, -1)
 			empty := s.StatsAt(midday)
-			for i := range 20_000 {
+			for i := range 8000 {
 				takeAt(t, s, midday, fmt.Sprint(i), p, 3)
 				takeAt(t, s, midday, fmt.Sprint(i), p, sluice.All)
 			}
@@ -183,7 +184,7 @@ func TestGivenBack(t *testing.T) {
 // TestComingAndGoing holds that keys are counted while others are given back and tables grow.
 func TestComingAndGoing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 21))
-	for range 20 {
+	for range 8 {
 		s, p := memory.NewSeededSize(t, 256<<10), plan(t, "100/day", sluice.FixedWindow)
 		var used [3000]int64
 		known := 10
@@ -208,7 +209,7 @@ func TestComingAndGoing(t *testing.T) {
 // TestOccupancy holds that a table is nearly full before anything is evicted, also in stores whose
 // size is between powers of two.
 func TestOccupancy(t *testing.T) {
-	for _, size := range []int64{1 << 20, 5 << 18, 3 << 19} {
+	for _, size := range []int64{1 << 19, 5 << 17, 3 << 18} {
 		s, p := memory.NewSeededSize(t, size), plan(t, "10/day", sluice.TokenBucket)
 		n := 0
 		for ; s.StatsAt(midday).Evicted == 0; n += 500 {

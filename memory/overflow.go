@@ -7,11 +7,31 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// record is a state that does not fit a cell: a log, or one whose numbers are too large.
+// record is a state that does not fit a cell: a log, places in flight, or one whose numbers are too
+// large.
 type record struct {
-	plan  *sluice.Plan
-	state sluice.State
-	log   sluice.Log
+	plan   *sluice.Plan
+	state  sluice.State
+	log    sluice.Log
+	places *sluice.Places // nil of all others
+}
+
+// changes reports whether states of p are changed in place, and never fit a cell.
+func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel == sluice.InFlight }
+
+func (a *record) inFlight() *sluice.Places {
+	if a.places == nil {
+		a.places = new(sluice.Places)
+	}
+	return a.places
+}
+
+// empty reports whether nothing is kept, of a state that changes in place.
+func (a *record) empty() bool {
+	if a.plan.Kernel == sluice.InFlight {
+		return a.inFlight().EmptyAt() == 0
+	}
+	return a.log.EmptyAt(a.plan) == 0
 }
 
 // overflow bounds the records of all stripes.
@@ -28,6 +48,7 @@ type overflow struct {
 // table of a stripe that has any.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
+	placesBytes        = int64(unsafe.Sizeof(sluice.Places{})+15) &^ 15
 	logRounded         = 8
 	entryBytes         = int64(unsafe.Sizeof(entry{}))
 	overflowTableBytes = 48
@@ -37,6 +58,9 @@ func (as *overflow) full() bool { return as.bytes.Load() > as.max }
 
 func (a *record) bytes() int64 {
 	bytes := recordBytes
+	if a.places != nil {
+		bytes += placesBytes + int64(a.places.Bytes())
+	}
 	if a.plan.Kernel.Log() {
 		bytes += int64(a.log.Bytes()) + logRounded
 	}
@@ -44,10 +68,15 @@ func (a *record) bytes() int64 {
 }
 
 func (a *record) priority(now int64) (_ priority, until int64) {
-	if !a.plan.Kernel.Log() {
+	var r sluice.Receipt
+	switch {
+	case a.plan.Kernel.Log():
+		r = a.log.Look(a.plan, now, 0)
+	case a.plan.Kernel == sluice.InFlight:
+		r = a.inFlight().Look(a.plan, now, 0, 0)
+	default:
 		return priorityOfState(a.plan, a.state, now)
 	}
-	r := a.log.Look(a.plan, now, 0)
 	return priorityOf(a.plan, &r, 0)
 }
 
@@ -62,13 +91,16 @@ func (o *op) findRecord() *record {
 	return nil
 }
 
-// setLog keeps the log of an op, which has been stepped and answered with r.
-func (s *Store) setLog(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
+// setRecord keeps the state of an op that has been changed in place, and answered with r.
+func (s *Store) setRecord(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
+	if o.full {
+		return
+	}
 	if same := o.record.plan == p; same && (cost == 0 || !r.Fits) {
 		return
 	}
-	empty := o.record.log.EmptyAt(p) == 0
 	o.record.plan = p
+	empty := o.record.empty()
 	switch {
 	case o.held == 0 && !empty:
 		s.addRecord(o, p, r)

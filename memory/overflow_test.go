@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -82,6 +83,7 @@ func TestOverflowDifferential(t *testing.T) {
 		}
 		plans = append(plans, p)
 	}
+	plans = append(plans, inFlight(t, 3))
 	s, model, rng := NewSeededSize(t, 0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
 	now, most := int64(1_700_000_000_000_000), 0
 	for n := range 10_000 {
@@ -91,7 +93,13 @@ func TestOverflowDifferential(t *testing.T) {
 			if plans[k%len(plans)].Capacity == 5000 && cost > 0 {
 				cost *= 1600
 			}
-			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Cost: cost}
+			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Place: rng.Uint64N(5), Cost: cost}
+			if cost < 0 && rng.IntN(3) == 0 {
+				charges[i].Until = now + rng.Int64N(3) - 1
+			}
+			if charges[i].Plan.Kernel == sluice.InFlight {
+				charges[i].Cost = min(cost, 1)
+			}
 		}
 		got, want := make([]sluice.Receipt, len(charges)), make([]sluice.Receipt, len(charges))
 		if err := s.TakeAt(t.Context(), now, charges, got); err != nil {
@@ -116,6 +124,9 @@ func TestOverflowDifferential(t *testing.T) {
 		}
 		if rng.IntN(40) == 0 {
 			now += 50_000
+		}
+		if rng.IntN(1000) == 0 {
+			now += 9e6
 		}
 	}
 	if most <= minSweep || s.evicted.Load() > 0 {
@@ -147,6 +158,10 @@ func TestOneHash(t *testing.T) {
 			t.Fatal(err)
 		}
 		charges = append(charges, sluice.Charge{Key: fmt.Sprint("a", i), Plan: p, Cost: 1}, sluice.Charge{Key: fmt.Sprint("b", i), Plan: p, Cost: 1})
+	}
+	for i := range 2 {
+		at := i * len(charges) / 2
+		charges = slices.Insert(charges, at, sluice.Charge{Key: fmt.Sprint("places", i), Plan: inFlight(t, 3), Place: uint64(i), Cost: 1})
 	}
 	receipts := make([]sluice.Receipt, len(charges))
 	for i := range charges {

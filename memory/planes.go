@@ -12,6 +12,7 @@ const (
 	planeBytes    = 8 // what a plane takes besides
 	firstBuckets  = 2
 	growthBuckets = 16 // by which the tables grow, once they have as many
+	smallShare    = 16 // the part, one in so many, that a table may grow to for states that have drained
 )
 
 // tables are those of all stripes. They lie in planes: the first buckets of all tables one after
@@ -85,6 +86,10 @@ func (t *tables) add(n uint32) bool {
 
 // full reports whether a table of that size can grow no more.
 func (t *tables) full(size uint32) bool { return int(size) == len(t.planes) }
+
+// small reports whether a table of that size grows rather than forget a state that has drained: it is seldom the
+// last of its key, and to insert it again takes locks and several times as long as to find it.
+func (t *tables) small(size uint32) bool { return int(size) < len(t.planes)/smallShare }
 
 func (t *tables) bytes() int64 { return int64(t.made.Load()) * int64(len(t.sizes)) * bucketBytes }
 

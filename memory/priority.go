@@ -39,6 +39,9 @@ func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 // priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
 // and when it is empty.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+	if p.Kernel == sluice.InFlight {
+		return priorityOfPlaces(p, r, asked)
+	}
 	d := p.Decide(0, *r)
 	if d.ResetAfter == 0 {
 		return drained, 0
@@ -48,7 +51,19 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	if p.Kernel == sluice.Lock { // that is what is lost with it
 		ends = r.Tick
 	}
-	return newPriority(p.Capacity-d.Remaining, p.Capacity, asked, ends), until
+	used := p.Capacity - d.Remaining
+	if p.Once { // what is asked again without it is charged again, and nobody is let off
+		used = 0
+	}
+	return newPriority(used, p.Capacity, asked, ends), until
+}
+
+// priorityOfPlaces is priorityOf for places, of which a receipt does not say when they are free.
+func priorityOfPlaces(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
+	if r.Used == 0 {
+		return drained, 0
+	}
+	return newPriority(r.Used, p.Capacity, asked, r.Now+p.Span), min(r.Now+p.Lifetime(), latest)
 }
 
 // newPriority returns the priority of a state that has used so many units of a capacity.
@@ -71,7 +86,7 @@ func (s *Store) priority(word, tag uint64, now int64) priority {
 	}
 	l := s.layoutOf(tag, never)
 	p, state := l.plan, l.unpack(mixed(word, tag), now)
-	if p.Kernel == sluice.Meter && state.Used > 0 { // its level is that of now
+	if p.Kernel == sluice.Meter && state.Used > 0 && !p.Once { // its level is that of now
 		return newPriority((min(state.Used, p.Size)+p.Unit-1)/p.Unit, p.Capacity, 0, p.EmptyAt(state))
 	}
 	r, _ := priorityOfState(p, state, now)

@@ -32,7 +32,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; p.Kernel.Log() || p.Kernel != sluice.Lock && !s.plans.layout(p).fits {
+		if p := charges[i].Plan; changes(p) || p.Kernel != sluice.Lock && !s.plans.layout(p).fits {
 			return true
 		}
 	}
@@ -49,12 +49,16 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	if p.Kernel == sluice.Lock {
 		return // a key without a penalty needs no room
 	}
-	beside := p.Kernel.Log() || !o.layout.fits
+	beside := changes(p) || !o.layout.fits
 	if beside && !crowded || !beside && !s.full(o.stripe, o.layout.tag(o.hash), now) {
 		return
 	}
 	s.refused.Add(1)
-	if p.Kernel.Log() {
+	switch {
+	case p.Kernel == sluice.InFlight:
+		o.full = true
+		return
+	case p.Kernel.Log():
 		o.record = &record{plan: p}
 		o.record.log.Step(p, now, p.Capacity)
 		return

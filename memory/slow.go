@@ -7,12 +7,12 @@ import "github.com/sluicehq/sluice"
 func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	crowded := s.refuse && s.crowded(s.at(now), charges)
 	lock(ops, order)
-	for n, i := range order {
-		var before *op
-		if n > 0 {
-			before = &ops[order[n-1]]
+	var before *op // of several of one hash, the one that has claimed their cell
+	for _, i := range order {
+		o := &ops[i]
+		if s.read(o, before, &charges[i]); !o.twin || o.cell != nil {
+			before = o
 		}
-		s.read(&ops[i], before, &charges[i])
 	}
 	now = s.at(now)
 	if s.refuse {
@@ -57,9 +57,9 @@ func lock(ops []op, order []int32) {
 // follow one another, share a claim and a state.
 func (s *Store) read(o, before *op, c *sluice.Charge) {
 	p := c.Plan
-	o.tag, o.word = 0, free // prefetch and takeAllFast have used them
+	o.tag, o.word = 0, free // takeAllFast has used them
 	o.twin = before != nil && before.hash == o.hash
-	if !p.Kernel.Log() {
+	if !changes(p) {
 		o.layout = s.plans.layout(p)
 		if o.twin && before.cell != nil {
 			o.cell, o.tag, o.word = before.cell, before.tag, before.word
@@ -87,7 +87,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 		}
 	}
 	if len(ops) == 1 {
-		ops[0].step(now, charges[0].Plan, charges[0].Cost, &receipts[0])
+		ops[0].step(now, &charges[0], charges[0].CostAt(now), &receipts[0])
 		return
 	}
 	for i := range ops {
@@ -100,39 +100,49 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 	admitted := sluice.Admitted(charges, receipts)
 	for i := range ops {
-		c, cost := &charges[i], charges[i].Cost
+		c, cost := &charges[i], charges[i].CostAt(now)
+		tried := cost
 		if !admitted && receipts[i].Fits {
 			cost = 0
 		}
-		if cost != c.Cost || c.Plan.Kernel.Log() {
-			ops[i].step(now, c.Plan, cost, &receipts[i])
+		if cost != tried || changes(c.Plan) {
+			ops[i].step(now, c, cost, &receipts[i])
 		}
 	}
 }
 
-// step asks for cost units: of a copy of the state, but of a log itself.
-func (o *op) step(now int64, p *sluice.Plan, cost int64, r *sluice.Receipt) {
-	if !p.Kernel.Log() {
+// step asks for cost units: of a copy of the state, but of what changes in place itself.
+func (o *op) step(now int64, c *sluice.Charge, cost int64, r *sluice.Receipt) {
+	switch p := c.Plan; {
+	case p.Kernel.Log():
+		*r = o.changed(p).log.Step(p, now, cost)
+	case p.Kernel != sluice.InFlight:
 		o.new = p.Step(o.old, now, cost, r)
-		return
+	case o.full:
+		*r = sluice.Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
+	default:
+		*r = o.changed(p).inFlight().Step(p, now, c.Place, cost)
 	}
+}
+
+// try is step for a charge that might have to be undone: it leaves what changes in place as it is.
+func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
+	switch p, cost := c.Plan, c.CostAt(now); {
+	case p.Kernel.Log():
+		*r = o.changed(p).log.Look(p, now, cost)
+	case p.Kernel == sluice.InFlight && !o.full:
+		*r = o.changed(p).inFlight().Look(p, now, c.Place, cost)
+	default:
+		o.step(now, c, cost, r)
+	}
+}
+
+// changed returns the record of an op whose state changes in place.
+func (o *op) changed(p *sluice.Plan) *record {
 	if o.record == nil {
 		o.record = &record{plan: p}
 	}
-	*r = o.record.log.Step(p, now, cost)
-}
-
-// try is step for a charge that might have to be undone: it leaves a log as it is.
-func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
-	switch {
-	case !c.Plan.Kernel.Log():
-		o.step(now, c.Plan, c.Cost, r)
-	case o.record == nil:
-		var empty sluice.Log
-		*r = empty.Look(c.Plan, now, c.Cost)
-	default:
-		*r = o.record.log.Look(c.Plan, now, c.Cost)
-	}
+	return o.record
 }
 
 // replace writes the state of an op that has claimed a cell. If it no longer fits the cell, the op
@@ -156,8 +166,8 @@ func (o *op) replace() {
 // insert keeps the state of an op that has no cell: in one, or in the overflow.
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
-	if p.Kernel.Log() {
-		s.setLog(o, p, c.Cost, r)
+	if changes(p) {
+		s.setRecord(o, p, c.Cost, r)
 		return
 	}
 	if o.new == o.old {

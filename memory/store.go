@@ -2,13 +2,14 @@
 //
 // A [Store] keeps meters and windows in 16 bytes a key, in tables without pointers. It starts
 // small and grows with the keys in use, up to its bound. A state that has drained is room for
-// the next key, so there is no sweeper, and nothing to close.
+// the next key, once a sixteenth of the room is in use, so there is no sweeper, and nothing to
+// close.
 //
 // At the bound, a new key evicts another: one that has used little of its limit, in steps of a
 // factor of two, and of these, where that is known, the least recently used. Keys that have used
 // more than half of their limit go last, the first to drain first. So a flood of new keys,
-// whatever limits it meets, never evicts a key that is being limited, unless such keys fill three
-// quarters of the room. If they do, [Stats] counts those that are freed, and [Config] can have
+// whatever limits it meets, never evicts a key that is being limited, unless such keys fill seven
+// tenths of the room. If they do, [Stats] counts those that are freed, and [Config] can have
 // new keys refused instead. A key that has hardly used anything is forgotten if a client brings
 // as many new keys as there is room for between two of its requests: where clients can make up
 // keys, limit by address as well.
@@ -64,7 +65,8 @@ type Config struct {
 	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
 	//
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// whose numbers do not fit 16 bytes, for penalties, and for logs. A log takes about 150 bytes
+	// whose numbers do not fit 16 bytes, for penalties, for places in flight, and for logs. Up to
+	// eight places of a key take about 400 bytes, and more of them 42 each. A log takes about 150 bytes
 	// and 2 to 4 for each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to
 	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
 	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
@@ -180,7 +182,7 @@ func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Recei
 		if c.Plan == nil || c.Plan.Tick < 1 {
 			return errPlan
 		}
-		if hash := s.hash(c); !s.takeFast(now, hash, c.Plan, c.Cost, &receipts[0]) {
+		if hash := s.hash(c); !s.takeFast(now, hash, c, &receipts[0]) {
 			s.takeOne(now, hash, c, &receipts[0])
 		}
 		return nil
@@ -232,7 +234,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
-			s.prefetch(&ops[i])
+			prefetch(s.tables.buckets(ops[i].hash>>stripeShift, ops[i].hash<<16))
 		}
 	}
 	sortByHash(order, ops)
@@ -259,12 +261,6 @@ func (s *Store) placed(hash uint64) uint64 {
 
 func (s *Store) stripe(hash uint64) *stripe { return &s.stripes[hash>>stripeShift] }
 
-// prefetch reads the buckets of a hash, so that the processor fetches those of all charges at once.
-func (s *Store) prefetch(o *op) {
-	first, second := s.tables.buckets(o.hash>>stripeShift, o.hash<<16)
-	o.tag, o.word = first[0].tag.Load(), second[0].tag.Load()
-}
-
 // find returns the cell of a hash and a tag and its word, or nil.
 func (s *Store) find(hash, tag uint64) (*cell, uint64) {
 	return s.tables.find(hash>>stripeShift, tag)
@@ -282,12 +278,23 @@ type op struct {
 	held      int64   // the bytes of record, 0 if it is not kept yet
 	old, new  sluice.State
 	twin      bool // has the hash of another
+	full      bool // of places: there is no room for a new key, so all of them are taken
 }
 
 // sortByHash puts the numbers of ops in order, the same for everybody.
 func sortByHash(order []int32, ops []op) {
-	for i := range order {
-		order[i] = int32(i)
+	if len(order) > 8 {
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(ops[a].hash, ops[b].hash) })
+		return
 	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(ops[a].hash, ops[b].hash) })
+	for i := range order {
+		at := i
+		for ; at > 0 && ops[order[at-1]].hash > ops[i].hash; at-- {
+			order[at] = order[at-1]
+		}
+		order[at] = int32(i)
+	}
 }

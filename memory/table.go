@@ -40,7 +40,7 @@ func (st *stripe) findHash(hash uint64) *cell {
 }
 
 // cellFor returns a cell for a new tag: a free one, else one that has drained, else one of a
-// larger table, else the victim's. It returns nil if the victim has used more than half of its
+// larger table, which comes before one that has drained while tables are small, else the victim's. It returns nil if the victim has used more than half of its
 // limit and the store refuses new keys instead.
 func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 	for {
@@ -52,6 +52,9 @@ func (s *Store) cellFor(st *stripe, tag uint64, now int64) *cell {
 		}
 		if c := st.displace(tag); c != nil {
 			return c
+		}
+		if st.tables.small(st.size()) && st.tables.add(st.size()) {
+			continue
 		}
 		at, r := s.victim(st, tag, now)
 		switch {
@@ -103,8 +106,8 @@ func (v victim) makeWay() *cell {
 // victim returns the state of lowest priority that could give way to a tag: in its own two
 // buckets; if nothing there may go at once, in the buckets that their states could move to; and
 // if all of these have used more than half, in those one move further, some 170 cells in all. So
-// nothing that has used more than half is evicted while such states fill three quarters of a
-// store, and hardly any while they fill nine tenths.
+// nothing that has used more than half is evicted while such states fill seven tenths of a store,
+// or eight of a large one, and few while they fill nine.
 func (s *Store) victim(st *stripe, tag uint64, now int64) (victim, priority) {
 	first, second := st.buckets(tag)
 	l := search{priority: unevictable, from: int(tag >> 16), now: now}

@@ -158,11 +158,38 @@ func TestAnswerThatFails(t *testing.T) {
 	for _, text := range []string{
 		`some text {{if eq .Rule "other"}}{{index .ViolatedPolicies 5}}{{end}}`,
 		`some text {{if eq .Rule "other"}}{{range 70000}}x{{end}}{{end}}`,
+		`some text {{range .Limit}}{{end}}`,
 	} {
-		got, err := own(t, "text/plain", text).Append([]byte("before"), 0, &AnswerValues{Rule: "other"})
+		got, err := own(t, "text/plain", text).Append([]byte("before"), 0, &AnswerValues{Rule: "other", Limit: 1 << 62})
 		if err == nil || string(got) != "before" {
 			t.Errorf("%q, %v", got, err)
 		}
+	}
+}
+
+// A template that writes little or nothing, and goes on, is refused, however it repeats
+// itself.
+func TestEndlessAnswer(t *testing.T) {
+	for i, text := range []string{
+		`{{range 1000000000000}}{{end}}`,
+		`{{range 1000000000000}}{{continue}}x{{end}}`,
+		`{{range 1000000000000}}{{if false}}x{{end}}{{end}}`,
+		`{{range 1000000000000}}{{""}}{{end}}`,
+		`{{with 1000000}}{{if .}}{{range .}}{{range 1000000}}{{end}}{{end}}{{end}}{{end}}`,
+		`{{define "a"}}{{range 1000000000000}}{{end}}{{end}}{{template "a"}}`,
+		`{{define "a"}}{{if .}}{{template "a" slice . 1}}{{template "a" slice . 1}}{{end}}{{end}}{{template "a" "` + strings.Repeat("x", 60) + `"}}`,
+	} {
+		for _, media := range []string{"text/html", "application/json"}[min(i, 1):] { // one with both
+			_, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
+			if want := `answers["429"].body: the body cannot be made: to make it takes more than 262144 steps; have it repeat less`; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v", media, text, err)
+			}
+		}
+	}
+	// One that writes as much as it may is none of these.
+	text, err := own(t, "text/html", `{{range 65536}}{{if true}}x{{end}}{{end}}`).Append(nil, 0, &AnswerValues{})
+	if err != nil || string(text) != strings.Repeat("x", 65536) {
+		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *scratch) addBarring(d *Decision) {
 	}
 	for _, r := range s.barring {
 		d.Results = append(d.Results, Result{
-			Rule: r.name, From: blocked, Source: r.source, Shadow: r.shadow, Decision: sluice.Decision{RetryAfter: sluice.Never},
+			Rule: r.name, From: blocked, Source: r.source, Shadow: r.shadow, at: int32(r.index) + 1, Decision: sluice.Decision{RetryAfter: sluice.Never},
 		})
 	}
 	s.addBlocked(d)
@@ -60,7 +60,7 @@ func (s *scratch) explainBlock(r *rule) RuleTrace {
 		}
 		why := "blocks the request"
 		if r.shadow {
-			why = "would block the request (only watched: a shadow never refuses)"
+			why = "would block the request" + r.onlyWatched()
 		}
 		return RuleTrace{Rule: r.name, Source: r.source, Applies: true, Why: withClient(why, r.whyClient(s))}
 	}

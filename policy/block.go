@@ -29,8 +29,12 @@ type Block struct {
 // another rule exempts passes; an override that exempts the subject does not lift it.
 func (s *Subject) Block(until time.Time) error {
 	switch {
+	case s.engine.Policy().watchOnly:
+		return fmt.Errorf("policy: the whole policy only watches, and rule %q refuses nobody", s.rule.name)
 	case s.rule.shadow:
 		return fmt.Errorf("policy: rule %q is a shadow, and refuses nobody", s.rule.name)
+	case s.shadow:
+		return fmt.Errorf("policy: rule %q is enforced for %s of its subjects, and refuses nothing to this one", s.rule.name, shareText(s.rule.share))
 	case !until.After(time.Now()):
 		return fmt.Errorf("policy: the time until which %s is to be blocked has passed: %v", s.key, until)
 	}
@@ -94,16 +98,20 @@ type blockedSubject struct {
 	from, source string // see Result
 	until        int64  // in microseconds since the Unix epoch; 0: for good
 	key          string
+	shadow       bool // it only reports
 }
 
 // isBlocked reports whether the subject of the key that is being built is blocked, in the engine
 // or by what holds for it until a time.
-func (s *scratch) isBlocked(r *rule, by *resolved, until int64) bool {
-	inEngine := s.blockedUntil(r)
-	if inEngine == 0 && !by.block {
+func (s *scratch) isBlocked(r *rule, by *resolved, until int64, shadow bool) bool {
+	inEngine := int64(0)
+	if !shadow {
+		inEngine = s.blockedUntil()
+	}
+	if inEngine == 0 && !by.block || s.mode == GiveBack && !by.block {
 		return false
 	}
-	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start)}
+	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start), shadow}
 	if inEngine != 0 {
 		b.from, b.source, b.until = blocked, "", inEngine
 	}
@@ -112,8 +120,8 @@ func (s *scratch) isBlocked(r *rule, by *resolved, until int64) bool {
 }
 
 // blockedUntil returns until when the engine blocks the subject of the key that is being built, or 0.
-func (s *scratch) blockedUntil(r *rule) int64 {
-	if len(s.blocks) == 0 || r.shadow {
+func (s *scratch) blockedUntil() int64 {
+	if len(s.blocks) == 0 {
 		return 0
 	}
 	if until := s.blocks[string(s.keys.text[s.keys.start:])]; until > s.clock() {
@@ -126,7 +134,7 @@ func (s *scratch) blockedUntil(r *rule) int64 {
 // and nothing is known of the limits.
 func (s *scratch) refuseBlocked(d *Decision) bool {
 	for i := range s.blocked {
-		if b := &s.blocked[i]; !b.rule.shadow {
+		if b := &s.blocked[i]; !b.shadow {
 			d.Blocked = cmp.Or(d.Blocked, b.rule.name)
 			d.RetryAfter = max(d.RetryAfter, s.wait(b))
 		}
@@ -147,7 +155,7 @@ func (s *scratch) addBlocked(d *Decision) {
 	for i := range s.blocked {
 		b := &s.blocked[i]
 		d.Results = append(d.Results, Result{
-			Rule: b.rule.name, From: b.from, Source: b.source, Shadow: b.rule.shadow, Decision: sluice.Decision{RetryAfter: s.wait(b)},
+			Rule: b.rule.name, From: b.from, Source: b.source, Shadow: b.shadow, at: int32(b.rule.index) + 1, Decision: sluice.Decision{RetryAfter: s.wait(b)},
 		})
 	}
 }

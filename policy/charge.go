@@ -25,24 +25,36 @@ type scratch struct {
 	ends    []int   // where the former end in ids, and each view
 	order   []int32 // see ordered
 	matches []matched
-	barring []*rule // with "block", that apply
-	blocked []blockedSubject
+	// exempting is the rule that exempts the request, or nil.
+	exempting *rule
+	barring   []*rule // with "block", that apply
+	blocked   []blockedSubject
 
-	keys     keyText
-	seen     Observation
-	blocks   map[string]int64 // see Engine.blocksNow
-	charges  []sluice.Charge
-	results  []Result   // of each charge of a limit, on the memory of the decision
-	locks    []ruleLock // of the rules that have a penalty; their charges come last
-	receipts []sluice.Receipt
+	keys      keyText
+	seen      Observation
+	blocks    map[string]int64 // see Engine.blocksNow
+	holder    *sluice.Holder
+	mode      Mode
+	charges   []sluice.Charge
+	onceText  []byte     // see addOnce
+	costs     []int64    // of charges that are only looked at
+	results   []Result   // of each charge of a limit, on the memory of the decision
+	shares    *shares    // of the engine
+	tenants   []tenant   // who share limits; the charges of their time come behind those of results
+	locks     []ruleLock // of the rules that have a penalty; their charges come last, from firstLock on
+	firstLock int
+	receipts  []sluice.Receipt
 
 	hostKnown, tierKnown     bool
-	ambiguous                bool // the path
+	ambiguous                bool // the path, and it is refused for that
+	pardonedGarbled          bool // see pardoned
 	pathless                 bool // rules that ask for a path are left out
 	offence                  bool // that a Take would note: see foretellLocks
+	flying                   bool // a charge is of a place in flight
 	hostName, tier, tierFrom string
 	tierKey                  keyText   // of the subject that is looked up
 	override                 *Override // that was found last
+	pardoned                 string    // what the request lacks, and would be refused for by a rule that only watches
 	now                      int64     // in microseconds since the Unix epoch; 0 until it is asked for
 	began                    time.Time // the Take, if a rule goes by the outcome
 }
@@ -54,25 +66,31 @@ const maxScratch = 1 << 16
 func (e *Engine) begin(req *Request, d *Decision) *scratch {
 	s := e.pool.Get().(*scratch)
 	s.results = d.Results
-	s.reset(e.policy.Load(), req)
-	s.blocks = e.blocksNow()
+	s.reset(e.current(), req)
+	s.blocks, s.holder, s.shares = e.blocksNow(), e.holder, &e.shares
 	return s
 }
 
 func (s *scratch) reset(p *Policy, req *Request) {
-	s.policy, s.request = p, req
+	s.policy, s.request, s.mode = p, req, req.Mode
 	s.x.reset(req, p)
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.barring = s.barring[:0]
 	s.forget()
-	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, false, 0
+	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, req.NoPath, 0
+	s.exempting = nil
+	s.pardoned, s.pardonedGarbled = "", false
 }
 
 func (e *Engine) end(s *scratch) {
 	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r, s.blocks, s.results = nil, nil, nil, nil
+	s.request, s.x.r, s.blocks, s.results, s.shares = nil, nil, nil, nil, nil
+	clear(s.tenants)
+	if s.seen.Request != nil {
+		s.seen = Observation{}
+	}
 	e.pool.Put(s)
 }
 
@@ -90,6 +108,9 @@ const (
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
 func (s *scratch) charge(m *matched) (*part, outcome) {
 	r := m.rule
+	if r.inFlight && s.request.Part {
+		return nil, exempted
+	}
 	s.x.route = ""
 	if m.pattern != nil {
 		s.x.route = m.pattern.text
@@ -105,7 +126,7 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 		case found:
 			s.keys.add(value)
 		default:
-			if out := s.missing(r); out != charged {
+			if out := s.missing(r, p); out != charged {
 				return p, out
 			}
 			s.keys.addShared()
@@ -114,27 +135,41 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 	return nil, s.addCharges(r)
 }
 
-// addCharges adds a charge for each limit of the subject of the key that has been built. What is
-// added is written in place: a struct that is made elsewhere and copied holds up the processor.
+// addCharges adds a charge for each limit of the subject of the key that has been built.
 func (s *scratch) addCharges(r *rule) outcome {
 	by, until := s.resolve(r)
+	shadow := r.isShadowFor(s.keys.text[s.keys.start:]) || s.policy.isShadow(r)
 	switch {
-	case s.isBlocked(r, by, until):
+	case s.isBlocked(r, by, until, shadow):
 		return barred
 	case by.exempt:
 		return exempted
 	}
-	key, cost := s.keys.key(r.together), s.cost(r)
+	if r.sharing != nil {
+		s.addLimits(r, by, s.addTenant(r), shadow)
+		return charged
+	}
+	s.addLimits(r, by, s.keys.key(r.together), shadow)
+	return charged
+}
+
+// addLimits adds a charge under a key for each limit that a rule has. What is added is written in
+// place: a struct that is made elsewhere and copied holds up the processor.
+func (s *scratch) addLimits(r *rule, by *resolved, key string, shadow bool) {
+	cost := s.cost(r)
 	for i := range by.limits {
 		l := &by.limits[i]
 		c, told := extend(&s.charges), extend(&s.results)
-		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, r.shadow, r.onError
-		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, r.shadow
+		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, shadow, r.onError
+		c.Consistency, c.Place, c.Until = r.consistency, 0, 0
+		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow, told.at = r.name, l.name, l.plan, by.from, by.source, cost, shadow, int32(r.index)+1
+	}
+	if r.inFlight {
+		s.takePlace()
 	}
 	if r.lock != nil {
 		s.locks = append(s.locks, ruleLock{r, len(s.charges) - len(by.limits), len(s.charges)})
 	}
-	return charged
 }
 
 // extend makes a list one longer, and returns the new element, which is to be overwritten.
@@ -149,22 +184,27 @@ func extend[T any](list *[]T) *T {
 
 // missing says what a rule does about the part that has just been found missing. To
 // garble a part is no way around a rule that is skipped without it.
-func (s *scratch) missing(r *rule) outcome {
+func (s *scratch) missing(r *rule, p *part) outcome {
+	refuses := r.missing == refuse || r.strict && s.x.garbled && !s.x.brokeOff
 	switch {
-	case r.missing == refuse && r.shadow, r.missing == skip && !s.x.garbled:
-		return skipped
-	case r.missing == refuse, r.strict && s.x.garbled && !s.x.brokeOff:
+	case refuses && !r.isLenient():
 		return refused
+	case refuses && s.pardoned == "":
+		s.pardoned, s.pardonedGarbled = p.text, s.x.garbled
+	}
+	switch {
+	case r.missing == refuse, r.missing == skip && !s.x.garbled:
+		return skipped
 	}
 	return charged
 }
 
 // lacking names the part that a request is refused for.
-func (s *scratch) lacking(p *part) string {
-	if s.x.garbled {
-		return "an unambiguous " + p.String()
+func lacking(part string, garbled bool) string {
+	if garbled {
+		return "an unambiguous " + part
 	}
-	return p.String()
+	return part
 }
 
 // overridden is where a limit comes from that an override gives.
@@ -194,14 +234,30 @@ func (s *scratch) clock() int64 {
 
 // take asks the store for the charges.
 func (s *scratch) take(ctx context.Context, store sluice.Store) error {
-	if len(s.locks) > 0 {
+	s.complete()
+	return store.Take(ctx, s.charges, s.receipts)
+}
+
+// complete makes the charges those that the store is asked for.
+func (s *scratch) complete() {
+	s.charges = s.charges[:len(s.results)]
+	s.addTurns()
+	if s.request.ID != "" {
+		s.addOnce()
+	}
+	if s.firstLock = len(s.charges); len(s.locks) > 0 {
 		s.addLocks()
+	}
+	switch {
+	case s.mode == Peek:
+		s.uncost()
+	case s.flying:
+		s.lookOnly()
 	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
 	if s.policy.settles {
 		s.began = time.Now()
 	}
-	return store.Take(ctx, s.charges, s.receipts)
 }
 
 // of returns the cost of a request. Where it is in a header, the largest value counts,
@@ -233,16 +289,23 @@ func (c *cost) parse(s string) int64 {
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// cost returns what the request takes from a rule.
+// cost returns what the request takes from a rule: less than nothing if it gives that back.
 func (s *scratch) cost(r *rule) int64 {
-	one := r.cost.of(s.request.Header)
-	if s.request.Cost <= 1 {
-		return one
+	one := r.cost.fixed
+	if s.request.Subject == nil {
+		one = r.cost.of(s.request.Header)
 	}
-	if one > math.MaxInt64/s.request.Cost {
-		return math.MaxInt64 // which never fits
+	switch {
+	case s.request.Cost <= 1 || r.inFlight:
+	case one > math.MaxInt64/s.request.Cost:
+		one = math.MaxInt64 // which never fits
+	default:
+		one *= s.request.Cost
 	}
-	return one * s.request.Cost
+	if s.mode == GiveBack {
+		return -one
+	}
+	return one
 }
 
 // taken returns what gives back the places in queues that a request has for as long as
@@ -256,6 +319,11 @@ func (s *scratch) taken(d *Decision) []sluice.Charge {
 			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
 			back = append(back, c)
 		}
+	}
+	if once := s.onceAt(); once < s.firstLock { // whoever asks again with this ID has no place any more
+		c := s.charges[once]
+		c.Key, c.Cost = strings.Clone(c.Key), -c.Cost
+		back = append(back, c)
 	}
 	return back
 }

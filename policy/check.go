@@ -108,20 +108,25 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 		return l
 	}
 	l, err := sluice.ParseLimit(text)
-	if err != nil && slices.Contains(unlimited, strings.ToLower(text)) {
-		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
-		return sluice.Limit{}
-	}
-	if several := severalLimits(text); err != nil && several != "" {
-		c.fail(field, fmt.Sprintf("write \"limits: [%s]\"", several), "%s is more than one limit", spelling.Quote(text))
-		return sluice.Limit{}
-	}
 	if err != nil {
-		c.fail(field, "", "%v", err)
+		c.noLimit(field, text, err)
 		return sluice.Limit{}
 	}
 	c.texts[text] = l
 	return l
+}
+
+// noLimit complains about a text that is none.
+func (c *compiler) noLimit(field, text string, err error) {
+	several := severalLimits(text)
+	switch {
+	case slices.Contains(unlimited, strings.ToLower(text)):
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
+	case several != "":
+		c.fail(field, fmt.Sprintf("write \"limits: [%s]\"", several), "%s is more than one limit", spelling.Quote(text))
+	default:
+		c.fail(field, "", "%v", err)
+	}
 }
 
 func (c *compiler) patterns(texts []string) (all []*pattern) {
@@ -176,11 +181,9 @@ func (c *compiler) headers(values map[string]string) (all []headerCondition) {
 	return all
 }
 
-var headerSyntax = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-
 func (c *compiler) headerName(field, s string) bool {
 	switch {
-	case !headerSyntax.MatchString(s):
+	case !token(s):
 		c.fail(field, "write it as in X-Plan", "%s is not the name of a header", spelling.Quote(s))
 	case strings.EqualFold(s, "Host"):
 		c.fail(field, "write \"hosts: [example.com]\"", "Host cannot be read as a header")
@@ -188,6 +191,14 @@ func (c *compiler) headerName(field, s string) bool {
 		return true
 	}
 	return false
+}
+
+// canonicalHeader returns the name of a header as requests have it, or "" where there is none.
+func (c *compiler) canonicalHeader(field, s string) string {
+	if s == "" || !c.headerName(field, s) {
+		return ""
+	}
+	return http.CanonicalHeaderKey(s)
 }
 
 func (c *compiler) part(field, text string) *part {
@@ -199,9 +210,9 @@ func (c *compiler) part(field, text string) *part {
 	return &p
 }
 
-func (c *compiler) parts(texts []string) (all []part) {
+func (c *compiler) parts(of string, texts []string, all []part) []part {
 	for i, text := range texts {
-		field := fmt.Sprintf("key[%d]", i)
+		field := fmt.Sprintf("%s[%d]", of, i)
 		p := c.part(field, text)
 		if p == nil {
 			continue
@@ -212,7 +223,7 @@ func (c *compiler) parts(texts []string) (all []part) {
 		all = append(all, *p)
 	}
 	if len(all) > maxKeyParts {
-		c.fail("key", "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
+		c.fail(of, "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
 	}
 	return all
 }

@@ -218,7 +218,7 @@ func listName(s string) string {
 
 // block warns of a rule that blocks whatever comes.
 func (w *warner) block(r *rule) {
-	if !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.clients)+len(r.notClients) == 0 {
+	if !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 {
 		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
 	}
 }
@@ -232,3 +232,10 @@ func (w *warner) lists() {
 
 // charges reports whether the rule is a limit: it neither exempts nor blocks.
 func (r *rule) charges() bool { return !r.exempt && !r.block }
+
+// Partition returns what client_ip tells the client of a request by: its address, of IPv6 the first
+// one of its network. Requests for which it differs share no count of a rule that has client_ip in its
+// key. It is the zero address if nobody knows the client.
+func (p *Policy) Partition(r *Request) netip.Addr {
+	return maskClient(r.client(p.trusted), p.ipv6Prefix)
+}

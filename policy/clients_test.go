@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -92,7 +92,7 @@ rules:
 
 // A random policy decides as its conditions do one by one, by the text of their networks.
 func TestClientsModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	pool := []string{"0.0.0.0/0", "::/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "10.1.2.4/30", "2001:db8::/32", "2001:db8::1", "2001:db8::/127", "::ffff:10.1.0.0/112"}
 	asked := []string{"10.0.0.1", "10.1.2.3", "10.1.2.7", "10.1.2.8", "11.0.0.0", "2001:db8::", "2001:db8::1", "2001:db8::2", "2001:db9::", "::ffff:10.1.2.3"}
@@ -179,11 +179,11 @@ rules:
   - {name: second, clients: [192.0.2.1], block: true}
   - {name: watched, match: /login, block: true, shadow: true}`)
 	var seen []string
-	e.Observe = func(_ context.Context, o *Observation) {
+	e.Observe(func(_ context.Context, o *Observation) {
 		for i, r := range o.Decision.Results {
 			seen = append(seen, fmt.Sprintf("%s %v %v %q %v", r.Rule, r.Allowed, r.Shadow, o.Key(i), r.From))
 		}
-	}
+	})
 	post := request("POST", "/login", "192.0.2.1")
 	post.Body = func(int64) ([]byte, error) { t.Error("the body was read"); return nil, nil }
 	d := e.Decide(t.Context(), post)
@@ -216,6 +216,17 @@ rules:
 	e.DecideInto(t.Context(), request("GET", "/", "203.0.113.1"), &d)
 	if !d.Allowed || d.Blocked != "" || said(d) != "per-address:3" || d.Results[0].Plan == nil {
 		t.Errorf("used again: %+v", d)
+	}
+}
+
+// A rule that blocks whatever comes is warned of, and not one that blocks by an attribute, as a limit
+// of 0 of an Envoy configuration does.
+func TestBlockingRuleIsWarnedOf(t *testing.T) {
+	for conditions, want := range map[string]int{"": 1, "attributes: {limit: none}, ": 0, "headers: {X-A: b}, ": 0} {
+		all := parse(t, "rules: [{name: closed, "+conditions+"block: true}]").Warnings()
+		if n := strings.Count(fmt.Sprint(all), "the rule blocks every request"); n != want {
+			t.Errorf("%q: %v", conditions, all)
+		}
 	}
 }
 

@@ -30,7 +30,12 @@ type Policy struct {
 	answers     *OwnAnswers
 	listsUnused []string
 	warnings    []Problem
-	settles     bool // a rule goes by the outcome
+	settles     bool     // a rule goes by the outcome
+	names       []string // see RuleNames
+	fingerprint string   // see Fingerprint
+	watchOnly   bool     // see Shadowed
+	beneath     *Policy  // that it is the shadow of
+	shadowEnds  int64    // see shadowEnds of compiler
 }
 
 // rule is a rule as the engine needs it.
@@ -49,23 +54,29 @@ type rule struct {
 	readsBody  bool
 	algorithm  sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.
-	calendar   bool
-	own        resolved
-	tiers      map[string]*resolved
-	cost       cost
-	counts     *counting    // nil: all requests
-	lock       *sluice.Plan // of its penalty; nil: none
-	onError    sluice.OnError
-	byDefault  bool // is onError
-	shadow     bool
-	exempt     bool
-	block      bool
-	asks       bool         // for hosts, headers, attributes or clients
-	clients    []*clientSet // empty: any
-	notClients []*clientSet
-	source     string // see Rule
-	file       string // where it is written
-	line       int
+	calendar bool
+	own      resolved
+	tiers    map[string]*resolved
+	cost     cost
+	counts   *counting    // nil: all requests
+	lock     *sluice.Plan // of its penalty; nil: none
+	onError  sluice.OnError
+	// consistency is that of the charges of its limits.
+	consistency sluice.Consistency
+	byDefault   bool     // is onError
+	inFlight    bool     // it counts requests under way
+	sharing     *sharing // nil: its limit is not shared
+	shadow      bool
+	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
+	exempt      bool
+	block       bool
+	show        showKey
+	asks        bool         // for hosts, headers, attributes or clients
+	clients     []*clientSet // empty: any
+	notClients  []*clientSet
+	source      string // see Rule
+	file        string // where it is written
+	line        int
 }
 
 // resolved are limits that hold together, at least one unless an override has something else to
@@ -221,6 +232,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		trusted:    c.prefixes(doc.TrustedProxies),
 		ipv6Prefix: c.ipv6Prefix(doc.IPv6Prefix),
 		ignoreCase: doc.IgnoreCase,
+		shadowEnds: c.shadowEnds(doc.Shadow),
 		cors:       c.cors(&doc.CORS),
 		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),
@@ -246,6 +258,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 			p.cors.typed = newTyped(p.rules, p.ignoreCase)
 		}
 		p.reads = p.fieldsRead()
+		p.identify(*doc)
 	}
 	return p
 }
@@ -265,28 +278,41 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		c.checkUncounted(r)
 		return out
 	}
-	out.key = c.parts(r.Key)
+	out.key = c.parts("key", r.Key, nil)
+	owner := len(out.key)
+	out.together = c.together(r, out.key)
+	if !r.Share.isZero() {
+		out.key = c.parts("share.by", r.Share.By, out.key)
+	}
 	if out.keyStart = r.Name; len(out.key) == 0 {
 		out.keyStart += "/"
 	}
-	out.together = c.together(r, out.key)
 	out.missing = missing(c.choice("missing", r.Missing, missingNames))
 	out.algorithm, out.calendar = sluice.Algorithm(c.choice("algorithm", r.Algorithm, algorithmNames)), r.Algorithm == ""
 	out.onError = sluice.OnError(c.choice("on_error", r.OnError, onErrorNames))
 	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
-	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous && !r.Shadow
+	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous
+	out.share = c.enforce(r)
+	if out.show = showKey(c.choice("show_key", r.ShowKey, showKeyNames)); r.ShowKey == "" {
+		out.show = defaultShow(out.key)
+	}
 	out.cost = c.cost(&r.Cost)
 	out.counts = c.counting(&r.Count)
 	out.lock = c.penalty(&r.Penalty)
 	c.checkOutcome(&out)
+	out.consistency = c.consistency(r, &out)
 	p.settles = p.settles || out.settles()
-	c.limitsOf(p, r, &out)
+	if r.Share.isZero() {
+		c.limitsOf(p, r, &out)
+	} else {
+		c.sharing(p, r, &out, owner)
+	}
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
 	}
-	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers) > 0 && p.tierReadsBody()
+	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	return out
 }
 
@@ -319,6 +345,10 @@ func (c *compiler) name(r *Rule) {
 
 // limitsOf compiles the limits of a rule: its own, and those of its tiers.
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
+	if r.InFlight != 0 {
+		c.inFlight(r, out)
+		return
+	}
 	if r.Limit == "" && len(r.Limits) == 0 {
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	} else {
@@ -372,10 +402,10 @@ func (c *compiler) checkUncounted(r *Rule) {
 		name string
 		set  bool
 	}{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
-		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"cost", r.Cost != Cost{}},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", r.Cost != Cost{}},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
-		{"on_error", r.OnError != ""}, {"shadow", r.Shadow && !r.Block},
+		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},
 	} {
 		if f.set {
 			c.fail(f.name, fmt.Sprintf("remove %q, if it is to count", field), "%s rule counts nothing and has no %s", kind, f.name)
@@ -435,6 +465,7 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 		}
 		c.plans[l] = plan
 	}
+	c.checkLeasable(field, plan, r)
 	if r.cost.fixed > plan.Capacity {
 		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
 	}

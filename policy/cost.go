@@ -106,9 +106,7 @@ func (c *compiler) cost(in *Cost) cost {
 	default:
 		c.costFromHeader("default", out.fixed, in.Max)
 	}
-	if in.Header != "" && c.headerName("cost.header", in.Header) {
-		out.header = http.CanonicalHeaderKey(in.Header)
-	}
+	out.header = c.canonicalHeader("cost.header", in.Header)
 	return out
 }
 
@@ -130,9 +128,7 @@ func (c *compiler) costTold(in *Cost) cost {
 	default:
 		c.costFromHeader("estimate", out.fixed, in.Max)
 	}
-	if in.ResponseHeader != "" && c.headerName("cost.response_header", in.ResponseHeader) {
-		out.told = http.CanonicalHeaderKey(in.ResponseHeader)
-	}
+	out.told = c.canonicalHeader("cost.response_header", in.ResponseHeader)
 	return out
 }
 
@@ -167,9 +163,7 @@ func (c *compiler) counting(in *Count) *counting {
 		}
 		out.status = append(out.status, r)
 	}
-	if in.UnlessHeader != "" && c.headerName("count.unless_header", in.UnlessHeader) {
-		out.unless = http.CanonicalHeaderKey(in.UnlessHeader)
-	}
+	out.unless = c.canonicalHeader("count.unless_header", in.UnlessHeader)
 	return out
 }
 

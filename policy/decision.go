@@ -17,6 +17,9 @@ type Request struct {
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string
 	RawQuery string
+	// NoPath says that nobody knows the path, as of a request that a server could not read: rules
+	// with patterns do not apply to it.
+	NoPath bool
 	// Peer is the other end of the connection. Who the client is follows from it, and from
 	// what the policy's trusted proxies say in a header.
 	Peer   netip.Addr
@@ -31,9 +34,45 @@ type Request struct {
 	// Attributes are what only the program knows, or another protocol brings, such as the user
 	// from a context: rules count by them with "attr:NAME". What is empty is not there.
 	Attributes map[string]string
+	// TLSFingerprint is the JA4 of the client's TLS: rules count by it with "tls_fingerprint".
+	// Empty is none, as without TLS.
+	TLSFingerprint string
 	// Cost is how many such requests this one counts for: each rule takes as many times its
-	// cost. Below 1 it is 1.
+	// cost, but for those with in_flight. Below 1 it is 1.
 	Cost int64
+	// Mode is what is asked for: to be charged, unless it says otherwise. A peek is told what
+	// remains without it. What is given back is no more than is used, asks nobody who is blocked by
+	// [Subject.Block], lifts no penalty, and frees no place in flight.
+	Mode Mode
+	// Subject, if set, is asked alone, in place of the rules that match, by the policy in force: its
+	// override, the tier that its key says or else the default one, and the rule's fixed cost. Of
+	// the request only Cost, Mode, ID and Time mean something then. A rule that there is no more
+	// limits nothing; one whose key has changed refuses, as Missing says, since it knows the subject
+	// under another key: [Engine.Subject] returns it.
+	Subject *Subject
+	// ID names the request, if it is not empty, so that a proxy that asks again is not charged
+	// again: the same request with the same ID, by the keys, limits and costs that it is charged,
+	// counts once within [RepeatedWithin]. It is charged in the same step of the store as the
+	// limits, so that of many who ask at once one is charged, and it takes the place of a key there.
+	// If it was refused it is asked anew, and so it is once it was given back: by [Engine.Refund], or
+	// by [GiveBack] with the same ID, which gives back once. What is repeated has nothing to refund or
+	// to settle. An instance that decides while the shared store is away knows only what it has let through
+	// itself, and on a cluster it is one step where all charges have one hash tag.
+	//
+	// Whoever can choose it has as many requests as they like for one: take it from those that are
+	// trusted. With an ID bodies are read before any rule is asked, and new refusals are not
+	// answered from memory.
+	ID string
+	// Door names where the request was asked about, such as "gateway", for observers. There are a
+	// few, whatever requests say.
+	Door string
+	// Ends says that the door knows when the request ends, and calls [Engine.Release] then. Else rules
+	// with in_flight only look at how many are under way: they refuse while all places are taken, and
+	// the request takes none.
+	Ends bool
+	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
+	// with in_flight, which have counted that, leave it alone.
+	Part bool
 	// Time is when the request is made, for what depends on it in the policy: overrides and
 	// blocks that end. Now, if it is zero. The store counts by its own clock.
 	Time time.Time
@@ -70,6 +109,9 @@ type Decision struct {
 	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
 	// lasts, [sluice.Never] for good. Nothing was counted, and nothing is known of the limits.
 	Blocked string
+	// Repeated says that a request with this ID and these charges was let through before, within
+	// [RepeatedWithin]. It is let through again, and nothing was charged.
+	Repeated bool
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
@@ -84,6 +126,7 @@ type Decision struct {
 	// which have no plan.
 	Results []Result
 
+	held      []*sluice.Hold  // what Release releases
 	taken     []sluice.Charge // what Refund gives back, if there is a Delay
 	unsettled *unsettled      // what Settle settles; nil: nothing
 }
@@ -95,8 +138,8 @@ func (d *Decision) reset() {
 	d.Results, d.taken = results, taken
 }
 
-// Clone returns a copy to be kept where d is used again. What is still to be settled is settled
-// once for both: see [Engine.Settle].
+// Clone returns a copy to be kept where d is used again. What is still to be settled or released is
+// so once for both: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.taken = slices.Clone(d.Results), slices.Clone(d.taken)
@@ -111,11 +154,13 @@ type Result struct {
 	Name string
 	Plan *sluice.Plan // nil for what blocks
 	// From is what the limit was resolved from: "rule", "tier:pro" or "override", which may
-	// block, too; "block" where the rule is there to block, or [Subject.Block] has.
+	// block, too; "block" where the rule is there to block, or [Subject.Block] has; "caller" for a
+	// limit that the caller has brought: see [Engine.Adhoc].
 	From   string
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
-	Shadow bool // counts and reports, never refuses
+	Shadow bool  // counts and reports, never refuses, or not this subject
+	at     int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision
 }
 
@@ -124,14 +169,48 @@ type Result struct {
 type Observation struct {
 	Request  *Request
 	Decision Decision
-	scratch  *scratch
+	// Began is when the decision began; of a list, when the whole list did.
+	Began time.Time
+	// Took is how long it took to decide; of a list, how long the whole list did.
+	Took    time.Duration
+	scratch *scratch
+}
+
+// Policy returns the policy that has decided.
+func (o *Observation) Policy() *Policy { return o.scratch.policy }
+
+// RuleIndex returns which rule of the policy a result is of, by the index of the result: the place
+// of the rule in the document, or -1 for a limit that a caller has brought (see [Engine.Adhoc]).
+func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
+
+// Pardoned returns what the request lacks, as Missing of a [Decision] says it, if it would be
+// refused as malformed by a rule that only watches, or is enforced for a share of its subjects; else
+// it is empty.
+func (o *Observation) Pardoned() string {
+	if o.Decision.Missing != "" || o.Decision.Exempt {
+		return ""
+	}
+	return lacking(o.scratch.pardoned, o.scratch.pardonedGarbled)
+}
+
+// Exempting returns the name of the rule that exempts the request; empty if none does, or if cors
+// exempts preflights.
+func (o *Observation) Exempting() string {
+	if r := o.scratch.exempting; r != nil {
+		return r.name
+	}
+	return ""
 }
 
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
 
+// Shown returns what people are to see of Key: all of it, shortened or hashed, as the rule says.
+func (o *Observation) Shown(i int) string { return o.Policy().ShownKey(o.Key(i)) }
+
 // Key returns the key under which the store counts for a result, by its index, or would if the
-// subject were not blocked; empty for a rule with "block", which counts nothing.
+// subject were not blocked; of a limit that is shared, that of the tenant. It is empty for a rule with
+// "block", which counts nothing.
 func (o *Observation) Key(i int) string {
 	subjects := o.scratch.blocked
 	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {
@@ -140,5 +219,5 @@ func (o *Observation) Key(i int) string {
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}
-	return o.scratch.charges[i].Key
+	return o.scratch.keyOf(i)
 }

@@ -10,8 +10,8 @@
 //	engine := policy.NewEngine(memory.New(), p)
 //	decision := engine.Decide(ctx, &policy.Request{Method: "GET", Path: "/api/users", Peer: addr})
 //
-// What a document can say is told by its fields. Package policyfile reads it from a file,
-// package httplimit puts an engine before an [net/http.Handler].
+// The fields of [Document] and [Rule] say what a document can have. Package policyfile reads one
+// from a file, package httplimit puts an engine in front of a [net/http.Handler].
 //
 // # What is read is what is meant
 //

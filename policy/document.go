@@ -11,6 +11,9 @@ type Document struct {
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 	// IgnoreCase is for a server behind that takes /LOGIN for /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
+	// Shadow makes a shadow of the whole policy, which refuses nothing, until a time (see
+	// [ParseUntil]), or "always". Then, or if it is empty, it is enforced.
+	Shadow string `json:"shadow,omitempty"`
 	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
 	CORS      CORS   `json:"cors,omitzero"`
@@ -81,9 +84,9 @@ type Rule struct {
 	// Attributes have a value that the program must say of a request, or "*" for any: see
 	// [Request]. A door that says none, such as the gateway, never meets them.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which
-	// has to have the client; NotClients are those that must not have it. The client is whom
-	// the trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to
+	// contain the client; NotClients are those that must not contain it. The client is whom the
+	// trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
 	// Block refuses a request for good, also where it matches the path in only one way to read
@@ -94,8 +97,8 @@ type Rule struct {
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
 	// Key is what requests are told apart by, up to 8 of client_ip, header:NAME, api_key,
-	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, route, host, method and
-	// const:TEXT. Values of a query and a body are compared as names: see the documentation
+	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, host,
+	// method and const:TEXT. Values of a query and a body are compared as names: see the documentation
 	// of the package. Without a key all requests share one count. Nobody verifies an API key
 	// or a token here: they are names, and have to be verified before or behind. Attributes
 	// are what the program says: see [Request].
@@ -119,13 +122,22 @@ type Rule struct {
 	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
 	// together, all or none. No two may have one rate or one window.
 	Limits []string `json:"limits,omitempty"`
+	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time:
+	// from 1 to 65,536. A request has its place until it ends, for as long as that takes, where the door
+	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
+	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
+	// instance that dies blocks the places that it has for no longer than [sluice.PlaceLasts]. Neither
+	// tiers nor overrides have another number; an override may block or exempt.
+	InFlight int64 `json:"in_flight,omitempty"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of
 	// [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
 	// Tiers has other limits by the name of the tier, in place of all that the rule has. A
 	// tier that is not there has the rule's.
 	Tiers map[string]Limits `json:"tiers,omitempty"`
-	Cost  Cost              `json:"cost,omitzero"`
+	// Share is a limit that several share, in place of Limit.
+	Share Share `json:"share,omitzero"`
+	Cost  Cost  `json:"cost,omitzero"`
 	// Count lets the outcome of a request say whether it counts: without it, every request does.
 	Count Count `json:"count,omitzero"`
 	// Penalty locks out whoever exceeds a limit of the rule: see [Penalty].
@@ -136,8 +148,29 @@ type Rule struct {
 	// payment, as in "POST /auth/sign-in" or "/v1/payments": there, nobody should be able to
 	// guess or to pay without a limit.
 	OnError string `json:"on_error,omitempty"`
+	// Consistency is how exactly the instances that share a store count the rule together: "strict",
+	// the default, asks the store each time; "leased" reserves units ahead and spends them without
+	// asking, never above the limit; "synced" counts in each instance and tells the others ten times
+	// a second, above the limit by what they have not heard of yet. Package lease and package synced
+	// say by how much. The last two are for a token_bucket, gcra, fixed_window or
+	// sliding_window_counter without months, penalty, count or a cost that the response tells. Over a
+	// store that is not shared all three are the same.
+	Consistency string `json:"consistency,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
+	// Enforce is for which share of its subjects the rule refuses, such as "10%", with up to two
+	// decimals; for the others it is a shadow. A hash of the rule's name and of the key chooses them, so
+	// that a subject is always in or always out, on every instance, and whoever is in at 10 % is in
+	// at 20 %. Who can choose their key can choose to be out. Empty is all of them. As malformed such
+	// a rule refuses nobody.
+	Enforce string `json:"enforce,omitempty"`
+	// ShowKey is how much people see of the rule's keys, in what reports on them: "whole"; "short",
+	// the first four characters and the last two of names, of short ones less (see [Shorten]), while
+	// addresses beside them, routes, hosts and methods stay whole; or "hash", which tells subjects
+	// apart by 12 digits. These are a pseudonym, the same on every instance and after every start, and
+	// no encryption: whoever can guess a value can find it by trying. The default is "short" for a key
+	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and else "whole".
+	ShowKey string `json:"show_key,omitempty"`
 	// Source says where whoever has put the document together has the rule from, such as
 	// "file" or "database". It is no part of what people write, and traces and results tell it.
 	Source string `json:"-"`

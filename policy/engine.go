@@ -14,13 +14,16 @@ import (
 // Engine decides about requests by a [Policy], counting in a store. It is safe for
 // concurrent use.
 type Engine struct {
-	// Observe, if set, is called with every decision once it is made, on the goroutine that
-	// asked, which waits for it. Set it before the first decision.
-	Observe func(context.Context, *Observation)
+	observers []func(context.Context, *Observation)
+	untimed   bool
 
 	store  sluice.Store
+	holder *sluice.Holder // of places in flight
+	shares shares
+	shadow bool // see ShadowAll
 	policy atomic.Pointer[Policy]
 	pool   sync.Pool // of *scratch
+	lists  sync.Pool // of *each
 
 	blocking sync.Mutex // whoever changes blocks
 	blocks   atomic.Pointer[map[string]int64]
@@ -35,19 +38,61 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	if store == nil {
 		panic("policy: NewEngine needs a store: memory.New() is one")
 	}
-	e := &Engine{store: store}
+	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.pool.New = func() any { return new(scratch) }
+	e.lists.New = func() any { return new(each) }
 	e.Swap(p)
 	return e
 }
 
+// Observe has f called with every decision once it is made, on the goroutine that asked, which
+// waits for it. Of several functions, those that were given first are called first. Call it before
+// the first decision.
+func (e *Engine) Observe(f func(context.Context, *Observation)) {
+	e.observers = append(e.observers, f)
+}
+
+// Untimed leaves out when a decision has begun and how long it took: Began and Took of an [Observation] are
+// zero. It is for replays, in which reading the clock is a good part of a decision. Call it before the first
+// decision.
+func (e *Engine) Untimed() { e.untimed = true }
+
+// watched reports whether anybody looks at decisions.
+func (e *Engine) watched() bool { return len(e.observers) > 0 }
+
+// timed reports whether somebody is told how long they take.
+func (e *Engine) timed() bool { return e.watched() && !e.untimed }
+
+// began returns when a decision begins, if anybody wants to know.
+func (e *Engine) began() (t time.Time) {
+	if e.timed() {
+		t = time.Now()
+	}
+	return t
+}
+
+// took returns when that was, and how long ago.
+func (e *Engine) took(began time.Time) (at timing) {
+	if e.timed() {
+		at = timing{began, time.Since(began)}
+	}
+	return at
+}
+
+// timing is when a decision began, and how long it took.
+type timing struct {
+	began time.Time
+	took  time.Duration
+}
+
 // Swap makes p the policy of all decisions that begin from now on. What has been
-// counted stays: it belongs to the names of the rules and to the kind of their limits.
+// counted stays: it belongs to the names of the rules and to the kind of their limits. One whose
+// document says so is a shadow until the end that it says: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
 	}
-	e.policy.Store(p)
+	e.policy.Store(e.dressed(p))
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
@@ -56,7 +101,7 @@ func (e *Engine) SwapOverrides(list []Override) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithOverrides(list) })
 }
 
-// SwapSubjects does so with the subjects of tiers: see [Policy.WithSubjects].
+// SwapSubjects replaces the subjects of tiers in the same way: see [Policy.WithSubjects].
 func (e *Engine) SwapSubjects(list []TierSubject) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithSubjects(list) })
 }
@@ -65,19 +110,23 @@ func (e *Engine) SwapSubjects(list []TierSubject) error {
 func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	for {
 		p := e.policy.Load()
-		next, err := change(p)
-		if err != nil || e.policy.CompareAndSwap(p, next) {
+		written := p
+		if p.beneath != nil {
+			written = p.beneath
+		}
+		next, err := change(written)
+		if err != nil || e.policy.CompareAndSwap(p, e.dressed(next)) {
 			return err
 		}
 	}
 }
 
-// Policy returns the policy in force.
-func (e *Engine) Policy() *Policy { return e.policy.Load() }
+// Policy returns the policy in force: as a shadow, as long as it is one.
+func (e *Engine) Policy() *Policy { return e.current() }
 
 // TrustedProxies returns the trusted proxies of the policy in force, for uses other than
 // decisions, which resolve their clients themselves. Do not change it.
-func (e *Engine) TrustedProxies() []netip.Prefix { return e.policy.Load().trusted }
+func (e *Engine) TrustedProxies() []netip.Prefix { return e.current().trusted }
 
 // Decide asks all the rules that apply to the request, and takes from all of them or
 // from none. It has an answer whatever happens: while the store does not have one, each
@@ -90,56 +139,108 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 // DecideInto is Decide with a decision that is used again, the memory of its results too.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
+	began := e.began()
 	s := e.begin(req, d)
 	e.decide(ctx, s, d)
+	e.finish(ctx, s, d, e.took(began))
+}
+
+// finish tells of a decision that is made.
+func (e *Engine) finish(ctx context.Context, s *scratch, d *Decision, at timing) {
 	if len(s.barring)+len(s.blocked) > 0 {
 		s.addBarring(d)
 	}
-	e.observe(ctx, s, d)
+	if s.flying && d.Degraded {
+		s.giveBackUnsure(d)
+	}
+	e.observe(ctx, s, d, at)
 	e.end(s) // a panic of the store or the observer may take s with it
 }
 
-func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision) {
-	if e.Observe == nil {
+func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision, at timing) {
+	if !e.watched() {
 		return
 	}
-	s.seen = Observation{Request: s.request, Decision: *d, scratch: s}
-	e.Observe(ctx, &s.seen)
-	s.seen = Observation{}
+	s.seen = Observation{Request: s.request, Decision: *d, Began: at.began, Took: at.took, scratch: s}
+	for _, f := range e.observers {
+		f(ctx, &s.seen)
+	}
 }
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
-	if s.exemptPreflight() || s.match() != nil {
+	if e.prepare(ctx, s, d) {
+		s.conclude(d, s.take(ctx, e.store))
+	}
+}
+
+// prepare makes the charges of the request, and reports whether the store is to be asked for them.
+// If not, d is the decision; if so, d.Missing may say what the request is refused for all the same.
+func (e *Engine) prepare(ctx context.Context, s *scratch, d *Decision) bool {
+	if s.request.Subject != nil {
+		if !s.chargeSubject(d) {
+			return false
+		}
+	} else if !e.chargeRules(ctx, s, d) {
+		return false
+	}
+	if s.refuseBlocked(d) {
+		d.Missing = ""
+		return false
+	}
+	if len(s.charges) == 0 {
+		d.Allowed = d.Missing == ""
+		return false
+	}
+	return !s.looksForPlaces() || d.Missing != "" || !e.refusedInFlight(ctx, s, d)
+}
+
+// chargeRules makes the charges of the rules that apply, unless the request is decided by then.
+func (e *Engine) chargeRules(ctx context.Context, s *scratch, d *Decision) bool {
+	if s.exemptPreflight() {
 		d.Allowed, d.Exempt = true, true
-		return
+		return false
+	}
+	if s.exempting = s.match(); s.exempting != nil {
+		d.Allowed, d.Exempt = true, true
+		return false
 	}
 	if by := s.barred(); by != nil {
 		s.refuseBarred(d, by)
-		return
+		return false
 	}
 	if s.ambiguous {
 		d.Missing = ambiguousPath
 	} else if e.refusedUnread(ctx, s, d) {
-		return
+		return false
 	} else {
 		s.chargeAll(d)
 	}
 	if d.Missing != "" {
-		e.countMalformed(ctx, s, d)
-		return
+		s.chargeMalformed()
 	}
-	if s.refuseBlocked(d) {
-		return
+	return true
+}
+
+// conclude makes the decision of what the store has said about the charges.
+func (s *scratch) conclude(d *Decision, err error) {
+	missing := d.Missing
+	d.Missing = ""
+	if s.mode == Peek {
+		s.recost()
 	}
-	if len(s.charges) == 0 {
-		d.Allowed = true
-		return
-	}
-	if err := s.take(ctx, e.store); err != nil {
+	switch {
+	case err == nil && s.mode == Peek:
+		s.foretell()
+		s.decision(d)
+	case err == nil:
+		s.decision(d)
+	case missing == "":
 		s.withoutStore(d, err)
-		return
 	}
-	s.decision(d, true)
+	if missing != "" && (err != nil || d.Allowed) {
+		d.reset()
+		d.Missing = missing
+	}
 }
 
 // chargeAll makes the charges of the rules that apply, unless the request is refused for what
@@ -147,46 +248,40 @@ func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 func (s *scratch) chargeAll(d *Decision) {
 	for i := range s.matches {
 		if part, out := s.charge(&s.matches[i]); out == refused {
-			d.Missing = s.lacking(part)
+			d.Missing = lacking(part.text, s.x.garbled)
 			return
 		}
 	}
 }
 
-// countMalformed charges a request that is refused for what it lacks to the rules that can
-// count it all the same, so that such requests are not free: those that need no body, and
-// where the path is in doubt no pattern. If these refuse it, that is the answer.
-func (e *Engine) countMalformed(ctx context.Context, s *scratch, d *Decision) {
-	missing := d.Missing
-	d.reset()
-	s.chargeMalformed()
-	if s.refuseBlocked(d) {
-		return
-	}
-	if len(s.charges) > 0 && s.take(ctx, e.store) == nil {
-		s.decision(d, true)
-	}
-	if len(d.Results) == 0 || d.Allowed {
-		d.reset()
-		d.Missing = missing
-	}
-}
-
-// chargeMalformed makes the charges of countMalformed.
+// chargeMalformed makes the charges of a request that is refused for what it lacks: of the rules
+// that can count it all the same, so that such requests are not free. Those need no body, and where
+// the path is in doubt no pattern. If these refuse it, that is the answer.
 func (s *scratch) chargeMalformed() {
 	s.forget()
+	if s.mode == GiveBack {
+		return
+	}
 	for i := range s.matches {
 		if m := &s.matches[i]; !m.rule.readsBody && (!s.ambiguous || m.pattern == nil) {
 			s.charge(m)
 		}
 	}
+	s.leavePlaces()
 }
 
 // forget forgets the charges that were made.
 func (s *scratch) forget() {
 	s.keys.reset()
 	s.charges, s.results, s.blocked = s.charges[:0], s.results[:0], s.blocked[:0]
-	s.locks, s.offence = s.locks[:0], false
+	s.locks, s.tenants, s.offence, s.flying = s.locks[:0], s.tenants[:0], false, false
+}
+
+// looksFirst reports whether rules are asked before the body is read for others. An ID that has
+// passed before passes whatever these say, and what is given back is not refused.
+func (s *scratch) looksFirst() bool {
+	return s.request.Body != nil && s.request.ID == "" && s.mode <= Peek &&
+		slices.ContainsFunc(s.matches, func(m matched) bool { return m.rule.readsBody })
 }
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
@@ -194,7 +289,7 @@ func (s *scratch) forget() {
 // takes nothing: what passes is decided again, whole. Requests that cost more than one unit
 // are left to that, since only a charge says how long such a one has to wait.
 func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) bool {
-	if s.request.Body == nil || !slices.ContainsFunc(s.matches, func(m matched) bool { return m.rule.readsBody }) {
+	if !s.looksFirst() {
 		return false
 	}
 	for i := range s.matches {
@@ -220,9 +315,10 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 // Refund gives back the place in a queue of a request whose decision has a Delay, for a
 // client that leaves before its turn has come: call it before the delay has passed. What
 // other rules have counted stays, but for those that go by the outcome (see Settle), and so do
-// places in queues that are shorter. The context may have ended. Of other decisions nothing is
-// given back.
+// places in queues that are shorter. Its places in flight are released. The context may have ended. Of
+// other decisions nothing is given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
+	e.Release(ctx, d)
 	if len(d.taken) == 0 {
 		return
 	}
@@ -233,15 +329,18 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 	_ = e.store.Take(ctx, d.taken, make([]sluice.Receipt, len(d.taken)))
 }
 
-// decision derives the answer from the receipts. They include the charges if those were
-// taken, and not merely looked at.
-func (s *scratch) decision(d *Decision, taken bool) {
+// decision derives the answer from the receipts.
+func (s *scratch) decision(d *Decision) {
+	if s.repeats() {
+		s.allowAgain(d)
+	}
 	d.Allowed = sluice.Admitted(s.charges, s.receipts)
 	d.Now = s.receipts[0].Now
 	d.Results = s.results
+	s.noteShares()
 	for i := range d.Results {
 		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
-		if receipt.Fits && !taken {
+		if receipt.Fits && s.mode == Peek {
 			cost = 0
 		}
 		d.Degraded = d.Degraded || receipt.Origin.Degraded()
@@ -250,19 +349,30 @@ func (s *scratch) decision(d *Decision, taken bool) {
 			d.close(r)
 			continue
 		}
-		r.Plan.DecideInto(cost, receipt, &r.Decision)
+		s.charges[i].Plan.DecideInto(cost, receipt, &r.Decision)
+		s.joinTurn(i, r)
 		if lock >= 0 {
 			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
 		}
-		if !d.Allowed {
+		if !d.Allowed || s.mode == GiveBack {
 			r.Delay = 0 // there is no turn to wait for
 		}
 		d.weigh(r)
 	}
-	if taken && d.Delay > 0 {
+	if s.mode == Charge && !d.Repeated {
+		s.keepOpen(d)
+	}
+}
+
+// keepOpen notes what can still be given back of what was taken.
+func (s *scratch) keepOpen(d *Decision) {
+	if d.Delay > 0 {
 		d.taken = s.taken(d)
 	}
-	if taken && d.Allowed && s.policy.settles {
+	if d.Allowed && s.flying {
+		s.hold(d)
+	}
+	if d.Allowed && s.policy.settles {
 		d.unsettled = s.unsettled(d)
 	}
 }

@@ -260,8 +260,11 @@ func TestDecideAllocations(t *testing.T) {
 		"unobserved": nil,
 		"observed":   func(_ context.Context, o *Observation) { seen += len(o.Key(0)) },
 	} {
-		e.Observe = observe
-		if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d) }); n > 0 {
+		e.observers = nil
+		if observe != nil {
+			e.Observe(observe)
+		}
+		if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
 			t.Errorf("%s, a decision that is used again allocates %v times", name, n)
 		}
 	}
@@ -320,7 +323,7 @@ rules:
 	var all []string
 	type mine struct{}
 	ctx := context.WithValue(t.Context(), mine{}, true)
-	e.Observe = func(c context.Context, o *Observation) {
+	e.Observe(func(c context.Context, o *Observation) {
 		if c != ctx {
 			t.Error("it is another context")
 		}
@@ -329,7 +332,7 @@ rules:
 			text += fmt.Sprint(" ", r.Rule, " ", o.Key(i), " ", r.Remaining)
 		}
 		all = append(all, text)
-	}
+	})
 	for _, r := range []*Request{get("/open"), get("/a"), get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7"), get("/c", "X-User: u", "X-Forwarded-For: 198.51.100.7")} {
 		said := e.Decide(ctx, r)
 		var d Decision
@@ -347,5 +350,30 @@ rules:
 			t.Errorf("%s: observed %q, want %q", r.Path, all, want)
 		}
 		all = nil
+	}
+}
+
+// An engine that is not timed tells observers all but when, and how long it took.
+func TestUntimed(t *testing.T) {
+	for _, untimed := range []bool{false, true} {
+		p, err := Compile(Document{Rules: []Rule{{Name: "all", Limit: "1/hour"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := NewEngine(memory.New(), p)
+		if untimed {
+			e.Untimed()
+		}
+		seen := 0
+		e.Observe(func(_ context.Context, o *Observation) {
+			if seen++; o.Began.IsZero() != untimed || untimed && o.Took != 0 || o.Decision.Allowed != (seen == 1) {
+				t.Errorf("untimed %v: decision %d began at %v, took %v, allowed %v", untimed, seen, o.Began, o.Took, o.Decision.Allowed)
+			}
+		})
+		e.Decide(t.Context(), &Request{Path: "/"})
+		e.DecideEach(t.Context(), []*Request{{Path: "/"}, {Path: "/"}}, make([]Decision, 2))
+		if seen != 3 {
+			t.Errorf("untimed %v: observers were told of %d decisions, want 3", untimed, seen)
+		}
 	}
 }

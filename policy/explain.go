@@ -27,6 +27,8 @@ type Trace struct {
 	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
+
+	after *Decision
 }
 
 // RuleTrace tells what one rule makes of a request.
@@ -40,10 +42,18 @@ type RuleTrace struct {
 	Key string
 	// Results are what its limits would say; nothing if it charges nothing.
 	Results []Result
+	// After are Results once the request has been charged; see [Trace.After].
+	After []Result
+	// Enforced is for which share of its subjects the rule refuses, such as "10 %", and Watched
+	// whether this subject is none of them. Without a share both are empty.
+	Enforced string
+	Watched  bool
 	// Override is the one that holds for the subject, if there is one. Do not change it.
 	Override *Override
 	// Then says what the response changes of that, if it does.
 	Then string
+	// Consistency is how the instances that share a store count what the rule charges.
+	Consistency sluice.Consistency
 }
 
 // Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
@@ -88,6 +98,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		s.addBarring(&t.Decision)
 		return t
 	}
+	if t.after = s.foresee(&t.Decision); t.after != nil {
+		s.addBarring(t.after)
+	}
 	s.addBarring(&t.Decision)
 	if t.Decision.Blocked != "" {
 		return t // nothing is known of the limits
@@ -95,13 +108,17 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	i := 0
 	for n := range t.Rules {
 		if r := &t.Rules[n]; i < len(s.results) && s.results[i].Rule == r.Rule {
-			r.Key = strings.Clone(s.charges[i].Key)
+			r.Key = strings.Clone(s.keyOf(i))
 			first := i
 			for i < len(s.results) && s.results[i].Rule == r.Rule {
 				i++
 			}
 			r.Results = t.Decision.Results[first:i:i]
-			r.Then = s.policy.rules[n].then()
+			r.After = r.Results
+			if t.Decision.Allowed {
+				r.After = t.After().Results[first:i:i]
+			}
+			r.Then, r.Consistency = s.policy.rules[n].then(), s.policy.rules[n].consistency
 		}
 	}
 	return t
@@ -146,8 +163,12 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 			if out == exempted || out == barred {
 				trace.Why = s.whyUncounted(r, out)
 			}
+			if trace.Applies && r.isPartial() {
+				trace.Enforced, trace.Watched = shareText(r.share), s.watchesLast(out)
+				trace.Why += ", " + r.whyPartial(trace.Watched)
+			}
 			if out == refused && missing == "" {
-				missing = s.lacking(part)
+				missing = lacking(part.text, s.x.garbled)
 			}
 			matches = matches[1:]
 		} else {
@@ -158,17 +179,25 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 	return missing
 }
 
+// watchesLast reports whether what a rule has made of the request last is only watched.
+func (s *scratch) watchesLast(out outcome) bool {
+	if out == barred {
+		return s.blocked[len(s.blocked)-1].shadow
+	}
+	return s.charges[len(s.charges)-1].Shadow
+}
+
 // whyUncounted says why a rule that holds for the request does not count it: its subject, of which
 // the charge was tried last, is exempt or blocked.
 func (s *scratch) whyUncounted(r *rule, out outcome) string {
-	switch {
-	case out == exempted:
+	if out == exempted {
 		return "an override exempts the subject" + s.override.Terms()
-	case s.blocked[len(s.blocked)-1].from == blocked:
-		until := time.UnixMicro(s.blocked[len(s.blocked)-1].until).UTC()
-		return "the subject is blocked until " + until.Format(time.RFC3339)
-	case r.shadow:
-		return "an override would block the subject" + s.override.Terms() + " (only watched: a shadow never refuses)"
+	}
+	switch b := &s.blocked[len(s.blocked)-1]; {
+	case b.from == blocked:
+		return "the subject is blocked until " + time.UnixMicro(b.until).UTC().Format(time.RFC3339)
+	case b.shadow:
+		return "an override would block the subject" + s.override.Terms() + r.onlyWatched()
 	}
 	return "an override blocks the subject" + s.override.Terms()
 }
@@ -179,6 +208,8 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 		state = "has no usable"
 	}
 	switch {
+	case out == skipped && m.rule.missing == refuse:
+		return fmt.Sprintf("skipped: the request %s %s, and would be refused for it%s", state, missing, m.rule.onlyWatched())
 	case out == skipped:
 		return fmt.Sprintf("skipped: the request %s %s", state, missing)
 	case out == refused:
@@ -225,32 +256,38 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 		d.Allowed = true
 		return
 	}
-	costs := make([]int64, len(s.results))
-	for i := range costs {
-		costs[i], s.charges[i].Cost = s.charges[i].Cost, 0
-	}
-	err := s.take(ctx, e.store)
-	for i, cost := range costs {
-		s.charges[i].Cost = cost
-	}
-	if err != nil {
-		s.withoutStore(d, err)
-		return
-	}
-	s.foretell(costs)
-	s.decision(d, false)
+	mode := s.mode
+	s.mode = Peek
+	s.conclude(d, s.take(ctx, e.store))
+	s.mode = mode
 }
 
-// foretell makes receipts of peeks those of costs: what remains says whether a cost would fit.
-// Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the others
-// are only looked at.
-func (s *scratch) foretell(costs []int64) {
+// uncost makes the charges peeks, and keeps what they cost.
+func (s *scratch) uncost() {
+	s.costs = s.costs[:0]
+	for i := range s.charges {
+		s.costs = append(s.costs, s.charges[i].Cost)
+		s.charges[i].Cost = 0
+	}
+}
+
+// recost makes them what they were.
+func (s *scratch) recost() {
+	for i, cost := range s.costs {
+		s.charges[i].Cost = cost
+	}
+}
+
+// foretell makes receipts of peeks those of their costs: what remains says whether a cost would
+// fit. Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the
+// others are only looked at.
+func (s *scratch) foretell() {
 	if !sluice.Admitted(s.charges, s.receipts) {
 		return
 	}
-	for i, cost := range costs {
+	for i := range s.charges[:s.firstLock] {
 		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
-			r.Fits = cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+			r.Fits = s.charges[i].Cost <= s.charges[i].Plan.Decide(0, *r).Remaining
 		}
 	}
 	s.foretellLocks()

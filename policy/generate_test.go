@@ -81,13 +81,15 @@ func randomRule(r dice, i int) Rule {
 		out.Block, out.Shadow, out.Clients = true, r.one(2), some(r, 1, 1, clientSets...)
 		return out
 	}
-	out.Key = some(r, 0, 2, "header:X-User", "attr:user", "body:name", "const:x", "method")
+	out.Key = some(r, 0, 2, "header:X-User", "attr:user", "body:name", "const:x", "method", "tls_fingerprint")
 	if r.one(2) {
 		out.Key = slices.Insert(out.Key, r.IntN(len(out.Key)+1), "client_ip")
 	}
 	out.Together = some(r, 0, len(out.Key), out.Key...)
 	out.Missing = pick(r, "", "share", "skip", "refuse")
-	out.Shadow = r.one(6)
+	if out.Shadow = r.one(6); !out.Shadow && len(out.Key) > 0 && r.one(3) {
+		out.Enforce = pick(r, "10%", "50%", "50.5%", "99.99%", "100%")
+	}
 	out.Algorithm = pick(r, "", "token_bucket", "gcra", "leaky_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact")
 	if out.Limits = randomLimits(r, out.Algorithm); len(out.Limits) == 1 && r.one(2) {
 		out.Limit, out.Limits = out.Limits[0], nil
@@ -165,6 +167,12 @@ func randomQuery(r dice) *query {
 	if r.one(10) {
 		q.cost = r.Int64N(4)
 	}
+	if r.one(5) {
+		q.mode = pick(r, Peek, GiveBack)
+	}
+	if r.one(4) {
+		q.id = pick(r, "one", "two")
+	}
 	if r.one(10) {
 		q.at = q.at.Add(time.Duration(r.IntN(7200)) * time.Second) // blocks that are over may be forgotten
 	}
@@ -173,7 +181,7 @@ func randomQuery(r dice) *query {
 
 // request returns what a door makes of the query.
 func (q *query) request(r dice) *Request {
-	out := &Request{Method: q.method, Host: "example.com", Path: q.path, Peer: q.client, Header: http.Header{}, Attributes: q.attributes, Cost: q.cost, Time: q.at}
+	out := &Request{Method: q.method, Host: "example.com", Path: q.path, Peer: q.client, Header: http.Header{}, Attributes: q.attributes, Cost: q.cost, Time: q.at, Mode: q.mode, ID: q.id}
 	for name, v := range q.headers {
 		if v != "" {
 			out.Header.Set(name, v)

@@ -13,7 +13,7 @@ import (
 // limits count apart, since they are only watched or settled one by one, or where one has a count in
 // common with limits that apply at other times, nothing is known.
 func (w *warner) idle(r *rule) {
-	if r.shadow || r.settles() {
+	if r.isLenient() || r.settles() {
 		return
 	}
 	for _, set := range r.sets() {
@@ -27,15 +27,6 @@ func (w *warner) idle(r *rule) {
 			}
 		}
 	}
-}
-
-// sets returns the limits that a rule has together: its own, and those of each tier.
-func (r *rule) sets() []*resolved {
-	sets := []*resolved{&r.own}
-	for _, name := range sortedKeys(r.tiers) {
-		sets = append(sets, r.tiers[name])
-	}
-	return sets
 }
 
 // countsElsewhere reports whether a limit of another tier or of an override of the rule has its

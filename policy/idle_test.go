@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -90,11 +91,11 @@ func edges(r dice, now int64, plans ...*sluice.Plan) int64 {
 
 // What is said never to refuse never does, where the other lets requests pass, by the definitions.
 func TestIdleIsIdle(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	r := dice{rand.New(rand.NewPCG(seed, 3))}
 	periods := []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 1500 * time.Millisecond, time.Minute, time.Hour, 24 * time.Hour, 0}
 	idle := make(map[string]int)
-	for range 6000 {
+	for range 1500 {
 		var plans []*sluice.Plan
 		algorithm := sluice.Algorithms()[r.IntN(7)]
 		for len(plans) < 2 {

@@ -125,9 +125,10 @@ func nameLimits(rule string, limits []limit) {
 	}
 }
 
-// LimitNames returns what clients are told that limits are called which are charged together
-// under a name: nothing where there is one, which is called that name, and else the name and
-// the period, as in "api-1s", "api-1h" and "api-month". Where periods are the same, "-2" follows.
+// LimitNames returns the names by which clients are told of limits that are charged together under
+// a name: an empty one if there is only one limit, which has that name itself, and else the name
+// and the period, as in "api-1s", "api-1h" and "api-month". Where periods are the same, "-2"
+// follows.
 func LimitNames(name string, plans []*sluice.Plan) []string {
 	names := make([]string, len(plans))
 	if len(plans) < 2 {

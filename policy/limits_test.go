@@ -112,7 +112,7 @@ rules:
 				const seed = 7
 				rng := rand.New(rand.NewPCG(seed, seed))
 				refusedBy := make(map[string]int)
-				for step := range 4000 {
+				for step := range 2500 {
 					r := request("GET", "/", fmt.Sprintf("192.0.2.%d", rng.IntN(3)), fmt.Sprintf("C: %d", 1+rng.IntN(3)))
 					x, y := a.Decide(t.Context(), r), b.Decide(t.Context(), r)
 					if x.Allowed != y.Allowed || x.RetryAfter != y.RetryAfter || x.Delay != y.Delay || len(x.Results) != len(y.Results) {
@@ -197,10 +197,10 @@ rules:
 }
 
 // Of several limits those are reported that change in kind, and not those that come or go.
-func TestLimitsAnew(t *testing.T) {
+func TestLimitsRestart(t *testing.T) {
 	document := func(limits string) *Policy { return parse(t, "rules: [{name: r, limits: ["+limits+"]}]") }
 	old := document("1/second, 10/hour")
-	for limits, want := range map[string][]Anew{
+	for limits, want := range map[string][]Restart{
 		"1/second, 10/hour":         nil,
 		"10/hour burst 3, 1/second": nil,
 		"1/second":                  nil,
@@ -209,7 +209,7 @@ func TestLimitsAnew(t *testing.T) {
 		"2/second, 20/hour": {{"r", "rule", "1/second burst 1 (token_bucket), 10/hour burst 10 (token_bucket)",
 			"2/second burst 2 (token_bucket), 20/hour burst 20 (token_bucket)"}},
 	} {
-		if got := document(limits).Anew(old); !reflect.DeepEqual(got, want) {
+		if got := document(limits).Restarts(old); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", limits, got, want)
 		}
 	}

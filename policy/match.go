@@ -12,16 +12,20 @@ import (
 // hands out ids in the order of the document, one for each pattern of a rule, or one
 // for a rule without patterns.
 type index struct {
-	byID    []matched // of each id, what is matched
-	tree    tree
-	hosts   map[string][]int32 // rules without patterns, by host
-	below   map[string][]int32 // the same for "*.example.com"
-	headers []headerIndex      // the same without hosts, by header
-	always  []int32            // and those that are left
-	anyPath bool               // there are patterns, so that paths have to be read
+	byID       []matched // of each id, what is matched
+	tree       tree
+	hosts      map[string][]int32 // rules without patterns, by host
+	below      map[string][]int32 // the same for "*.example.com"
+	headers    valueIndex         // the same without hosts, by header
+	attributes valueIndex         // the same without headers, by attribute
+	always     []int32            // and those that are left
+	anyPath    bool               // there are patterns, so that paths have to be read
 }
 
-type headerIndex struct {
+// valueIndex has rules by the value that they ask for of something with a name.
+type valueIndex []namedIndex
+
+type namedIndex struct {
 	name    string
 	byValue map[string][]int32
 }
@@ -61,20 +65,27 @@ func (x *index) addPathless(r *rule, id int32) {
 	}
 	for _, h := range r.headers {
 		if h.value != "" {
-			x.addHeader(h, id)
+			x.headers.add(h.name, h.value, id)
+			return
+		}
+	}
+	for _, a := range r.attributes {
+		if a.value != "" {
+			x.attributes.add(a.name, a.value, id)
 			return
 		}
 	}
 	x.always = append(x.always, id)
 }
 
-func (x *index) addHeader(h headerCondition, id int32) {
-	i := slices.IndexFunc(x.headers, func(o headerIndex) bool { return o.name == h.name })
+func (x *valueIndex) add(name, value string, id int32) {
+	i := slices.IndexFunc(*x, func(o namedIndex) bool { return o.name == name })
 	if i < 0 {
-		i = len(x.headers)
-		x.headers = append(x.headers, headerIndex{h.name, make(map[string][]int32)})
+		i = len(*x)
+		*x = append(*x, namedIndex{name, make(map[string][]int32)})
 	}
-	x.headers[i].byValue[h.value] = append(x.headers[i].byValue[h.value], id)
+	of := (*x)[i].byValue
+	of[value] = append(of[value], id)
 }
 
 // pathless appends the ids of the rules without patterns that may apply.
@@ -89,6 +100,11 @@ func (x *index) pathless(dst []int32, s *scratch) []int32 {
 	for i := range x.headers {
 		for _, v := range s.request.Header[x.headers[i].name] {
 			dst = append(dst, x.headers[i].byValue[strings.TrimSpace(v)]...)
+		}
+	}
+	for i := range x.attributes {
+		if v := s.request.Attributes[x.attributes[i].name]; v != "" {
+			dst = append(dst, x.attributes[i].byValue[v]...)
 		}
 	}
 	return dst
@@ -132,7 +148,11 @@ func (s *scratch) match() (exempt *rule) {
 		case r.block:
 			s.barring = append(s.barring, r)
 		case !r.exempt:
-			s.ambiguous = s.ambiguous || r.strict && len(r.match) > 0 && !s.everyView(r)
+			if doubt := r.strict && len(r.match) > 0 && !s.everyView(r); doubt && r.isLenient() {
+				s.pardoned = ambiguousPath
+			} else if doubt {
+				s.ambiguous = true
+			}
 			s.matches = append(s.matches, *m)
 		case len(r.match) == 0 || s.everyView(r):
 			return r
@@ -154,14 +174,18 @@ func (s *scratch) ordered() []int32 {
 	return s.order
 }
 
-// forgetShadows clears the doubt about a path where no rule with patterns can refuse: a
+// forgetShadows clears the doubt about a path where no rule with patterns can refuse for it: a
 // shadow never does. Which of them apply is not known, so none is charged.
 func (s *scratch) forgetShadows() {
-	if slices.ContainsFunc(s.matches, func(m matched) bool { return m.pattern != nil && !m.rule.shadow }) {
+	if slices.ContainsFunc(s.matches, func(m matched) bool { return m.pattern != nil && !m.rule.isLenient() }) {
 		return
 	}
 	s.ambiguous = false
+	all := len(s.matches)
 	s.matches = slices.DeleteFunc(s.matches, func(m matched) bool { return m.pattern != nil })
+	if len(s.matches) < all {
+		s.pardoned = ambiguousPath
+	}
 }
 
 // everyView reports whether the rule matches the path in every way to read it.

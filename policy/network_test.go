@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -88,7 +88,7 @@ overrides:
 // Random overrides hold as the smallest network that has an address says, of those that have not
 // ended: with a limit, a block or an exemption.
 func TestOverrideOfNetworkModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	address := func() netip.Addr {
 		b := [16]byte{0x20, 0x01, 15: 1}
@@ -175,13 +175,13 @@ func TestSwapOverridesOfNetworks(t *testing.T) {
 	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "9/hour")}); err != nil {
 		t.Fatal(err)
 	}
-	if all := e.Policy().Anew(was); len(all) != 1 || !strings.HasPrefix(all[0].Was, "5/day") || !strings.HasPrefix(all[0].Is, "9/hour") {
+	if all := e.Policy().Restarts(was); len(all) != 1 || !strings.HasPrefix(all[0].Was, "5/day") || !strings.HasPrefix(all[0].Is, "9/hour") {
 		t.Errorf("anew: %+v", all)
 	}
 	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0/24", "6/day")}); err == nil || !strings.Contains(err.Error(), "two overrides") {
 		t.Errorf("twice: %v", err)
 	}
-	if all := old.Anew(old); len(all) != 0 {
+	if all := old.Restarts(old); len(all) != 0 {
 		t.Errorf("nothing has changed: %+v", all)
 	}
 }

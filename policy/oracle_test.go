@@ -3,7 +3,9 @@ package policy
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ type oracle struct {
 	counts storetest.Model
 	plans  map[string]*sluice.Plan
 	blocks map[string]time.Time // by the name of the rule and the subject
+	passed map[string]time.Time // when a question with an ID was let through
 }
 
 // query is a request as the oracle reads it.
@@ -34,6 +37,8 @@ type query struct {
 	name         string // in the body
 	cost         int64
 	at           time.Time // by which overrides and blocks end
+	mode         Mode
+	id           string
 }
 
 // oracleCharge is what a limit of a rule counts for a request.
@@ -188,6 +193,30 @@ func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
 	return known
 }
 
+// share returns for how many percent of its subjects a rule is enforced.
+func (o *oracle) share(r *Rule) float64 {
+	if r.Enforce == "" {
+		return 100
+	}
+	share, err := strconv.ParseFloat(strings.TrimSuffix(r.Enforce, "%"), 64)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return share
+}
+
+// isIn reports whether a rule is enforced for a subject: where the hash of its key, as a part of
+// all hashes that there are, is in the share.
+func (o *oracle) isIn(r *Rule, values []string) bool {
+	key := r.Name
+	for _, v := range values {
+		key += "/" + cmp.Or(v, "!") // of which none has anything to escape
+	}
+	sum := sha256.Sum256([]byte(key))
+	at, _ := new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).SetBytes(sum[:])), big.NewFloat(0x1p256)).Float64()
+	return at < o.share(r)/100
+}
+
 // charges returns what a rule counts; or that it does not apply, or the part of the key that the
 // request is refused for.
 func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
@@ -198,7 +227,7 @@ func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 		switch {
 		case found:
 			key += "|" + strconv.Quote(v)
-		case r.Missing == "skip", r.Missing == "refuse" && r.Shadow:
+		case r.Missing == "skip", r.Missing == "refuse" && (r.Shadow || o.share(r) < 100):
 			return nil, ""
 		case r.Missing == "refuse":
 			return nil, part
@@ -206,18 +235,19 @@ func (o *oracle) charges(r *Rule, q *query) (all []oracleCharge, lacks string) {
 			key += "|missing"
 		}
 	}
+	shadow := r.Shadow || !o.isIn(r, values)
 	texts, from := o.limits(r, q)
 	told := make(map[string]int)
 	for _, text := range texts {
-		c := oracleCharge{rule: r, values: values, charge: sluice.Charge{Key: key, Plan: o.plan(r, text), Cost: costOf(r, q), Shadow: r.Shadow}}
-		c.result = Result{Rule: r.Name, From: from, Cost: c.charge.Cost, Shadow: r.Shadow}
+		c := oracleCharge{rule: r, values: values, charge: sluice.Charge{Key: key, Plan: o.plan(r, text), Cost: costOf(r, q), Shadow: shadow}}
+		c.result = Result{Rule: r.Name, From: from, Cost: c.charge.Cost, Shadow: shadow}
 		if len(texts) > 1 {
 			c.result.Name = r.Name + "-" + periodNames[text]
 			if told[c.result.Name]++; told[c.result.Name] > 1 {
 				c.result.Name += fmt.Sprint("-", told[c.result.Name])
 			}
 		}
-		if !r.Shadow && o.blocks[key].After(q.at) {
+		if !shadow && o.blocks[key].After(q.at) {
 			c.blocked, c.wait = o.blocks[key], o.blocks[key].Sub(q.at)
 		}
 		all = append(all, c)
@@ -259,7 +289,7 @@ func (o *oracle) decide(q *query) (d Decision, pending []*owed, all []oracleChar
 func (o *oracle) limit(rules []*Rule, q *query) (d Decision, pending []*owed, all []oracleCharge) {
 	lacks := ""
 	var bodiless, first []oracleCharge
-	unread := slices.ContainsFunc(rules, readsBody)
+	unread := slices.ContainsFunc(rules, readsBody) && q.id == "" && q.mode != GiveBack
 	for _, r := range rules {
 		these, missing := o.charges(r, q)
 		lacks = cmp.Or(lacks, missing)
@@ -279,13 +309,18 @@ func (o *oracle) limit(rules []*Rule, q *query) (d Decision, pending []*owed, al
 			return d, nil, first
 		}
 	}
+	if q.mode == GiveBack {
+		return o.giveBack(q, lacks, all)
+	}
 	if lacks != "" {
-		if d := o.ask(bodiless, true); !d.Allowed {
+		if d := o.once(q, bodiless); !d.Allowed {
 			return d, nil, bodiless
 		}
 		return Decision{Missing: lacks}, nil, bodiless
 	}
-	d = o.ask(all, true)
+	if d = o.once(q, all); d.Repeated || q.mode == Peek {
+		return d, nil, all
+	}
 	for i, c := range all {
 		r := c.rule
 		tells := r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes > 0
@@ -320,6 +355,50 @@ func nextMonth(now time.Time, day int) time.Time {
 	}
 }
 
+// once takes the charges, unless the request has an ID and was let through before.
+func (o *oracle) once(q *query, all []oracleCharge) Decision {
+	question := questionOf(q.id, all)
+	if len(all) > 0 && o.has(q, question) && blockedBy(all).Blocked == "" {
+		return Decision{Allowed: true, Repeated: true}
+	}
+	d := o.ask(all, q.mode == Charge)
+	if d.Allowed && q.mode != Peek {
+		o.passed[question] = time.Now()
+	}
+	return d
+}
+
+// questionOf is what an ID asks for.
+func questionOf(id string, all []oracleCharge) string {
+	for _, c := range all {
+		id += fmt.Sprintf(" %s by %d costs %d", c.charge.Key, c.charge.Plan.Fingerprint, c.charge.Cost)
+	}
+	return id
+}
+
+func (o *oracle) has(q *query, question string) bool {
+	at, known := o.passed[question]
+	return q.id != "" && known && time.Since(at) < time.Minute
+}
+
+// giveBack gives back what the request costs, whoever is blocked now.
+func (o *oracle) giveBack(q *query, lacks string, all []oracleCharge) (Decision, []*owed, []oracleCharge) {
+	if lacks != "" {
+		return Decision{Missing: lacks}, nil, nil
+	}
+	question := questionOf(q.id, all)
+	back := "back " + question
+	d := Decision{Allowed: true, Repeated: len(all) > 0 && o.has(q, back)}
+	if !d.Repeated {
+		for _, c := range all {
+			o.add(c, -c.charge.Cost)
+		}
+		delete(o.passed, question)
+		o.passed[back] = time.Now()
+	}
+	return d, nil, all
+}
+
 // ask takes the charges, or only looks whether they fit, each by itself.
 func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	d.Allowed = true
@@ -329,7 +408,7 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	if d := blockedBy(all); d.Blocked != "" {
 		return d
 	}
-	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return o.peek(c).Remaining < c.charge.Cost }) {
+	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return !c.charge.Shadow && o.peek(c).Remaining < c.charge.Cost }) {
 		return d
 	}
 	charges, receipts := make([]sluice.Charge, len(all)), make([]sluice.Receipt, len(all))
@@ -445,11 +524,13 @@ func counts(c *Count, out *Outcome) bool {
 }
 
 // leave is a client that leaves the longest of its queues.
-func (o *oracle) leave(d *Decision, all []oracleCharge, pending []*owed) {
+func (o *oracle) leave(h *held) {
+	d, all, pending := &h.decision, h.charges, h.pending
 	o.settle(pending, &Outcome{Verdict: CountsNot, Cost: -1})
 	for i, c := range all {
 		if d.Results[i].Delay >= d.Delay {
 			o.add(c, -c.charge.Cost)
 		}
 	}
+	delete(o.passed, questionOf(h.id, all))
 }

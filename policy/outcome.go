@@ -65,11 +65,10 @@ type openCharge struct {
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
 func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 
-// Settle tells the rules that go by the outcome of a request what it is, by the decision that
-// has let it pass. What does not count is given back, and where the cost is known by now the
-// difference is charged or given back. A difference that does not fit uses up what is left of
-// the limit, so that the next request waits. Who never settles has everything count, and
-// cost what was estimated.
+// Settle tells the rules that go by the outcome of a request what it is, by the decision that has
+// let it pass. What does not count is given back, and where the cost is known by now the difference
+// is charged or given back. A difference that does not fit uses up what is left of the limit, so
+// that the next request waits. What is never settled counts, and costs what was estimated.
 //
 // Each rule is settled once, by the first call that knows what it goes by, in whatever
 // copy of the decision. Of any other decision nothing is settled.
@@ -92,40 +91,45 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	e.fill(ctx, charges)
+	_ = e.fill(ctx, charges) // what cannot be settled stays until it is forgotten
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// fill takes the charges, which are shadows, and of those that do not fit as much as does.
-func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) {
+// fill takes the charges, which are shadows, and of those that do not fit as much as does. A first
+// one that is no shadow says whether this was done before.
+func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) error {
 	receipts := make([]sluice.Receipt, len(charges))
 	for range settleTries {
 		receipts = receipts[:len(charges)]
-		if e.store.Take(ctx, charges, receipts) != nil {
-			return
+		if err := e.store.Take(ctx, charges, receipts); err != nil {
+			return err
 		}
 		rest := charges[:0]
 		for i, c := range charges {
-			if receipts[i].Fits || receipts[i].Origin == sluice.ByOnError {
+			switch {
+			case receipts[i].Fits || receipts[i].Origin == sluice.ByOnError:
 				continue
+			case !c.Shadow:
+				return nil
 			}
 			if c.Cost = c.Plan.Decide(0, receipts[i]).Remaining; c.Cost > 0 {
 				rest = append(rest, c)
 			}
 		}
 		if charges = rest; len(charges) == 0 {
-			return
+			break
 		}
 	}
+	return nil
 }
 
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (s *scratch) unsettled(d *Decision) *unsettled {
 	var open []openCharge
 	for i := range d.Results {
-		r, c, receipt := &s.policy.rules[s.policy.byName[d.Results[i].Rule]], s.charges[i], &s.receipts[i]
+		r, c, receipt := s.ruleOf(i), s.charges[i], &s.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
@@ -136,6 +140,14 @@ func (s *scratch) unsettled(d *Decision) *unsettled {
 		return nil
 	}
 	return &unsettled{open: open, taken: s.began}
+}
+
+// ruleOf returns the rule of a result.
+func (s *scratch) ruleOf(i int) *rule {
+	if at := s.results[i].at; at > 0 {
+		return &s.policy.rules[at-1]
+	}
+	return s.request.Subject.rule
 }
 
 // Lasts returns for how long what was taken is what a refund gives back: in a window until it

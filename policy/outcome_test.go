@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -257,7 +258,7 @@ func TestBrim(t *testing.T) {
 // Whatever is decided and settled in whatever order, the count is the sum of what each request
 // took in the end, and nothing is lost.
 func TestSettleSums(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ type overrides struct {
 
 // of returns the overrides of a rule, or nil if there are none of any.
 func (o *overrides) of(r *rule) *table[*resolved] {
-	if o.byRule == nil {
+	if o.byRule == nil || r.index == adhoc {
 		return nil
 	}
 	return &o.byRule[r.index]
@@ -81,6 +81,10 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
+	if r.sharing != nil && (o.Limit != "" || len(o.Limits) > 0) {
+		c.fail("limit", "give its tier another weight, or write \"block: true\"", "the rule shares its limit, so that no tenant has one of its own")
+		return
+	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
 		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
@@ -105,6 +109,10 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 	key := saysKey{nil, o.Block, o.Exempt, o.Source}
 	var limits []limit
 	if !o.Block && !o.Exempt {
+		if r.inFlight {
+			c.fail("", "write \"block: true\", or change the rule", "the rule has in_flight, and no override gives it a limit")
+			return nil
+		}
 		if limits = c.ownLimits(o.Limit, o.Limits, r); limits == nil {
 			return nil
 		}

@@ -56,12 +56,12 @@ func TestOverridesBlockAndExempt(t *testing.T) {
 		stored := &recorder{Store: memory.New()}
 		e := NewEngine(stored, parse(t, blocking))
 		var keys []string
-		e.Observe = func(_ context.Context, o *Observation) {
+		e.Observe(func(_ context.Context, o *Observation) {
 			keys = nil
 			for i := range o.Decision.Results {
 				keys = append(keys, o.Key(i))
 			}
-		}
+		})
 		check := func(path, user, client, want string, wantKeys ...string) {
 			t.Helper()
 			stored.charges = nil
@@ -281,7 +281,7 @@ func TestEndedAreBounded(t *testing.T) {
 			last = append(last, w.String())
 		}
 	}
-	if want := "overrides: 980 more have ended; remove them\nsubjects: 980 more have ended; remove them"; strings.Join(last, "\n") != want || len(p.Warnings()) < 2*maxEnded {
+	if want := "overrides: 990 more have ended; remove them\nsubjects: 990 more have ended; remove them"; strings.Join(last, "\n") != want || len(p.Warnings()) < 2*maxEnded {
 		t.Errorf("%d warnings: %q", len(p.Warnings()), last)
 	}
 }

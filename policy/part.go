@@ -34,6 +34,7 @@ const (
 	methodPart
 	constPart
 	attrPart
+	tlsFingerprint
 )
 
 // partKinds has the names of the parts, and what follows the colon, if anything does.
@@ -51,6 +52,9 @@ const (
 //   - host and method
 //   - const:TEXT is the text
 //   - attr:NAME is an attribute that the door has brought
+//   - tls_fingerprint is the JA4 of the client's TLS, where the door ends it. It tells programs
+//     apart and no people, and whoever wants to can look like another one: good beside the
+//     address, for clients without a name
 //
 // Values of a query and a body are names that people type, so they are compared as
 // databases compare names: see [fold.AppendName].
@@ -67,6 +71,8 @@ var partKinds = [...]struct{ name, arg string }{
 	methodPart: {"method", ""},
 	constPart:  {"const", "TEXT"},
 	attrPart:   {"attr", "NAME"},
+
+	tlsFingerprint: {"tls_fingerprint", ""},
 }
 
 // String returns what parsePart has read.
@@ -215,6 +221,8 @@ func (p *part) find(x *extractor) (string, fields.Presence) {
 		return x.name(x.bodyMembers().Field(p.name))
 	case attrPart:
 		return fields.Value(x.r.Attributes[p.name])
+	case tlsFingerprint:
+		return fields.Value(x.r.TLSFingerprint)
 	case routePart:
 		return fields.Value(x.route)
 	case hostPart:

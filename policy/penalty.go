@@ -90,13 +90,12 @@ type ruleLock struct {
 // charge returns the charge of the lock, which stands behind all limits.
 func (l *ruleLock) charge(limits []sluice.Charge) sluice.Charge {
 	c := limits[l.first]
-	c.Plan, c.Cost = l.rule.lock, min(c.Cost, 1)
+	c.Plan, c.Cost = l.rule.lock, min(max(c.Cost, 0), 1)
 	return c
 }
 
-// addLocks adds the charges of penalties behind those of limits.
+// addLocks adds the charges of penalties behind all others.
 func (s *scratch) addLocks() {
-	s.charges = s.charges[:len(s.results)]
 	for i := range s.locks {
 		s.charges = append(s.charges, s.locks[i].charge(s.charges))
 	}
@@ -106,18 +105,17 @@ func (s *scratch) addLocks() {
 func (s *scratch) lockOf(i int) int {
 	for n := range s.locks {
 		if l := &s.locks[n]; l.first <= i && i < l.end {
-			return len(s.results) + n
+			return s.firstLock + n
 		}
 	}
 	return -1
 }
 
-// foretellLocks is foretell for locks, which come behind as many limits as there are costs: with
-// the offences that a Take would note.
+// foretellLocks is foretell for locks: with the offences that a Take would note.
 func (s *scratch) foretellLocks() {
-	for n := len(s.results); n < len(s.charges); n++ {
+	for n := s.firstLock; n < len(s.charges); n++ {
 		c, r := &s.charges[n], &s.receipts[n]
-		if c.Cost = min(1, s.charges[s.locks[n-len(s.results)].first].Cost); c.Cost < 1 || r.Origin == sluice.ByOnError {
+		if c.Cost < 1 || r.Origin == sluice.ByOnError {
 			continue
 		}
 		state, now, origin := sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin

@@ -12,7 +12,7 @@ import "context"
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	s := e.begin(req, &d)
 	defer e.end(s)
-	s.pathless = req.Path == ""
+	s.pathless = req.NoPath || req.Path == ""
 	if s.match() != nil {
 		return Decision{Allowed: true, Exempt: true}
 	}

@@ -112,13 +112,13 @@ rules: [{name: a, limit: 5/day, tiers: {pro: 9/day}}, {name: b, limit: 5/day}]`)
 // Nothing is taken whatever is asked, over any store, and an observer hears of nothing.
 func TestQuotaTakesNothing(t *testing.T) {
 	e := engine(t, quotas)
-	e.Observe = func(context.Context, *Observation) { t.Error("the observer is told") }
+	e.Observe(func(context.Context, *Observation) { t.Error("the observer is told") })
 	for range 20 {
 		if d := e.Quota(t.Context(), get("/orders/7", "X-Api-Key: k")); !d.Allowed {
 			t.Fatalf("%+v", d)
 		}
 	}
-	e.Observe = nil
+	e.observers = nil
 	if d := e.Decide(t.Context(), get("/orders/7", "X-Api-Key: k", "X-Needed: x")); said(d) != "address:8 key:4 key:49 needs:8 search:8 orders:0 watched:0" {
 		t.Errorf("%s", said(d))
 	}

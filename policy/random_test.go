@@ -22,6 +22,7 @@ type held struct {
 	decision Decision
 	charges  []oracleCharge
 	pending  []*owed
+	id       string
 }
 
 // random is a policy under random requests.
@@ -31,6 +32,7 @@ type random struct {
 	seed   uint64
 	step   int
 	engine *Engine
+	doc    *Document // what the policy is made of
 	oracle *oracle
 	reused Decision
 	held   []held
@@ -44,10 +46,48 @@ func (t *random) fatalf(format string, args ...any) {
 	t.Fatalf("seed %d, step %d, at %v: %s\n%s", t.seed, t.step, time.Now().UTC(), fmt.Sprintf(format, args...), text)
 }
 
+// asked is a request, and what there is to be said about it.
+type asked struct {
+	q       *query
+	want    Decision
+	pending []*owed
+	charges []oracleCharge
+}
+
+// askMany decides about requests one after the other, in one call.
+func (t *random) askMany() {
+	all, reqs := make([]asked, 1+t.IntN(6)), []*Request(nil)
+	for i := range all {
+		a := &all[i]
+		if a.q = randomQuery(t.dice); i > 0 && t.one(3) {
+			a.q = all[t.IntN(i)].q
+		}
+		reqs = append(reqs, a.q.request(t.dice))
+		a.want, a.pending, a.charges = t.oracle.decide(a.q)
+	}
+	ds := make([]Decision, len(reqs))
+	t.engine.DecideEach(context.Background(), reqs, ds)
+	for i := range all {
+		t.check(&all[i], ds[i])
+	}
+	t.tally["in one call"]++
+}
+
 // ask decides about a request by the policy and by its documentation.
 func (t *random) ask() {
 	q := randomQuery(t.dice)
-	r := q.request(t.dice)
+	if r := q.request(t.dice); q.mode == Charge {
+		t.explain(q, r)
+	} else {
+		a := asked{q: q}
+		a.want, a.pending, a.charges = t.oracle.decide(q)
+		t.engine.DecideInto(context.Background(), r, &t.reused)
+		t.check(&a, t.reused.Clone())
+	}
+}
+
+// explain decides about a request that is explained first.
+func (t *random) explain(q *query, r *Request) {
 	told := t.engine.Explain(context.Background(), r).Decision
 	want, pending, charges := t.oracle.decide(q)
 	t.engine.DecideInto(context.Background(), r, &t.reused)
@@ -57,6 +97,16 @@ func (t *random) ask() {
 	}
 	if told.Allowed != got.Allowed || told.Exempt != got.Exempt || told.Blocked != got.Blocked || told.Missing != got.Missing {
 		t.fatalf("Explain of %+v says\n%+v, and Decide\n%+v", q, told, got)
+	}
+	t.check(&asked{q, want, pending, charges}, got)
+}
+
+// check compares a decision with what the documentation says.
+func (t *random) check(a *asked, got Decision) {
+	q, want, pending, charges := a.q, a.want, a.pending, a.charges
+	if q.mode != Charge || want.Repeated {
+		t.checkFree(a, &got)
+		return
 	}
 	if got.Unsettled() != (len(pending) > 0) {
 		t.fatalf("%+v waits for its outcome: %v, and %d charges do:\n%+v, want\n%+v", q, got.Unsettled(), len(pending), plain(got), plain(want))
@@ -69,10 +119,33 @@ func (t *random) ask() {
 	}
 	t.count(got, pending)
 	if got.Allowed {
-		t.held = append(t.held, held{got, charges, pending})
+		t.held = append(t.held, held{got, charges, pending, q.id})
 	}
 	if got.Delay > 0 && t.one(3) {
 		t.end(len(t.held) - 1)
+	}
+}
+
+// checkFree compares a decision that has taken nothing.
+func (t *random) checkFree(a *asked, got *Decision) {
+	want := &a.want
+	if got.Allowed != want.Allowed || got.Repeated != want.Repeated || got.Exempt != want.Exempt || got.Blocked != want.Blocked || got.Missing != want.Missing {
+		t.fatalf("%+v:\n%+v, want\n%+v", a.q, got, want)
+	}
+	if got.Unsettled() || len(got.taken) > 0 {
+		t.fatalf("%+v has taken something: %+v", a.q, got)
+	}
+	for _, r := range got.Results {
+		if want.Allowed && !r.Allowed && !r.Shadow {
+			t.fatalf("%+v passes, and a rule refuses: %+v", a.q, got)
+		}
+	}
+	for _, c := range a.charges {
+		t.seen[c.charge.Key+c.charge.Plan.Limit.String()] = c
+	}
+	t.tally[[]string{"charged again", "peeked", "given back"}[a.q.mode]]++
+	if want.Repeated {
+		t.tally["repeated"]++
 	}
 }
 
@@ -84,7 +157,7 @@ func plain(d Decision) Decision {
 		d.Results = nil
 	}
 	for i := range d.Results {
-		d.Results[i].Plan = nil
+		d.Results[i].Plan, d.Results[i].at = nil, 0
 	}
 	return d
 }
@@ -100,6 +173,9 @@ func (t *random) count(d Decision, pending []*owed) {
 	}
 	for _, r := range d.Results {
 		t.tally["from "+r.From]++
+		if i := t.engine.Policy().byName[r.Rule]; t.engine.Policy().rules[i].isPartial() && !r.Allowed {
+			t.tally[map[bool]string{true: "let pass outside of a share", false: "refused in a share"}[r.Shadow]]++
+		}
 		if r.Name != "" && !r.Allowed {
 			t.tally["refused by one of several"]++
 		}
@@ -112,7 +188,7 @@ func (t *random) end(i int) {
 	if t.held = slices.Delete(t.held, i, i+1); h.decision.Delay > 0 && t.one(2) && h.decision.Delay > time.Since(time.UnixMicro(h.decision.Now)) {
 		t.tally["left"]++
 		t.engine.Refund(context.Background(), h.decision)
-		t.oracle.leave(&h.decision, h.charges, h.pending)
+		t.oracle.leave(&h)
 		return
 	}
 	for range 1 + t.IntN(2) {
@@ -170,7 +246,7 @@ func (t *random) compare() {
 				t.fatalf("of %s by %v there is\n%+v, want\n%+v", c.charge.Key, r.Plan.Limit, r.Decision, want)
 			}
 		}
-		if t.one(20) && !c.rule.Shadow {
+		if t.one(20) && !c.charge.Shadow {
 			t.block(&c, c.subject())
 		}
 	}
@@ -196,7 +272,7 @@ func (t *random) pass() {
 
 // reload loads the same policy anew: what is counted, or waits for its outcome, stays.
 func (t *random) reload() {
-	p, err := Compile(*t.oracle.doc)
+	p, err := Compile(*t.doc)
 	if err != nil {
 		t.fatalf("%v", err)
 	}
@@ -207,6 +283,9 @@ func (t *random) run(steps int) {
 	for t.step = range steps {
 		if len(t.held) > 0 && t.one(3) {
 			t.end(t.IntN(len(t.held)))
+			t.compare()
+		} else if t.one(4) {
+			t.askMany()
 			t.compare()
 		} else {
 			t.ask()
@@ -222,9 +301,10 @@ func (t *random) run(steps int) {
 }
 
 // Random policies decide as their documentation says, also about what is known of a request only
-// afterwards. SLUICE_RANDOM_POLICIES says how many, and SLUICE_RANDOM_SEED where they begin.
+// afterwards. SLUICE_RANDOM_POLICIES says how many, and SLUICE_RANDOM_SEED where they begin: "make
+// draws" has more, which nobody has seen before.
 func TestRandomPolicies(t *testing.T) {
-	seed, n := uint64(time.Now().UnixNano()), 60
+	seed, n := uint64(1000), 20
 	if s, err := strconv.ParseUint(os.Getenv("SLUICE_RANDOM_SEED"), 10, 64); err == nil {
 		seed = s
 	}
@@ -235,8 +315,8 @@ func TestRandomPolicies(t *testing.T) {
 	for i := range n {
 		synctest.Test(t, func(t *testing.T) { randomPolicy(t, seed+uint64(i), tally) })
 	}
-	for _, what := range []string{"passed", "exempt", "blocked", "malformed", "queued", "limited", "unsettled", "left", "from rule",
-		"from tier:pro", "from override", "from block", "refused by one of several"} {
+	for _, what := range []string{"passed", "exempt", "blocked", "malformed", "queued", "limited", "unsettled", "left", "from rule", "in one call", "peeked", "given back", "repeated",
+		"from tier:pro", "from override", "from block", "refused by one of several", "only watched", "pardoned", "let pass outside of a share", "refused in a share"} {
 		if tally[what] == 0 {
 			t.Errorf("premise, seed %d: no request %s", seed, what)
 		}
@@ -253,7 +333,27 @@ func randomPolicy(t *testing.T, seed uint64, tally map[string]int) {
 		tally["not compiled"]++
 		doc = randomDocument(r)
 	}
-	o := &oracle{t: t, doc: doc, plans: make(map[string]*sluice.Plan), blocks: make(map[string]time.Time)}
-	run := &random{dice: r, T: t, seed: seed, engine: NewEngine(memory.New(), p), oracle: o, seen: make(map[string]oracleCharge), tally: tally}
+	e := NewEngine(memory.New(), p)
+	documented := *doc
+	if r.one(6) {
+		tally["only watched"]++
+		e.ShadowAll()
+		documented.Rules = slices.Clone(doc.Rules)
+		for i := range documented.Rules {
+			documented.Rules[i].Shadow, documented.Rules[i].Enforce = true, ""
+		}
+	}
+	e.Observe(func(_ context.Context, o *Observation) {
+		for i, r := range o.Decision.Results {
+			if o.Policy().rules[o.RuleIndex(i)].name != r.Rule {
+				t.Errorf("seed %d: rule %s has the index %d", seed, r.Rule, o.RuleIndex(i))
+			}
+		}
+		if o.Pardoned() != "" {
+			tally["pardoned"]++
+		}
+	})
+	o := &oracle{t: t, doc: &documented, plans: make(map[string]*sluice.Plan), blocks: make(map[string]time.Time), passed: make(map[string]time.Time)}
+	run := &random{dice: r, T: t, seed: seed, engine: e, doc: doc, oracle: o, seen: make(map[string]oracleCharge), tally: tally}
 	run.run(120)
 }

@@ -2,12 +2,16 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"math"
+	"net/http"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
 )
 
 // The policy that decides is the one that resolves the client, whatever is swapped meanwhile.
@@ -120,5 +124,58 @@ rules: []`)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Rules with patterns do not apply to a request without a path, and the others do.
+func TestNoPath(t *testing.T) {
+	p, err := Compile(Document{Rules: []Rule{
+		{Name: "open", Match: []string{"/{rest...}"}, Exempt: true},
+		{Name: "all", Key: []string{"client_ip"}, Limit: "1/hour"},
+		{Name: "paths", Match: []string{"/{rest...}"}, Limit: "1/hour"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := NewEngine(memory.New(), p)
+	r := Request{NoPath: true, Peer: netip.MustParseAddr("192.0.2.1")}
+	for i := range 2 {
+		d := e.Decide(t.Context(), &r)
+		if d.Allowed != (i == 0) || len(d.Results) != 1 || d.Results[0].Rule != "all" {
+			t.Errorf("request %d: %+v", i, d)
+		}
+	}
+	var by string
+	e.Observe(func(_ context.Context, o *Observation) { by = o.Exempting() })
+	if d := e.Decide(t.Context(), &Request{Path: "/", Peer: r.Peer}); !d.Exempt || by != "open" {
+		t.Errorf("exempt %v by %q", d.Exempt, by)
+	}
+	if e.Decide(t.Context(), &r); by != "" {
+		t.Errorf("a request that no rule exempts is exempted by %q", by)
+	}
+}
+
+// Requests are apart for client_ip as Partition says.
+func TestPartition(t *testing.T) {
+	p, err := Compile(Document{TrustedProxies: []string{"10.0.0.0/8"}, IPv6Prefix: 48})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ peer, forwarded, want string }{
+		{"192.0.2.1", "", "192.0.2.1"},
+		{"::ffff:192.0.2.1", "198.51.100.1", "192.0.2.1"},
+		{"10.0.0.1", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
+		{"10.0.0.1", "2001:db8:1:2::3", "2001:db8:1::"},
+	} {
+		r := Request{Peer: netip.MustParseAddr(tt.peer), Header: http.Header{}}
+		if tt.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", tt.forwarded)
+		}
+		if got := p.Partition(&r); got != netip.MustParseAddr(tt.want) {
+			t.Errorf("%s for %q is %v, want %s", tt.peer, tt.forwarded, got, tt.want)
+		}
+	}
+	if got := p.Partition(&Request{}); got.IsValid() {
+		t.Errorf("nobody is %v", got)
 	}
 }

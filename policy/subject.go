@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -16,14 +18,22 @@ import (
 // A subject has a count for each kind of limit that it may be held to: those of its override if
 // one has limits, else those of its tier, where the key alone says that, else the rule's own and
 // those of all tiers. Where limits count alike, it is one.
+//
+// A tenant that shares a limit has its time in it. What is given back to it is given back to the limit,
+// too, and a reset leaves that as it is, since it is not the tenant's alone.
 type Subject struct {
 	engine  *Engine
 	rule    *rule
 	charged string    // the key, with its hash tag if it has one
+	owner   string    // that of the limit which it shares, if it does
+	weight  int64     // then, if the key says it; else 0
 	key     string    // the key
+	values  []string  // of its parts, as they are written in it
+	text    []byte    // the key of a limit that was brought
 	inForce []counted // with different fingerprints
 	all     []counted // with those that an override has replaced
 	by      *Override // or nil
+	shadow  bool      // the rule only watches it
 }
 
 // counted is a limit that a subject may be held to, and where it comes from.
@@ -39,29 +49,114 @@ var ErrStoreAway = errors.New("policy: the shared store does not answer, and not
 // writes them; they are compared as those of requests are, so that "2001:db8::1" stands for its
 // network. An empty value is for the requests that lack the part.
 func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
-	p := e.policy.Load()
-	i, known := p.byName[rule]
-	if !known {
-		return nil, fmt.Errorf("policy: there is no rule %s: %s", spelling.Quote(rule), spelling.Suggest(rule, ruleNames(p)))
-	}
-	r := &p.rules[i]
-	if r.exempt {
-		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", rule)
-	}
-	if r.block {
-		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", rule)
+	p := e.current()
+	r, err := p.counting(rule)
+	if err != nil {
+		return nil, err
 	}
 	s := scratch{policy: p, request: new(Request)}
 	s.keys.begin(r.keyStart)
 	if err := s.keys.addSubject(p, r, key); err != nil {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
-	out := &Subject{engine: e, rule: r, key: string(s.keys.text)}
+	return e.subject(&s, r), nil
+}
+
+// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key],
+// [Observation.Key] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by
+// their hash alone: such a subject is as good as any other, but what the value was is not known (see
+// [Subject.Hashed]).
+func (e *Engine) SubjectOf(key string) (*Subject, error) {
+	p := e.current()
+	name, subject := cutKey(key)
+	if name == "" {
+		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller brings, and no rule knows it", spelling.Quote(key))
+	}
+	r, err := p.counting(name)
+	if err != nil {
+		return nil, err
+	}
+	if values, ok := r.valuesOf(subject); ok {
+		s := scratch{policy: p, request: new(Request)}
+		s.keys.begin(r.keyStart)
+		for _, v := range values {
+			s.keys.addWritten(v)
+		}
+		if out := e.subject(&s, r); out.key == key || out.charged == key {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("policy: rule %q counts nothing under the key %s", name, spelling.Quote(key))
+}
+
+// counting returns the rule of that name, if it counts.
+func (p *Policy) counting(name string) (*rule, error) {
+	i, known := p.byName[name]
+	if !known {
+		return nil, fmt.Errorf("policy: there is no rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
+	}
+	switch r := &p.rules[i]; {
+	case r.exempt:
+		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", name)
+	case r.block:
+		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
+	default:
+		return r, nil
+	}
+}
+
+// subject returns the subject of a rule whose key s has built.
+func (e *Engine) subject(s *scratch, r *rule) *Subject {
+	out := &Subject{engine: e, rule: r, key: string(s.keys.text), values: slices.Clone(s.keys.values)}
+	out.shadow = r.isShadowFor(s.keys.text)
 	out.inForce = s.limitsInForce(r)
 	out.by = s.override
 	out.all = distinct(append(out.inForce[:len(out.inForce):len(out.inForce)], r.limits()...))
+	if r.sharing != nil {
+		owner, charged := s.keys.shared(r)
+		out.owner, out.charged = strings.Clone(owner), strings.Clone(charged)
+		if tier, known := s.tierOf(r); known {
+			out.weight = r.sharing.weight(tier)
+		}
+		return out
+	}
 	out.charged = s.keys.key(r.together)
-	return out, nil
+	return out
+}
+
+// Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
+func (s *Subject) Rule() string { return s.rule.name }
+
+// Enforced says whether the rule refuses the subject, such as "enforced for 10 %: this subject is not",
+// if it refuses a share of its subjects; else it is empty.
+func (s *Subject) Enforced() string {
+	if !s.rule.isPartial() {
+		return ""
+	}
+	return s.rule.whyPartial(s.shadow)
+}
+
+// Values returns the values of the subject's key by the parts as its rule writes them, as
+// [Engine.Subject] reads them; a part that its requests lack is empty. A value that is not known has
+// its hash in its place, which no request has: see Hashed.
+func (s *Subject) Values() map[string]string {
+	all := make(map[string]string, len(s.rule.key))
+	for i := range s.rule.key {
+		all[s.rule.key[i].text], _ = s.rule.value(i, s.values[i])
+	}
+	return all
+}
+
+// Hashed returns the parts of the subject's key whose values are not known, because they were too
+// long to be kept. Such a subject can be looked at, given back to, reset and blocked, but neither
+// [Engine.Subject] nor an override can name it by its Values.
+func (s *Subject) Hashed() (parts []string) {
+	for i := range s.rule.key {
+		if _, state := s.rule.value(i, s.values[i]); state == hashedValue {
+			parts = append(parts, s.rule.key[i].text)
+		}
+	}
+	return parts
 }
 
 // limitsInForce returns the limits that the subject may be held to whose key has been built.
@@ -116,11 +211,19 @@ func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
 	return nil
 }
 
-// limits returns the rule's own limits and those of its tiers, one of each kind.
-func (r *rule) limits() []counted {
-	all := r.own.counted()
+// sets returns the limits that a rule has together: its own, and those of each tier.
+func (r *rule) sets() []*resolved {
+	sets := []*resolved{&r.own}
 	for _, name := range sortedKeys(r.tiers) {
-		all = append(all, r.tiers[name].counted()...)
+		sets = append(sets, r.tiers[name])
+	}
+	return sets
+}
+
+// limits returns the rule's own limits and those of its tiers, one of each kind.
+func (r *rule) limits() (all []counted) {
+	for _, set := range r.sets() {
+		all = append(all, set.counted()...)
 	}
 	return distinct(all)
 }
@@ -157,6 +260,9 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
 	}
+	if s.rule.inFlight {
+		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
+	}
 	return s.take(ctx, s.inForce, -units)
 }
 
@@ -169,9 +275,12 @@ func (s *Subject) Reset(ctx context.Context) error {
 }
 
 func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Result, error) {
+	if s.rule.sharing != nil {
+		return s.takeShared(ctx, cost)
+	}
 	charges := make([]sluice.Charge, len(limits))
 	for i, l := range limits {
-		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost}
+		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost, Consistency: s.rule.consistency}
 	}
 	receipts, lock, err := s.takeLocked(ctx, charges, cost)
 	if err != nil {
@@ -182,7 +291,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.rule.shadow, Decision: l.plan.Decide(cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(cost, receipts[i])}
 		results[i].LockOut(lock)
 	}
 	return results, nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -58,7 +59,7 @@ func (b *madeBody) append(dst []byte, v *AnswerValues) ([]byte, error) {
 	if b.fixed != "" {
 		return append(dst, b.fixed...), nil
 	}
-	out := &boundedText{dst, len(dst) + maxAnswer}
+	out := &boundedText{dst, len(dst) + maxAnswer, maxSteps}
 	if err := b.template.Execute(out, v); err != nil {
 		return dst, err
 	}
@@ -67,16 +68,27 @@ func (b *madeBody) append(dst []byte, v *AnswerValues) ([]byte, error) {
 
 // boundedText is what a template writes.
 type boundedText struct {
-	text []byte
-	most int
+	text  []byte
+	most  int
+	steps int // that are left
 }
 
-var errTooLong = fmt.Errorf("what it makes has more than %d bytes", maxAnswer)
+// maxSteps is how often a template may write: see [addStep].
+const maxSteps = 4 * maxAnswer
+
+var (
+	errTooLong = fmt.Errorf("what it makes has more than %d bytes", maxAnswer)
+	errTooSlow = fmt.Errorf("to make it takes more than %d steps", maxSteps)
+)
 
 func (b *boundedText) Write(p []byte) (int, error) {
+	if b.steps == 0 {
+		return 0, errTooSlow
+	}
 	if len(p) > b.most-len(b.text) {
 		return 0, errTooLong
 	}
+	b.steps--
 	b.text = append(b.text, p...)
 	return len(p), nil
 }
@@ -155,7 +167,7 @@ const templateName = "line"
 func (b bodyCompiler) parse(out *madeBody) bool {
 	var err error
 	if out.kind == htmlBody {
-		out.template, err = htmltemplate.New(templateName).Parse(b.Text)
+		out.template, err = parseHTML(b.Text)
 	} else {
 		out.template, err = parseText(b.Text, out.kind)
 	}
@@ -228,6 +240,8 @@ func (b bodyCompiler) refuse(err error) {
 		message, hint = before+" end in different places of the HTML", "have each of them end outside of tags and quotes, or where the others do"
 	} else if errors.Is(err, errTooLong) {
 		message, hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
+	} else if errors.Is(err, errTooSlow) {
+		message, hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
 	}
 	b.fail(field, hint, "the body cannot be made: %.300s", message)
 }
@@ -239,6 +253,20 @@ var valueNames = func() (names []string) {
 	return names
 }()
 
+// parseHTML makes a template that escapes its values as the place in the page asks for.
+func parseHTML(text string) (*htmltemplate.Template, error) {
+	t, err := htmltemplate.New(templateName).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range t.Templates() {
+		if one.Tree != nil {
+			eachList(one.Tree.Root, addStep)
+		}
+	}
+	return t, nil
+}
+
 // parseText makes a template whose values cannot be more than the text of its kind.
 func parseText(text string, kind bodyKind) (*template.Template, error) {
 	t, err := template.New(templateName).Funcs(template.FuncMap{"json": jsonValue, "_json": jsonText}).Parse(text)
@@ -247,34 +275,50 @@ func parseText(text string, kind bodyKind) (*template.Template, error) {
 	}
 	escaper := map[bodyKind]string{jsonBody: "_json", xmlBody: "html"}[kind]
 	for _, one := range t.Templates() {
-		if escaper != "" && one.Tree != nil {
-			escapeAll(one.Root, escaper)
+		if one.Tree == nil {
+			continue
+		}
+		eachList(one.Root, addStep)
+		if escaper != "" {
+			eachList(one.Root, func(list *nodes.ListNode) { escapeAll(list, escaper) })
 		}
 	}
 	return t, nil
 }
 
-// escapeAll sends all that is written in a list through a function, as html/template does.
-func escapeAll(list *nodes.ListNode, escaper string) {
+// eachList calls do with a list of a template and with those in it.
+func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	if list == nil {
 		return
 	}
 	for _, n := range list.Nodes {
 		switch n := n.(type) {
-		case *nodes.ActionNode:
-			if len(n.Pipe.Decl) == 0 { // else it writes nothing
-				name := nodes.NewIdentifier(escaper).SetPos(n.Pos)
-				n.Pipe.Cmds = append(n.Pipe.Cmds, &nodes.CommandNode{NodeType: nodes.NodeCommand, Pos: n.Pos, Args: []nodes.Node{name}})
-			}
 		case *nodes.IfNode:
-			escapeAll(n.List, escaper)
-			escapeAll(n.ElseList, escaper)
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
 		case *nodes.RangeNode:
-			escapeAll(n.List, escaper)
-			escapeAll(n.ElseList, escaper)
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
 		case *nodes.WithNode:
-			escapeAll(n.List, escaper)
-			escapeAll(n.ElseList, escaper)
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
+		}
+	}
+	do(list)
+}
+
+// addStep has a list write something first, though it be nothing: all that a template repeats is a
+// list, and so boundedText can end it.
+func addStep(list *nodes.ListNode) {
+	list.Nodes = slices.Insert(list.Nodes, 0, nodes.Node(&nodes.TextNode{NodeType: nodes.NodeText, Pos: list.Pos}))
+}
+
+// escapeAll sends all that a list itself writes through a function, as html/template does.
+func escapeAll(list *nodes.ListNode, escaper string) {
+	for _, n := range list.Nodes {
+		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // else it writes nothing
+			name := nodes.NewIdentifier(escaper).SetPos(n.Pos)
+			n.Pipe.Cmds = append(n.Pipe.Cmds, &nodes.CommandNode{NodeType: nodes.NodeCommand, Pos: n.Pos, Args: []nodes.Node{name}})
 		}
 	}
 }

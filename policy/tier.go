@@ -89,6 +89,11 @@ func (p *Policy) tierNames() map[string]bool {
 		for name := range p.rules[i].tiers {
 			all[name] = true
 		}
+		if s := p.rules[i].sharing; s != nil {
+			for name := range s.weights {
+				all[name] = true
+			}
+		}
 	}
 	return all
 }

@@ -25,11 +25,11 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
-// Terms says in words until when the override holds, why, and who made it: text that begins with a
-// blank or a comma, or none.
+// Terms says in words until when the override holds, why, and who made it. The text begins with a
+// space or a comma, to be put behind another; it is empty if none of that is known.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms says that of an entry of the subjects, as [Override.Terms] does.
+// Terms says the same of an entry of the subjects as [Override.Terms] of an override.
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {
@@ -62,7 +62,7 @@ func (c *compiler) until(text string) int64 {
 }
 
 // maxEnded bounds the warnings about what has ended in one list: tables grow.
-const maxEnded = 20
+const maxEnded = 10
 
 // ended warns of the item that is being looked at if it has ended.
 func (c *compiler) ended(found *[]Problem, what string, until int64) {

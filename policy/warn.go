@@ -63,7 +63,7 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 // fromClient reports whether a client writes the part as it likes.
 func fromClient(p *part) bool {
 	switch p.kind {
-	case headerPart, apiKey, cookiePart, queryPart, bodyPart, jwtPart:
+	case headerPart, apiKey, cookiePart, queryPart, bodyPart, jwtPart, tlsFingerprint:
 		return true
 	}
 	return false
@@ -198,7 +198,7 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 // closed returns the rules that refuse while the store does not answer.
 func (p *Policy) closed() (all []*rule) {
 	for i := range p.rules {
-		if r := &p.rules[i]; r.onError == sluice.Deny && !r.shadow && !r.exempt {
+		if r := &p.rules[i]; r.onError == sluice.Deny && !r.isLenient() && !r.exempt {
 			all = append(all, r)
 		}
 	}
@@ -263,7 +263,7 @@ func (r *rule) plans() []*sluice.Plan {
 // isFloor reports whether a rule holds for every request and counts by what a client
 // cannot choose.
 func isFloor(r rule) bool {
-	return r.charges() && !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 &&
+	return r.charges() && !r.isLenient() && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 &&
 		!slices.ContainsFunc(r.key, func(p part) bool { return fromClient(&p) || p.kind == hostPart })
 }
 
@@ -272,9 +272,26 @@ func (w *warner) forgeable(r *rule, floor bool) {
 		w.add(r, "", "have what stands before Sluice set it or remove it",
 			"whoever can send the header %s chooses what their requests cost", r.cost.header)
 	}
-	if floor || len(r.key) == 0 || slices.ContainsFunc(r.key, func(p part) bool { return !fromClient(&p) }) {
-		return
+	key := r.key
+	if r.sharing != nil { // whose limit holds for all tenants together
+		w.forgeableShare(r)
+		key = key[:r.sharing.owner]
 	}
-	w.add(r, "", "add a rule without match whose key is [client_ip]",
-		"a client that makes up a new %s for each request has no limit", &r.key[0])
+	if !floor && madeUp(key) {
+		w.add(r, "", "add a rule without match whose key is [client_ip]",
+			"a client that makes up a new %s for each request has no limit", &key[0])
+	}
+}
+
+// madeUp reports whether a client writes the whole of a key as it likes.
+func madeUp(key []part) bool {
+	return len(key) > 0 && !slices.ContainsFunc(key, func(p part) bool { return !fromClient(&p) })
+}
+
+// forgeableShare warns of tenants that nobody verifies.
+func (w *warner) forgeableShare(r *rule) {
+	if by := r.key[r.sharing.owner:]; madeUp(by) {
+		w.add(r, "", "have what stands before Sluice set or verify it",
+			"a client that makes up a new %s for each request has the parts of many tenants", &by[0])
+	}
 }

@@ -44,13 +44,7 @@ func (d *decoder) bodies(n *yaml.Node) []policy.Body {
 		d.fail(n.Line, `write lines that begin with "- type: …"`, "bodies is %s, and must be a list", kindOf(n))
 		return nil
 	}
-	all := make([]policy.Body, len(n.Content))
-	for i, item := range n.Content {
-		d.path = d.path.item(i)
-		d.fields(item, "a body", d.bodyFields(&all[i]))
-		d.path = d.path.up()
-	}
-	return all
+	return each(d, n, "bodies", func(item *yaml.Node, b *policy.Body) { d.fields(item, "a body", d.bodyFields(b)) })
 }
 
 // readBodies reads the bodies of doc that are in files. What cannot be read is complained about.

@@ -57,11 +57,12 @@ func (d *decoder) document() (doc policy.Document) {
 		{"trusted_proxies", func(n *yaml.Node) { doc.TrustedProxies = d.proxies(n) }},
 		{"ipv6_prefix", func(n *yaml.Node) { doc.IPv6Prefix = int(d.integer(n, "ipv6_prefix", 128)) }},
 		{"ignore_case", func(n *yaml.Node) { doc.IgnoreCase = d.boolean(n, "ignore_case") }},
+		{"shadow", func(n *yaml.Node) { doc.Shadow = d.text(n, "shadow") }},
 		{"ambiguous", func(n *yaml.Node) { doc.Ambiguous = d.text(n, "ambiguous") }},
 		{"cors", func(n *yaml.Node) { doc.CORS = d.cors(n) }},
 		{"tiers", func(n *yaml.Node) { doc.Tiers = d.tiers(n) }},
 		{"answers", func(n *yaml.Node) { doc.Answers = byName(d, n, "answers", "answer %s", d.answer) }},
-		{"lists", func(n *yaml.Node) { doc.Lists = d.lists(n) }},
+		{"lists", func(n *yaml.Node) { doc.Lists = byName(d, n, "lists", "list %s", d.networks) }},
 		{"rules", func(n *yaml.Node) { doc.Rules = d.rules(n) }},
 		{"overrides", func(n *yaml.Node) { doc.Overrides = d.overrides(n) }},
 		{"subjects", func(n *yaml.Node) { doc.Subjects = d.subjects(n) }},
@@ -112,18 +113,11 @@ func (d *decoder) rules(n *yaml.Node) []policy.Rule {
 		d.fail(n.Line, "write lines that begin with \"- name: …\"", "rules is %s, and must be a list", kindOf(n))
 		return nil
 	}
-	var rules []policy.Rule
-	if len(n.Content) > 0 {
-		rules = make([]policy.Rule, len(n.Content))
-	}
-	for i, c := range n.Content {
-		d.path = d.path.item(i)
-		d.rule = ruleName(c)
-		d.readRule(c, &rules[i])
+	return each(d, n, "rules", func(item *yaml.Node, r *policy.Rule) {
+		d.rule = ruleName(item)
+		d.readRule(item, r)
 		d.rule = ""
-		d.path = d.path.up()
-	}
-	return rules
+	})
 }
 
 func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
@@ -142,13 +136,18 @@ func (d *decoder) readRule(n *yaml.Node, r *policy.Rule) {
 		{"ambiguous", func(n *yaml.Node) { r.Ambiguous = d.text(n, "ambiguous") }},
 		{"limit", func(n *yaml.Node) { r.Limit = d.limit(n, "limit") }},
 		{"limits", func(n *yaml.Node) { r.Limits = d.limits(n, "limits") }},
+		{"in_flight", func(n *yaml.Node) { r.InFlight = d.integer(n, "in_flight", 1<<16) }},
 		{"algorithm", func(n *yaml.Node) { r.Algorithm = d.text(n, "algorithm") }},
 		{"tiers", func(n *yaml.Node) { r.Tiers = byName(d, n, "tiers", "tier %s", d.tier) }},
+		{"share", func(n *yaml.Node) { r.Share = d.share(n) }},
 		{"cost", func(n *yaml.Node) { r.Cost = d.cost(n) }},
 		{"count", func(n *yaml.Node) { r.Count = d.count(n) }},
 		{"penalty", func(n *yaml.Node) { r.Penalty = d.penalty(n) }},
 		{"on_error", func(n *yaml.Node) { r.OnError = d.text(n, "on_error") }},
+		{"consistency", func(n *yaml.Node) { r.Consistency = d.text(n, "consistency") }},
 		{"shadow", func(n *yaml.Node) { r.Shadow = d.boolean(n, "shadow") }},
+		{"enforce", func(n *yaml.Node) { r.Enforce = d.text(n, "enforce") }},
+		{"show_key", func(n *yaml.Node) { r.ShowKey = d.text(n, "show_key") }},
 		{"exempt", func(n *yaml.Node) { r.Exempt = d.boolean(n, "exempt") }},
 		{"block", func(n *yaml.Node) { r.Block = d.boolean(n, "block") }},
 	})
@@ -180,6 +179,19 @@ func (d *decoder) cost(n *yaml.Node) (c policy.Cost) {
 		d.fail(n.Line, "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	}
 	return c
+}
+
+func (d *decoder) share(n *yaml.Node) (s policy.Share) {
+	d.someFields(n, "share", []field{
+		{"of", func(n *yaml.Node) { s.Of = d.limit(n, "share.of") }},
+		{"by", func(n *yaml.Node) { s.By = d.texts(n, "share.by") }},
+		{"weights", func(n *yaml.Node) {
+			s.Weights = byName(d, n, "share.weights", "the weight of %s", func(n *yaml.Node, what string) int64 {
+				return d.integer(n, what, math.MaxInt64)
+			})
+		}},
+	})
+	return s
 }
 
 func (d *decoder) count(n *yaml.Node) (c policy.Count) {
@@ -368,17 +380,7 @@ func (d *decoder) list(n *yaml.Node, what string, read func(*yaml.Node, string) 
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.fail(n.Line, "fill it, or leave the key out", "%s is an empty list", what)
 	}
-	items := d.items(n, what)
-	if len(items) == 0 {
-		return nil
-	}
-	all := make([]string, len(items))
-	for i, item := range items {
-		d.path = d.path.item(i)
-		all[i] = read(item, "an entry of "+what)
-		d.path = d.path.up()
-	}
-	return all
+	return each(d, n, what, func(item *yaml.Node, text *string) { *text = read(item, "an entry of "+what) })
 }
 
 // text returns a scalar as it is written.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -72,14 +73,19 @@ func dress(n *yaml.Node) (single bool) {
 	return false
 }
 
-// plainText reports whether a text is one line of ASCII that begins and ends with a character.
+// otherIn1 has what is text to YAML 1.2, and a truth value, a number such as 12:30 or a default to
+// readers of YAML 1.1, of which there are many.
+var otherIn1 = regexp.MustCompile(`(?i)^([yn]|yes|no|on|off|true|false|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
+
+// plainText reports whether a text is one line of ASCII that begins and ends with a character, and
+// text to all readers.
 func plainText(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false
 		}
 	}
-	return s != "" && s[0] != ' ' && s[len(s)-1] != ' '
+	return s != "" && s[0] != ' ' && s[len(s)-1] != ' ' && !otherIn1.MatchString(s)
 }
 
 // writable returns an error for the first text at or below v that a file cannot have.

@@ -93,6 +93,22 @@ overrides:
 	diff(t, string(text), want)
 }
 
+// Readers of YAML 1.1 take these words and numbers of base 60 for something else where they are not in
+// quotes (https://yaml.org/type/), in a block as well as in a line.
+func TestEncodeForYAML1(t *testing.T) {
+	for _, text := range []string{"y", "N", "yes", "No", "ON", "off", "tRue", "FALSE", "=", "12:30", "-1:30:15", "190:20:30.15", "1_0:00"} {
+		doc := policy.Document{
+			Rules:    []policy.Rule{{Name: "api", Match: []string{"/"}, Description: text, Limit: "9/day"}},
+			Subjects: []policy.TierSubject{{Subject: text, Tier: "pro"}},
+		}
+		roundTrip(t, doc)
+		got, err := policyfile.Encode("p.yaml", doc)
+		if err != nil || !strings.Contains(string(got), `description: "`+text+`"`) || !strings.Contains(string(got), `{subject: "`+text+`", `) {
+			t.Errorf("%s: %v\n%s", text, err, got)
+		}
+	}
+}
+
 func TestEncodeErrors(t *testing.T) {
 	for want, doc := range map[string]policy.Document{
 		`Document.Rules[0].Name is not UTF-8`:                   {Rules: []policy.Rule{{Name: "\xff"}}},
@@ -154,6 +170,16 @@ func (s *source) tiers() (all map[string]policy.Limits) {
 	return all
 }
 
+func (s *source) weights() (all map[string]int64) {
+	for range s.byte() % 4 {
+		if all == nil {
+			all = map[string]int64{}
+		}
+		all[s.text()] = int64(int8(s.byte())) << (s.byte() % 56)
+	}
+	return all
+}
+
 func (s *source) lists() (all map[string]policy.List) {
 	for range s.byte() % 4 {
 		if all == nil {
@@ -178,11 +204,16 @@ func (s *source) document() policy.Document {
 		doc.Rules = append(doc.Rules, policy.Rule{
 			Name: s.text(), Description: s.text(), Match: s.texts(), Hosts: s.texts(), Headers: s.byName(), Attributes: s.byName(), Exempt: s.byte()&1 == 1, Block: s.byte()&1 == 1, Clients: s.texts(), NotClients: s.texts(),
 			Key: s.texts(), Together: s.texts(), Missing: s.text(), Ambiguous: s.text(), Limit: s.text(), Limits: s.texts(), Algorithm: s.text(), Tiers: s.tiers(),
-			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Shadow: s.byte()&1 == 1,
+			Cost: policy.Cost{Default: int64(int8(s.byte())) << (s.byte() % 56), Header: s.text(), Max: int64(int8(s.byte()))}, OnError: s.text(), Consistency: s.text(), Shadow: s.byte()&1 == 1,
 			Count: policy.Count{Status: s.statuses(), UnlessHeader: s.text()},
 		})
 	}
 	for i := range doc.Rules {
+		doc.Rules[i].Enforce, doc.Rules[i].ShowKey = s.text(), s.text()
+		doc.Rules[i].InFlight = int64(int8(s.byte()))
+		if s.byte()&1 == 1 {
+			doc.Rules[i].Share = policy.Share{Of: s.text(), By: s.texts(), Weights: s.weights()}
+		}
 		if n := s.byte(); n&1 == 1 {
 			doc.Rules[i].Cost.ResponseHeader, doc.Rules[i].Cost.ResponseBytes, doc.Rules[i].Cost.Estimate = s.text(), int64(n), int64(int8(s.byte()))
 		}

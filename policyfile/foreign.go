@@ -33,9 +33,12 @@ var foreign = index([]mends{
 	{inRule, "method methods verb verbs httpmethods", `the method stands before the path, as in "match: POST /path"`},
 	{inRule, "domain domains servername vhost virtualhost", `write "hosts: [example.com]"`},
 	{inRule, "weight weights requestedtokens hitsaddend consume", `write "cost: 1", or another number`},
+	{inRule, "inflight inflightreq maxinflight concurrency concurrent maxconcurrency maxconcurrent maxconcurrentcalls concurrentrequests maxconcurrentrequests connections maxconnections maxconns limitconn simultaneous parallel maxparallel semaphore bulkhead",
+		`write "in_flight: 10"`},
 	{inRule, "algo strategy type limiter limitertype", `write "algorithm: token_bucket", or another one`},
 	{inRule, "policy store redis storage backend", `leave it out: where counts are kept is --store of "sluice serve"`},
 	{inRule, "faulttolerant failopen failclosed failclose failuremode failuremodedeny onfailure fallback", `write "on_error: deny", or local`},
+	{inRule, "sync syncrate syncinterval accuracy exactness exact lease leases localcache", `write "consistency: leased", or strict, or synced`},
 	{inRule, "priority order sequence", "leave it out: every rule that matches applies, in no order"},
 	{inRule, "status statuscode httpstatus httpresponsecode errorcode errormessage message response rejectedcode deniedstatus action handler",
 		"leave it out: who is above a limit is refused with 429, or as \"answers\" says at the top of the document"},
@@ -97,8 +100,8 @@ func index(all []mends) map[string]string {
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "algorithm": inRule,
-	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "description": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "in_flight": inRule, "algorithm": inRule,
+	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "consistency": inRule, "enforce": inRule, "show_key": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
 

@@ -21,20 +21,6 @@ type listFile struct {
 	data []byte
 }
 
-func (d *decoder) lists(n *yaml.Node) map[string]policy.List {
-	d.notEmpty(n, "lists")
-	all := make(map[string]policy.List)
-	for _, p := range d.pairs(n, "lists") {
-		d.path = d.path.field(p.key)
-		all[p.key] = d.networks(p.value, "list "+spelling.Quote(p.key))
-		d.path = d.path.up()
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
-}
-
 // networks reads a list, which may be empty, or the name of its file.
 func (d *decoder) networks(n *yaml.Node, what string) (l policy.List) {
 	switch {

@@ -132,7 +132,7 @@ func TestMendsEnforce(t *testing.T) {
 			t.Fatalf("%d rules, %v", len(doc.Rules), err)
 		}
 		for _, r := range doc.Rules {
-			if r.Limit == "" && len(r.Limits) == 0 || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
+			if r.Limit == "" && len(r.Limits) == 0 && r.InFlight == 0 && r.Share.Of == "" || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
 				t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
 			}
 		}

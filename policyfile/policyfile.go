@@ -13,7 +13,7 @@ import (
 // MaxDocument is the size of the largest document in bytes.
 const MaxDocument = 16 << 20
 
-// Compiler is what [policy.CompileAt] is one of.
+// Compiler makes a policy of a document, as [policy.CompileAt] does.
 type Compiler func(doc policy.Document, where func(path string) (file string, line int)) (*policy.Policy, error)
 
 // Load reads the file, and those of its lists and answers, and compiles the policy in it: see [Parse].
@@ -45,8 +45,8 @@ func Parse(name string, data []byte) (*policy.Policy, error) {
 }
 
 // ParseWith is [Parse] for a policy that may have lists, and bodies of answers, in files: read
-// returns what is in one of them, of which the path is relative to what that of the policy is. It
-// is called once for each of these.
+// returns what is in one of them, and is called once for each. Its path is absolute, or relative to
+// the same directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }

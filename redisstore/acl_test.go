@@ -56,9 +56,17 @@ func TestRights(t *testing.T) {
 		for range 3 {
 			take(t, store, "d", plan(t, sluice.TokenBucket, "1000/1h")) // is added to
 		}
+		for number := range uint64(3) {
+			takeAll(t, store, aPlace(t, "places", 2, number, 1))
+		}
+		takeAll(t, store, aPlace(t, "places", 2, 1, -1))
 		if n, err := store.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
 			t.Errorf("%d instances, error %v", n, err)
 		}
+		for i := range 258 { // one too many is forgotten
+			post(t, store, "now", fmt.Sprint(i), "x", time.Minute)
+		}
+		posted(t, store, "now")
 		if _, err := store.Dangers(t.Context()); err != nil {
 			t.Error(err)
 		}

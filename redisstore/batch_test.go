@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -15,11 +16,11 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// steps returns how long a differential run is: 100,000 steps, or $SLUICE_STEPS.
+// steps returns how long a differential run is: 10,000 steps, or $SLUICE_STEPS.
 func steps(t *testing.T) int {
 	text := os.Getenv("SLUICE_STEPS")
 	if text == "" {
-		return 100_000
+		return 10_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -54,8 +55,10 @@ func TestBatches(t *testing.T) {
 		lockOf(t, sluice.Penalty{First: 100 * time.Millisecond}),
 		lockOf(t, sluice.Penalty{First: 90 * time.Millisecond, Factor: 3, Most: 2 * time.Second, Forget: time.Second}),
 	}
+	places := []*sluice.Plan{inFlight(t, 1), inFlight(t, 3)}
 	now := int64(1_700_000_000_000_000)
 	refused, decided, long := 0, 0, false
+	placesRefused, late := 0, 0
 	for batch := range steps(t) / 100 {
 		var charges [][]sluice.Charge
 		var receipts [][]sluice.Receipt
@@ -67,6 +70,12 @@ func TestBatches(t *testing.T) {
 				switch r.IntN(8) {
 				case 0:
 					c.Cost = -r.Int64N(5)
+					if r.IntN(2) == 0 {
+						c.Until = now + r.Int64N(3) - 1
+					}
+					if c.CostAt(now) != c.Cost {
+						late++
+					}
 				case 1:
 					c.Cost = r.Int64N(p.Capacity/2 + 2)
 				}
@@ -75,6 +84,13 @@ func TestBatches(t *testing.T) {
 					lock := sluice.Charge{Key: c.Key, Plan: locks[r.IntN(len(locks))], Cost: r.Int64N(12) - 1, Shadow: c.Shadow}
 					take = append(take, lock)
 				}
+			}
+			if r.IntN(3) == 0 {
+				c := sluice.Charge{Key: take[0].Key, Plan: places[r.IntN(len(places))], Place: r.Uint64N(9), Cost: min(r.Int64N(8)-1, 1), Shadow: r.IntN(2) == 0}
+				if r.IntN(50) == 0 {
+					c.Cost = sluice.All
+				}
+				take = slices.Insert(take, r.IntN(len(take)+1), c)
 			}
 			charges, receipts = append(charges, take), append(receipts, make([]sluice.Receipt, len(take)))
 		}
@@ -90,6 +106,9 @@ func TestBatches(t *testing.T) {
 				if receipts[i][j] != want[j] {
 					t.Fatalf("batch %d, request %d, charge %d %+v of %v: %+v, alone %+v",
 						batch, i, j, take[j], take[j].Plan.Limit, receipts[i][j], want[j])
+				}
+				if take[j].Cost == 1 && take[j].Plan.Kernel == sluice.InFlight && !want[j].Fits {
+					placesRefused++
 				}
 				long = long || take[j].Plan.Kernel.Log() && want[j].Used > 1500
 			}
@@ -110,6 +129,18 @@ func TestBatches(t *testing.T) {
 	if refused < decided/20 || refused > decided/2 || !long {
 		t.Errorf("of %d requests %d were refused, and a log was long: %v: this tells little", decided, refused, long)
 	}
+	if placesRefused < decided/100 || late < decided/100 {
+		t.Errorf("of %d requests %d were refused a place, and %d gave back too late: this tells little", decided, placesRefused, late)
+	}
+}
+
+func inFlight(t testing.TB, places int64) *sluice.Plan {
+	t.Helper()
+	p, err := sluice.NewInFlight(places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func TestVectors(t *testing.T) {

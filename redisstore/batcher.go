@@ -50,9 +50,9 @@ type batcher struct {
 	loads    atomic.Int64  // how often one has done so
 }
 
-// add queues r, and starts a worker if too few run: on the caller's goroutine, which is
-// cheaper, if the caller stays until it is done.
-func (b *batcher) add(r *request, stays bool) error {
+// add queues requests that go in one call, and starts a worker if too few run: on the caller's
+// goroutine, which is cheaper, if the caller stays until it is done.
+func (b *batcher) add(stays bool, requests ...*request) error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *batcher) add(r *request, stays bool) error {
 	if len(b.queue) >= max(b.sweep, sweepFrom) {
 		b.dropCancelled()
 	}
-	b.queue = append(b.queue, r)
+	b.queue = append(b.queue, requests...)
 	start := b.workers < usualWorkers
 	if start {
 		if b.workers > 0 {
@@ -278,15 +278,14 @@ func (b *batcher) fill(w *worker) bool {
 	w.sentAt, b.lastSent = now, now
 	n, charges := 0, 0
 	for _, r := range b.queue {
-		if charges += len(r.charges); len(w.requests) == maxCallRequests || len(w.requests) > 0 && charges > maxCallCharges {
+		if len(w.requests) > 0 && r.isTooMuch(len(w.requests), charges) {
 			break
 		}
 		n++
 		if r.state.CompareAndSwap(queued, sent) {
 			r.sentAt = now
 			w.requests = append(w.requests, r)
-		} else {
-			charges -= len(r.charges)
+			charges += len(r.charges)
 		}
 	}
 	rest := copy(b.queue, b.queue[n:])
@@ -301,6 +300,15 @@ func (b *batcher) fill(w *worker) bool {
 		b.checkIn(lateAfter)
 	}
 	return true
+}
+
+// isTooMuch reports whether r has to wait for another call than one that has so many requests and
+// charges: with those that go with it, however many these are.
+func (r *request) isTooMuch(requests, charges int) bool {
+	if r.follows {
+		return charges+len(r.charges) > maxCallCharges // where the first was cancelled
+	}
+	return requests >= maxCallRequests || charges+r.weight > maxCallCharges
 }
 
 // close refuses what is queued, and what comes.

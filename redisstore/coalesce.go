@@ -14,8 +14,8 @@ type coalesced struct {
 
 // coalesce groups the requests, and numbers their keys.
 func (c *scriptCall) coalesce() {
-	c.keys, c.logs, c.keyIDs, c.groups = c.keys[:0], c.logs[:0], c.keyIDs[:0], c.groups[:0]
-	c.lastUser, c.lastLogUser = c.lastUser[:0], c.lastLogUser[:0]
+	c.keys, c.longs, c.keyIDs, c.groups = c.keys[:0], c.longs[:0], c.keyIDs[:0], c.groups[:0]
+	c.lastUser, c.lastLong = c.lastUser[:0], c.lastLong[:0]
 	for _, r := range c.requests {
 		id, known := c.keyID(r, &r.charges[0])
 		if known && c.join(r, *c.lastUserOf(&r.charges[0], id)) {
@@ -51,12 +51,12 @@ func (c *scriptCall) join(r *request, n int) bool {
 	return true
 }
 
-// keyID returns the index of a charge's name in keys or logs, adding it if it is missing.
+// keyID returns the index of a charge's name in keys or longs, adding it if it is missing.
 func (c *scriptCall) keyID(r *request, ch *charge) (id uint16, known bool) {
 	name := r.name(ch)
 	list, users := &c.keys, &c.lastUser
-	if exactLog(ch.plan) {
-		list, users = &c.logs, &c.lastLogUser
+	if long(ch.plan) {
+		list, users = &c.longs, &c.lastLong
 	}
 	if len(c.requests) > 1 { // within one request all are different
 		if id, known = c.ids[name]; known {
@@ -70,8 +70,8 @@ func (c *scriptCall) keyID(r *request, ch *charge) (id uint16, known bool) {
 
 // lastUserOf returns where the last group that has the key of a charge is kept.
 func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
-	if exactLog(ch.plan) {
-		return &c.lastLogUser[id]
+	if long(ch.plan) {
+		return &c.lastLong[id]
 	}
 	return &c.lastUser[id]
 }

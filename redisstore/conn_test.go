@@ -19,7 +19,7 @@ func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
 	for range 20 {
 		callers.Go(func() {
 			for range 20 {
-				if err := try(t, store, "k", p); err != nil {
+				if err := tryFor(t, patient, store, "k", p); err != nil {
 					t.Error(err)
 				}
 			}

@@ -83,7 +83,7 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		for j := range p.charges {
 			p.order = min(p.order, s.order(&p.charges[j]))
 		}
-		if givesBack(p.charges) {
+		if slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }) {
 			// What is given back may be gone before it can be taken again.
 			p.order = math.Inf(1)
 		}
@@ -103,6 +103,8 @@ func (s *Store) order(c *sluice.Charge) float64 {
 		return 0
 	case c.Plan.Kernel == sluice.Lock:
 		return math.MaxFloat64
+	case c.Plan.Kernel == sluice.InFlight:
+		return float64(c.Plan.Capacity) / float64(c.Plan.Span)
 	default:
 		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)
 	}
@@ -165,7 +167,8 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 }
 
 // undo returns the part that gives back what p has taken. Its charges keep copies of
-// their keys, which the caller may reuse when its context has ended.
+// their keys, which the caller may reuse when its context has ended. A place in flight that was held
+// before is given back, too: whoever is refused holds none.
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {

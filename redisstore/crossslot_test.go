@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
 )
 
 // Slots of several clients, one of which asks far above its own limit, share one limit. What
@@ -42,7 +44,10 @@ func TestClusterGreedy(t *testing.T) {
 				charges := []sluice.Charge{{Key: "all", Plan: all, Cost: 1}, {Key: key, Plan: own, Cost: 1}}
 				receipts := make([]sluice.Receipt, 2)
 				if err := store.Take(t.Context(), charges, receipts); err != nil {
-					t.Error(err)
+					var e *redisstore.Error
+					if !errors.As(err, &e) || e.Kind != redisstore.Unavailable { // as nodes may take each other to be on a busy machine
+						t.Error(err)
+					}
 					return
 				}
 				mu.Lock()

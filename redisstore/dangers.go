@@ -8,10 +8,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Dangers looks at how the masters are set up, and returns what there is dangerous for
-// limits, as sentences that say what to change; and whether resets by others are noticed late
-// because the server refuses the subscription. What a server does not let us look at is left
-// out. It is an error if none answers.
+// Dangers looks at how the masters are set up, and returns what is dangerous for limits there, as
+// sentences that say what to change; among them whether resets by others are noticed late because
+// the server refuses the subscription. What a server does not let us look at is left out. It is an
+// error if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error

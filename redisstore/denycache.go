@@ -95,24 +95,16 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if !ok {
 			return false, false
 		}
+		if c.Plan.Kernel == sluice.Lock { // whose penalty may be over by then
+			if receipts[i] = r; sluice.Offends(charges, receipts, i) {
+				return false, false
+			}
+		}
 		refuses = refuses || !r.Fits && cacheable(c)
 		receipts[i], _ = k.Receipt(c.Plan, from, c.Cost)
 		receipts[i].Origin = sluice.ByDenyCache
-		if c.Plan.Kernel == sluice.Lock && offenceDue(charges, receipts, i, r) {
-			return false, false
-		}
 	}
 	return refuses, true
-}
-
-// offenceDue reports whether the server may have to note an offence against lock i, whose receipt
-// at the latest time is given: the penalty may be over by then.
-func offenceDue(charges []sluice.Charge, receipts []sluice.Receipt, i int, latest sluice.Receipt) bool {
-	now := receipts[i]
-	receipts[i] = latest
-	due := sluice.Offends(charges, receipts, i)
-	receipts[i] = now
-	return due
 }
 
 // wouldRefuse reports whether the last known state of c would have refused it, however long
@@ -126,10 +118,11 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	return ok && !r.Fits
 }
 
-// cacheable reports whether a refusal of c is answered from memory. A leaky bucket is not:
-// its places are given back whenever a client hangs up.
+// cacheable reports whether a refusal of c is answered from memory. One of a leaky bucket is not:
+// its places are given back whenever a client hangs up. Nor is one of places in flight, which are
+// given back with every response; how many are taken is only told beside the refusal of another.
 func cacheable(c *sluice.Charge) bool {
-	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket
+	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket && c.Plan.Kernel != sluice.InFlight
 }
 
 // learn remembers the answer to a request, and reports whether it gave something back, so that
@@ -188,9 +181,11 @@ func (d *denyCache) makeTable() {
 	}
 }
 
+// givesBack reports whether charges give back what may have refused: not places in flight, by which
+// nobody is refused from memory.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
-		if charges[i].Cost < 0 {
+		if charges[i].Cost < 0 && charges[i].Plan.Kernel != sluice.InFlight {
 			return true
 		}
 	}

@@ -26,23 +26,31 @@
 // and without a call: one who keeps asking costs the server a call a second in each
 // process. A log is asked again when a unit has expired, and for a cost that waits for
 // another unit than the last did. A leaky bucket is always asked: its places are given back
-// whenever a client hangs up. In such a receipt, what others have meanwhile taken may be
+// whenever a client hangs up. So are places in flight, which are given back all the time; how many
+// were taken when the server was last asked is told where another limit refuses. In such a receipt, what others have meanwhile taken may be
 // missing, most of all from layers that do not refuse.
 //
-// What this process gives back counts at once. So does, within milliseconds, what another
-// process resets (a cost of [sluice.All]): it is told on the channel prefix + "resets", to which
-// each store subscribes (go test -run '^$' -bench ResetHeard ./redisstore). Another's refunds, and a server that has lost its counts, are noticed
-// after that second, and so are resets where there is no subscription: before the first, until
-// one that was lost is there again (at first it is asked for at once, later every half a minute),
-// without the rights (see [Store.Dangers]), behind a proxy that has none, and beyond 4096 states
-// that are reset in a second. None of this is an error. The message has the key, encrypted if
-// there is a HashKey.
+// What this process gives back counts at once. So does, within milliseconds, what another process
+// resets (a cost of [sluice.All]): it is told on the channel prefix + "resets", to which each store
+// subscribes (go test -run '^$' -bench ResetHeard ./redisstore). Refunds by others, and a server
+// that has lost its counts, are noticed after that second. So are resets while there is no
+// subscription: before the first one, while one that was lost is asked for again (at once, then
+// less and less often, down to every half a minute), without the rights (see [Store.Dangers]), and
+// behind a proxy that has none; and so are resets beyond 4096 states a second. None of this is an
+// error. The message has the key, encrypted if there is a HashKey.
 //
 // # Keys
 //
 // A state is a short string under the prefix, a fingerprint of the kind of limit, and
 // the charge's key: see [Config]. It expires when it says no more than the empty state,
 // or up to an eighth of the limit's period or of the time to drain a full bucket later.
+// Places in flight are a sorted set of their numbers (8 bytes each) by when they end, in
+// microseconds. It expires [sluice.PlaceLasts] after the last has ended.
+//
+// # Posts
+//
+// Instances may leave what they have to say for each other next to the counts: see [Store.Post].
+// They are encrypted if there is a HashKey. Whoever may write to the server may post anything.
 //
 // # Errors
 //

@@ -55,7 +55,7 @@ func TestExpiry(t *testing.T) {
 
 func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store sluice.Store, plans []*sluice.Plan) {
 	var name string
-	for range 150 {
+	for range 60 {
 		if plans[0].Limit.Period < time.Second && r.IntN(10) == 0 {
 			time.Sleep(30 * time.Millisecond)
 		}

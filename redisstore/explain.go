@@ -47,12 +47,14 @@ func (c Config) hint(e *Error) string {
 }
 
 // What a server has to allow: the script and the heartbeat, and to look at the server. INFO
-// and CONFIG GET are for [Store.Dangers] alone. Without PUBLISH and SUBSCRIBE, resets are noticed
-// later.
+// and CONFIG GET are for [Store.Dangers] alone, ZCOUNT and ZSCORE for places in flight. Without
+// PUBLISH and SUBSCRIBE, resets are noticed later; what is in the last line is for [Store.Post] and
+// [Store.Posted], and ZREM for places as well.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
-		"+zadd +zremrangebyscore +zcard +pexpire +publish +subscribe"
+		"+zadd +zremrangebyscore +zcard +zcount +zscore +pexpire +publish +subscribe " +
+		"+hset +hdel +hgetall +zrem +zrange +zrangebyscore"
 	clusterCommands = " +cluster|slots +cluster|shards +asking"
 )
 

@@ -49,7 +49,8 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 		return false
 	}
 	for i := range charges {
-		if r := receipts[i]; exact && charges[i].Plan.Kernel.Log() && r.Used > 0 && r.Wait == 0 {
+		p, r := charges[i].Plan, receipts[i]
+		if exact && (p.Kernel == sluice.InFlight || p.Kernel.Log() && r.Used > 0 && r.Wait == 0) {
 			return false
 		}
 	}

@@ -19,7 +19,15 @@ import (
 // try takes one unit, waiting a second at most.
 func try(t testing.TB, s sluice.Store, key string, p *sluice.Plan) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	return tryFor(t, time.Second, s, key, p)
+}
+
+// patient is longer than any machine takes for what goes well.
+const patient = time.Minute
+
+func tryFor(t testing.TB, wait time.Duration, s sluice.Store, key string, p *sluice.Plan) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	return s.Take(ctx, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 }

@@ -129,7 +129,7 @@ func TestForeignHashed(t *testing.T) {
 	take(t, store, "alice@example.com", p)
 	name := server.Do("KEYS", "*")
 	server.Do("SET", name, "x")
-	err = try(t, store, "alice@example.com", p)
+	err = tryFor(t, patient, store, "alice@example.com", p)
 	if foreign(t, err).Keys[0] != name || strings.Contains(err.Error(), "alice") || !strings.Contains(err.Error(), name) {
 		t.Errorf("error %v of the key %s", err, name)
 	}

@@ -18,8 +18,8 @@ redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])
 `
 
-// Heartbeat notes that the instance of that id is alive, and returns how many instances
-// with the same prefix were in the last five seconds.
+// Heartbeat notes that the instance of that id is alive, and returns how many instances with the
+// same prefix were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
 	var n int64
 	for range maxStale {

@@ -34,7 +34,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 func testLostAnswers(t *testing.T, url string, servers []*redistest.Server, proxies ...*redistest.Proxy) {
-	const keys, callers, each = 16, 8, 1250
+	const keys, callers, each = 16, 8, 500
 	store := open(t, url)
 	p := plan(t, sluice.FixedWindow, "1000000/10d")
 	for _, px := range proxies {

@@ -26,8 +26,8 @@ type Keys struct {
 // DisableRetry says. These options are worth setting, and [Open] does:
 //
 //   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost is waited for. No
-//     caller waits for it longer than its context, but Close does, and 24 such calls at a time
-//     are the most that others are not held up by.
+//     caller waits for it longer than its context, but Close does, and more than 24 such calls
+//     at a time hold up others.
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
 //     connection for each call costs less.
 //

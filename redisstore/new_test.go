@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/storetest"
@@ -156,7 +156,7 @@ func TestNewServerAway(t *testing.T) {
 	}
 	server.Thaw()
 	redistest.Eventually(t, "the store answers again", func() bool { return take(time.Second) == nil })
-	proxy.Target(silentPort(t))
+	proxy.Target(freeport.Addr(t))
 	proxy.Cut()
 	redistest.Eventually(t, "an error says that the server is away", func() bool { return take(time.Second) != nil })
 	proxy.Target(server.Addr)
@@ -216,15 +216,4 @@ func TestNewCloseEnds(t *testing.T) {
 			redistest.Eventually(t, "the client goes on", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
 		})
 	}
-}
-
-// silentPort returns an address where nobody listens.
-func silentPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

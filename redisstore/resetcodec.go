@@ -1,16 +1,13 @@
 package redisstore
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 )
 
 // A message has states, one behind the other: the fingerprint of the plan in eight bytes, the
 // length of the key as a varint, and the key. With a secret it is encrypted, since the server is
-// not to learn the keys: AES-256-GCM, the nonce in front.
+// not to learn the keys.
 
 const (
 	maxStates    = 1 << 16 // bytes in a message, before it is encrypted
@@ -39,18 +36,6 @@ func cutState(states []byte) (fingerprint uint64, key string, rest []byte, ok bo
 
 // resetCodec encrypts messages if keys are secret.
 type resetCodec struct{ aead cipher.AEAD }
-
-func newResetCodec(secret []byte) resetCodec {
-	if len(secret) == 0 {
-		return resetCodec{}
-	}
-	derived := hmac.New(sha256.New, secret)
-	derived.Write([]byte("resets"))
-	// Neither fails with a key of 32 bytes.
-	block, _ := aes.NewCipher(derived.Sum(nil))
-	aead, _ := cipher.NewGCMWithRandomNonce(block)
-	return resetCodec{aead}
-}
 
 func (c resetCodec) seal(states []byte) string {
 	if c.aead == nil {

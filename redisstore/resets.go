@@ -52,7 +52,7 @@ type resets struct {
 }
 
 func newResets(s *Store, c Config) *resets {
-	return &resets{store: s, channel: c.resetChannel(), codec: newResetCodec(c.HashKey), tried: make(chan struct{})}
+	return &resets{store: s, channel: c.resetChannel(), codec: resetCodec{newAEAD(c.HashKey, "resets")}, tried: make(chan struct{})}
 }
 
 // resetChannel is where resets are published.

@@ -23,7 +23,7 @@ func message(secret string, p *sluice.Plan, keys ...string) rueidis.PubSubMessag
 	for _, k := range keys {
 		states = appendState(states, p.Fingerprint, k)
 	}
-	return rueidis.PubSubMessage{Message: newResetCodec([]byte(secret)).seal(states)}
+	return rueidis.PubSubMessage{Message: resetCodec{newAEAD([]byte(secret), "resets")}.seal(states)}
 }
 
 // A refusal that was under way when the message came is not remembered after it. One that was

@@ -24,13 +24,15 @@ const (
 	flagLook
 	flagCoalesced
 	flagDefer
+	flagUntil
 )
 
-// anyCost is at least the capacity of any plan.
+// anyCost is at least the capacity of any plan, and later than any time.
 const anyCost = 1 << 52
 
-// watching has, for each lock of a request, how many charges it watches and where the script
-// replies to them: their first numbers, counted from 1.
+// watching has, for each lock of a request, where the script replies to a charge that says that the
+// request was taken before, or 0, how many charges the lock watches, and where the script replies to
+// them: their first numbers, counted from 1.
 type watching []uint16
 
 // request is one Take on its way. The caller owns it, lends it to a worker, and gets it
@@ -41,15 +43,17 @@ type request struct {
 	watches watching
 	slot    uint16 // of all charges, on a cluster
 
-	look  bool
-	state atomic.Uint32 // queued, and then sent or cancelled
-	done  chan struct{}
-	now   float64
-	place int    // in the call
-	group int    // in the call, of those that ask for the same
-	index int    // in the group, counted from 0
-	n     int    // in the group
-	reply string // of the group: packed numbers
+	follows bool // it goes in the call of the one before it in the queue
+	weight  int  // the charges of it and of those that follow it
+	look    bool
+	state   atomic.Uint32 // queued, and then sent or cancelled
+	done    chan struct{}
+	now     float64
+	place   int    // in the call
+	group   int    // in the call, of those that ask for the same
+	index   int    // in the group, counted from 0
+	n       int    // in the group
+	reply   string // of the group: packed numbers
 	// oldest has, per charge of a log that refuses, when its oldest unit expires, if the
 	// script has said it; else 0.
 	oldest []int64
@@ -62,7 +66,9 @@ type charge struct {
 	start, end int // of its name
 	cost       float64
 	flags      byte
-	watches    int // of a lock: where in those of the request it begins
+	watches    int     // of a lock: where in those of the request it begins
+	until      float64 // of what has flagUntil
+	place      uint64  // of places in flight
 }
 
 const (
@@ -81,7 +87,7 @@ func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
 		}
 	}
 	r.charges[len(charges)-1].flags |= flagLast
-	r.look = look
+	r.look, r.follows, r.weight = look, false, len(charges)
 	r.state.Store(queued)
 	r.reply, r.err = "", nil
 }
@@ -96,19 +102,39 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	if look {
 		flags |= flagLook
 	}
-	cost := float64(min(max(c.Cost, -anyCost), anyCost))
-	r.charges = append(r.charges, charge{c.Plan, start, len(r.names), cost, flags, 0})
+	out := charge{plan: c.Plan, start: start, end: len(r.names), cost: within(c.Cost)}
+	if c.Plan.Kernel == sluice.InFlight {
+		out.place, out.cost = c.Place, placeCost(c.Cost)
+	}
+	if c.Cost < 0 && c.Until != 0 {
+		out.until = within(c.Until)
+		flags |= flagUntil
+	}
+	out.flags = flags
+	r.charges = append(r.charges, out)
+}
+
+func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
+
+// placeCost returns what the script takes for the cost of a place in flight.
+func placeCost(cost int64) float64 {
+	if cost == sluice.All {
+		return -2
+	}
+	return float64(min(max(cost, -1), 2))
 }
 
 // watch notes which charges the last of them, a lock, watches: see [sluice.Offends].
 func (r *request) watch(charges []sluice.Charge) {
 	last, at := len(charges)-1, len(r.watches)
 	r.charges[last].watches = at
-	r.watches = append(r.watches, 0)
+	r.watches = append(r.watches, 0, 0)
 	first := uint16(1)
 	for i := range charges[:last] {
-		if charges[i].Key == charges[last].Key {
-			r.watches[at]++
+		if charges[i].Plan.Once {
+			r.watches[at] = first
+		} else if charges[i].Key == charges[last].Key {
+			r.watches[at+1]++
 			r.watches = append(r.watches, first)
 		}
 		first += uint16(r.charges[i].numbers())
@@ -148,7 +174,7 @@ func (r *request) numbers() int {
 // numbers returns how many numbers the reply to a charge of one request has.
 func (c *charge) numbers() int {
 	switch c.plan.Kernel {
-	case sluice.Meter:
+	case sluice.Meter, sluice.InFlight:
 		return 1
 	case sluice.Window, sluice.Lock:
 		return 3
@@ -162,20 +188,20 @@ type scriptCall struct {
 	keys     []string
 	arg      []byte
 
-	groups      []coalesced
-	logs        []string          // the keys of exact ones
-	keyIDs      []uint16          // per charge of the groups: the index of its key, or of an exact log in logs
-	ids         map[string]uint16 // the ids of the keys so far
-	lastUser    []int             // per key: the last group that has it
-	lastLogUser []int             // the same per log
-	plans       []*sluice.Plan
+	groups   []coalesced
+	longs    []string          // the keys of states that may be long
+	keyIDs   []uint16          // per charge of the groups: the index of its key in keys or in longs
+	ids      map[string]uint16 // the ids of the keys so far
+	lastUser []int             // per key: the last group that has it
+	lastLong []int             // the same per key in longs
+	plans    []*sluice.Plan
 }
 
 // pack packs the requests as take.lua reads them.
 func (c *scriptCall) pack() {
 	c.coalesce()
 	short := uint16(len(c.keys))
-	c.keys = append(c.keys, c.logs...)
+	c.keys = append(c.keys, c.longs...)
 
 	arg := append(c.arg[:0], 0, 0, 0, 0)
 	c.plans = c.plans[:0]
@@ -205,7 +231,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	if *c.lastUserOf(charge, id) != n {
 		flags |= flagDefer
 	}
-	if exactLog(charge.plan) {
+	if long(charge.plan) {
 		id += short
 	}
 	if i == 0 && g.n > 1 {
@@ -214,20 +240,26 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	arg = binary.LittleEndian.AppendUint16(arg, id+1)
 	arg = binary.LittleEndian.AppendUint16(arg, uint16(slices.Index(c.plans, charge.plan)+1))
 	arg = appendFloats(append(arg, flags), charge.cost)
+	if flags&flagUntil != 0 {
+		arg = appendFloats(arg, charge.until)
+	}
 	if flags&flagCoalesced != 0 {
 		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.n))
 	}
-	if charge.plan.Kernel == sluice.Lock {
+	switch charge.plan.Kernel {
+	case sluice.InFlight:
+		arg = binary.BigEndian.AppendUint64(arg, charge.place)
+	case sluice.Lock:
 		watches := g.head.watches[charge.watches:]
-		for _, n := range watches[:1+watches[0]] {
+		for _, n := range watches[:2+watches[1]] {
 			arg = binary.LittleEndian.AppendUint16(arg, n)
 		}
 	}
 	return arg
 }
 
-// exactLog reports whether a state of p may be long, so that it is not read as a whole.
-func exactLog(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog }
+// long reports whether a state of p may be long, so that it is not read as a whole.
+func long(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog || p.Kernel == sluice.InFlight }
 
 // appendPlan packs what the script needs to know about a plan.
 func appendPlan(dst []byte, p *sluice.Plan) []byte {
@@ -251,7 +283,7 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		return appendFloats(dst, tick, capacity, 1, float64(p.Span), mode)
 	}
 	width := 0.0
-	if exactLog(p) {
+	if p.Kernel == sluice.ExactLog {
 		width = entryWidth(p.Span)
 	}
 	return appendFloats(dst, tick, capacity, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
@@ -384,7 +416,7 @@ func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
 	switch kernel {
 	case sluice.Window, sluice.Lock:
 		r.Tick, r.Prev = v[1], v[2]
-	case sluice.Meter:
+	case sluice.Meter, sluice.InFlight:
 	default:
 		r.Tick, r.Wait = v[1], v[2]
 	}

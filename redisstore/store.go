@@ -32,6 +32,7 @@ type Store struct {
 
 	denyCache   *denyCache
 	resets      *resets
+	posts       postCodec
 	batcher     *batcher // but on a cluster
 	nodes       *nodes   // of a cluster
 	requests    sync.Pool
@@ -52,6 +53,7 @@ func newStore(client rueidis.Client, borrowed bool, conns *conns, c Config) *Sto
 		hash:      hex.EncodeToString(sum[:]),
 		cluster:   c.Cluster,
 		denyCache: newDenyCache(),
+		posts:     postCodec{newAEAD(c.HashKey, "posts")},
 	}
 	s.requests.New = func() any { return &request{done: make(chan struct{}, 1)} }
 	s.freeWorkers.New = func() any { return &worker{store: s, bySlot: make(map[uint16]*scriptCall)} }
@@ -127,8 +129,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin is Take that waits for the server no longer than that. With a wait of 0 it
-// gives the answers that need none: refusals that are remembered.
+// TakeWithin is Take that waits no longer than wait for the server. With a wait of 0 it gives the
+// answers that need none: refusals that are remembered.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {
@@ -185,9 +187,14 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 func (s *Store) decide(ctx context.Context, b *batcher, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	// Others may hear of a give-back, and answer, before its own answer is here.
 	s.denyCache.forget(charges)
-	if err := b.add(r, ctx.Done() == nil); err != nil {
+	if err := b.add(ctx.Done() == nil, r); err != nil {
 		return err
 	}
+	return s.await(ctx, r, charges, receipts)
+}
+
+// await waits for r, which has been queued, and puts it back.
+func (s *Store) await(ctx context.Context, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	lost, err := r.wait(ctx)
 	if lost {
 		s.denyCache.forget(charges)

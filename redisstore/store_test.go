@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/sluicehq/sluice"
@@ -9,9 +10,16 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
+// open opens a store, again where a busy machine has not answered in the time that Open gives it.
 func open(t testing.TB, url string) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.Open(t.Context(), url)
+	for range 5 {
+		if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.Unavailable {
+			break
+		}
+		s, err = redisstore.Open(t.Context(), url)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

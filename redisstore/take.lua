@@ -1,23 +1,29 @@
 -- Decides a list of requests, each a list of charges, all or nothing for each request.
 -- Each kernel transcribes a file of Go: they change together.
 --
--- KEYS     the states, each once: first the short ones, then those of exact logs
+-- KEYS     the states, each once: first the short ones, then those of exact logs and of places
 -- ARGV[1]  packed, little endian:
 --            u16 number of short keys, u16 number of plans
 --            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
---                        log, 5 lock, as sluice.Kernel has them), then f64 tick, capacity, grid and
+--                        log, 5 lock, 6 in flight, as sluice.Kernel has them), then f64 tick,
+--                        capacity, grid and
 --                        meter   unit, drain
 --                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
 --                        log     span, 0
 --                        exact   span, width: the bytes of an entry
 --                        lock    factor, 0; as its capacity the longest penalty, as its grid when
 --                                penalties are forgotten after their end, as its tick the first
+--                        in flight  span, 0
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
 --                        4 look: take nothing even if all fit, 8 the first of several equal
 --                        requests that are coalesced, of meters and windows, 16 a later
---                        request has this key, too), f64 cost, and if 8 u16 how many requests;
---                        of a lock u16 number of charges that it watches, and per such charge
---                        u16 which of the numbers that the request replies is its first
+--                        request has this key, too, 48 the same, or 32 it has not, of a charge that
+--                        gives back only until a time), f64 cost, and if 32 f64 that time, if 8 u16
+--                        how many requests; in flight the 8 bytes of the place's number, and its
+--                        cost is -2 for all places, else -1 to 2; of a lock u16 which of the numbers that the request replies is that of
+--                        the charge that refuses what was taken before, or 0, u16 number of
+--                        charges that it watches, and per such charge u16 which number is its
+--                        first
 -- ARGV[2]  tests only: the time in microseconds. Nothing expires then.
 --
 -- The reply is packed f64: the time, and per charge
@@ -26,6 +32,7 @@
 --                        log     count, newest tick, wait, and if it does not fit the tick
 --                                at which the oldest unit expires, else 0
 --                        lock    count of penalties, end of the last, when they are forgotten
+--                        in flight  how many places are taken
 -- A charge that does not fit has -1-n for its first number n. For coalesced requests the
 -- first number is that before the first of them, and one more number follows: how often
 -- the cost fits, at most as often as it is asked for.
@@ -44,6 +51,7 @@
 --           to that one
 --   exact   as stamps, with entries of width bytes
 --   lock    "end:count:forgotten"
+--   in flight  a sorted set: the number of each place, until when it is held
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
 -- most writes leave the expiry alone. As the grid of a meter depends on its burst,
@@ -138,8 +146,18 @@ while pos <= arg_length do
         kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode = struct_unpack('<Bddddd', arg, 41 * plan_index - 36)
         tick = (now - now % tick_length) / tick_length
       end
-      local defer = flags >= 16
-      if defer then flags = flags - 16 end
+      local defer = false
+      if flags >= 16 then
+        defer = true
+        if flags >= 32 then -- store.go: CostAt
+          local ends
+          ends, pos = struct_unpack('<d', arg, pos)
+          if now >= ends and cost < 0 then cost = 0 end
+          defer, flags = flags >= 48, flags - (flags >= 48 and 48 or 32)
+        else
+          flags = flags - 16
+        end
+      end
       if flags >= 8 then
         flags = flags - 8
         copies, pos = struct_unpack('<H', arg, pos)
@@ -557,16 +575,17 @@ while pos <= arg_length do
         if used == 0 then newest = 0 end
         reply1, reply2, reply3, reply4 = fits and used or -1 - used, newest, wait, reply4 or 0
 
-      else -- penalty.go: stepLock, Offend, locked, penalty
+      elseif kernel < 6 then -- penalty.go: stepLock, Offend, locked, penalty
         local offends, ends, count, forgotten, changed = false, 0, 0, 0, false
-        local watched
-        watched, pos = struct_unpack('<H', arg, pos)
+        local once, watched
+        once, watched, pos = struct_unpack('<HH', arg, pos)
         for _ = 1, watched do
           local at
           at, pos = struct_unpack('<H', arg, pos)
           local first = out[before + at]
           offends = offends or first < 0 and first > -9007199254740992
         end
+        if once > 0 and out[before + once] < 0 then offends = false end
         if value then
           ends, count, forgotten = string.match(value, '^(%d+):(%d+):(%d+)$')
           ends, count, forgotten = tonumber(ends), tonumber(count), tonumber(forgotten)
@@ -602,6 +621,43 @@ while pos <= arg_length do
           expiry = forgotten
         end
         reply1, reply2, reply3 = fits and count or -1 - count, ends, forgotten
+
+      else -- places.go: Step, Look, with every change written at once
+        local name, number, soon = KEYS[key_index], sub(arg, pos, pos + 7), now + 2 * unit_or_span
+        local past, future = format('%d', now), format('%d', soon)
+        pos = pos + 8
+        if value == nil then
+          value = pcall('ZCOUNT', name, '(' .. past, future)
+          if type(value) == 'table' then
+            if sub(value.err, 1, 9) ~= 'WRONGTYPE' then call('ZCOUNT', name, '(' .. past, future) end
+            value = type(pcall('GETRANGE', name, '0', '0')) == 'table' and '!' or ''
+            states[key_index] = value
+          end
+        end
+        foreign = type(value) == 'string'
+        local used = foreign and 0 or value or 0
+        fits = cost <= 0 or cost == 1 and used < capacity
+        if cost == 1 and not fits then
+          local ends = tonumber(call('ZSCORE', name, number))
+          fits = ends and ends > now and ends <= soon
+        end
+        if take and fits and cost ~= 0 and not foreign then
+          if call('ZCARD', name) > used then
+            call('ZREMRANGEBYSCORE', name, '-inf', past)
+            call('ZREMRANGEBYSCORE', name, '(' .. future, '+inf')
+          end
+          if cost > 0 then
+            used = used + call('ZADD', name, format('%d', now + unit_or_span), number)
+            if expires then call('PEXPIREAT', name, format('%d', (soon + -soon % 1000) / 1000)) end
+          elseif cost < -1 then
+            call('DEL', name)
+            used = 0
+          else
+            used = used - call('ZREM', name, number)
+          end
+          value = used
+        end
+        reply1 = fits and used or -1 - used
       end
       if foreign then
         fits, admitted, expiry = false, false, nil

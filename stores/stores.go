@@ -16,12 +16,15 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/synced"
 )
 
 // Memory is the word in place of a URL for counts that this process keeps for itself.
@@ -43,6 +46,8 @@ type Config struct {
 	// state, and once a minute at most of keys for which there was no room in memory. Nil is
 	// slog.Default().
 	Logger *slog.Logger
+	// Asked is told of decisions that a shared store was asked for: see [failover.Config].
+	Asked func(took time.Duration, err error)
 }
 
 // Store is a [sluice.Store] that always answers.
@@ -54,6 +59,7 @@ type Store struct {
 	cluster  bool
 	log      *slog.Logger
 
+	shared      atomic.Pointer[redisstore.Store] // once it is open
 	closeShared func() error
 	stop        context.CancelFunc
 	watching    sync.WaitGroup
@@ -81,7 +87,7 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.failover = failover.New(shared, failover.Config{Deadline: c.Deadline, Instances: c.Instances, Local: local, Logger: c.Logger})
+	s.failover = failover.New(shared, failover.Config{Deadline: c.Deadline, Instances: c.Instances, Local: local, Logger: c.Logger, Asked: c.Asked})
 	s.store, s.closeShared = s.failover, shared.Close
 	return start(s), nil
 }
@@ -89,6 +95,11 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 // Take implements [sluice.Store].
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return s.store.Take(ctx, charges, receipts)
+}
+
+// TakeEach implements [sluice.EachTaker].
+func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	sluice.TakeEach(ctx, s.store, calls)
 }
 
 // String returns the URL without secrets, or the word [Memory].
@@ -123,12 +134,33 @@ type closer interface {
 	Close() error
 }
 
+// layered is a shared store with what counts before it.
+type layered struct {
+	*synced.Store
+	leased *lease.Store
+	shared *redisstore.Store
+}
+
+// layer puts what counts before a shared store.
+func layer(shared *redisstore.Store) *layered {
+	leased := lease.New(shared)
+	return &layered{synced.New(leased), leased, shared}
+}
+
+// Close tells the shared store what it does not know yet, and closes it.
+func (l *layered) Close() error {
+	l.Store.Close()
+	l.leased.Close()
+	return l.shared.Close()
+}
+
 // reach opens the shared store, or has that done later.
 func (s *Store) reach(ctx context.Context, config redisstore.Config, required bool) (closer, error) {
 	shared, err := config.Open(ctx)
 	if err == nil {
+		s.shared.Store(shared)
 		s.logDangers(ctx, shared)
-		return shared, nil
+		return layer(shared), nil
 	}
 	switch k := kind(err); {
 	case required && k == redisstore.Unavailable:
@@ -153,7 +185,8 @@ func (s *Store) opener(config redisstore.Config, problem error) func(context.Con
 			}
 			return nil, err
 		}
+		s.shared.Store(shared)
 		s.logDangers(ctx, shared)
-		return shared, nil
+		return layer(shared), nil
 	}
 }

@@ -20,7 +20,13 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The client of a cluster waits for seconds before it looks at the nodes again, or closes
+// connections to those that have gone.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
 
 // said is what has been logged.
 type said struct {

@@ -13,6 +13,9 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a, t := m.open(c)
+	if places, ok := a.(*placesAccount); ok {
+		return places.decide(t, c, r)
+	}
 	s := search{a, t, r.Now}
 	tick := r.Now / t.tick
 	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}

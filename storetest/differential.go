@@ -13,10 +13,11 @@ import (
 // the first receipt in which they differ, printing what led there. The same seed gives
 // the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, months of the calendar, penalties, and limits that change while they are in use. A state that has
-// drained may be forgotten: where the clock then steps back, one store may have it empty and the
-// other as it was. Both stores have to be fresh. From 10,000 steps on it also fails if the history turns out to be too
-// tame to tell much.
+// microsecond to thirty days, months of the calendar, penalties, places in flight, refunds that come
+// too late, and limits that change while they are in use. A state that has drained may be forgotten:
+// where the clock then steps back, one store may have it empty and the other as it was. Both stores
+// have to be fresh. From 10,000 steps on it also fails if the history turns out to be too tame to
+// tell much.
 func Differential(t testing.TB, a, b TimedStore, steps int, seed uint64) {
 	t.Helper()
 	h := newHistory(seed)
@@ -89,6 +90,8 @@ type coverage struct {
 	months, monthsUnfit              int    // by the calendar
 	charged, unfit                   [7]int // by algorithm
 	locks, locked, offences          int
+	places, placesUnfit, placesBack  int
+	late                             int // refunds that come too late
 	latest                           int64
 }
 
@@ -100,8 +103,15 @@ func (v *coverage) add(s step) {
 	v.latest = s.now
 	fit := false
 	for i, c := range s.charges {
-		if c.Plan.Kernel == sluice.Lock {
+		if inTime(c, s.now).Cost != c.Cost {
+			v.late++
+		}
+		switch c.Plan.Kernel {
+		case sluice.Lock:
 			v.addLock(s, i)
+			continue
+		case sluice.InFlight:
+			v.addPlace(c, s.receipts[i])
 			continue
 		}
 		a := c.Plan.Limit.Algorithm
@@ -153,6 +163,17 @@ func (v *coverage) addLock(s step, i int) {
 	}
 }
 
+// addPlace is add for a charge of a place in flight.
+func (v *coverage) addPlace(c sluice.Charge, r sluice.Receipt) {
+	v.places++
+	switch {
+	case !r.Fits:
+		v.placesUnfit++
+	case c.Cost < 0:
+		v.placesBack++
+	}
+}
+
 // check fails where something has hardly been tried.
 func (v *coverage) check(t testing.TB) {
 	t.Helper()
@@ -164,22 +185,26 @@ func (v *coverage) check(t testing.TB) {
 	charges := 0
 	for a, n := range v.charged {
 		charges += n
-		share(sluice.Algorithm(a).String()+" refused", v.unfit[a], n, 0.1, 0.7)
+		share(sluice.Algorithm(a).String()+" refused", v.unfit[a], n, 0.05, 0.7)
 	}
 	for a, n := range v.charged {
 		share(sluice.Algorithm(a).String(), n, charges, 0.1, 0.25)
 	}
-	share("logs that are not kept by units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.6)
+	share("logs that are not kept by units", v.coarse, v.charged[sluice.SlidingWindowLog], 0.1, 0.8)
 	share("logs that are not kept by units refused", v.coarseUnfit, v.coarse, 0.04, 0.7)
 	share("months of the calendar", v.months, v.charged[sluice.FixedWindow], 0.1, 0.4)
-	share("months of the calendar refused", v.monthsUnfit, v.months, 0.1, 0.7)
+	share("months of the calendar refused", v.monthsUnfit, v.months, 0.05, 0.7)
 	share("takes refused", v.refused, v.takes, 0.2, 0.8)
 	share("takes refused though a charge fits", v.mixed, v.takes, 0.1, 0.6)
 	share("clock stepped back", v.stepsBack, v.takes, 0.03, 0.2)
 	share("shadows that do not fit", v.shadows, charges, 0.01, 0.2)
 	share("locks", v.locks, v.takes, 0.1, 1)
-	share("locks in force", v.locked, v.locks, 0.1, 0.7)
+	share("locks in force", v.locked, v.locks, 0.05, 0.7)
 	share("offences", v.offences, v.locks, 0.02, 0.4)
+	share("places", v.places, v.takes, 0.2, 0.6)
+	share("places refused", v.placesUnfit, v.places, 0.05, 0.6)
+	share("places given back", v.placesBack, v.places, 0.1, 0.4)
+	share("refunds that come too late", v.late, charges, 0.01, 0.1)
 	share("peeks", v.peeks, charges, 0.03, 0.2)
 	share("refunds", v.refunds, charges, 0.05, 0.3)
 }

@@ -23,6 +23,7 @@ type stateID struct {
 type drain struct {
 	at      int64
 	drained bool
+	places  *sluice.Places // of an InFlight plan, whose receipts do not say when they are empty
 }
 
 // agree has both stores forget what one of them has forgotten and may have, of what a step asks
@@ -33,7 +34,8 @@ func (f *forgotten) agree(t testing.TB, s step) {
 		return
 	}
 	for _, c := range s.charges {
-		if d := f.keys[stateID{c.Key, c.Plan.Fingerprint}]; d == nil || !d.drained {
+		d := f.keys[stateID{c.Key, c.Plan.Fingerprint}]
+		if d == nil || !d.drained {
 			continue
 		}
 		c.Cost = 0
@@ -45,9 +47,12 @@ func (f *forgotten) agree(t testing.TB, s step) {
 			t.Fatalf("%v of %q has drained, and the clock has stepped back to %d: neither is it what it was nor empty\n first %+v\nsecond %+v",
 				c.Plan.Limit, c.Key, s.now, a, b)
 		}
-		c.Cost = sluice.All
+		c.Cost, c.Until = sluice.All, 0
 		f.one(t, f.a, s.now, c)
 		f.one(t, f.b, s.now, c)
+		if d.places != nil {
+			*d.places = sluice.Places{}
+		}
 	}
 }
 
@@ -63,11 +68,29 @@ func (f *forgotten) one(t testing.TB, s TimedStore, now int64, c sluice.Charge) 
 // learn notes what a step has come to.
 func (f *forgotten) learn(s step) {
 	f.latest = max(f.latest, s.now)
+	admitted := sluice.Admitted(s.charges, s.receipts)
 	for i, c := range s.charges {
+		id := stateID{c.Key, c.Plan.Fingerprint}
+		if c.Plan.Kernel == sluice.InFlight {
+			f.keys[id] = f.keys[id].step(s.now, c, admitted)
+			continue
+		}
 		d := c.Plan.Decide(c.Cost, s.receipts[i])
-		f.keys[stateID{c.Key, c.Plan.Fingerprint}] = &drain{at: s.now + d.ResetAfter.Microseconds()}
+		f.keys[id] = &drain{at: s.now + d.ResetAfter.Microseconds()}
 	}
 	for _, d := range f.keys {
 		d.drained = d.drained || d.at <= s.now
 	}
+}
+
+// step follows places, from what was known of them, if anything was.
+func (d *drain) step(now int64, c sluice.Charge, admitted bool) *drain {
+	places := new(sluice.Places)
+	if d != nil {
+		places = d.places
+	}
+	if admitted {
+		places.Step(c.Plan, now, c.Place, c.CostAt(now))
+	}
+	return &drain{at: places.EmptyAt(), places: places}
 }

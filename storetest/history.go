@@ -13,6 +13,7 @@ import (
 const (
 	stepsPerScene        = 1000
 	scenesPerMonthly     = 5 // in which fixed windows are months of the calendar
+	scenesPerPlaces      = 4 // in which periods are about as long as a place in flight lasts
 	subjectsPerAlgorithm = 3
 	longestPeriod        = 30 * 24 * time.Hour
 	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
@@ -27,8 +28,11 @@ type history struct {
 	monthly  bool
 	subjects []*subject
 	locks    map[string][]*sluice.Plan // by the keys that have one
-	promised int64                     // when a charge that was refused will fit
-	tick     int64                     // of that charge
+	once     *sluice.Plan
+	places   []*subject // with places in flight
+	held     []int64    // when places were taken
+	promised int64      // when a charge that was refused will fit
+	tick     int64      // of that charge
 }
 
 // subject is a key with a limit that changes now and then.
@@ -53,9 +57,13 @@ func (h *history) newScene() {
 	h.locks = map[string][]*sluice.Plan{}
 	scale := h.spread(1, float64(longestPeriod.Microseconds()))
 	h.monthly = h.scene%scenesPerMonthly == 0
-	if h.monthly {
+	switch {
+	case h.monthly:
 		scale = float64(longestPeriod.Microseconds()) / 10
+	case h.scene%scenesPerPlaces == 1:
+		scale = h.spread(0.1, 10) * float64(lasts)
 	}
+	h.once = h.newOnce(scale)
 	for _, a := range sluice.Algorithms() {
 		for i := range subjectsPerAlgorithm {
 			s := h.newSubject(a, scale)
@@ -69,6 +77,70 @@ func (h *history) newScene() {
 				h.locks[s.key] = []*sluice.Plan{h.newLock(scale), h.newLock(scale), h.newLock(scale)}
 			}
 		}
+	}
+	// The first have a key in common with limits.
+	h.places, h.held = h.places[:0], h.held[:0]
+	for i := range subjectsPerAlgorithm {
+		key := h.subjects[0].key
+		if i > 0 {
+			key = fmt.Sprintf("scene %d, places %d", h.scene, i)
+		}
+		h.places = append(h.places, h.newPlaces(key))
+	}
+}
+
+// lasts is how long a place in flight is held, in microseconds.
+const lasts = int64(sluice.PlaceLasts / time.Microsecond)
+
+// newPlaces chooses how many places there are under a key, and other numbers for later.
+func (h *history) newPlaces(key string) *subject {
+	s := &subject{key: key}
+	for len(s.plans) < 4 {
+		n := h.about(2)
+		p, err := sluice.NewInFlight(n)
+		if err != nil {
+			panic(fmt.Sprintf("%d places: %v", n, err))
+		}
+		s.plans = append(s.plans, p)
+	}
+	s.plan = s.plans[0]
+	return s
+}
+
+// place makes up a charge of a place in flight: mostly of one of a few more than there are, so that
+// numbers are taken again, and refused.
+func (h *history) place() sluice.Charge {
+	s := h.places[h.rng.IntN(len(h.places))]
+	if h.rng.IntN(50) == 0 {
+		s.plan = s.plans[h.rng.IntN(len(s.plans))]
+	}
+	c := sluice.Charge{Key: s.key, Plan: s.plan, Cost: 1, Place: h.rng.Uint64N(uint64(3 * s.plan.Capacity))}
+	switch n := h.rng.IntN(100); {
+	case n < 15:
+		c.Cost = -1
+	case n < 20:
+		c.Cost = 0
+	case n == 20:
+		c.Cost = sluice.All
+	case n == 21:
+		c.Cost = -1 - h.upTo(1e9)
+	case n == 22:
+		c.Cost = 2 + h.upTo(1e9)
+	case n == 23:
+		c.Place = ^c.Place
+	}
+	return c
+}
+
+// nearEnd moves the clock to where a place ends, or so far back that it does.
+func (h *history) nearEnd() {
+	if len(h.held) == 0 {
+		return
+	}
+	at := h.held[h.rng.IntN(len(h.held))]
+	h.now = at + lasts - h.upTo(1)
+	if h.rng.IntN(5) == 0 {
+		h.now = at - lasts - h.upTo(1)
 	}
 }
 
@@ -136,6 +208,7 @@ func (h *history) next() step {
 	if h.rng.IntN(2) == 0 {
 		charges = make([]sluice.Charge, 2+h.rng.IntN(7))
 	}
+	alone := h.rng.IntN(20) == 0 // a place, as when it is held for longer
 	for i, n := range h.rng.Perm(len(h.subjects))[:len(charges)] {
 		s := h.subjects[n]
 		if h.rng.IntN(100) == 0 {
@@ -144,7 +217,41 @@ func (h *history) next() step {
 		charges[i] = sluice.Charge{Key: s.key, Plan: s.plan, Cost: h.cost(s.plan.Capacity), Shadow: h.rng.IntN(8) == 0}
 	}
 	h.move(charges[0].Plan)
+	switch n := h.rng.IntN(8); {
+	case alone:
+		charges = append(charges[:0], h.place())
+	case n == 0:
+		charges = append(charges, h.asked())
+	case n < 4:
+		c := h.place()
+		c.Shadow = h.rng.IntN(4) > 0 // else it would be what refuses most of the time
+		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
+	}
+	for i := range charges {
+		if charges[i].Cost < 0 && h.rng.IntN(4) == 0 {
+			charges[i].Until = h.now + h.upTo(2) - 1
+		}
+	}
 	return step{now: h.now, charges: h.withLocks(charges)}
+}
+
+// asked makes up a charge of something that is asked once.
+func (h *history) asked() sluice.Charge {
+	c := sluice.Charge{Key: fmt.Sprintf("scene %d, question %d", h.scene, h.rng.IntN(5)), Plan: h.once, Cost: 1}
+	if h.rng.IntN(10) == 0 {
+		c.Cost = h.upTo(3) - 1
+	}
+	return c
+}
+
+// newOnce chooses how long, about scale microseconds, something is not to be repeated.
+func (h *history) newOnce(scale float64) *sluice.Plan {
+	micros := min(max(1, int64(h.spread(scale*0.01, scale))), longestPeriod.Microseconds())
+	plan, err := sluice.NewOnce(time.Duration(micros) * time.Microsecond)
+	if err != nil {
+		panic(fmt.Sprintf("%d µs: %v", micros, err))
+	}
+	return plan
 }
 
 // newLock chooses a penalty about scale microseconds long.
@@ -231,6 +338,8 @@ func (h *history) cost(capacity int64) int64 {
 func (h *history) move(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	switch n := h.rng.IntN(1000); {
+	case n < 8 && lasts/10 < period && period < 10*lasts:
+		h.nearEnd()
 	case n < 300:
 	case n < 650:
 		h.now += h.upTo(period / 8)
@@ -268,6 +377,12 @@ func nextEdge(p *sluice.Plan, now int64) int64 {
 // learn remembers what was promised to the first charge that does not fit.
 func (h *history) learn(s step) {
 	for i, c := range s.charges {
+		if c.Plan.Kernel == sluice.InFlight {
+			if c.Cost == 1 && s.receipts[i].Fits {
+				h.held = append(h.held[max(0, len(h.held)-20):], s.now)
+			}
+			continue
+		}
 		if d := c.Plan.Decide(c.Cost, s.receipts[i]); !d.Allowed && d.RetryAfter != sluice.Never {
 			h.promised, h.tick = s.now+d.RetryAfter.Microseconds(), c.Plan.Tick
 			return

@@ -27,6 +27,7 @@ type id struct {
 type state struct {
 	sluice.State
 	sluice.Log
+	places sluice.Places
 }
 
 func newKernels() *kernels { return &kernels{state: map[id]*state{}} }
@@ -51,7 +52,7 @@ func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 		return err
 	}
 	for i, c := range charges {
-		receipts[i] = k.open(c).look(c.Plan, now, c.Cost)
+		receipts[i] = k.open(c).look(c, now)
 	}
 	for i, c := range charges {
 		if s := k.open(c); sluice.Offends(charges, receipts, i) {
@@ -63,7 +64,7 @@ func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 	}
 	for i, c := range charges {
 		if receipts[i].Fits {
-			receipts[i] = k.open(c).step(c.Plan, now, c.Cost)
+			receipts[i] = k.open(c).step(c, now, c.CostAt(now))
 		}
 	}
 	return nil
@@ -78,24 +79,31 @@ func (k *kernels) open(c sluice.Charge) *state {
 	return s
 }
 
-// look returns the receipt for cost, and commits no more than what a stepped clock asks for.
-func (s *state) look(p *sluice.Plan, now, cost int64) sluice.Receipt {
-	if p.Kernel.Log() {
+// look returns the receipt for what c asks for, and commits no more than what a stepped clock asks for.
+func (s *state) look(c sluice.Charge, now int64) sluice.Receipt {
+	p, cost := c.Plan, c.CostAt(now)
+	switch {
+	case p.Kernel == sluice.InFlight:
+		return s.places.Look(p, now, c.Place, cost)
+	case p.Kernel.Log():
 		s.Log.Step(p, now, 0)
 		return s.Log.Look(p, now, cost)
 	}
 	var asked sluice.Receipt
 	p.Step(s.State, now, cost, &asked)
-	r := s.step(p, now, 0)
+	r := s.step(c, now, 0)
 	r.Fits = asked.Fits
 	return r
 }
 
-func (s *state) step(p *sluice.Plan, now, cost int64) (r sluice.Receipt) {
-	if p.Kernel.Log() {
+func (s *state) step(c sluice.Charge, now, cost int64) (r sluice.Receipt) {
+	switch p := c.Plan; {
+	case p.Kernel == sluice.InFlight:
+		return s.places.Step(p, now, c.Place, cost)
+	case p.Kernel.Log():
 		return s.Log.Step(p, now, cost)
 	}
-	s.State = p.Step(s.State, now, cost, &r)
+	s.State = c.Plan.Step(s.State, now, cost, &r)
 	return r
 }
 

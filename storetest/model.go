@@ -13,8 +13,8 @@ import (
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
 // numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit only, and the Tick where that says no more than how exact its numbers are. It forgets nothing and is slow, and is for tests. The
-// zero value is ready for use.
+// the Limit only, or how many places it has, and the Tick where that says no more than how exact
+// its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex
 	accounts map[identity]account
@@ -74,6 +74,7 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 	}
 	admitted := true
 	for i, c := range charges {
+		c = inTime(c, now)
 		a, t := m.open(c)
 		a.follow(t, now/t.tick)
 		fits := c.Cost <= 0 || a.fits(t, now/t.tick, c.Cost)
@@ -85,6 +86,7 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 		admitted = admitted && (fits || c.Shadow)
 	}
 	for i, c := range charges {
+		c = inTime(c, now)
 		a, t := m.open(c)
 		if admitted && receipts[i].Fits && c.Cost != 0 {
 			a.add(t, now/t.tick, c.Cost)
@@ -92,6 +94,14 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 		a.fill(t, now/t.tick, c.Cost, &receipts[i])
 	}
 	return nil
+}
+
+// inTime returns c, or a peek in place of what is given back too late.
+func inTime(c sluice.Charge, now int64) sluice.Charge {
+	if late := c.Until != 0 && c.Until <= now; late {
+		c.Cost = max(c.Cost, 0)
+	}
+	return c
 }
 
 // open returns the account that a charge is about.
@@ -103,6 +113,9 @@ func (m *Model) open(c sluice.Charge) (account, *terms) {
 		a = t.open()
 		id.key = strings.Clone(c.Key)
 		m.accounts[id] = a
+	}
+	if places, ok := a.(*placesAccount); ok {
+		places.asked = c.Place
 	}
 	return a, t
 }
@@ -121,8 +134,11 @@ func (m *Model) termsOf(p *sluice.Plan) *terms {
 }
 
 func newTerms(p *sluice.Plan) *terms {
-	if p.Penalty.First > 0 {
+	switch {
+	case p.Penalty.First > 0:
 		return newLockTerms(p.Penalty)
+	case p.Kernel == sluice.InFlight:
+		return newPlacesTerms(p)
 	}
 	l := p.Limit
 	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count}
@@ -130,7 +146,7 @@ func newTerms(p *sluice.Plan) *terms {
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
 		t.capacity = l.Burst
-		t.meaning = fmt.Sprintf("meter, %v per tick of %d", t.rate, t.tick)
+		t.meaning = fmt.Sprintf("meter, %v per tick of %d, once: %v", t.rate, t.tick, p.Once)
 		t.open = func() account { return new(meterAccount) }
 	case sluice.FixedWindow, sluice.SlidingWindowCounter:
 		t.sliding = l.Algorithm == sluice.SlidingWindowCounter

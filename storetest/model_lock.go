@@ -20,14 +20,19 @@ func newLockTerms(p sluice.Penalty) *terms {
 	}
 }
 
-// exceeded reports whether one of the charges with that key costs more than its limit has.
+// exceeded reports whether one of the charges with that key costs more than its limit has, and none
+// says that all of them were taken before.
 func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
+	limits, before := 0, 0
 	for i, c := range charges {
-		if c.Key == key && c.Cost > 0 && !receipts[i].Fits {
-			return true
+		refuses := c.Cost > 0 && !receipts[i].Fits
+		if refuses && c.Plan.Once {
+			before++
+		} else if refuses && c.Key == key {
+			limits++
 		}
 	}
-	return false
+	return limits > 0 && before == 0
 }
 
 // penaltyOf returns how long the nth penalty in a row is, in microseconds: First·Factor^(n-1), and

@@ -34,6 +34,12 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"fingerprints", testFingerprints},
 		{"keys", testKeys},
 		{"key is not kept", testKeyNotKept},
+		{"once", testOnce},
+		{"many at once", testMany},
+		{"places", testPlaces},
+		{"places beside limits", testPlacesBeside},
+		{"places of many", testPlacesOfMany},
+		{"late", testLate},
 		{"bad arguments", testBadArguments},
 		{"ended context", testEndedContext},
 	} {

@@ -94,8 +94,8 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "a peek and a refund always fit"
 	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != sluice.Lock:
 		return "a cost above the capacity never fits"
-	case c.Plan.Kernel == sluice.Meter && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
-		return "a meter's receipt has no Tick, Prev or Wait"
+	case (c.Plan.Kernel == sluice.Meter || c.Plan.Kernel == sluice.InFlight) && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
+		return "a receipt of a meter or of places has no Tick, Prev or Wait"
 	case c.Plan.Kernel == sluice.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
 		return "a lock's receipt has no Wait, and is forgotten after its end"
 	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
@@ -130,8 +130,14 @@ func each(t *testing.T, l sluice.Limit, test func(t *testing.T, p *sluice.Plan))
 func describe(c sluice.Charge) string {
 	l := c.Plan.Limit
 	s := fmt.Sprintf("%v %v, cost %d", l.Algorithm, l, c.Cost)
-	if c.Plan.Kernel == sluice.Lock {
+	switch c.Plan.Kernel {
+	case sluice.Lock:
 		s = fmt.Sprintf("penalty %+v, cost %d", c.Plan.Penalty, c.Cost)
+	case sluice.InFlight:
+		s = fmt.Sprintf("place %d of %d in flight, cost %d", c.Place, c.Plan.Capacity, c.Cost)
+	}
+	if c.Until != 0 {
+		s += fmt.Sprintf(" until %d", c.Until)
 	}
 	if c.Shadow {
 		s += ", shadow"

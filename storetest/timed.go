@@ -44,6 +44,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 			}
 		})
 	}
+	t.Run("places end", func(t *testing.T) { testPlacesEnd(t, newStore(t)) })
 }
 
 // timed is a store at a moment.

@@ -30,7 +30,8 @@ type VectorPenalty struct {
 	Forget int64 `json:"forget,omitempty"`
 }
 
-// VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay.
+// VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay. The algorithm
+// "in_flight" stands for Count places of [sluice.NewInFlight].
 type VectorLimit struct {
 	Algorithm string `json:"algorithm"`
 	Count     int64  `json:"count"`
@@ -52,17 +53,20 @@ type VectorPlan struct {
 // VectorStep is a take and its answer: of a [sluice.Receipt] and the [sluice.Decision]
 // that follows from it. Times are in microseconds, and a RetryAfter of -1 is never.
 type VectorStep struct {
-	Now        int64 `json:"now"`
-	Cost       int64 `json:"cost"`
-	Fits       bool  `json:"fits"`
-	Used       int64 `json:"used"`
-	Tick       int64 `json:"tick,omitempty"`
-	Prev       int64 `json:"prev,omitempty"`
-	Wait       int64 `json:"wait,omitempty"`
-	Remaining  int64 `json:"remaining"`
-	RetryAfter int64 `json:"retry_after,omitempty"`
-	ResetAfter int64 `json:"reset_after,omitempty"`
-	Delay      int64 `json:"delay,omitempty"`
+	Now  int64 `json:"now"`
+	Cost int64 `json:"cost"`
+	// Place and Until are those of the charge.
+	Place      uint64 `json:"place,omitempty"`
+	Until      int64  `json:"until,omitempty"`
+	Fits       bool   `json:"fits"`
+	Used       int64  `json:"used"`
+	Tick       int64  `json:"tick,omitempty"`
+	Prev       int64  `json:"prev,omitempty"`
+	Wait       int64  `json:"wait,omitempty"`
+	Remaining  int64  `json:"remaining"`
+	RetryAfter int64  `json:"retry_after,omitempty"`
+	ResetAfter int64  `json:"reset_after,omitempty"`
+	Delay      int64  `json:"delay,omitempty"`
 	// Lock is the answer to the charge of the penalty, which costs 1 where Cost is above 0, and
 	// else Cost.
 	Lock VectorLock `json:"lock,omitzero"`
@@ -102,6 +106,9 @@ func Vectors(t testing.TB, dir string) []Vector {
 // Compile returns the plan of the vector's limit.
 func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	t.Helper()
+	if v.Limit.Algorithm == "in_flight" {
+		return inFlight(t, v.Limit.Count)
+	}
 	a, err := sluice.ParseAlgorithm(v.Limit.Algorithm)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +119,7 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 
 // charges returns the take of a step under a key: of the limit and, if it is not nil, the lock.
 func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
-	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost}}
+	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Place: s.Place, Until: s.Until}}
 	if lock != nil {
 		charges = append(charges, sluice.Charge{Key: key, Plan: lock, Cost: min(s.Cost, 1)})
 	}
@@ -151,7 +158,7 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 				if err := store.TakeAt(t.Context(), want.Now, charges, receipts); err != nil {
 					t.Fatalf("step %d: %v", i+1, err)
 				}
-				got := answer(want.Cost, receipts[0], p.Decide(want.Cost, receipts[0]))
+				got := want.answer(receipts[0], p.Decide(want.Cost, receipts[0]))
 				if lock != nil {
 					got.Lock = lockAnswer(receipts[1], lock.Decide(charges[1].Cost, receipts[1]))
 				}
@@ -163,10 +170,11 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 	}
 }
 
-// answer writes a receipt and its decision as a step of a vector.
-func answer(cost int64, r sluice.Receipt, d sluice.Decision) VectorStep {
-	s := VectorStep{
-		Now: r.Now, Cost: cost, Fits: r.Fits, Used: r.Used, Tick: r.Tick, Prev: r.Prev, Wait: r.Wait,
+// answer returns the step with a receipt and its decision as the answer.
+func (s VectorStep) answer(r sluice.Receipt, d sluice.Decision) VectorStep {
+	s = VectorStep{
+		Now: r.Now, Cost: s.Cost, Place: s.Place, Until: s.Until,
+		Fits: r.Fits, Used: r.Used, Tick: r.Tick, Prev: r.Prev, Wait: r.Wait,
 		Remaining: d.Remaining, RetryAfter: -1, ResetAfter: d.ResetAfter.Microseconds(), Delay: d.Delay.Microseconds(),
 	}
 	if d.RetryAfter != sluice.Never {

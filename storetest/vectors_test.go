@@ -42,10 +42,13 @@ func solve(t *testing.T, v Vector) Vector {
 	p, model := v.Compile(t), new(Model)
 	terms := newTerms(p)
 	v.Plan = VectorPlan{Tick: terms.tick, Capacity: terms.capacity}
-	if p.Limit.Algorithm <= sluice.GCRA {
+	switch {
+	case p.Kernel == sluice.InFlight:
+		v.Plan.Span = sluice.PlaceLasts.Microseconds()
+	case p.Limit.Algorithm <= sluice.GCRA:
 		v.Plan.Unit, v.Plan.Drain = terms.rate.Denom().Int64(), terms.rate.Num().Int64()
 		v.Plan.Size = v.Plan.Unit * terms.capacity
-	} else {
+	default:
 		v.Plan.Span = terms.period
 		if terms.monthDay > 0 {
 			v.Plan.Span = 1
@@ -57,7 +60,7 @@ func solve(t *testing.T, v Vector) Vector {
 		if err := model.TakeAt(t.Context(), s.Now, charges, receipts); err != nil {
 			t.Fatal(err)
 		}
-		v.Steps[i] = answer(s.Cost, receipts[0], model.Decide(charges[0], receipts[0]))
+		v.Steps[i] = s.answer(receipts[0], model.Decide(charges[0], receipts[0]))
 		if len(charges) > 1 {
 			v.Steps[i].Lock = lockAnswer(receipts[1], model.Decide(charges[1], receipts[1]))
 		}

@@ -3,14 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,29 +22,22 @@ import (
 
 // adminAccess says who may use the admin API.
 type adminAccess struct {
-	tokens        string
-	cert, key, ca string
+	tokens string
+	tls    tlsFiles
 }
 
 func (a *adminAccess) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal; an empty file lets nobody in")
-	f.StringVar(&a.cert, "admin-tls-cert", "", "`file` with the certificate of the admin address, which is https then")
-	f.StringVar(&a.key, "admin-tls-key", "", "`file` with its key")
-	f.StringVar(&a.ca, "admin-tls-client-ca", "", "`file` with the certificates that sign those of clients of the admin API, in which the\norganizational unit says the role: sluice-viewer, sluice-operator or sluice-admin")
+	a.tls.flags(f, "admin-", "the admin address, which is https then",
+		"`file` with the certificates that sign those of clients of the admin API, in which the\norganizational unit says the role: sluice-viewer, sluice-operator or sluice-admin")
 }
 
 func (a *adminAccess) check() error {
-	switch {
-	case (a.cert == "") != (a.key == ""):
-		return errors.New("--admin-tls-cert and --admin-tls-key: give both")
-	case a.ca != "" && a.cert == "":
-		return errors.New("--admin-tls-client-ca: clients show certificates only to an https address: give --admin-tls-cert and --admin-tls-key, too")
-	}
-	if _, err := a.tls(); err != nil {
+	if err := a.tls.check(); err != nil {
 		return err
 	}
 	if a.tokens != "" {
-		if _, err := readTokens(a.tokens); err != nil {
+		if _, err := (&tokenFile{path: a.tokens}).readAll(); err != nil {
 			return unreadable("--admin-tokens", err)
 		}
 	}
@@ -53,48 +45,12 @@ func (a *adminAccess) check() error {
 }
 
 // configured reports whether callers are asked who they are, whatever a database says.
-func (a *adminAccess) configured() bool { return a.tokens != "" || a.ca != "" }
-
-// tls returns how the admin address speaks TLS, or nil. Its files are read for each connection, of
-// which there are few, so that new certificates need no restart.
-func (a *adminAccess) tls() (*tls.Config, error) {
-	if a.cert == "" {
-		return nil, nil
-	}
-	if _, err := a.readTLS(); err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.readTLS() },
-	}, nil
-}
-
-func (a *adminAccess) readTLS() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(a.cert, a.key)
-	if err != nil {
-		return nil, fmt.Errorf("--admin-tls-cert, --admin-tls-key: %w", err)
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if a.ca == "" {
-		return c, nil
-	}
-	data, err := os.ReadFile(a.ca)
-	if err != nil {
-		return nil, unreadable("--admin-tls-client-ca", err)
-	}
-	c.ClientCAs = x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("--admin-tls-client-ca: %s has no certificate in PEM", a.ca)
-	}
-	// Probes and scrapers have none, and need none.
-	c.ClientAuth = tls.VerifyClientCertIfGiven
-	return c, nil
-}
+func (a *adminAccess) configured() bool { return a.tokens != "" || a.tls.ca != "" }
 
 // tokenFile is a file of tokens, which is read again when it changes.
 type tokenFile struct {
-	path string
+	path  string
+	plain bool // the tokens have no role
 
 	mu       sync.Mutex
 	modified time.Time
@@ -116,15 +72,15 @@ func (f *tokenFile) read() ([]adminapi.Token, error) {
 	if info.ModTime().Equal(f.modified) && info.Size() == f.size {
 		return f.tokens, nil
 	}
-	tokens, err := readTokens(f.path)
+	tokens, err := f.readAll()
 	if err == nil {
 		f.tokens, f.modified, f.size = tokens, info.ModTime(), info.Size()
 	}
 	return tokens, err
 }
 
-func readTokens(path string) (all []adminapi.Token, err error) {
-	data, err := os.ReadFile(path)
+func (f *tokenFile) readAll() (all []adminapi.Token, err error) {
+	data, err := os.ReadFile(f.path)
 	if err != nil {
 		return nil, err
 	}
@@ -134,23 +90,28 @@ func readTokens(path string) (all []adminapi.Token, err error) {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		t, err := parseToken(strings.Fields(text))
+		t, err := f.parse(strings.Fields(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+			return nil, fmt.Errorf("%s:%d: %w", f.path, n, err)
 		}
 		all = append(all, t)
 	}
 	return all, lines.Err()
 }
 
-// parseToken reads a line of a file of tokens. Its errors repeat nothing of it: it may be a token
-// that somebody has written for its hash.
-func parseToken(fields []string) (t adminapi.Token, err error) {
+// parse reads a line of a file of tokens. Its errors repeat nothing of it: it may be a token that
+// somebody has written for its hash.
+func (f *tokenFile) parse(fields []string) (t adminapi.Token, err error) {
+	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
+	if f.plain {
+		what = "write a name, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
+		fields = slices.Insert(fields, min(1, len(fields)), "")
+	}
 	if len(fields) != 3 && len(fields) != 4 {
-		return t, errors.New("write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends")
+		return t, errors.New(what)
 	}
 	role, known := adminapi.ParseRole(fields[1])
-	if !known {
+	if !known && !f.plain {
 		return t, errors.New("the role is none: write viewer, operator or admin")
 	}
 	hash, err := hex.DecodeString(fields[2])
@@ -182,7 +143,7 @@ func (a *adminAccess) guard(log *slog.Logger, addr net.Addr, tokens func() ([]ad
 		return fmt.Errorf("--admin: other machines reach %v, and the admin API would ask nobody who they are: "+
 			"give 127.0.0.1 and a port, --admin-tls-client-ca, or --admin-tokens with a file, which may be empty, or make a token with \"sluice token create\"", addr)
 	}
-	if a.cert == "" {
+	if a.tls.cert == "" {
 		log.Warn("tokens for the admin API cross the network in the clear: give --admin-tls-cert and --admin-tls-key", "admin", addr.String())
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // tokenVariable has the token of whoever calls the admin API. It is no flag, which everybody on
@@ -46,22 +47,34 @@ func (a *adminClient) command(use, short, long, example string, run func(*cobra.
 		Use: use, Short: short, Long: long + adminHelp, Example: example,
 		Args: cobra.ArbitraryArgs, PreRunE: applySettings,
 		RunE: func(c *cobra.Command, args []string) error {
-			if a.output != "text" && a.output != "json" {
-				return fmt.Errorf("--output %.60q: write text or json", a.output)
+			if err := a.checkOutput(); err != nil {
+				return err
 			}
 			return run(c, args)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&a.url, "admin-url", "http://127.0.0.1:9090", "the admin address of a gateway, as a `URL`")
-	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
-	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificates that are believed of an https admin address (default those of the system)")
-	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
-	f.StringVar(&a.key, "tls-key", "", "`file` with its key")
+	a.flags(f, "http://127.0.0.1:9090")
 	if a.writing {
 		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and say what would differ")
 	}
 	return c
+}
+
+func (a *adminClient) checkOutput() error {
+	if a.output != "text" && a.output != "json" {
+		return fmt.Errorf("--output %.60q: write text or json", a.output)
+	}
+	return nil
+}
+
+// flags are where the gateway is, and how it is asked.
+func (a *adminClient) flags(f *pflag.FlagSet, url string) {
+	f.StringVar(&a.url, "admin-url", url, "the admin address of a gateway, as a `URL`")
+	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
+	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificates that are believed of an https admin address (default those of the system)")
+	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
+	f.StringVar(&a.key, "tls-key", "", "`file` with its key")
 }
 
 // changeQuery is the query of a change.

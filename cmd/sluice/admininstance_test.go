@@ -38,6 +38,8 @@ type instance struct {
 	url    string
 	engine *policy.Engine
 	db     *source.Database
+	api    *adminapi.API
+	stack  *source.Stack
 	doc    *apitest.Document
 	log    *bytes.Buffer
 	token  string
@@ -47,9 +49,12 @@ type instance struct {
 }
 
 // newInstance starts an instance with a file, on an address that only this machine reaches.
-func newInstance(t *testing.T, database string) *instance {
+func newInstance(t *testing.T, database string) *instance { return newInstanceAs(t, database, "") }
+
+// newInstanceAs is newInstance for whoever has a token of that database.
+func newInstanceAs(t *testing.T, database, token string) *instance {
 	t.Helper()
-	i := &instance{t: t, log: new(bytes.Buffer), client: &http.Client{
+	i := &instance{t: t, log: new(bytes.Buffer), token: token, client: &http.Client{
 		Transport:     &http.Transport{MaxConnsPerHost: 32},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -67,7 +72,7 @@ func newInstance(t *testing.T, database string) *instance {
 	}
 	i.engine = policy.NewEngine(memory.New(), nil)
 	stack := &source.Stack{Name: i.db.String(), Swap: i.engine.Swap}
-	i.db.Check = stack.Check
+	i.db.Check, i.stack = stack.Check, stack
 	if _, err := stack.File(doc, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -82,9 +87,10 @@ func newInstance(t *testing.T, database string) *instance {
 		t.Fatal(err)
 	}
 	rules := &adminRules{stack: stack, db: i.db}
-	server := httptest.NewServer(adminapi.Handler(adminapi.Config{
+	i.api = adminapi.New(adminapi.Config{
 		Engine: i.engine, Current: rules.now, Database: rules.database(), Tokens: rules.tokens, Local: true, Logger: log,
-	}))
+	})
+	server := httptest.NewServer(i.api)
 	i.url = server.URL
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup

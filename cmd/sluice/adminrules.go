@@ -35,9 +35,16 @@ func (a *adminRules) now() *adminapi.Current {
 	defer a.mu.Unlock()
 	doc, contents := a.stack.Document()
 	if a.current == nil || a.current.Document != doc {
-		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), Rows: a.rows(contents)}
+		a.current = &adminapi.Current{Document: doc, File: a.stack.FileDocument(), FileBefore: a.stack.FileBefore(), Rows: a.rows(contents), Settings: settingsOf(contents)}
 	}
 	return a.current
+}
+
+func settingsOf(c *source.Contents) *adminapi.Settings {
+	if c == nil || c.Settings.Version == 0 {
+		return nil
+	}
+	return &adminapi.Settings{Version: c.Settings.Version, Shadow: c.Settings.Document.Shadow}
 }
 
 // database returns what the admin API changes, or nil.
@@ -182,6 +189,36 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (admina
 	return adminapi.Item{}, fmt.Errorf("no database keeps a %T", document)
 }
 
+// PutShadow implements [adminapi.Database].
+func (a *adminRules) PutShadow(ctx context.Context, actor, until string, match int64, dry bool) error {
+	return a.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.PutShadow(until, source.Match(match)) })
+}
+
+// LastChange implements [adminapi.Database].
+func (a *adminRules) LastChange(ctx context.Context) ([]adminapi.Entry, error) {
+	all, err := a.db.LastChange(ctx)
+	return entries(all), apiError(err)
+}
+
+// Restore implements [adminapi.Database].
+func (a *adminRules) Restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error) {
+	restore := func(tx *source.Tx) error { return tx.Restore(entry) }
+	old := a.stack.Policy()
+	if !dry {
+		err := a.change(ctx, actor, false, restore)
+		return a.stack.Policy().Restarts(old), err
+	}
+	_, after, err := a.db.DryRun(ctx, actor, restore)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	p, err := policy.Compile(*a.stack.Merge(after))
+	if err != nil {
+		return nil, err
+	}
+	return p.Restarts(old), nil
+}
+
 // Delete implements [adminapi.Database].
 func (a *adminRules) Delete(ctx context.Context, actor string, kind adminapi.Kind, id string, match int64, dry bool) error {
 	return a.change(ctx, actor, dry, func(tx *source.Tx) error { return a.remove(tx, kind, id, source.Match(match)) })
@@ -256,15 +293,19 @@ func (a *adminRules) Record(ctx context.Context, e adminapi.Entry, do func() err
 }
 
 // Audit implements [adminapi.Database].
-func (a *adminRules) Audit(ctx context.Context, before int64, n int) (out []adminapi.Entry, err error) {
+func (a *adminRules) Audit(ctx context.Context, before int64, n int) ([]adminapi.Entry, error) {
 	all, err := a.db.Audit(ctx, before, n)
+	return entries(all), apiError(err)
+}
+
+func entries(all []source.Entry) (out []adminapi.Entry) {
 	for _, e := range all {
 		out = append(out, adminapi.Entry{
 			ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: e.Kind, Target: e.Target,
 			Before: jsonOf(e.Before), After: jsonOf(e.After),
 		})
 	}
-	return out, apiError(err)
+	return out
 }
 
 // jsonOf returns a text of the audit log, which somebody may have written by SQL.

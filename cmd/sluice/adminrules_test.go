@@ -35,16 +35,26 @@ var adminSuite = map[string]func(t *testing.T, database string){
 }
 
 func TestAdminOverSQLite(t *testing.T) {
+	t.Parallel()
 	for name, test := range adminSuite {
-		t.Run(name, func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db")) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+		})
 	}
 }
 
 func TestAdminOverPostgres(t *testing.T) {
+	t.Parallel()
 	server := postgrestest.Start(t)
-	for name, test := range adminSuite {
-		t.Run(name, func(t *testing.T) { test(t, server.Database()) })
-	}
+	t.Run("suite", func(t *testing.T) {
+		for name, test := range adminSuite {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, server.Database())
+			})
+		}
+	})
 	testDatabaseAway(t, server)
 }
 
@@ -286,6 +296,9 @@ func testHostileTexts(t *testing.T, database string) {
 				}
 			}
 		}
+		if strings.HasPrefix(database, "postgres") {
+			continue // what follows is the same over every database
+		}
 		escaped := url.QueryEscape(text)
 		for _, path := range []string{
 			"/v1/rules/" + url.PathEscape(text), "/v1/subjects/" + url.PathEscape(text), "/v1/overrides/" + url.PathEscape(text), "/v1/tiers/" + url.PathEscape(text),
@@ -329,17 +342,18 @@ func testParallelWriters(t *testing.T, database string) {
 	one, two := newInstance(t, database), newInstance(t, database)
 	seen := one.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`).want(201)
 	path := seen.header.Get("Location")
-	rounds := []int{200}
+	rounds := []int{100}
 	if strings.HasPrefix(database, "postgres") {
-		rounds = []int{1000, 100, 100} // each of the version that the one before has left
+		rounds = []int{300, 60, 60} // each of the version that the one before has left
 	}
-	for _, writers := range rounds {
+	for round, writers := range rounds {
+		limit := func(n int) int { return 1000*(round+1) + n } // another one than it is: who changes nothing does not win
 		replies := make([]*reply, writers)
 		var all sync.WaitGroup
 		for n := range writers {
 			all.Go(func() {
 				i := []*instance{one, two}[n%2]
-				body := fmt.Sprintf(`{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "%d/day"}`, 100+n)
+				body := fmt.Sprintf(`{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "%d/day"}`, limit(n))
 				replies[n] = i.do("PUT", path, body, match(seen.etag()))
 			})
 		}
@@ -358,9 +372,9 @@ func testParallelWriters(t *testing.T, database string) {
 		}
 		seen = replies[won]
 		for _, i := range []*instance{one, two} {
-			i.eventually("what has won is in force", func() bool { return i.limitOf("k-1") == int64(100+won) })
+			i.eventually("what has won is in force", func() bool { return i.limitOf("k-1") == int64(limit(won)) })
 		}
-		one.do("GET", path, "").want(200).says(fmt.Sprintf(`"%d/day"`, 100+won))
+		one.do("GET", path, "").want(200).says(fmt.Sprintf(`"%d/day"`, limit(won)))
 	}
 	one.auditIs(append(slices.Repeat([]string{"replace override"}, len(rounds)), "create override")...)
 }
@@ -477,6 +491,7 @@ func testDatabaseTokens(t *testing.T, database string) {
 func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 	i := newInstance(t, server.Database())
 	path := i.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "9/day"}`).want(201).header.Get("Location")
+	shadow := i.do("PUT", "/v1/policy/shadow", `{"until": "2126-01-01"}`).want(200).etag()
 	server.Kill()
 	var a *reply
 	i.eventually("what the server has started has ended, too", func() bool {
@@ -492,6 +507,10 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 	i.do("DELETE", path, "", match("*")).want(503)
 	i.do("POST", "/v1/subjects/reset", `{"rule": "per-key", "key": {"api_key": "k-1"}}`).want(503)
 	i.do("GET", "/v1/audit", "").want(503)
+	i.do("GET", "/v1/policy/shadow", "").want(200).says(`"on":true`)
+	i.do("PUT", "/v1/policy/shadow", `{"until": ""}`, match(shadow)).want(503)
+	i.do("GET", "/v1/policy/previous", "").want(503)
+	i.do("POST", "/v1/policy/previous", `{"entry": 1}`).want(503)
 	i.do("GET", path, "").want(200).says("9/day")
 	i.do("GET", "/v1/subjects?rule=per-key&key.api_key=k-1", "").want(200).says("9/day")
 	i.do("POST", "/v1/check", `{"url": "/"}`).want(200)
@@ -500,4 +519,8 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 		return i.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-2"}, "limit": "9/day"}`).status != 503
 	})
 	i.do("GET", path, "").want(200).says("9/day")
+	if !i.engine.Policy().WatchOnly() {
+		t.Error("what could not be kept has ended the shadow")
+	}
+	i.do("PUT", "/v1/policy/shadow", `{"until": ""}`, match(shadow)).want(200)
 }

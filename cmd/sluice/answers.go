@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -19,16 +19,23 @@ func printAnswers(out io.Writer, p *policy.Policy) error {
 	return nil
 }
 
-// printOwn shows the answer to a refusal where the policy has one of its own.
-func printOwn(out io.Writer, p *policy.Policy, header http.Header, d *policy.Decision) {
-	var said, builtIn answer.Answer
-	fields := make(http.Header)
-	new(answer.Encoder).Encode(&builtIn, make(http.Header), d, answer.Client{Header: header})
-	if p.Answers().For(builtIn.Status) == nil {
+// printResponse shows the answer to a refusal where the policy has one of its own, or if all is
+// wanted.
+func printResponse(out io.Writer, e *adminapi.Explanation, all bool) {
+	r := &e.Response
+	switch {
+	case !r.Own && !all:
 		return
+	case e.Allowed && len(r.Header) == 0:
+		fmt.Fprintln(out, "the response has no fields of a limit")
+		return
+	case e.Allowed:
+		fmt.Fprint(out, "the response has:\n\n")
+	default:
+		fmt.Fprintf(out, "answered with %d %s:\n\n", r.Status, http.StatusText(r.Status))
 	}
-	new(answer.Encoder).Encode(&said, fields, d, answer.Client{Header: header, CORS: p.CORS(), Answers: p.Answers()})
-	fmt.Fprintf(out, "answered with %d %s:\n\n", said.Status, http.StatusText(said.Status))
-	_ = fields.Write(out)
-	fmt.Fprintf(out, "\n%s\n", said.Body())
+	_ = r.Header.Write(out)
+	if !e.Allowed {
+		fmt.Fprintf(out, "\n%s\n", r.Body)
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +15,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/examples"
+	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -32,21 +36,27 @@ type checked struct {
 	data   string
 	from   string
 	times  int
+	admin  adminClient
+	whole  bool
+	shadow bool
 }
 
 func checkCommand() *cobra.Command {
 	q := &checked{}
 	c := &cobra.Command{
-		Use:   "check [--policy FILE] [--rules URL] [flags] URL",
-		Short: "Show what a policy decides about one request, and why",
+		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
+		Short: "Show what is decided about one request, and why",
 		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
 			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
 			"without a time is the end of that day in UTC. Counters start at zero; nothing is sent anywhere.\n\n" +
+			"With --admin-url, a running gateway says what it would decide now, by the policy that is in\n" +
+			"force there and by its counts, and takes nothing. Its token is in SLUICE_TOKEN if it needs one.\n\n" +
 			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
 			"passes, and 1 if it is refused.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
-			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users",
+			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users\n" +
+			"  sluice check --admin-url http://127.0.0.1:9090 --from 192.0.2.7 /api/users",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE")
@@ -64,39 +74,116 @@ func checkCommand() *cobra.Command {
 	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
 	f.IntVar(&q.times, "times", 1, "make this many such requests at once, and show the last")
+	f.BoolVarP(&q.whole, "include", "i", false, "also show what is left afterwards, and what the response would have")
+	q.admin.flags(f, "")
+	f.BoolVar(&q.shadow, "shadow", false, "check as \"sluice serve --shadow\" would decide, which refuses nothing")
 	return c
 }
 
 func (q *checked) run(c *cobra.Command, target string) error {
+	if err := q.admin.checkOutput(); err != nil {
+		return err
+	}
+	remote, err := q.remote(c.Flags())
+	if err != nil {
+		return err
+	}
 	r, err := q.request(target)
 	if err != nil {
 		return err
 	}
-	p, err := q.load(c)
+	explain := q.explain
+	if remote {
+		explain = q.ask
+	}
+	found, err := explain(c, r)
 	if err != nil {
 		return err
 	}
-	engine := policy.NewEngine(memory.New(), p)
-	asked := q.decode(r)
-	for range q.times - 1 {
-		engine.Decide(context.Background(), asked)
-	}
-	trace := engine.Explain(context.Background(), asked)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s %s from %s%s\n\n", r.Method, r.URL, trace.Client, tierOf(&trace))
-	outages := p.Outages()
-	for i, rule := range trace.Rules {
-		printRule(&out, rule, outages[i])
+	if q.admin.output == "json" {
+		json := json.NewEncoder(&out)
+		json.SetEscapeHTML(false)
+		err = json.Encode(found)
+	} else {
+		q.print(&out, r, found)
 	}
-	printDecision(&out, trace.Decision)
-	printOwn(&out, p, r.Header, &trace.Decision)
-	if _, err := c.OutOrStdout().Write(out.Bytes()); err != nil {
+	if err == nil {
+		_, err = c.OutOrStdout().Write(out.Bytes())
+	}
+	if err != nil {
 		return &failedError{err}
 	}
-	if !trace.Decision.Allowed {
+	if !found.Allowed {
 		return &exitError{exitFailed}
 	}
 	return nil
+}
+
+// remote reports whether a running gateway is asked, in place of a policy that is read here. What
+// the command line says comes before settings from elsewhere.
+func (q *checked) remote(f *pflag.FlagSet) (bool, error) {
+	local := typed(f, "policy", "rules") != ""
+	remote := typed(f, "admin-url") != ""
+	switch {
+	case remote && local:
+		return false, errors.New("--admin-url: the gateway has a policy of its own: leave --policy and --rules out")
+	case q.admin.url == "" || local, !remote && q.policy+q.rules != "":
+		return false, nil
+	case q.shadow:
+		return false, errors.New("--shadow: a running gateway says itself whether it only watches")
+	case q.times != 1:
+		return false, errors.New("--times: a running gateway is asked about one request, and counts none")
+	}
+	return true, nil
+}
+
+// explain goes by the policy that is read here.
+func (q *checked) explain(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
+	p, err := q.load(c)
+	if err != nil {
+		return nil, err
+	}
+	engine := policy.NewEngine(memory.New(), p)
+	if q.shadow {
+		engine.ShadowAll()
+	}
+	asked := q.decode(r)
+	asked.Ends = true // but those before it are still under way
+	for range q.times - 1 {
+		engine.Decide(context.Background(), asked)
+	}
+	return adminapi.Explain(context.Background(), engine, asked, new(answer.Encoder)), nil
+}
+
+// ask asks a running gateway.
+func (q *checked) ask(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
+	in := struct {
+		Method  string            `json:"method"`
+		URL     string            `json:"url"`
+		Headers map[string]string `json:"headers"`
+		Body    string            `json:"body"`
+		From    string            `json:"from"`
+	}{r.Method, r.URL.String(), map[string]string{}, q.data, q.from}
+	for name, values := range r.Header {
+		if len(values) > 1 {
+			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
+		}
+		in.Headers[name] = values[0]
+	}
+	found := new(adminapi.Explanation)
+	_, err := q.admin.call(c.Context(), http.MethodPost, "/v1/explain", nil, "", in, found)
+	return found, err
+}
+
+// print puts an explanation into words. What a gateway has said may hold what others have sent.
+func (q *checked) print(out io.Writer, r *http.Request, e *adminapi.Explanation) {
+	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, plainText(e.Client), tierOf(e.Tier))
+	for i := range e.Rules {
+		q.printRule(out, &e.Rules[i])
+	}
+	printDecision(out, e)
+	printResponse(out, e, q.whole)
 }
 
 // load reads the policy that the request is to be checked against.
@@ -113,12 +200,16 @@ func (q *checked) load(c *cobra.Command) (*policy.Policy, error) {
 
 // loadRules reads what a database says, on top of the file if there is one.
 func (q *checked) loadRules(c *cobra.Command) (*policy.Policy, error) {
-	db, err := source.Open(q.rules, slog.New(slog.DiscardHandler))
+	stack, err := q.stack(c)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", origin(c.Flags(), "rules"), err)
+		return nil, err
 	}
-	defer func() { _ = db.Close() }()
-	stack := &source.Stack{Name: db.String(), Swap: func(*policy.Policy) {}}
+	return stack.Policy(), nil
+}
+
+// stack reads the file, the database, or both.
+func (q *checked) stack(c *cobra.Command) (*source.Stack, error) {
+	stack := &source.Stack{Swap: func(*policy.Policy) {}}
 	if q.policy != "" {
 		err := readTo(q.policy, c.InOrStdin(), stack.File)
 		if err == nil {
@@ -128,6 +219,15 @@ func (q *checked) loadRules(c *cobra.Command) (*policy.Policy, error) {
 			return nil, &failedError{unreadable(origin(c.Flags(), "policy"), err)}
 		}
 	}
+	if q.rules == "" {
+		return stack, nil
+	}
+	db, err := source.Open(q.rules, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", origin(c.Flags(), "rules"), err)
+	}
+	defer func() { _ = db.Close() }()
+	stack.Name = db.String()
 	contents, err := db.Read(c.Context())
 	if err == nil {
 		err = stack.Contents(contents)
@@ -135,7 +235,7 @@ func (q *checked) loadRules(c *cobra.Command) (*policy.Policy, error) {
 	if err != nil {
 		return nil, &failedError{err}
 	}
-	return stack.Policy(), nil
+	return stack, nil
 }
 
 // stdin is the word for standard input in place of a file.
@@ -220,43 +320,58 @@ func (q *checked) decode(r *http.Request) *policy.Request {
 }
 
 // tierOf says which tier the request has, if a rule asks for that, and what says so.
-func tierOf(t *policy.Trace) string {
+func tierOf(t *adminapi.TierExplanation) string {
 	switch {
-	case t.TierFrom == "":
+	case t == nil:
 		return ""
-	case t.Tier == "":
+	case t.Name == "":
 		return ", no tier"
 	}
-	from := t.TierFrom
-	if by := t.TierSubject; by != nil {
-		from += inSource(by.Source) + by.Terms()
+	from := t.From
+	if t.From == "subjects" {
+		from += inSource(t.Source) + t.Terms
 	}
-	return fmt.Sprintf(", tier %s from %s", t.Tier, from)
+	return plainText(fmt.Sprintf(", tier %s from %s", t.Name, from))
 }
 
-func printRule(out io.Writer, rule policy.RuleTrace, outage policy.Outage) {
+func (q *checked) printRule(out io.Writer, rule *adminapi.RuleExplanation) {
 	mark := "-"
 	if rule.Applies {
 		mark = "*"
 	}
-	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, rule.Rule, rule.Why, inSource(rule.Source))
-	if len(rule.Results) == 0 {
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(out, "  %-16s %-6s %s\n", "", what, plainText(fmt.Sprintf(format, args...)))
+	}
+	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, plainText(rule.Rule), plainText(rule.Why), inSource(rule.Source))
+	if len(rule.Limits) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "  %-16s key    %s\n", "", rule.Key)
-	for i := range rule.Results {
-		r := &rule.Results[i]
-		from := r.From + inSource(r.Source)
-		if rule.Override != nil {
-			from += rule.Override.Terms()
+	line("key", "%s", rule.Key)
+	for i := range rule.Limits {
+		l := &rule.Limits[i]
+		from := l.From + inSource(l.Source) + rule.OverrideTerms()
+		if inFlight(l) {
+			line("limit", "%s, from the %s", l.Limit, from)
+		} else {
+			line("limit", "%s, %s, from the %s", l.Limit, l.Algorithm, from)
 		}
-		fmt.Fprintf(out, "  %-16s limit  %v, %v, from the %s\n", "", r.Plan.Limit, r.Plan.Limit.Algorithm, from)
-		fmt.Fprintf(out, "  %-16s says   %s\n", "", verdict(r))
+		line("says", "%s", verdict(l, rule.Enforced))
+		switch {
+		case !q.whole:
+		case inFlight(l):
+			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
+		default:
+			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, short(l.After.FullIn.Duration()))
+		}
 	}
 	if rule.Then != "" {
-		fmt.Fprintf(out, "  %-16s then   %s\n", "", rule.Then)
+		line("then", "%s", rule.Then)
 	}
-	fmt.Fprintf(out, "  %-16s outage %s\n", "", inOutage(outage))
+	if how, ok := inConsistency[rule.Consistency]; ok {
+		line("shared", "%s", how)
+	}
+	onError, _ := sluice.ParseOnError(rule.OnError)
+	line("outage", "%s", inOutage(policy.Outage{OnError: onError, Why: rule.OnErrorWhy}))
 }
 
 // inSource says where a rule or an override is from, if more than one place can have it.
@@ -267,41 +382,52 @@ func inSource(source string) string {
 	return " (" + source + ")"
 }
 
-// verdict puts what a rule says into words.
-func verdict(r *policy.Result) string {
-	s := fmt.Sprintf("fits: it costs %d of %d", r.Cost, r.Remaining)
+// inFlight reports whether a limit is of requests under way.
+func inFlight(l *adminapi.LimitExplanation) bool { return l.Algorithm == "in_flight" }
+
+// verdict puts what a limit says into words.
+func verdict(l *adminapi.LimitExplanation, enforced string) string {
+	s := fmt.Sprintf("fits: it costs %d of %d", l.Cost, l.Before.Remaining)
+	wait := l.RetryAfter.Duration()
 	switch {
-	case !r.Allowed && r.RetryAfter == sluice.Never:
-		s = fmt.Sprintf("refuses: a cost of %d can never fit", r.Cost)
-	case r.Locked:
-		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", short(r.RetryAfter))
-	case !r.Allowed:
-		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", r.Cost, r.Remaining, short(r.RetryAfter))
-	case r.Delay > 0:
-		s += fmt.Sprintf(", and waits %v for its turn", short(r.Delay))
+	case !l.Allowed && wait == sluice.Never:
+		s = fmt.Sprintf("refuses: a cost of %d can never fit", l.Cost)
+	case l.Locked:
+		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", short(wait))
+	case inFlight(l) && l.Allowed:
+		s = fmt.Sprintf("fits: %d of %d places are free", l.Before.Remaining, l.Capacity)
+	case inFlight(l):
+		s = fmt.Sprintf("refuses: all %d places are taken", l.Capacity)
+	case !l.Allowed:
+		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", l.Cost, l.Before.Remaining, short(wait))
+	case l.Delay > 0:
+		s += fmt.Sprintf(", and waits %v for its turn", short(l.Delay.Duration()))
 	}
-	if r.Shadow {
+	switch {
+	case l.Shadow && enforced != "":
+		s += " (only watched: enforced for " + enforced + ", and not for this subject)"
+	case l.Shadow:
 		s += " (only watched: a shadow never refuses)"
 	}
 	return s
 }
 
-func printDecision(out io.Writer, d policy.Decision) {
+func printDecision(out io.Writer, e *adminapi.Explanation) {
 	switch {
-	case d.Exempt:
+	case e.Exempt:
 		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
-	case d.Blocked != "":
-		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", d.Blocked)
-	case d.Missing != "":
-		fmt.Fprintf(out, "\nrefused: it lacks %s\n", d.Missing)
-	case d.Allowed && d.Delay > 0:
-		fmt.Fprintf(out, "\npasses after %v\n", short(d.Delay))
-	case d.Allowed:
+	case e.Blocked != "":
+		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", e.Blocked)
+	case e.Missing != "":
+		fmt.Fprintf(out, "\nrefused: it lacks %s\n", plainText(e.Missing))
+	case e.Allowed && e.Delay > 0:
+		fmt.Fprintf(out, "\npasses after %v\n", short(e.Delay.Duration()))
+	case e.Allowed:
 		fmt.Fprintln(out, "\npasses")
-	case d.RetryAfter == sluice.Never:
+	case e.RetryAfter < 0:
 		fmt.Fprintln(out, "\nrefused, always")
 	default:
-		fmt.Fprintf(out, "\nrefused: try again in %v\n", short(d.RetryAfter))
+		fmt.Fprintf(out, "\nrefused: try again in %v\n", short(e.RetryAfter.Duration()))
 	}
 }
 

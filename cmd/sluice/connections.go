@@ -11,8 +11,8 @@ import (
 // Files that are not for the connections of clients: sockets that listen, the policy and
 // what watches it, the store, and so many connections to the admin address.
 const (
-	spareFiles       = 64
-	adminConnections = 24
+	spareFiles       = 104
+	adminConnections = 64
 )
 
 // mostConnections is the default of --max-connections.

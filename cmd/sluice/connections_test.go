@@ -32,9 +32,9 @@ func TestBoundsFollowFiles(t *testing.T) {
 		warned   bool
 		upstream string // a host; empty is the sample
 	}{
-		{200, serveSettings{}, 68, 16, false, "h"},
-		{200, serveSettings{}, 45, 16, false, ""},
-		{1024, serveSettings{}, 480, 60, false, "h"},
+		{200, serveSettings{}, 48, 16, false, "h"},
+		{200, serveSettings{}, 32, 16, false, ""},
+		{1024, serveSettings{}, 460, 57, false, "h"},
 		{32, serveSettings{}, 16, 16, true, "h"},
 		{1024, serveSettings{maxConnections: 400}, 400, 50, false, "h"},
 		{1024, serveSettings{maxConnections: 500, maxPerAddress: 3}, 500, 3, true, "h"},
@@ -43,7 +43,7 @@ func TestBoundsFollowFiles(t *testing.T) {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		test.settings.upstream.url = &url.URL{Host: test.upstream}
+		test.settings.upstream.rest.url = &url.URL{Host: test.upstream}
 		var log bytes.Buffer
 		b := test.settings.bounds(slog.New(slog.NewTextHandler(&log, nil)), engine)
 		if b.Most != test.all || b.PerAddress != test.one || (log.Len() > 0) != test.warned {

@@ -71,7 +71,7 @@ func migrateCommand() *cobra.Command {
 
 func exportCommand() *cobra.Command {
 	d := &database{}
-	return d.command(&cobra.Command{
+	c := d.command(&cobra.Command{
 		Use:   "export --rules URL",
 		Short: "Write what a database of rules says as a policy file",
 		Long: "Write what a database of rules says as a policy file, to standard output. Limits of tiers are\n" +
@@ -93,6 +93,8 @@ func exportCommand() *cobra.Command {
 		_, err = c.OutOrStdout().Write(text)
 		return err
 	})
+	c.AddCommand(exportNginxCommand())
+	return c
 }
 
 // importPatience is how long an import may take: a hundred thousand overrides take seconds on a
@@ -126,6 +128,7 @@ func importCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&i.yes, "yes", false, "do it, and do not only show what differs")
 	f.StringVar(&i.beneath, "policy", "", "policy `file` that the gateways have beneath the database, if they have one: the two have to make a policy together")
+	c.AddCommand(importEnvoyCommand())
 	return c
 }
 

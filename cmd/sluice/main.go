@@ -61,6 +61,6 @@ func rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(flagProblem)
 	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), versionCommand())
 	root.AddCommand(overrideCommand(), subjectCommand(), resetCommand(), refundCommand(), blockCommand(), unblockCommand())
-	root.AddCommand(migrateCommand(), exportCommand(), importCommand(), tokenCommand())
+	root.AddCommand(topCommand(), replayCommand(), recommendCommand(), migrateCommand(), exportCommand(), importCommand(), tokenCommand())
 	return root
 }

@@ -25,8 +25,6 @@ const (
 	startPatience = 30 * time.Second
 	// migratePause is between attempts to make its tables.
 	migratePause = time.Second
-	// maxRefused bounds the problems of a database that are logged.
-	maxRefused = 20
 )
 
 // rules are what the policy is made of: a file, a database, or both.
@@ -36,23 +34,30 @@ type rules struct {
 	file  watcher
 	db    *source.Database // nil: there is none
 	admin *adminRules
-	ready bool // the tables of the database are there
+	envoy *envoyFiles // nil: the file is a policy
+	ready bool        // the tables of the database are there
 
 	engine *policy.Engine // set by serve
 	store  *stores.Store
 
-	warned  []string      // the warnings that were logged last
-	refused atomic.Uint64 // how often the database was
-	staying atomic.Bool   // it is, and an older policy stays
+	recorded recorded // likewise: what is seen of decisions
+
+	silent  func(*policy.Policy) []policy.Problem // what the doors warn of
+	warned  []string                              // the warnings that were logged last
+	reloads reloads
+	staying atomic.Bool // the database is refused, and an older policy stays
+	watches atomic.Bool // it was told that the whole policy is a shadow
 }
 
 // openRules reads the policy of a start.
 func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules, error) {
 	r := &rules{log: log, stack: &source.Stack{}}
-	r.stack.Swap = r.swap
+	r.stack.Swap, r.stack.Accept = r.swap, s.accept
 	r.stack.FileTaken = func() {
+		r.fileHolds()
 		log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.policy)
 	}
+	r.silent = s.doors.unheard
 	r.admin = &adminRules{stack: r.stack}
 	if s.rules != "" {
 		db, err := source.Open(s.rules, log)
@@ -61,14 +66,18 @@ func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules
 		}
 		r.db, r.admin.db, r.stack.Name, db.Check = db, db, db.String(), r.stack.Check
 	}
-	if err := r.openFile(s.policy); err != nil {
+	if s.envoy.dir != "" {
+		if err := r.openEnvoy(&s.envoy); err != nil {
+			return nil, errors.Join(unreadable(s.origin("envoy-config"), err), r.close())
+		}
+	} else if err := r.openFile(s.policy); err != nil {
 		return nil, errors.Join(unreadable(s.origin("policy"), err), r.close())
 	}
 	if r.db == nil {
 		return r, nil
 	}
 	if err := r.begin(ctx); err != nil {
-		if s.policy == "" {
+		if s.policy == "" && s.envoy.dir == "" {
 			return nil, errors.Join(fmt.Errorf("%s: %w\ngive --policy FILE, too, for what holds until the database has a policy", s.origin("rules"), err), r.close())
 		}
 		r.refuse(err)
@@ -89,7 +98,7 @@ func (r *rules) openFile(name string) (err error) {
 		r.file = noFile{r.log, "the policy is the built-in one; give --policy FILE"}
 		_, err = policyfile.ParseTo("examples/api.yaml", examples.API, nil, r.stack.File)
 	default:
-		file := &follow.File{Path: name, Logger: r.log, Compile: r.stack.File}
+		file := &follow.File{Path: name, Logger: r.log, Compile: r.stack.File, Refused: r.refuseFile}
 		r.file = file
 		_, err = file.Load()
 	}
@@ -136,6 +145,7 @@ func (r *rules) close() error {
 func (r *rules) follow(ctx context.Context, reload <-chan os.Signal) {
 	var following sync.WaitGroup
 	defer following.Wait()
+	following.Go(func() { r.followShadow(ctx) })
 	following.Go(func() { r.file.Watch(ctx, reload, func(*policy.Policy) { r.useFile() }) })
 	if r.db == nil {
 		return
@@ -162,6 +172,7 @@ func (r *rules) useFile() {
 		r.refuse(err)
 		return
 	}
+	r.fileHolds()
 	if r.db != nil && r.staying.Load() {
 		if c := r.db.Known(); c != nil {
 			r.apply(c)
@@ -175,45 +186,75 @@ func (r *rules) apply(c *source.Contents) {
 		r.refuse(err)
 		return
 	}
-	r.staying.Store(false)
+	if r.staying.Swap(false) {
+		r.noteHeld()
+	}
 	r.log.Info("rules of the database are in force", "version", c.Version)
 }
 
 // refuse says why what the database says is not in force.
 func (r *rules) refuse(err error) {
-	problems, _ := errors.AsType[policy.Errors](err)
-	if len(problems) == 0 { // it is away
-		r.log.Error("rules of the database cannot be read, the file's hold", "error", err)
-		return
-	}
-	r.refused.Add(1)
-	r.staying.Store(true)
-	for _, p := range problems[:min(len(problems), maxRefused)] {
-		r.log.Error("rules of the database refused, the policy stays", "problem", p.String())
-	}
-	if more := len(problems) - maxRefused; more > 0 {
-		r.log.Error("rules of the database refused, the policy stays", "more_problems", more)
+	if logRefused(r.log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err) {
+		r.noteRefused(err)
+		r.reloads.refused.Add(1)
+		r.staying.Store(true)
 	}
 }
 
 // swap puts a policy into force. The stack calls it, and never two at once.
 func (r *rules) swap(p *policy.Policy) {
 	r.warn(p)
+	r.reloads.took(time.Now())
 	if r.engine == nil { // it begins with it
 		return
 	}
 	old := r.engine.Policy()
 	r.engine.Swap(p)
-	logAnew(r.log, p.Anew(old))
+	r.recorded.swapped(old, p)
+	r.tellShadow()
+	logRestarts(r.log, p.Restarts(old))
 	logCrossSlot(r.log, r.store, p)
+}
+
+// followShadow tells it within a second when a shadow of the whole policy ends by itself, which nobody
+// swaps a policy for.
+func (r *rules) followShadow(ctx context.Context) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-each.C:
+			r.tellShadow()
+		}
+	}
+}
+
+// tellShadow tells that the whole policy has become a shadow, or is none any more, once.
+func (r *rules) tellShadow() {
+	now := r.engine.Policy()
+	if r.watches.Swap(now.WatchOnly()) == now.WatchOnly() {
+		return
+	}
+	if !now.WatchOnly() {
+		r.log.Info("the policy is enforced again: it was a shadow")
+		r.recorded.note("reload", "the policy is enforced again: it was a shadow")
+		return
+	}
+	until := "that is taken away"
+	if ends, _ := now.ShadowUntil(); !ends.IsZero() {
+		until = ends.Format(time.RFC3339)
+	}
+	r.log.Warn("NOTHING IS REFUSED: the policy says that all of it is a shadow; every rule only counts and reports", "until", until)
+	r.recorded.note("reload", "nothing is refused any more: the whole policy is a shadow until "+until)
 }
 
 // warn logs the warnings that were not there before.
 func (r *rules) warn(p *policy.Policy) {
-	var all []string
-	for _, w := range p.Warnings() {
-		text := w.String()
-		if all = append(all, text); !slices.Contains(r.warned, text) {
+	all := warningLines(slices.Concat(p.Warnings(), r.silent(p)))
+	for _, text := range all {
+		if !slices.Contains(r.warned, text) {
 			r.log.Warn("policy looks wrong", "problem", text)
 		}
 	}

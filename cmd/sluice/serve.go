@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"runtime"
@@ -18,13 +18,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/admin"
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/proxy"
-	"github.com/sluicehq/sluice/internal/sample"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // examplePolicy is the word for the policy that is built in.
@@ -32,8 +31,11 @@ const examplePolicy = "example"
 
 type serveSettings struct {
 	policy, rules   string
+	shadow          bool
 	proxy, admin    address
-	upstream        upstream
+	upstream        upstreams
+	upstreamCA      string
+	tls             tlsFiles
 	headerTimeout   period
 	stallTimeout    period
 	upstreamTimeout period
@@ -42,6 +44,9 @@ type serveSettings struct {
 	maxHeader       size
 	maxBody         size
 	logLevel        level
+	logRefusals     bool
+	traces          tracesURL
+	tracing         *tracing // nil: off
 	store           storeSettings
 	strictReady     bool
 	degradedField   bool
@@ -49,10 +54,13 @@ type serveSettings struct {
 	keepHeaders     []string
 	adminHosts      []string
 	access          adminAccess
+	doors           doors
+	envoy           envoySettings
 	silence         period
 	maxStreams      number
 	maxConnections  number
 	maxPerAddress   number
+	telemetry       bool
 	origin          func(flag string) string // see the function of that name
 }
 
@@ -70,8 +78,10 @@ func serveCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the gateway: limit requests, and pass the rest on to an upstream",
-		Long: "Run the gateway: limit requests by a policy, and pass the rest on to an upstream.\n\n" +
+		Short: "Run the gateway, or what other proxies and programs ask",
+		Long: "Run the gateway: limit requests by a policy, and pass the rest on to an upstream. With --check,\n" +
+			"--grpc, --resp or --spoe, other proxies and programs ask about requests by the same policy; then\n" +
+			"--upstream may be left out, and there is no gateway.\n\n" +
 			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
 			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
 			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
@@ -81,7 +91,8 @@ func serveCommand() *cobra.Command {
 			"SIGTERM makes /readyz fail, goes on serving for --drain-delay, then\n" +
 			"lets requests in progress finish, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
-			"  sluice serve --policy api.yaml --upstream http://localhost:3000",
+			"  sluice serve --policy api.yaml --upstream http://localhost:3000\n" +
+			"  sluice serve --policy api.yaml --check :8081 --auth nginx",
 		Args:    flagsOnly,
 		PreRunE: applySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -99,11 +110,17 @@ func serveCommand() *cobra.Command {
 	f.String(configFlag, "", "YAML `file` with settings")
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
 	rulesFlag(f, &s.rules, "where more rules, tiers and overrides are, beside --policy or alone")
-	f.Var(&s.upstream, "upstream", "where to send requests: a URL, or \"sample\" for the built-in API")
+	f.BoolVar(&s.shadow, "shadow", false, "refuse nothing: every rule only counts and reports, whatever it says and wherever it comes from")
+	f.Var(&s.upstream, "upstream", "where to send requests: an http or https URL, h2c://… for HTTP/2 without TLS, or \"sample\" for the\nbuilt-in API; repeat it as HOST=URL for each host that has one of its own")
+	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the authorities that https upstreams are held against (default the system's)")
+	s.tls.flags(f, "", "the gateway, which speaks TLS then, with HTTP/1.1 and HTTP/2",
+		"`file` with the authorities that sign the certificates of clients, who have to show one then")
 	f.Var(&s.proxy, "proxy", "address the gateway listens on")
 	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
 	s.access.flags(f)
+	s.doors.flags(f)
+	s.envoy.flags(f)
 	s.store.flags(f)
 	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
 	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
@@ -120,7 +137,10 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")
 	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to pass on that would be dropped because they can change\nthe path, the method or the host, such as X-HTTP-Method-Override")
+	f.BoolVar(&s.telemetry, "telemetry", true, "count what is decided, for whoever looks at it; false saves some memory and time")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
+	f.BoolVar(&s.logRefusals, "log-refusals", true, "log requests that are refused, as level info: the first of each subject, then fewer and fewer")
+	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and their kind say the rest (default none)")
 	// It fails only for a flag that there is not.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
 		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
@@ -129,14 +149,16 @@ func serveCommand() *cobra.Command {
 
 // complete derives what was not given, or says what is missing.
 func (s *serveSettings) complete() error {
-	if s.upstream.url == nil {
-		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API")
+	if !s.upstream.any() && !s.doors.any() {
+		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API, or a door without one, such as --check :8081")
 	}
-	if s.policy == "" && s.rules == "" && s.upstream.isSample() {
+	if s.policy == "" && s.rules == "" && s.envoy.dir == "" && s.upstream.isSample() {
 		s.policy = examplePolicy
 	}
 	switch {
-	case s.policy == "" && s.rules == "":
+	case s.envoy.dir != "" && s.policy != "":
+		return fmt.Errorf("%s: the configuration of --envoy-config is the policy: leave one of them out, or make a policy of it with \"sluice import envoy\"", s.origin("policy"))
+	case s.policy == "" && s.rules == "" && s.envoy.dir == "":
 		return errors.New("which policy? Give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
 	case s.policy == stdin:
 		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", s.origin("policy"))
@@ -144,7 +166,10 @@ func (s *serveSettings) complete() error {
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
 		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
 	}
-	return errors.Join(s.access.check(), s.store.check())
+	if !s.upstream.any() && s.tls.cert != "" {
+		return errors.New("--tls-cert is for the gateway, which needs an --upstream: for the other doors it is --door-tls-cert")
+	}
+	return errors.Join(s.tls.check(), s.access.check(), s.doors.check(), s.envoy.check(s.doors.grpcAt), s.store.check())
 }
 
 func (s *serveSettings) run(ctx context.Context) error {
@@ -157,22 +182,43 @@ func (s *serveSettings) run(ctx context.Context) error {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	log := newLog(os.Stderr, s.logLevel)
+	log, closeLog := newLog(os.Stderr, s.logLevel)
+	defer closeLog()
 	rules, err := s.openRules(ctx, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rules.close() }()
-	store, err := s.store.open(ctx, log)
+	m := &measured{calls: newStoreCalls()}
+	store, err := s.store.open(ctx, log, m.calls.note)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
 	defer func() { _ = store.Close() }()
 	engine := policy.NewEngine(store, rules.stack.Policy())
+	defer engine.ReleaseAll(context.Background())
+	if s.shadow {
+		engine.ShadowAll()
+		rules.watches.Store(true)
+		log.Warn("NOTHING IS REFUSED: with --shadow every rule only counts and reports; leave it out to enforce the policy")
+	}
 	rules.engine, rules.store = engine, store
+	if s.logRefusals {
+		defer telemetry.LogRefusals(engine, log)()
+	}
+	if s.traces != "" {
+		if s.tracing, err = openTraces(ctx, s.traces, engine, log); err != nil {
+			return fmt.Errorf("%s: %w", s.origin("traces"), err)
+		}
+		ended := s.endsBy(ctx)
+		defer func() { s.tracing.close(ended()) }()
+	}
 	logCrossSlot(log, store, engine.Policy())
+	rules.recorded = s.watch(engine, store, m.calls)
+	rules.tellShadow()
 	var health admin.Health
-	listeners, err := s.listen(log, engine, store, &health, rules)
+	m.watch(engine, rules.recorded.recorder)
+	listeners, err := s.listen(log, m, engine, store, &health, rules)
 	if err != nil {
 		return err
 	}
@@ -182,24 +228,30 @@ func (s *serveSettings) run(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	background.Go(func() { rules.follow(watching, reload) })
+	background.Go(func() { rules.recorded.run(watching) })
+	// An instance that drains is still asked, and the others have to know of it.
+	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopTelling()
+	background.Go(func() { exchangeDemand(telling, engine, store.Board(), log) })
 	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }
 
-// maxAnew bounds the lines about limits that begin anew.
-const maxAnew = 20
+// maxRestarts bounds the lines about limits that begin anew.
+const maxRestarts = 20
 
-// logAnew says which limits have forgotten what was counted, since a reload has changed them.
-func logAnew(log *slog.Logger, all []policy.Anew) {
-	for _, a := range all[:min(len(all), maxAnew)] {
+// logRestarts says which limits have forgotten what was counted, since a reload has changed them.
+func logRestarts(log *slog.Logger, all []policy.Restart) {
+	for _, a := range all[:min(len(all), maxRestarts)] {
 		log.Warn("limit begins anew: what was counted under the old one does not count", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)
 	}
-	if more := len(all) - maxAnew; more > 0 {
+	if more := len(all) - maxRestarts; more > 0 {
 		log.Warn("limits begin anew: what was counted under the old ones does not count", "more", more)
 	}
 }
 
-// newLog writes text for people at a terminal, and JSON for everybody else.
-func newLog(out *os.File, l level) *slog.Logger {
+// newLog writes text for people at a terminal, and JSON for everybody else. Nobody waits for whoever
+// reads it; close writes what is left.
+func newLog(out *os.File, l level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // JSON would have a number of nanoseconds
 			a.Value = slog.StringValue(a.Value.Duration().String())
@@ -207,44 +259,46 @@ func newLog(out *os.File, l level) *slog.Logger {
 		return a
 	}}
 	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		return slog.New(slog.NewTextHandler(out, options))
+		return slog.New(slog.NewTextHandler(out, options)), func() {} // held up by hand
 	}
-	return slog.New(slog.NewJSONHandler(out, options))
+	queue := newLogQueue(out)
+	return slog.New(slog.NewJSONHandler(queue, options)), queue.close
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
-func (s *serveSettings) listen(log *slog.Logger, engine *policy.Engine, store *stores.Store, health *admin.Health, rules *rules) (*listeners, error) {
+func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Engine, store *stores.Store, health *admin.Health, rules *rules) (*listeners, error) {
 	ls := &listeners{log: log}
-	target, err := s.openUpstream(ls)
-	if err != nil {
-		return nil, err
-	}
 	connections := s.bounds(log, engine)
-	if err := s.openProxy(ls, connections, s.handler(log, engine, target, connections.Most)); err != nil {
+	about := []any{"policy", cmp.Or(s.policy, s.envoy.dir, rules.stack.Name), "store", store.String()}
+	for _, files := range []*tlsFiles{&s.tls, &s.doors.tls, &s.access.tls} {
+		files.log = log
+	}
+	if s.upstream.any() {
+		h, err := s.openUpstreams(ls, engine, connections.Most)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.openProxy(ls, connections, h); err != nil {
+			return nil, err
+		}
+		about = append(about, "upstream", s.upstream.String())
+	}
+	s.envoy.limits = rules.envoy
+	if err := s.openDoors(ls, engine); err != nil {
 		return nil, err
 	}
 	api := adminapi.Config{
 		Engine: engine, Current: rules.admin.now, Database: rules.admin.database(),
-		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log,
+		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log, DegradedField: s.degradedField,
 	}
-	if err := s.openAdmin(ls, api, s.adminMux(health, store, connections, rules)); err != nil {
+	if fleet := rules.recorded.fleet; fleet != nil {
+		api.View, api.Find, api.Refusals = fleet.View, fleet.Find, rules.recorded.refusals
+	}
+	if err := s.openAdmin(ls, api, s.adminMux(m, health, store, connections, rules)); err != nil {
 		return nil, err
 	}
-	log.Info("sluice serves", append(ls.addresses(), "upstream", target.Redacted(), "policy", cmp.Or(s.policy, rules.stack.Name), "store", store.String())...)
+	log.Info("sluice serves", append(ls.addresses(), about...)...)
 	return ls, nil
-}
-
-// openUpstream returns where requests go, and opens that if it is the sample API.
-func (s *serveSettings) openUpstream(ls *listeners) (*url.URL, error) {
-	if !s.upstream.isSample() {
-		return s.upstream.url, nil
-	}
-	l, err := ls.open("sample", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	l.http(&http.Server{Handler: sample.Handler(), ReadHeaderTimeout: time.Minute})
-	return &url.URL{Scheme: "http", Host: l.socket.Addr().String()}, nil
 }
 
 func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections, h http.Handler) error {
@@ -256,66 +310,75 @@ func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections,
 	server := proxy.Server(h, proxy.Client{
 		HeaderTimeout: time.Duration(s.headerTimeout),
 		StallTimeout:  time.Duration(s.stallTimeout),
+		Silence:       time.Duration(s.silence),
 		MaxHeader:     int(s.maxHeader),
 		Log:           ls.log,
 	})
+	config, err := s.tls.config(tls.RequireAndVerifyClientCert, "h2", "http/1.1")
+	if err != nil {
+		ls.close()
+		return err
+	}
+	if config != nil {
+		noteFingerprints(server, config)
+		l.socket = tls.NewListener(l.socket, config)
+	}
 	l.http(server)
 	l.drain = server.Shutdown
 	return nil
 }
 
-func (s *serveSettings) openAdmin(ls *listeners, api adminapi.Config, mux *http.ServeMux) error {
+// adminPatience is how long a request to the admin address may take that is no stream.
+const adminPatience = 30 * time.Second
+
+func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *http.ServeMux) error {
 	l, err := ls.open("--admin", s.admin)
 	if err != nil {
 		return err
 	}
-	api.Local = onlyHere(l.socket.Addr()) && !s.access.configured()
-	if err := s.access.guard(ls.log, l.socket.Addr(), api.Tokens); err != nil {
+	config.Local = onlyHere(l.socket.Addr()) && !s.access.configured()
+	if err := s.access.guard(ls.log, l.socket.Addr(), config.Tokens); err != nil {
 		ls.close()
 		return err
 	}
-	mux.Handle("/v1/", adminapi.Handler(api))
+	done := make(chan struct{})
+	config.Done = done
+	api := adminapi.New(config)
+	mux.Handle("/v1/", api)
+	mux.Handle("/", dashboardOf(api))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
-	if config, _ := s.access.tls(); config != nil { // it was read before
-		l.socket = tls.NewListener(l.socket, config)
+	// Probes and scrapers have no certificate, and need none.
+	if secure, _ := s.access.tls.config(tls.VerifyClientCertIfGiven); secure != nil { // it was read before
+		l.socket = tls.NewListener(l.socket, secure)
 	}
-	l.http(&http.Server{
+	server := &http.Server{
 		Handler:           admin.Hosts(append(s.adminHosts, string(s.admin)), mux),
 		ReadHeaderTimeout: time.Duration(s.headerTimeout),
+		ReadTimeout:       time.Duration(s.headerTimeout) + adminPatience, // streams take it away
 		IdleTimeout:       time.Minute,
-		ErrorLog:          slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
-	})
+		// Streams have at most half of the places. Browsers that only keep theirs for later must not
+		// take the other half from probes.
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateIdle && few.Open() > adminConnections/2 {
+				c.Close()
+			}
+		},
+		ErrorLog: slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
+	}
+	l.http(server)
+	l.close = func() error { close(done); return server.Close() }
 	return nil
 }
 
-// handler is the way of a request: cleaned, decided about, passed on.
-func (s *serveSettings) handler(log *slog.Logger, engine *policy.Engine, target *url.URL, connections int) http.Handler {
-	upstream := proxy.Upstream{
-		URL:     target,
-		Timeout: time.Duration(s.upstreamTimeout),
-		MaxBody: int64(s.maxBody),
-		Silence: time.Duration(s.silence),
-		Trusted: engine.TrustedProxies,
-		Keep:    s.keepHeaders,
-		Reads:   func(name string) bool { return engine.Policy().Reads(name) },
-		Log:     log,
-
-		MaxStreams:     cmp.Or(int(s.maxStreams), (connections+1)/2),
-		MaxConnections: connections,
-	}
-	limit := httplimit.Config{
-		Logger: log, DegradedField: s.degradedField, BodyTimeout: time.Duration(s.headerTimeout), QuotaPath: string(s.quotaPath),
-	}.Policy(engine)
-	return proxy.Clean(upstream, limit(httplimit.Keep(proxy.Handler(upstream))))
-}
-
-func (s *serveSettings) adminMux(health *admin.Health, store *stores.Store, connections *proxy.Connections, rules *rules) *http.ServeMux {
+func (s *serveSettings) adminMux(m *measured, health *admin.Health, store *stores.Store, connections *proxy.Connections, rules *rules) *http.ServeMux {
 	if s.strictReady {
 		health.Require(store.Answers)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", admin.Handler(health))
-	mux.Handle("GET /metrics", metrics(store, connections, rules))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		mux.Handle(path, admin.Handler(health))
+	}
+	mux.Handle("GET /metrics", metrics(m, store, connections, rules))
 	return mux
 }

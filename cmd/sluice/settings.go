@@ -160,10 +160,7 @@ func noSetting(flags *pflag.FlagSet, key string) error {
 	case meant != "":
 		return fmt.Errorf("there is no such setting: did you mean %q?", strings.ReplaceAll(meant, "-", "_"))
 	}
-	for i, name := range names {
-		names[i] = strings.ReplaceAll(name, "-", "_")
-	}
-	return fmt.Errorf("there is no such setting: use one of %s", strings.Join(names, ", "))
+	return errors.New(`there is no such setting: "sluice serve --help" names them all, as flags`)
 }
 
 // settingNames returns the flags that a file can set.
@@ -190,4 +187,14 @@ func origin(flags *pflag.FlagSet, flag string) string {
 		return note[0]
 	}
 	return "--" + flag
+}
+
+// typed returns the first of the flags that the command line itself sets; empty if it sets none.
+func typed(flags *pflag.FlagSet, names ...string) string {
+	for _, name := range names {
+		if flags.Changed(name) && origin(flags, name) == "--"+name {
+			return name
+		}
+	}
+	return ""
 }

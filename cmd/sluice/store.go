@@ -51,14 +51,15 @@ func (s *storeSettings) check() error {
 	return nil
 }
 
-// open opens the store.
-func (s *storeSettings) open(ctx context.Context, log *slog.Logger) (*stores.Store, error) {
+// open opens the store. Asked is told of what a shared one is asked for.
+func (s *storeSettings) open(ctx context.Context, log *slog.Logger, asked func(time.Duration, error)) (*stores.Store, error) {
 	return stores.Open(ctx, s.url, stores.Config{
 		Memory:    memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew},
 		Deadline:  time.Duration(s.timeout),
 		Instances: s.instances,
 		Required:  s.required,
 		Logger:    log,
+		Asked:     asked,
 	})
 }
 

@@ -79,6 +79,9 @@ func printSubject(out io.Writer, rules []subjectState) {
 	for i := range rules {
 		for _, l := range rules[i].Limits {
 			full := "now"
+			if l.Used > 0 {
+				full = "when they end" // of requests in flight nobody knows
+			}
 			if l.FullAt != nil {
 				full = "in " + short(time.Until(*l.FullAt)).String()
 			}

@@ -19,10 +19,13 @@ func validateCommand() *cobra.Command {
 		Short: "Check policies, and list everything wrong with them",
 		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
 			"For each rule of a valid policy, say what it does while the shared store is away, and whether\n" +
-			"its on_error says so or that follows from words in its match and hosts. For each of its answers,\n" +
-			"say what is sent: which status, and which types of bodies.\n\n" +
+			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
+			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
+			"doors take places and which only look. For each of its answers, say what is sent: which status,\n" +
+			"and which types of bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
-			"looks like a mistake; they go there too, and leave the exit code at 0.\n\n" +
+			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are told,\n" +
+			"and how many more there are.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
 			"same requests can if they name the same parts of their keys under \"together\".",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -41,13 +44,21 @@ func validateCommand() *cobra.Command {
 					c.PrintErrln(unreadable("validate", err))
 					continue
 				}
-				for _, w := range p.Warnings() {
+				for _, w := range warningLines(p.Warnings()) {
 					c.PrintErrln("warning:", w)
 				}
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", file, counted(len(p.Warnings()), "warning")); err != nil {
 					return &failedError{err}
 				}
 				if err := printOutages(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
+				}
+				for _, name := range p.InFlight() {
+					if _, err := fmt.Fprintf(c.OutOrStdout(), "  rule %s counts requests in flight: %s\n", name, endsKnown); err != nil {
+						return &failedError{err}
+					}
+				}
+				if err := printConsistency(c.OutOrStdout(), p); err != nil {
 					return &failedError{err}
 				}
 				if err := printAnswers(c.OutOrStdout(), p); err != nil {
@@ -69,6 +80,9 @@ func validateCommand() *cobra.Command {
 	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
 	return c
 }
+
+// endsKnown says where requests in flight are counted.
+const endsKnown = "behind the gateway and in Go programs, and at --check for those who ask for a place; auth requests, --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
 
 // printOutages says what each rule does while the store is away.
 func printOutages(out io.Writer, p *policy.Policy) error {

@@ -4,13 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/proxy"
 )
 
 // The types of flags: each checks its value when it is set, and says what to write.
@@ -51,12 +55,87 @@ func (p *plainPath) Set(s string) error {
 	return nil
 }
 
+// upstreams are where requests go by their host: "api.example.com=http://localhost:3000", and
+// without a host, where the rest goes.
+type upstreams struct {
+	rest  upstream
+	hosts map[string]upstream
+}
+
+func (u *upstreams) Type() string   { return "[host=]URL" }
+func (u *upstreams) any() bool      { return u.rest.url != nil || len(u.hosts) > 0 }
+func (u *upstreams) isSample() bool { return slices.ContainsFunc(u.all(), upstream.isSample) }
+
+// all returns each of them once.
+func (u *upstreams) all() (all []upstream) {
+	if u.rest.url != nil {
+		all = append(all, u.rest)
+	}
+	for _, host := range slices.Sorted(maps.Keys(u.hosts)) {
+		all = append(all, u.hosts[host])
+	}
+	return all
+}
+
+func (u *upstreams) String() string {
+	var texts []string
+	if u.rest.url != nil {
+		texts = append(texts, u.rest.String())
+	}
+	for _, host := range slices.Sorted(maps.Keys(u.hosts)) {
+		texts = append(texts, host+"="+u.hosts[host].String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set adds upstreams: one, or several with commas between them.
+func (u *upstreams) Set(s string) error {
+	for one := range strings.SplitSeq(s, ",") {
+		if err := u.add(strings.TrimSpace(one)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *upstreams) add(s string) error {
+	host, target, found := strings.Cut(s, "=")
+	if !found || strings.Contains(host, "/") {
+		host, target, found = "", s, false
+	}
+	parsed, err := parseUpstream(target)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if u.rest.url != nil {
+			return errors.New("one of them is for all hosts that no other is for: write the others as in api.example.com=http://localhost:3000")
+		}
+		u.rest = parsed
+		return nil
+	}
+	name := proxy.HostName(host)
+	if _, _, err := net.SplitHostPort(host); err == nil || !hostSyntax.MatchString(name) {
+		return errors.New("the host before the = is a name or an address, without a port and without wildcards")
+	}
+	if _, twice := u.hosts[name]; twice {
+		return fmt.Errorf("the host %s has two: give one", name)
+	}
+	if u.hosts == nil {
+		u.hosts = make(map[string]upstream)
+	}
+	u.hosts[name] = parsed
+	return nil
+}
+
+var hostSyntax = regexp.MustCompile(`^[a-z0-9._~:-]+$`)
+
 // upstream is a URL, or the word for the built-in API.
 type upstream struct{ url *url.URL }
 
 const sampleUpstream = "sample"
 
-func (u *upstream) String() string {
+func (u upstream) String() string {
 	switch {
 	case u.url == nil:
 		return ""
@@ -66,23 +145,20 @@ func (u *upstream) String() string {
 	return u.url.Redacted()
 }
 
-func (u *upstream) Type() string   { return "URL" }
-func (u *upstream) isSample() bool { return u.url != nil && u.url.Host == "" }
+func (u upstream) isSample() bool { return u.url != nil && u.url.Host == "" }
 
-func (u *upstream) Set(s string) error {
+func parseUpstream(s string) (upstream, error) {
 	if s == sampleUpstream {
-		u.url = new(url.URL)
-		return nil
+		return upstream{new(url.URL)}, nil
 	}
 	parsed, err := url.Parse(s)
 	switch {
-	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "":
-		return errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
+	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" && parsed.Scheme != "h2c" || parsed.Hostname() == "":
+		return upstream{}, errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
 	case parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
-		return errors.New("it may have a host and a path, and no user, query or fragment")
+		return upstream{}, errors.New("it may have a host and a path, and no user, query or fragment")
 	}
-	u.url = parsed
-	return nil
+	return upstream{parsed}, nil
 }
 
 // size is a number of bytes.

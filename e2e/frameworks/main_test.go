@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // binary is the gateway, as TestMain has built it.
 var binary string

@@ -12,10 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/freeport"
 )
 
 // An upstream is a login server in a framework. For each request it writes to its log what
@@ -112,7 +113,7 @@ func (p *program) try(t *testing.T) (all []*upstream, err error) {
 	path := filepath.Join(t.TempDir(), "log")
 	var list []string
 	for _, name := range p.names {
-		u := &upstream{name: name, addr: freeAddr(t), ignoreCase: p.loose}
+		u := &upstream{name: name, addr: freeport.Addr(t), ignoreCase: p.loose}
 		list = append(list, name+"="+u.port())
 		all = append(all, u)
 	}
@@ -161,26 +162,6 @@ func (u *upstream) port() string {
 	_, port, _ := net.SplitHostPort(u.addr)
 	return port
 }
-
-// freeAddr returns an address at which nobody listens, below the ports that systems hand out to
-// those who ask for any: it stays free until the upstream takes it.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+ports.Add(1)%12_000)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("there is no free port")
-	return ""
-}
-
-// ports begins elsewhere in each process, as several may run at once.
-var ports atomic.Uint32
-
-func init() { ports.Store(uint32(os.Getpid()) * 97) }
 
 // ready waits until the upstream answers.
 func (u *upstream) ready(ended <-chan error) error {

@@ -56,52 +56,78 @@ func HashToken(token string) string {
 // "sluice-operator".
 const unitPrefix = "sluice-"
 
+// caller is who calls.
+type caller struct {
+	name string
+	role Role
+}
+
 // admit finds out who calls, and refuses them unless they have the role.
-func (a *api) admit(c *call, needs Role) error {
-	if err := a.identify(c); err != nil {
-		a.failures.log(a.Logger, c, err)
-		return err
+func (a *API) admit(c *call, needs Role) error {
+	who, inside := insider(c.Context())
+	if !inside {
+		var err error
+		if who, err = a.identify(c.Request); err != nil {
+			a.failures.log(a.Logger, c.Request, err)
+			return err
+		}
 	}
+	c.actor, c.role = who.name, who.role
 	if c.role < needs {
 		return problemf(http.StatusForbidden, "%s has the role %s, and this needs %s", c.actor, c.role, needs)
 	}
 	return nil
 }
 
-func (a *api) identify(c *call) error {
-	if given := c.Header.Values("Authorization"); len(given) > 0 {
-		return a.byToken(c, given)
+// Identify returns who has sent a request, as an operation would take it: by token, by certificate,
+// or by being on this machine. The error says what is missing.
+func (a *API) Identify(r *http.Request) (name string, role Role, err error) {
+	who, err := a.identify(r)
+	return who.name, who.role, err
+}
+
+// SignIn returns whose token that is.
+func (a *API) SignIn(token string) (name string, role Role, err error) {
+	who, err := a.byToken(token)
+	return who.name, who.role, err
+}
+
+func (a *API) identify(r *http.Request) (caller, error) {
+	if given := r.Header.Values("Authorization"); len(given) > 0 {
+		scheme, text, _ := strings.Cut(given[0], " ")
+		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
+			return caller{}, unknown("write \"Authorization: Bearer \" and the token")
+		}
+		return a.byToken(text)
 	}
-	if c.byCertificate() {
-		return nil
+	if who := byCertificate(r); who.role > Nobody {
+		return who, nil
 	}
-	if !a.Local || !fromHere(c.RemoteAddr) || forwarded(c.Header) {
-		return unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
+	if !a.Local || !fromHere(r.RemoteAddr) || forwarded(r.Header) {
+		return caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
 	}
 	tokens, err := a.Tokens()
 	switch {
 	case err != nil:
-		return away("the tokens are not known yet")
+		return caller{}, away("the tokens are not known yet")
 	case len(tokens) > 0:
-		return unknown("who are you? Send a token as \"Authorization: Bearer …\"")
+		return caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\"")
 	}
-	c.actor, c.role = "local", Admin
-	return nil
+	return caller{"local", Admin}, nil
 }
 
 func unknown(detail string) *problem { return problemf(http.StatusUnauthorized, "%s", detail) }
 
 // byToken compares with every token, so that the time tells nothing of them.
-func (a *api) byToken(c *call, given []string) error {
-	scheme, text, _ := strings.Cut(given[0], " ")
-	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || text == "" {
-		return unknown("write \"Authorization: Bearer \" and the token")
+func (a *API) byToken(text string) (caller, error) {
+	if text = strings.TrimSpace(text); text == "" {
+		return caller{}, unknown("which token? \"sluice token create\" makes one")
 	}
 	tokens, err := a.Tokens()
 	if err != nil {
-		return away("the tokens are not known yet")
+		return caller{}, away("the tokens are not known yet")
 	}
-	hash := []byte(HashToken(strings.TrimSpace(text)))
+	hash := []byte(HashToken(text))
 	var found *Token
 	for i := range tokens {
 		if subtle.ConstantTimeCompare(hash, []byte(tokens[i].Hash)) == 1 {
@@ -110,28 +136,27 @@ func (a *api) byToken(c *call, given []string) error {
 	}
 	switch {
 	case found == nil:
-		return unknown("this token is not known")
+		return caller{}, unknown("this token is not known")
 	case !found.Expires.IsZero() && !found.Expires.After(time.Now()):
-		return unknown("this token has expired")
+		return caller{}, unknown("this token has expired")
 	}
-	c.actor, c.role = found.Name, found.Role
-	return nil
+	return caller{found.Name, found.Role}, nil
 }
 
 // byCertificate goes by the certificate of the client, which the listener has verified.
-func (c *call) byCertificate() bool {
-	if c.TLS == nil || len(c.TLS.VerifiedChains) == 0 {
-		return false
+func byCertificate(r *http.Request) (who caller) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return who
 	}
-	subject := c.TLS.PeerCertificates[0].Subject
+	subject := r.TLS.PeerCertificates[0].Subject
 	for _, unit := range subject.OrganizationalUnit {
 		if name, ours := strings.CutPrefix(unit, unitPrefix); ours {
 			role, _ := ParseRole(name)
-			c.role = max(c.role, role)
+			who.role = max(who.role, role)
 		}
 	}
-	c.actor = "certificate " + subject.CommonName
-	return c.role > Nobody
+	who.name = "certificate " + subject.CommonName
+	return who
 }
 
 // fromHere reports whether the other end of a connection is on this machine.
@@ -169,10 +194,10 @@ func sameOrigin(next http.Handler) http.Handler {
 // failureLog logs callers that are not known, one a second, so that they cannot fill a disk.
 type failureLog struct{ last atomic.Int64 }
 
-func (f *failureLog) log(log logger, c *call, err error) {
+func (f *failureLog) log(log logger, r *http.Request, err error) {
 	now := time.Now().Unix()
 	if last := f.last.Load(); last < now && f.last.CompareAndSwap(last, now) {
-		log.Warn("admin API refused a caller", "from", c.RemoteAddr, "reason", err.Error())
+		log.Warn("admin API refused a caller", "from", r.RemoteAddr, "reason", err.Error())
 	}
 }
 

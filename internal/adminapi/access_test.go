@@ -103,14 +103,14 @@ func TestLocal(t *testing.T) {
 		r.RemoteAddr = test.from
 		s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = test.tokens, test.local })
 		w := httptest.NewRecorder()
-		adminapi.Handler(s.config).ServeHTTP(w, r)
+		adminapi.New(s.config).ServeHTTP(w, r)
 		if w.Code != test.status {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, test.status)
 		}
 		// A token that is not known is refused all the same.
 		r.Header.Set("Authorization", "Bearer wrong")
 		w = httptest.NewRecorder()
-		adminapi.Handler(s.config).ServeHTTP(w, r)
+		adminapi.New(s.config).ServeHTTP(w, r)
 		if w.Code != 401 && w.Code != 503 {
 			t.Errorf("%s, with a wrong token: %d %s", name, w.Code, w.Body)
 		}
@@ -150,7 +150,7 @@ func TestCertificates(t *testing.T) {
 				status = 409 // there is no database
 			}
 			w := httptest.NewRecorder()
-			adminapi.Handler(s.config).ServeHTTP(w, r)
+			adminapi.New(s.config).ServeHTTP(w, r)
 			if w.Code != status {
 				t.Errorf("%q, verified %v: %d %s, want %d", units, verified, w.Code, w.Body, status)
 			}
@@ -217,7 +217,7 @@ func TestLargeBodies(t *testing.T) {
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 10<<20, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
-	adminapi.Handler(s.config).ServeHTTP(w, r)
+	adminapi.New(s.config).ServeHTTP(w, r)
 	if w.Code != 413 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -237,7 +237,7 @@ func TestStrangersSendNoBody(t *testing.T) {
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 100, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
-	adminapi.Handler(s.config).ServeHTTP(w, r)
+	adminapi.New(s.config).ServeHTTP(w, r)
 	if w.Code != 401 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -12,9 +12,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // Config is what the API answers from. Engine, Current and Logger are needed.
@@ -30,7 +33,17 @@ type Config struct {
 	Tokens func() ([]Token, error)
 	// Local lets callers from this machine do everything as long as there are no tokens. It is
 	// for an address that only this machine reaches.
-	Local  bool
+	Local bool
+	// View returns what was seen until now, and Find the key of a subject by its ID in a View. Nil:
+	// nobody has looked.
+	View func() *telemetry.View
+	Find func(id string) (key string, found bool)
+	// Refusals are those that this instance keeps. Nil: none.
+	Refusals *telemetry.Refusals
+	// DegradedField is that of the gateway, whose responses are foretold.
+	DegradedField bool
+	// Done is closed when streams are to end. Nil: they end with their connections.
+	Done   <-chan struct{}
 	Logger *slog.Logger
 }
 
@@ -45,11 +58,17 @@ const (
 // bodyTimeout is how long a body may take to arrive. Tests have less patience.
 var bodyTimeout = 10 * time.Second
 
-// api is a Config that answers.
-type api struct {
+// API is a Config that answers everything at or below /v1/. Whoever mounts it checks the Host.
+type API struct {
 	Config
-	lists    listCache
-	failures failureLog
+	operations *http.ServeMux
+	network    http.Handler // the operations, for others than this process
+	encoder    answer.Encoder
+	said       statsCache
+	streams    atomic.Int64
+	lists      listCache
+	failures   failureLog
+	silenced   silences
 }
 
 // call is a request whose caller is known.
@@ -64,8 +83,11 @@ type call struct {
 type route struct {
 	method, path string
 	role         Role
-	handle       func(*api, *call) (any, error)
+	handle       func(*API, *call) (any, error)
 }
+
+// stream is the operation that does not end by itself.
+const stream = "/v1/events"
 
 // routes returns all operations. The OpenAPI document has the same.
 func routes() []route {
@@ -78,34 +100,54 @@ func routes() []route {
 
 // others are the operations of no resource.
 var others = []route{
-	{"GET", "/v1/openapi.json", Viewer, (*api).openAPI},
-	{"GET", "/v1/policy", Viewer, (*api).policy},
-	{"GET", "/v1/audit", Viewer, (*api).audit},
-	{"POST", "/v1/check", Viewer, (*api).check},
+	{"GET", "/v1/openapi.json", Viewer, (*API).openAPI},
+	{"GET", "/v1/policy", Viewer, (*API).policy},
+	{"GET", "/v1/policy/shadow", Viewer, (*API).shadow},
+	{"PUT", "/v1/policy/shadow", Admin, (*API).putShadow},
+	{"GET", "/v1/policy/previous", Admin, (*API).previous},
+	{"POST", "/v1/policy/previous", Admin, (*API).restore},
+	{"GET", "/v1/audit", Viewer, (*API).audit},
+	{"POST", "/v1/check", Viewer, (*API).check},
+	{"GET", "/v1/explain", Viewer, (*API).explainQuery},
+	{"POST", "/v1/explain", Viewer, (*API).explainBody},
+	{"GET", "/v1/alerts", Viewer, (*API).alerts},
+	{"GET", "/v1/refusals", Viewer, (*API).refusals},
+	{"GET", "/v1/stats", Viewer, (*API).stats},
+	{"GET", "/v1/rules/{id}/stats", Viewer, (*API).ruleStats},
+	{"GET", "/v1/top", Viewer, (*API).top},
+	{"GET", stream, Viewer, (*API).events},
 
-	{"POST", "/v1/subjects/reset", Operator, (*api).reset},
-	{"POST", "/v1/subjects/refund", Operator, (*api).refund},
-	{"POST", "/v1/subjects/block", Operator, (*api).block},
-	{"POST", "/v1/subjects/unblock", Operator, (*api).unblock},
+	{"POST", "/v1/subjects/reset", Operator, (*API).reset},
+	{"POST", "/v1/subjects/refund", Operator, (*API).refund},
+	{"POST", "/v1/subjects/block", Operator, (*API).block},
+	{"POST", "/v1/subjects/unblock", Operator, (*API).unblock},
+	{"POST", "/v1/alerts/silence", Operator, (*API).silence},
+	{"POST", "/v1/alerts/unsilence", Operator, (*API).unsilence},
 }
 
-// Handler answers everything at or below /v1/. Whoever mounts it checks the Host.
-func Handler(c Config) http.Handler {
-	a := &api{Config: c}
-	mux := http.NewServeMux()
+// New returns an API that answers from a configuration.
+func New(c Config) *API {
+	a := &API{Config: c, operations: http.NewServeMux()}
+	a.encoder.DegradedField = c.DegradedField
 	for _, r := range routes() {
-		mux.Handle(r.method+" "+r.path, a.operation(r.role, r.handle))
+		a.operations.Handle(r.method+" "+r.path, a.operation(r.role, r.handle))
 	}
-	mux.Handle("/v1/", a.operation(Viewer, noSuch))
-	return sameOrigin(mux)
+	a.operations.Handle("/v1/", a.operation(Viewer, noSuch))
+	a.network = sameOrigin(a.operations)
+	return a
 }
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
 // operation makes a handler of an operation that needs a role.
-func (a *api) operation(needs Role, handle func(*api, *call) (any, error)) http.Handler {
+func (a *API) operation(needs Role, handle func(*API, *call) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A writer that has no deadlines, as in a test, needs none.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-		ctx, cancel := context.WithTimeout(r.Context(), bodyTimeout+callTimeout)
+		ctx, cancel := r.Context(), context.CancelFunc(func() {})
+		if r.URL.Path != stream {
+			ctx, cancel = context.WithTimeout(ctx, bodyTimeout+callTimeout)
+		}
 		defer cancel()
 		c := &call{Request: r.WithContext(ctx), w: w}
 		if err := a.admit(c, needs); err != nil {
@@ -128,7 +170,7 @@ func (a *api) operation(needs Role, handle func(*api, *call) (any, error)) http.
 }
 
 // noSuch answers what no operation does.
-func noSuch(_ *api, c *call) (any, error) {
+func noSuch(_ *API, c *call) (any, error) {
 	var allowed []string
 	for _, r := range routes() {
 		if r.matches(c.URL.EscapedPath()) {
@@ -143,10 +185,6 @@ func noSuch(_ *api, c *call) (any, error) {
 
 // matches reports whether the path is that of the operation.
 func (r *route) matches(path string) bool {
-	base, one := strings.CutSuffix(r.path, "/{id}")
-	if !one {
-		return path == base
-	}
-	id, below := strings.CutPrefix(path, base+"/")
-	return below && id != "" && !strings.Contains(id, "/")
+	want, have := strings.Split(r.path, "/"), strings.Split(path, "/")
+	return slices.EqualFunc(want, have, func(want, have string) bool { return want == have || want == "{id}" && have != "" })
 }

@@ -1,6 +1,7 @@
 package adminapi_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -54,6 +55,16 @@ type server struct {
 // start serves a policy, with what change makes of the configuration.
 func start(t *testing.T, change func(*adminapi.Config)) *server {
 	t.Helper()
+	s := prepare(t, change)
+	h := httptest.NewServer(adminapi.New(s.config))
+	t.Cleanup(h.Close)
+	s.url = h.URL
+	return s
+}
+
+// prepare is start without a network.
+func prepare(t *testing.T, change func(*adminapi.Config)) *server {
+	t.Helper()
 	doc, err := policyfile.Decode("test.yaml", []byte(testPolicy))
 	if err != nil {
 		t.Fatal(err)
@@ -77,15 +88,12 @@ func start(t *testing.T, change func(*adminapi.Config)) *server {
 	if change != nil {
 		change(&s.config)
 	}
-	h := httptest.NewServer(adminapi.Handler(s.config))
-	t.Cleanup(h.Close)
-	s.url = h.URL
 	return s
 }
 
 var document = func() *apitest.Document {
 	r := httptest.NewRecorder()
-	adminapi.Handler(adminapi.Config{Local: true, Tokens: none}).ServeHTTP(r, localRequest("GET", "/v1/openapi.json"))
+	adminapi.New(adminapi.Config{Local: true, Tokens: none}).ServeHTTP(r, localRequest("GET", "/v1/openapi.json"))
 	doc, err := apitest.Load(r.Body.Bytes())
 	if err != nil {
 		panic(err)
@@ -134,7 +142,7 @@ func (s *server) send(r *http.Request, sent string) *answer {
 		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
+	data, err := io.ReadAll(firstEvent(response))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -143,6 +151,18 @@ func (s *server) send(r *http.Request, sent string) *answer {
 		s.t.Errorf("%v\n%s", err, a.body)
 	}
 	return a
+}
+
+// firstEvent is the body of a response, of a stream only the first event.
+func firstEvent(r *http.Response) io.Reader {
+	if r.Header.Get("Content-Type") != "text/event-stream" {
+		return r.Body
+	}
+	var event strings.Builder
+	for lines := bufio.NewScanner(r.Body); lines.Scan() && lines.Text() != ""; {
+		event.WriteString(lines.Text() + "\n")
+	}
+	return strings.NewReader(event.String())
 }
 
 // want fails unless the status is that.

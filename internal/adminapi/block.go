@@ -10,27 +10,23 @@ import (
 
 // block blocks a subject until a time: on all instances by an override if there is a database,
 // else on this one.
-func (a *api) block(c *call) (any, error) {
+func (a *API) block(c *call) (any, error) {
 	r, err := decode[blockRequest](c)
 	if err != nil {
 		return nil, err
 	}
-	until, err := policy.ParseUntil(r.Until)
-	switch {
-	case r.Until == "":
-		return nil, badField("/until", "write a date, which holds to its end in UTC, or a time")
-	case err != nil:
-		return nil, badField("/until", "%s", plain(err))
-	case !until.After(time.Now()):
-		return nil, badField("/until", "it has passed: %s", until.UTC().Format(time.RFC3339))
+	until, err := endOf(r.Until)
+	if err != nil {
+		return nil, err
 	}
-	change := subjectChange{foresee: func(s *subjectState) { s.block(until) }}
-	if a.Database == nil {
-		change.apply = a.recorded(c, "block", r.target, nil, func(s *policy.Subject) error { return conflicts(s.Block(until)) })
-	} else {
-		o := &policy.Override{Rule: r.Rule, Key: r.Key, Block: true, Until: r.Until, Reason: r.Reason, By: c.actor, Source: fromDatabase}
+	change := subjectChange{
+		foresee: func(s *subjectState) { s.block(until) },
+		apply:   a.recorded(c, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),
+	}
+	if a.Database != nil {
+		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: c.actor, Source: fromDatabase}
 		change.foresee = func(s *subjectState) { s.block(until); s.Override = stateOfOverride(o) }
-		change.apply = func(s *policy.Subject, dry bool) error { return a.putBlock(c, s, o, dry) }
+		change.apply = func(s *found, dry bool) error { return a.putBlock(c, s, o, dry) }
 	}
 	return a.change(c, r.target, change)
 }
@@ -45,7 +41,13 @@ func conflicts(err error) error {
 
 // putBlock blocks a subject by an override of its own, which may write its key in another way. One
 // that has another purpose stays.
-func (a *api) putBlock(c *call, s *policy.Subject, o *policy.Override, dry bool) error {
+func (a *API) putBlock(c *call, s *found, o *policy.Override, dry bool) error {
+	if hashed := s.Hashed(); len(hashed) > 0 {
+		return problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
+	}
+	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
+		o.Key = s.Values() // an override has to say it
+	}
 	if part, all := anyValue(o.Key); all {
 		return badField("/key/"+escaped(part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
 	}
@@ -72,17 +74,17 @@ func raced(err error) error {
 	return err
 }
 
-func (a *api) unblock(c *call) (any, error) {
+func (a *API) unblock(c *call) (any, error) {
 	t, err := decode[target](c)
 	if err != nil {
 		return nil, err
 	}
 	change := subjectChange{foresee: (*subjectState).unblock}
-	change.apply = func(s *policy.Subject, dry bool) error {
+	change.apply = func(s *found, dry bool) error {
 		o, blocked := s.Override()
 		switch {
 		case !blocked || !o.Block:
-			return a.recorded(c, "unblock", t, nil, func(s *policy.Subject) error { s.Unblock(); return nil })(s, dry)
+			return a.recorded(c, "unblock", t.Reason, nil, func(s *found) error { s.Unblock(); return nil })(s, dry)
 		case a.Database == nil:
 			return problemf(http.StatusConflict, "an override of the policy file blocks this subject: remove it there")
 		}
@@ -93,7 +95,7 @@ func (a *api) unblock(c *call) (any, error) {
 
 // deleteBlock removes the override by which a subject is blocked, if that is of this subject
 // alone.
-func (a *api) deleteBlock(c *call, s *policy.Subject, o *policy.Override, dry bool) error {
+func (a *API) deleteBlock(c *call, s *found, o *policy.Override, dry bool) error {
 	id := OverrideID(o.Rule, o.Key)
 	own, found := a.lists.find(a.Current(), Overrides, id)
 	if !found || own.Version == 0 || !a.alone(s, o) {
@@ -104,7 +106,7 @@ func (a *api) deleteBlock(c *call, s *policy.Subject, o *policy.Override, dry bo
 
 // alone reports whether an override that holds for a subject holds for no other, however it writes
 // the key.
-func (a *api) alone(s *policy.Subject, o *policy.Override) bool {
+func (a *API) alone(s *found, o *policy.Override) bool {
 	if _, all := anyValue(o.Key); all {
 		return false
 	}
@@ -120,4 +122,18 @@ func anyValue(key map[string]string) (part string, found bool) {
 		}
 	}
 	return "", false
+}
+
+// endOf reads the field until, which has to say a time that is to come.
+func endOf(text string) (time.Time, error) {
+	until, err := policy.ParseUntil(text)
+	switch {
+	case text == "":
+		return until, badField("/until", "write a date, which holds to its end in UTC, or a time")
+	case err != nil:
+		return until, badField("/until", "%s", plain(err))
+	case !until.After(time.Now()):
+		return until, badField("/until", "it has passed: %s", until.UTC().Format(time.RFC3339))
+	}
+	return until, nil
 }

@@ -60,7 +60,7 @@ type limitVerdict struct {
 // documentation is an address that no client has.
 const documentation = "192.0.2.1"
 
-func (a *api) check(c *call) (any, error) {
+func (a *API) check(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (a *api) check(c *call) (any, error) {
 
 // take charges a request, which leaves a line in the audit log as other changes do: without its
 // headers, query and body, which may be secrets.
-func (a *api) take(c *call, r *policy.Request) (d policy.Decision, err error) {
+func (a *API) take(c *call, r *policy.Request) (d policy.Decision, err error) {
 	decide := func() error { d = a.Engine.Decide(c.Context(), r); return nil }
 	if a.Database == nil {
 		a.Logger.Info("admin API charged a request", "actor", c.actor, "method", r.Method)

@@ -154,7 +154,9 @@ type listed struct {
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 	UpdatedBy string     `json:"updated_by,omitempty"`
 	Disabled  bool       `json:"disabled,omitempty"`
-	Document  any        `json:"document"`
+	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
+	Shown    string `json:"shown,omitempty"`
+	Document any    `json:"document"`
 }
 
 func (i *Item) listed() listed {
@@ -174,15 +176,20 @@ type page struct {
 
 // list answers with a page of a kind, of overrides only those for a rule or with values of a
 // key, if some are given.
-func (a *api) list(kind Kind, q query) (any, error) {
+func (a *API) list(c *call, kind Kind, q query) (any, error) {
 	after, n, err := q.page()
 	if err != nil {
 		return nil, err
 	}
 	all := a.lists.get(a.Current(), kind)
+	v := a.veilFor(c)
 	first, found := slices.BinarySearchFunc(all, Item{ID: after}, byID)
 	if found {
 		first++
+	}
+	if kind == Subjects && v.subjects() {
+		first, _ = strconv.Atoi(after) // the beginning, if it is no number
+		first = max(0, first)
 	}
 	out := page{Items: []listed{}}
 	for i := first; i < len(all); i++ {
@@ -190,10 +197,10 @@ func (a *api) list(kind Kind, q query) (any, error) {
 			continue
 		}
 		if len(out.Items) == n {
-			out.Next = cursor(out.Items[n-1].ID)
+			out.Next = v.cursor(kind, &all[i-1], i)
 			break
 		}
-		out.Items = append(out.Items, all[i].listed())
+		out.Items = append(out.Items, v.item(&all[i]))
 	}
 	return out, nil
 }
@@ -216,7 +223,7 @@ func (q query) wants(document any) bool {
 }
 
 // read answers with one item, as it is written.
-func (a *api) read(kind Kind, c *call) (any, error) {
+func (a *API) read(kind Kind, c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
@@ -224,5 +231,9 @@ func (a *api) read(kind Kind, c *call) (any, error) {
 	if !found {
 		return nil, missing(kind)
 	}
-	return &reply{etag: i.etag(), body: i.Document}, nil
+	body := i.Document
+	if o, is := body.(*policy.Override); is {
+		body, _ = a.veilFor(c).override(o)
+	}
+	return &reply{etag: i.etag(), body: body}, nil
 }

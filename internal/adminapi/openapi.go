@@ -8,7 +8,7 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-func (a *api) openAPI(c *call) (any, error) {
+func (a *API) openAPI(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}

@@ -37,12 +37,13 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 // The schemas have the fields that the types have.
 func TestOpenAPIHasAllFields(t *testing.T) {
 	for name, v := range map[string]any{
-		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": adminapi.Tier{}, "Count": policy.Count{},
+		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": adminapi.Tier{}, "Count": policy.Count{}, "Share": policy.Share{},
 	} {
 		checkFields(t, name, reflect.TypeOf(v), document.Components.Schemas[name].Value)
 	}
 	checkFields(t, "Cost", reflect.TypeOf(policy.Cost{}), document.Components.Schemas["Cost"].Value.OneOf[1].Value)
 	checkFields(t, "Penalty", reflect.TypeOf(policy.Penalty{}), document.Components.Schemas["Penalty"].Value.OneOf[1].Value)
+	checkFields(t, "Share", reflect.TypeOf(policy.Share{}), document.Components.Schemas["Share"].Value)
 	checkFields(t, "Body", reflect.TypeOf(policy.Body{}), document.Components.Schemas["Body"].Value)
 	doc := document.Components.Schemas["Document"].Value
 	checkFields(t, "Document", reflect.TypeOf(policy.Document{}), doc, "overrides", "subjects", "-version")

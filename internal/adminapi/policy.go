@@ -39,7 +39,7 @@ type blockState struct {
 	Until   time.Time `json:"until"`
 }
 
-func (a *api) policy(c *call) (any, error) {
+func (a *API) policy(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,11 @@ func (a *api) policy(c *call) (any, error) {
 		out.Rules = append(out.Rules, ruleOrigin{r.Name, r.Source})
 	}
 	for _, b := range a.Engine.Blocks() {
-		out.Blocks = append(out.Blocks, blockState{b.Key, b.Until.UTC()})
+		subject := b.Key
+		if c.role < Operator {
+			subject = a.Engine.Policy().ShownKey(subject)
+		}
+		out.Blocks = append(out.Blocks, blockState{subject, b.Until.UTC()})
 	}
 	for _, w := range a.Engine.Policy().Warnings() {
 		out.Warnings = append(out.Warnings, described(w))
@@ -71,7 +75,7 @@ type auditPage struct {
 	Next  string  `json:"next,omitempty"`
 }
 
-func (a *api) audit(c *call) (any, error) {
+func (a *API) audit(c *call) (any, error) {
 	q, err := c.query("limit", "cursor")
 	if err != nil {
 		return nil, err
@@ -94,6 +98,10 @@ func (a *api) audit(c *call) (any, error) {
 		return nil, err
 	}
 	page := auditPage{Items: append([]Entry{}, items...)}
+	v := a.veilFor(c)
+	for i := range page.Items {
+		page.Items[i] = v.entry(page.Items[i])
+	}
 	if len(items) == n {
 		page.Next = cursor(strconv.FormatInt(items[n-1].ID, 10))
 	}

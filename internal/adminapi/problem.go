@@ -156,7 +156,7 @@ func away(detail string) *problem {
 }
 
 // fail answers with an error. What nobody has foreseen is logged, and not told.
-func (a *api) fail(c *call, err error) {
+func (a *API) fail(c *call, err error) {
 	p := asProblem(err)
 	if p == nil {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
@@ -187,7 +187,10 @@ type reply struct {
 }
 
 // answer answers with what an operation has returned.
-func (a *api) answer(c *call, out any) {
+func (a *API) answer(c *call, out any) {
+	if _, done := out.(answered); done {
+		return
+	}
 	r, ok := out.(*reply)
 	if !ok {
 		r = &reply{body: out}

@@ -128,25 +128,34 @@ func words(e *json.UnmarshalTypeError) string {
 
 // query is the query of a request.
 type query struct {
-	values map[string]string
-	key    map[string]string // what begins with "key."
+	values   map[string]string
+	key      map[string]string            // what begins with "key."
+	prefixed map[string]map[string]string // what begins with a prefix, such as "key.", by that
 }
 
-// query returns the parameters, of which those named are known. Each may be there once.
+// query returns the parameters, of which those named are known; a name that ends in a dot is that
+// of all that begin with it. Each may be there once.
 func (c *call) query(known ...string) (query, error) {
-	q := query{values: map[string]string{}, key: map[string]string{}}
+	q := query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
+	for _, name := range known {
+		if strings.HasSuffix(name, ".") {
+			q.prefixed[name] = map[string]string{}
+		}
+	}
+	q.key = q.prefixed["key."]
 	all, err := parseQuery(c.URL.RawQuery)
 	if err != nil {
 		return q, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		part, isKey := strings.CutPrefix(name, "key.")
+		before, rest, dotted := strings.Cut(name, ".")
+		group := q.prefixed[before+"."]
 		switch {
 		case len(all[name]) > 1:
 			return q, badParameter(name, "the parameter is there twice")
-		case isKey && slices.Contains(known, "key."):
-			q.key[part] = all[name][0]
-		case slices.Contains(known, name) && name != "key.":
+		case dotted && group != nil:
+			group[rest] = all[name][0]
+		case !dotted && slices.Contains(known, name):
 			q.values[name] = all[name][0]
 		default:
 			return q, badParameter(name, "there is no such parameter here")

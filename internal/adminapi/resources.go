@@ -19,19 +19,19 @@ type resource struct {
 	decode func(data []byte) (any, error)
 	// examine compiles the policy that comes of an item, as far as that needs the item alone,
 	// and returns where in its document the item is.
-	examine func(*api, any) (p *policy.Policy, at string, err error)
+	examine func(*API, any) (p *policy.Policy, at string, err error)
 }
 
 var resources = []resource{
-	{Rules, "/v1/rules", Admin, decodeRule, (*api).examineRule},
-	{Tiers, "/v1/tiers", Admin, decodeTier, (*api).examineTier},
-	{Subjects, "/v1/subjects", Operator, decodeSubject, (*api).examineSubject},
-	{Overrides, "/v1/overrides", Operator, decodeOverride, (*api).examineOverride},
+	{Rules, "/v1/rules", Admin, decodeRule, (*API).examineRule},
+	{Tiers, "/v1/tiers", Admin, decodeTier, (*API).examineTier},
+	{Subjects, "/v1/subjects", Operator, decodeSubject, (*API).examineSubject},
+	{Overrides, "/v1/overrides", Operator, decodeOverride, (*API).examineOverride},
 }
 
 // routes are the operations of a resource.
 func (r *resource) routes() []route {
-	list := func(a *api, c *call) (any, error) {
+	list := func(a *API, c *call) (any, error) {
 		known := []string{"limit", "cursor"}
 		if r.kind == Overrides {
 			known = append(known, "rule", "key.")
@@ -40,17 +40,17 @@ func (r *resource) routes() []route {
 		if err != nil {
 			return nil, err
 		}
-		return a.list(r.kind, q)
+		return a.list(c, r.kind, q)
 	}
 	all := []route{
 		{"GET", r.path, Viewer, list},
-		{"POST", r.path, r.role, func(a *api, c *call) (any, error) { return a.create(r, c) }},
-		{"GET", r.path + "/{id}", Viewer, func(a *api, c *call) (any, error) { return a.read(r.kind, c) }},
-		{"PUT", r.path + "/{id}", r.role, func(a *api, c *call) (any, error) { return a.replace(r, c) }},
-		{"DELETE", r.path + "/{id}", r.role, func(a *api, c *call) (any, error) { return a.remove(r, c) }},
+		{"POST", r.path, r.role, func(a *API, c *call) (any, error) { return a.create(r, c) }},
+		{"GET", r.path + "/{id}", Viewer, func(a *API, c *call) (any, error) { return a.read(r.kind, c) }},
+		{"PUT", r.path + "/{id}", r.role, func(a *API, c *call) (any, error) { return a.replace(r, c) }},
+		{"DELETE", r.path + "/{id}", r.role, func(a *API, c *call) (any, error) { return a.remove(r, c) }},
 	}
 	if r.kind == Subjects {
-		all[0].handle = (*api).subjects // which lists them, too
+		all[0].handle = (*API).subjects // which lists them, too
 	}
 	return all
 }
@@ -135,14 +135,14 @@ func decodeTier(data []byte) (any, error) {
 
 // without returns the document in force without its overrides and subjects, and with rules of
 // its own.
-func (a *api) without() policy.Document {
+func (a *API) without() policy.Document {
 	doc := *a.Current().Document
 	doc.Overrides, doc.Subjects = nil, nil
 	doc.Rules = slices.Clone(doc.Rules)
 	return doc
 }
 
-func (a *api) examineRule(document any) (*policy.Policy, string, error) {
+func (a *API) examineRule(document any) (*policy.Policy, string, error) {
 	rule := document.(*policy.Rule)
 	doc := a.without()
 	i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == rule.Name })
@@ -156,12 +156,12 @@ func (a *api) examineRule(document any) (*policy.Policy, string, error) {
 	return p, at, examined(err, at)
 }
 
-func (a *api) examineOverride(document any) (*policy.Policy, string, error) {
+func (a *API) examineOverride(document any) (*policy.Policy, string, error) {
 	p, err := a.Engine.Policy().WithOverrides([]policy.Override{*document.(*policy.Override)})
 	return p, "overrides[0]", examined(err, "overrides[0]")
 }
 
-func (a *api) examineSubject(document any) (*policy.Policy, string, error) {
+func (a *API) examineSubject(document any) (*policy.Policy, string, error) {
 	p, err := a.Engine.Policy().WithSubjects([]policy.TierSubject{*document.(*policy.TierSubject)})
 	return p, "subjects[0]", examined(err, "subjects[0]")
 }
@@ -174,7 +174,7 @@ func examined(err error, at string) error {
 	return err
 }
 
-func (a *api) examineTier(document any) (*policy.Policy, string, error) {
+func (a *API) examineTier(document any) (*policy.Policy, string, error) {
 	tier := document.(*Tier)
 	doc := a.without()
 	at := map[string]string{} // where in the body what is in the document is

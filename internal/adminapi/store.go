@@ -57,8 +57,26 @@ type Current struct {
 	Document *policy.Document
 	// File is what the file of it has; nil if there is none.
 	File *policy.Document
+	// FileBefore is what the file of the policy before said; nil if there was none since the start.
+	FileBefore *policy.Document
 	// Rows returns what the database has of a kind; nil if there is none.
 	Rows func(Kind) []Item
+	// Settings are those of the database; nil if it has none, or there is none.
+	Settings *Settings
+}
+
+// Settings are what the database says beside its rules.
+type Settings struct {
+	Version int64
+	Shadow  string // see [policy.Document]
+}
+
+// settingsVersion is 0 if there are none.
+func (c *Current) settingsVersion() int64 {
+	if c.Settings == nil {
+		return 0
+	}
+	return c.Settings.Version
 }
 
 // Database keeps what operators change, and the log of it. What is changed is in force here when
@@ -71,6 +89,15 @@ type Database interface {
 	// was seen.
 	Put(ctx context.Context, actor string, kind Kind, i Item, match int64, dry bool) (Item, error)
 	Delete(ctx context.Context, actor string, kind Kind, id string, match int64, dry bool) error
+	// PutShadow makes the whole policy a shadow until a time, or "always", or enforces it if that is
+	// empty, if the settings have the version match.
+	PutShadow(ctx context.Context, actor, until string, match int64, dry bool) error
+	// LastChange returns the entries of the audit log of the last change of rules, tiers and
+	// settings, in their order.
+	LastChange(ctx context.Context) ([]Entry, error)
+	// Restore takes that change back, of which the last entry has an ID, and returns what begins
+	// anew by that.
+	Restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error)
 	// Record writes an audit entry for what do does, which is nothing in the database, and only
 	// if do has no error.
 	Record(ctx context.Context, e Entry, do func() error) error

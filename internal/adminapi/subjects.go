@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,12 +17,15 @@ type subjectState struct {
 	Rule    string            `json:"rule"`
 	Source  string            `json:"source"` // of the rule
 	Key     map[string]string `json:"key"`
+	Shown   string            `json:"shown,omitempty"` // in place of Key, of a subject that was named by its ID
 	Blocked bool              `json:"blocked"`
 	// BlockedUntil is left out if the block is for good.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
 	// Override is the one that holds for the subject.
 	Override *overrideState `json:"override,omitempty"`
-	Limits   []limitState   `json:"limits"`
+	// Enforced says of a rule with a share whether it refuses this subject.
+	Enforced string       `json:"enforced,omitempty"`
+	Limits   []limitState `json:"limits"`
 }
 
 type overrideState struct {
@@ -57,7 +61,7 @@ func stateOf(r *policy.Result) limitState {
 	if r.Plan == nil {
 		return s
 	}
-	s.Limit, s.Algorithm = r.Plan.Limit.String(), r.Plan.Limit.Algorithm.String()
+	s.Limit, s.Algorithm = r.Plan.String(), r.Plan.AlgorithmName()
 	s.Capacity, s.Used = r.Plan.Capacity, r.Plan.Capacity-r.Remaining
 	if r.ResetAfter > 0 && r.Now > 0 {
 		full := time.UnixMicro(r.Now).Add(r.ResetAfter).UTC()
@@ -67,8 +71,8 @@ func stateOf(r *policy.Result) limitState {
 }
 
 // state looks at a subject.
-func (a *api) state(ctx context.Context, rule *policy.Rule, key map[string]string, s *policy.Subject) (subjectState, error) {
-	out := subjectState{Rule: rule.Name, Source: rule.Source, Key: key, Limits: []limitState{}}
+func (a *API) state(ctx context.Context, s *found) (subjectState, error) {
+	out := subjectState{Rule: s.rule.Name, Source: s.rule.Source, Key: s.key, Shown: s.shown, Enforced: s.Enforced(), Limits: []limitState{}}
 	if out.Key == nil {
 		out.Key = map[string]string{}
 	}
@@ -113,14 +117,17 @@ type limitsOfSubject struct {
 }
 
 // subjects tells the limits of a subject, or, if none is named, who is in which tier.
-func (a *api) subjects(c *call) (any, error) {
-	q, err := c.query("rule", "key.", "limit", "cursor")
+func (a *API) subjects(c *call) (any, error) {
+	q, err := c.query("rule", "key.", "id", "limit", "cursor")
 	if err != nil {
 		return nil, err
 	}
+	if id, given := q.values["id"]; given {
+		return a.subjectByID(c, q, id)
+	}
 	name, oneRule := q.values["rule"]
 	if !oneRule && len(q.key) == 0 {
-		return a.list(Subjects, q)
+		return a.list(c, Subjects, q)
 	}
 	doc := a.Current().Document
 	out := limitsOfSubject{q.key, []subjectState{}}
@@ -137,7 +144,7 @@ func (a *api) subjects(c *call) (any, error) {
 		if err != nil {
 			return nil, badParameter("key", "%s", plain(err))
 		}
-		state, err := a.state(c.Context(), r, key, s)
+		state, err := a.state(c.Context(), &found{Subject: s, rule: r, key: key})
 		if err != nil {
 			return nil, err
 		}
@@ -177,10 +184,22 @@ func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, al
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
 
 // target is the subject of a request that changes one.
+// target is a subject: the rule and the key, or an ID.
 type target struct {
 	Rule   string            `json:"rule"`
 	Key    map[string]string `json:"key"`
+	ID     string            `json:"id"`
 	Reason string            `json:"reason"`
+}
+
+// found is the subject that is meant.
+type found struct {
+	*policy.Subject
+	rule *policy.Rule
+	key  map[string]string // its values; nil if the caller is not to know them
+	id   string            // by which it was named, if it was
+	// shown is what people are to see of it, if it was named by an ID.
+	shown string
 }
 
 type refundRequest struct {
@@ -200,13 +219,13 @@ type changed struct {
 	After  subjectState `json:"after"`
 }
 
-func (a *api) reset(c *call) (any, error) {
+func (a *API) reset(c *call) (any, error) {
 	t, err := decode[target](c)
 	if err != nil {
 		return nil, err
 	}
 	return a.change(c, t, subjectChange{
-		apply: a.recorded(c, "reset", t, nil, func(s *policy.Subject) error { return s.Reset(c.Context()) }),
+		apply: a.recorded(c, "reset", t.Reason, nil, func(s *found) error { return s.Reset(c.Context()) }),
 		foresee: func(s *subjectState) {
 			for i := range s.Limits {
 				s.Limits[i].giveBack(s.Limits[i].Used)
@@ -215,7 +234,7 @@ func (a *api) reset(c *call) (any, error) {
 	})
 }
 
-func (a *api) refund(c *call) (any, error) {
+func (a *API) refund(c *call) (any, error) {
 	r, err := decode[refundRequest](c)
 	switch {
 	case err != nil:
@@ -223,9 +242,15 @@ func (a *api) refund(c *call) (any, error) {
 	case r.Units < 1 || r.Units > maxUnits:
 		return nil, badField("/units", "write a number from 1 to %d", int64(maxUnits))
 	}
-	do := func(s *policy.Subject) error { _, err := s.Refund(c.Context(), r.Units); return err }
+	do := func(s *found) error { _, err := s.Refund(c.Context(), r.Units); return err }
+	apply := a.recorded(c, "refund", r.Reason, map[string]any{"units": r.Units}, do)
 	return a.change(c, r.target, subjectChange{
-		apply: a.recorded(c, "refund", r.target, map[string]any{"units": r.Units}, do),
+		apply: func(s *found, dry bool) error {
+			if s.InFlight() {
+				return badField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
+			}
+			return apply(s, dry)
+		},
 		foresee: func(s *subjectState) {
 			for i := range s.Limits {
 				s.Limits[i].giveBack(r.Units)
@@ -247,12 +272,12 @@ func (s *limitState) giveBack(units int64) {
 // subjectChange is a change of a subject: apply makes it, and if dry only says what is wrong with
 // it, and foresee says what would come of it.
 type subjectChange struct {
-	apply   func(s *policy.Subject, dry bool) error
+	apply   func(s *found, dry bool) error
 	foresee func(*subjectState)
 }
 
 // change changes a subject, or says what would come of it.
-func (a *api) change(c *call, t target, change subjectChange) (any, error) {
+func (a *API) change(c *call, t target, change subjectChange) (any, error) {
 	q, err := c.query("dry_run")
 	if err != nil {
 		return nil, err
@@ -261,77 +286,133 @@ func (a *api) change(c *call, t target, change subjectChange) (any, error) {
 	if out.DryRun, err = q.boolean("dry_run"); err != nil {
 		return nil, err
 	}
-	s, state, err := a.look(c, t)
+	s, err := a.find(c, t)
 	if err != nil {
+		return nil, err
+	}
+	if out.Before, err = a.state(c.Context(), s); err != nil {
 		return nil, err
 	}
 	if err := change.apply(s, out.DryRun); err != nil {
 		return nil, err
 	}
-	out.Before = state
 	if out.DryRun {
-		out.After = state
-		out.After.Limits = slices.Clone(state.Limits)
+		out.After = out.Before
+		out.After.Limits = slices.Clone(out.Before.Limits)
 		change.foresee(&out.After)
 		return out, nil
 	}
-	_, out.After, err = a.look(c, t)
+	if s, err = a.find(c, t); err != nil { // the policy may be another now
+		return nil, err
+	}
+	out.After, err = a.state(c.Context(), s)
 	return out, err
 }
 
-// look returns the subject that is meant, and its state.
-func (a *api) look(c *call, t target) (*policy.Subject, subjectState, error) {
-	rule, s, err := a.find(t)
-	if err != nil {
-		return nil, subjectState{}, err
+// find returns the subject that is meant.
+func (a *API) find(c *call, t target) (*found, error) {
+	switch {
+	case t.ID != "" && (t.Rule != "" || t.Key != nil):
+		return nil, badField("/id", "write the ID, or a rule and a key, and not both")
+	case t.ID != "":
+		s, err := a.findByID(c, t.ID)
+		if err != nil {
+			return nil, badField("/id", "%s", plain(err))
+		}
+		return s, nil
+	case t.Rule == "":
+		return nil, badField("/rule", "write the name of a rule")
 	}
-	state, err := a.state(c.Context(), rule, t.Key, s)
-	return s, state, err
-}
-
-// find returns the subject that is meant, and its rule.
-func (a *api) find(t target) (*policy.Rule, *policy.Subject, error) {
-	if t.Rule == "" {
-		return nil, nil, badField("/rule", "write the name of a rule")
-	}
-	doc := a.Current().Document
-	i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == t.Rule })
-	if i < 0 {
-		return nil, nil, badField("/rule", "there is no rule %q", t.Rule)
+	rule := a.ruleOf(t.Rule)
+	if rule == nil {
+		return nil, badField("/rule", "there is no rule %q", t.Rule)
 	}
 	s, err := a.Engine.Subject(t.Rule, t.Key)
 	if err != nil {
-		return nil, nil, badField("/key", "%s", plain(err))
+		return nil, badField("/key", "%s", plain(err))
 	}
-	return &doc.Rules[i], s, nil
+	return &found{Subject: s, rule: rule, key: t.Key}, nil
+}
+
+// ruleOf returns a rule as it is written, or nil.
+func (a *API) ruleOf(name string) *policy.Rule {
+	rules := a.Current().Document.Rules
+	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
+		return &rules[i]
+	}
+	return nil
+}
+
+// errNoID is what is said of an ID that no view has.
+var errNoID = errors.New("no subject of this ID was among the top ones of the last hour: name it by its rule and key")
+
+// findByID returns the subject that an ID of a view names.
+func (a *API) findByID(c *call, id string) (*found, error) {
+	if a.Find == nil {
+		return nil, errNoID
+	}
+	key, known := a.Find(id)
+	if !known {
+		return nil, errNoID
+	}
+	s, err := a.Engine.SubjectOf(key)
+	if err != nil {
+		return nil, err
+	}
+	rule := a.ruleOf(s.Rule())
+	if rule == nil {
+		return nil, errNoID
+	}
+	return &found{Subject: s, rule: rule, key: a.valuesFor(c, key), id: id, shown: a.Engine.Policy().ShownKey(key)}, nil
+}
+
+// subjectByID tells the limits of the subject that an ID names.
+func (a *API) subjectByID(c *call, q query, id string) (any, error) {
+	if len(q.values) > 1 || len(q.key) > 0 {
+		return nil, badParameter("id", "write the ID, or a rule and a key, and not both")
+	}
+	s, err := a.findByID(c, id)
+	if err != nil {
+		return nil, problemf(http.StatusNotFound, "%s", plain(err))
+	}
+	state, err := a.state(c.Context(), s)
+	if o := state.Override; o != nil {
+		o.Document, _ = a.veilFor(c).override(o.Document)
+	}
+	return limitsOfSubject{state.Key, []subjectState{state}}, err
 }
 
 // recorded makes a change of what is no change of the database, which leaves a line in the audit
 // log of that. Without one the log says it, in which values of keys have no place: they may be
 // secrets.
-func (a *api) recorded(c *call, action string, t target, more map[string]any, do func(*policy.Subject) error) func(*policy.Subject, bool) error {
-	return func(s *policy.Subject, dry bool) error {
+func (a *API) recorded(c *call, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
+	return func(s *found, dry bool) error {
 		switch {
 		case dry:
 			return nil
 		case a.Database != nil:
-			return a.Database.Record(c.Context(), entry(c, action, t, more), func() error { return do(s) })
+			return a.Database.Record(c.Context(), entry(c, action, reason, s, more), func() error { return do(s) })
 		}
 		if err := do(s); err != nil {
 			return err
 		}
-		a.Logger.Info("admin API changed a subject", "action", action, "actor", c.actor, "rule", t.Rule, "reason", t.Reason)
+		a.Logger.Info("admin API changed a subject", "action", action, "actor", c.actor, "rule", s.rule.Name, "reason", reason)
 		return nil
 	}
 }
 
-func entry(c *call, action string, t target, more map[string]any) Entry {
-	after := map[string]any{"key": t.Key}
-	maps.Copy(after, more)
-	if t.Reason != "" {
-		after["reason"] = t.Reason
+// entry has the key of the subject, or what people are to see of it where its rule does not show it
+// whole and the caller did not know it.
+func entry(c *call, action, reason string, s *found, more map[string]any) Entry {
+	after := map[string]any{"key": s.key}
+	if s.key == nil && s.shown != "" {
+		after = map[string]any{"shown": s.shown}
 	}
-	return Entry{Actor: c.actor, Action: action, Kind: "subject", Target: t.Rule, After: encode(after)}
+	maps.Copy(after, more)
+	if reason != "" {
+		after["reason"] = reason
+	}
+	return Entry{Actor: c.actor, Action: action, Kind: "subject", Target: s.rule.Name, After: encode(after)}
 }
 
 // maxUnits is more than any limit has.

@@ -45,7 +45,7 @@ type writing struct {
 }
 
 // begin reads what a change says, and looks at what is there.
-func (a *api) begin(r *resource, c *call) (w *writing, err error) {
+func (a *API) begin(r *resource, c *call) (w *writing, err error) {
 	q, err := c.query("dry_run")
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func hasNUL(data []byte) bool {
 	}
 }
 
-func (a *api) create(r *resource, c *call) (any, error) {
+func (a *API) create(r *resource, c *call) (any, error) {
 	w, err := a.begin(r, c)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (a *api) create(r *resource, c *call) (any, error) {
 // at is the path of an item.
 func (r *resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
 
-func (a *api) replace(r *resource, c *call) (any, error) {
+func (a *API) replace(r *resource, c *call) (any, error) {
 	if err := conditional(c); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (a *api) replace(r *resource, c *call) (any, error) {
 	return a.writeIf(c, w)
 }
 
-func (a *api) remove(r *resource, c *call) (any, error) {
+func (a *API) remove(r *resource, c *call) (any, error) {
 	if err := conditional(c); err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (w *writing) inFileAlone(c *call) bool {
 
 // writeIf makes a change if what is there is what the caller has seen. The database knows: what is
 // known here may be older than what the caller has read of another instance.
-func (a *api) writeIf(c *call, w *writing) (any, error) {
+func (a *API) writeIf(c *call, w *writing) (any, error) {
 	match, named := seen(c)
 	if !named {
 		if err := w.met(c); err != nil {
@@ -240,7 +240,7 @@ func (w *writing) met(c *call) error {
 }
 
 // write makes a change, or says what would come of it.
-func (a *api) write(c *call, w *writing, match int64) (any, error) {
+func (a *API) write(c *call, w *writing, match int64) (any, error) {
 	after, err := a.apply(c, w, match)
 	if err != nil {
 		return nil, w.explain(err)
@@ -258,7 +258,7 @@ func (a *api) write(c *call, w *writing, match int64) (any, error) {
 	return &reply{status: http.StatusCreated, etag: after.etag(), location: w.at(w.id), body: after.Document}, nil
 }
 
-func (a *api) apply(c *call, w *writing, match int64) (Item, error) {
+func (a *API) apply(c *call, w *writing, match int64) (Item, error) {
 	if w.document == nil {
 		return Item{}, a.Database.Delete(c.Context(), c.actor, w.kind, w.id, match, w.dry)
 	}
@@ -266,7 +266,7 @@ func (a *api) apply(c *call, w *writing, match int64) (Item, error) {
 }
 
 // inFile returns an item of the file.
-func (a *api) inFile(kind Kind, id string) (Item, bool) {
+func (a *API) inFile(kind Kind, id string) (Item, bool) {
 	all := a.Current().fileItems(kind)
 	i := slices.IndexFunc(all, func(i Item) bool { return i.ID == id })
 	if i < 0 || kind == Tiers {
@@ -287,7 +287,7 @@ func (w *writing) explain(err error) error {
 }
 
 // differs says what a change would do.
-func (a *api) differs(w *writing) difference {
+func (a *API) differs(w *writing) difference {
 	d := difference{DryRun: true, Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}
 	if w.exists {
 		d.Before = encode(w.before.Document)
@@ -299,7 +299,7 @@ func (a *api) differs(w *writing) difference {
 		return d
 	}
 	d.After = encode(w.document)
-	for _, n := range w.examined.Anew(a.Engine.Policy()) {
+	for _, n := range w.examined.Restarts(a.Engine.Policy()) {
 		d.BeginsAnew = append(d.BeginsAnew, anew{n.Rule, n.From, n.Was, n.Is})
 	}
 	for _, warning := range w.examined.Warnings() {

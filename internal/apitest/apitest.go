@@ -21,6 +21,10 @@ type Document struct {
 	router routers.Router
 }
 
+func init() {
+	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.PlainBodyDecoder)
+}
+
 // Load reads a document, which has to be valid.
 func Load(data []byte) (*Document, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(data)

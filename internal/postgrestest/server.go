@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/freeport"
 )
 
 // patience is how long a test waits for what a server does by itself.
@@ -42,7 +44,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Dir, s.Addr = dir, freeAddress(t)
+	s.Dir, s.Addr = dir, freeport.Addr(t)
 	t.Cleanup(func() {
 		s.Kill()
 		os.RemoveAll(dir)
@@ -90,7 +92,7 @@ func (s *Server) Restart() {
 // Move is Restart with another address, which is free.
 func (s *Server) Move() {
 	s.t.Helper()
-	s.MoveTo(freeAddress(s.t))
+	s.MoveTo(freeport.Addr(s.t))
 }
 
 // MoveTo is Restart with an address.
@@ -132,16 +134,6 @@ func account(t testing.TB) *syscall.SysProcAttr {
 	gid, _ := strconv.ParseUint(u.Gid, 10, 32)
 	as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return as
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (s *Server) command(program string, args ...string) *exec.Cmd {

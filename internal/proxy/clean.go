@@ -18,6 +18,8 @@ import (
 //   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests
 //     that nobody counts.
 //   - A request without a host is one for the name of an http upstream, which gets it so.
+//   - HTTP/2 carries what HTTP/1 cannot, and net/http lets some of it pass: what could be read
+//     in two ways is answered with 400.
 //
 // What Connection names is dropped by package httplimit. The requests come from [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
@@ -30,9 +32,11 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 		delete(c.dropped, http.CanonicalHeaderKey(name))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 1 { // the beginning of HTTP/2, which net/http passes on as a request
-			(&problem{http.StatusHTTPVersionNotSupported, "HTTP/2 needs TLS, which ends before this gateway."}).write(w)
-			return
+		if r.ProtoMajor != 1 {
+			if p := malformed(r); p != nil {
+				p.write(w)
+				return
+			}
 		}
 		c.clean(r)
 		next.ServeHTTP(w, r)
@@ -80,7 +84,7 @@ func (c *cleaner) clean(r *http.Request) {
 		body.ended = func() { c.cleanTrailer(r) }
 		c.cleanTrailer(r)
 	}
-	if r.Host == "" && c.URL.Scheme == "http" {
+	if r.Host == "" && c.URL != nil && c.URL.Scheme != "https" {
 		r.Host = c.URL.Host
 	}
 }
@@ -110,7 +114,7 @@ func (u *Upstream) trusts(r *http.Request) bool {
 // were decided by: some servers mix the two.
 func (c *cleaner) cleanTrailer(r *http.Request) {
 	for name := range r.Trailer {
-		if c.dropped[name] || !plainName(name) || strings.HasPrefix(name, "X-Forwarded-") ||
+		if c.dropped[name] || name == "" || !plainName(name) || strings.HasPrefix(name, "X-Forwarded-") ||
 			slices.Contains(keyFields, name) || c.Reads != nil && c.Reads(name) {
 			delete(r.Trailer, name)
 		}

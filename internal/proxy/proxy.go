@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -17,16 +18,23 @@ import (
 
 // Upstream says where requests go.
 type Upstream struct {
-	// URL is http or https. Its path is put before that of each request.
+	// URL is http, https, or h2c for HTTP/2 without TLS. Its path is put before that of each
+	// request. It may be nil if there are Hosts.
 	URL *url.URL
+	// Hosts are where the requests for some hosts go instead: names in lower case, or
+	// addresses, without a port.
+	Hosts map[string]*url.URL
+	// CA are the authorities that https upstreams are held against. If it is nil, those of
+	// the system are.
+	CA *x509.CertPool
 	// Timeout bounds the wait for the head of a response. Zero is no bound. What
 	// follows may take as long as it likes, as long as there is no Silence.
 	Timeout time.Duration
 	// Silence bounds the time in which nothing comes of the body of a response, and in
 	// which nothing goes either way of a WebSocket. Zero is no bound.
 	Silence time.Duration
-	// MaxStreams is how many WebSockets and event streams are open at a time, and
-	// MaxConnections how many connections to the upstream. Zero is no bound.
+	// MaxStreams is how many WebSockets, event streams and gRPC streams are open at a time,
+	// and MaxConnections how many connections to each upstream. Zero is no bound.
 	MaxStreams, MaxConnections int
 	// MaxBody is the largest request body in bytes. Zero is no bound.
 	MaxBody int64
@@ -40,21 +48,41 @@ type Upstream struct {
 	Log *slog.Logger
 }
 
-// Handler passes requests to u.
+// Handler passes requests to u. One for a host that no upstream is for is a 421.
 //
 // The upstream learns the client from X-Forwarded-For, -Host and -Proto. What a trusted
-// peer has said is passed on; what anybody else has said is dropped. An http upstream gets
-// the client's Host, an https one its own name.
+// peer has said is passed on; what anybody else has said is dropped. An http or h2c upstream
+// gets the client's Host, an https one its own name.
 //
 // The target is passed on as it was decided about. "OPTIONS *" is answered here, since it
 // asks for no path of the upstream's.
 //
 // An upstream that cannot be reached is a 502, one that does not answer in time a 504.
 func Handler(u Upstream) http.Handler {
-	g := &gateway{Upstream: u, streams: streams{silence: u.Silence, most: u.MaxStreams}}
+	all := &streams{silence: u.Silence, most: u.MaxStreams}
+	var rest http.Handler
+	if u.URL != nil {
+		rest = newGateway(u, all)
+	}
+	if len(u.Hosts) == 0 {
+		return rest
+	}
+	hosts := make(map[string]http.Handler)
+	for host, target := range u.Hosts {
+		u.URL = target
+		hosts[host] = newGateway(u, all)
+	}
+	return byHost(hosts, rest)
+}
+
+func newGateway(u Upstream, all *streams) *gateway {
+	g := &gateway{Upstream: u, target: *u.URL, streams: all}
+	if g.target.Scheme == "h2c" {
+		g.target.Scheme = "http"
+	}
 	g.reverse = &httputil.ReverseProxy{
 		Rewrite:      g.rewrite,
-		Transport:    transport(u),
+		Transport:    roundTripper(&u),
 		BufferPool:   &buffers,
 		ErrorHandler: g.fail,
 		ErrorLog:     slog.NewLogLogger(u.Log.Handler(), slog.LevelWarn),
@@ -63,7 +91,13 @@ func Handler(u Upstream) http.Handler {
 			if err := checkSwitch(resp); err != nil {
 				return err
 			}
-			return g.streams.bound(resp)
+			if err := g.streams.bound(resp); err != nil {
+				return err
+			}
+			if call := callOf(resp); call != nil {
+				call.answered = true
+			}
+			return nil
 		},
 	}
 	return g
@@ -71,9 +105,10 @@ func Handler(u Upstream) http.Handler {
 
 type gateway struct {
 	Upstream
+	target  url.URL // the URL, as a Transport names it
 	reverse *httputil.ReverseProxy
 	health  health
-	streams streams
+	streams *streams
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -95,6 +130,8 @@ func (g *gateway) refusal(r *http.Request) *problem {
 	switch {
 	case strings.Trim(g.URL.Path, "/") != "" && climbs(r.URL.EscapedPath()):
 		return &problem{http.StatusBadRequest, `The path must not have ".." segments.`}
+	case g.URL.Scheme == "h2c" && r.Header["Upgrade"] != nil:
+		return &problem{http.StatusNotImplemented, "The upstream speaks HTTP/2, over which no WebSocket is passed on."}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
 		return tooLarge(g.MaxBody)
 	case !plain(r.Host):
@@ -115,8 +152,8 @@ func plain(s string) bool {
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // as it was read, and not mended
-	r.SetURL(g.URL)
-	if g.URL.Scheme == "http" {
+	r.SetURL(&g.target)
+	if g.target.Scheme == "http" {
 		r.Out.Host = r.In.Host
 	}
 	// The same map, not a copy: it is filled when the body has been read.
@@ -139,8 +176,16 @@ func (g *gateway) setForwarded(r *httputil.ProxyRequest) {
 		out["X-Forwarded-For"] = values[0:1:1]
 	}
 	values[1] = said(in, "X-Forwarded-Host", trusted, r.In.Host)
-	values[2] = said(in, "X-Forwarded-Proto", trusted, "http")
+	values[2] = said(in, "X-Forwarded-Proto", trusted, scheme(r.In))
 	out["X-Forwarded-Host"], out["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
+}
+
+// scheme is that of the connection. The :scheme of HTTP/2 is the client's word for it.
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // said returns the single value that a trusted peer has given, or else what we know.

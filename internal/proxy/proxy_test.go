@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/seed"
 )
 
 // gate starts a gateway before an upstream, with decide where limits would be.
@@ -26,15 +29,23 @@ func gate(t *testing.T, upstream, decide http.HandlerFunc, path string) *httptes
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := Upstream{URL: target, Trusted: func() []netip.Prefix { return nil }, Log: slog.New(slog.DiscardHandler)}
+	s := gateTo(t, Upstream{URL: target}, decide, Client{})
+	s.Start()
+	return s
+}
+
+// gateTo returns a gateway to u that somebody has to start.
+func gateTo(t *testing.T, u Upstream, decide http.HandlerFunc, c Client) *httptest.Server {
+	t.Helper()
+	u.Trusted, u.Log = func() []netip.Prefix { return nil }, slog.New(slog.DiscardHandler)
 	pass := Handler(u)
-	client := Client{HeaderTimeout: time.Minute, StallTimeout: time.Minute, MaxHeader: 64 << 10, Log: u.Log}
+	c.HeaderTimeout, c.StallTimeout = cmp.Or(c.HeaderTimeout, time.Minute), cmp.Or(c.StallTimeout, time.Minute)
+	c.MaxHeader, c.Log = 64<<10, u.Log
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = Server(Clean(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		decide(w, r)
 		pass.ServeHTTP(w, r)
-	})), client)
-	s.Start()
+	})), c)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -68,7 +79,7 @@ func TestUpstreamGetsWhatIsDecided(t *testing.T) {
 	}
 	defer c.Close()
 	answers := bufio.NewReader(c)
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	pick := func(of []string, most int) string {
 		var b strings.Builder

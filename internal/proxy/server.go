@@ -1,11 +1,13 @@
 package proxy
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +19,9 @@ type Client struct {
 	// StallTimeout closes connections on which no byte of a body moves, in either
 	// direction, for this long. It does not bound the whole: slow is fine.
 	StallTimeout time.Duration
+	// Silence takes the place of StallTimeout for a call of gRPC, which may have nothing to
+	// say for a while, and what comes of the answer ends it, too. Zero is no bound.
+	Silence time.Duration
 	// MaxHeader is the largest head of a request in bytes; net/http adds 4 KiB.
 	MaxHeader int
 	Log       *slog.Logger
@@ -36,23 +41,40 @@ func Server(h http.Handler, c Client) *http.Server {
 		ReadHeaderTimeout: c.HeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    c.MaxHeader,
+		HTTP2:             &bounds,
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 }
 
 func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.ProtoMajor == 2 {
+		s := newStreamWriter(w, c.StallTimeout)
+		defer s.end()
+		w = s
+		if r.ContentLength == 0 {
+			r.Body = http.NoBody
+		}
+	}
 	if r.Body == nil || r.Body == http.NoBody {
 		next.ServeHTTP(w, r)
 		return
 	}
 	b := &clientBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: c.StallTimeout}
+	defer b.linger()
+	ctx := r.Context()
+	if r.ProtoMajor == 2 && isGRPC(r.Header) {
+		b.stall = c.Silence
+		ctx = context.WithValue(ctx, callKey{}, b)
+		call := &callWriter{ResponseWriter: w, call: b}
+		defer func() { call.end(nil) }()
+		w = call
+	}
 	b.await()
 	// The server's own request keeps its body: by that it knows who waits for a 100, and
 	// that a refusal must not wait for what is never sent.
-	own := r.WithContext(r.Context())
+	own := r.WithContext(ctx)
 	own.Body = b
 	next.ServeHTTP(w, own)
-	b.linger()
 }
 
 // lingering is how long the server goes on reading a body that nobody wants. It does so
@@ -63,11 +85,17 @@ const lingering = 500 * time.Millisecond
 // not wait for ever for the next bytes.
 type clientBody struct {
 	io.ReadCloser
+	stall time.Duration // zero is no bound
+	until time.Time     // a bound for all that is read, if it is not zero
+	ended func()        // called when the trailers have come; may be nil
+
+	// Of a call of gRPC: that the upstream has answered, and the body of it.
+	answered bool
+	answer   atomic.Pointer[answerBody]
+
+	mu      sync.Mutex // for what must not be used when the handler has returned
 	control *http.ResponseController
-	stall   time.Duration
-	until   time.Time   // a bound for all that is read, if it is not zero
-	ended   func()      // called when the trailers have come; may be nil
-	done    atomic.Bool // has been read, or will not be
+	done    bool // has been read, or will not be
 }
 
 // clientError is an error in reading from the client.
@@ -77,22 +105,39 @@ func (e *clientError) Error() string { return "reading from the client: " + e.er
 func (e *clientError) Unwrap() error { return e.err }
 
 func (b *clientBody) await() {
-	if b.done.Load() {
-		return
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var end time.Time
+	if b.stall > 0 {
+		end = time.Now().Add(b.stall)
 	}
-	end := time.Now().Add(b.stall)
-	if !b.until.IsZero() && b.until.Before(end) {
+	if !b.until.IsZero() && (end.IsZero() || b.until.Before(end)) {
 		end = b.until
 	}
-	_ = b.control.SetReadDeadline(end)
+	if !b.done {
+		_ = b.control.SetReadDeadline(end)
+	}
+}
+
+// finish sets the last deadline, unless that has been done.
+func (b *clientBody) finish(end time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.done {
+		b.done = true
+		_ = b.control.SetReadDeadline(end)
+	}
+}
+
+// open reports whether more may come.
+func (b *clientBody) open() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.done
 }
 
 // linger bounds the reading of what is left, if anything is.
-func (b *clientBody) linger() {
-	if !b.done.Swap(true) {
-		_ = b.control.SetReadDeadline(time.Now().Add(lingering))
-	}
-}
+func (b *clientBody) linger() { b.finish(time.Now().Add(lingering)) }
 
 // Close comes from whoever wants no more, and the server's body reads on in it.
 func (b *clientBody) Close() error {
@@ -109,12 +154,13 @@ func (b *clientBody) SetReadDeadline(t time.Time) error {
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.await()
 	n, err := b.ReadCloser.Read(p)
+	if answer := b.answer.Load(); answer != nil {
+		answer.moved()
+	}
 	switch {
 	case err == io.EOF:
 		// The server goes on reading, to learn whether the client is still there.
-		if !b.done.Swap(true) {
-			_ = b.control.SetReadDeadline(time.Time{})
-		}
+		b.finish(time.Time{})
 		if b.ended != nil {
 			b.ended()
 		}
@@ -127,18 +173,25 @@ func (b *clientBody) Read(p []byte) (int, error) {
 // connectTimeout bounds the time to reach an upstream.
 const connectTimeout = 5 * time.Second
 
-func transport(u Upstream) *http.Transport {
+func transport(u *Upstream) *http.Transport {
 	dialer := &net.Dialer{Timeout: connectTimeout}
-	return &http.Transport{
-		DialContext:           dialer.DialContext,
-		TLSHandshakeTimeout:   connectTimeout,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // what the client asked for is what it gets
-		MaxConnsPerHost:       u.MaxConnections,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       90 * time.Second,
-		ResponseHeaderTimeout: u.Timeout,
-		ExpectContinueTimeout: time.Second,
+	t := &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    connectTimeout,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: u.CA},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // what the client asked for is what it gets
+		MaxConnsPerHost:        u.MaxConnections,
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        90 * time.Second,
+		ResponseHeaderTimeout:  u.Timeout,
+		MaxResponseHeaderBytes: maxHead,
+		ExpectContinueTimeout:  time.Second,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter},
 	}
+	if u.URL.Scheme == "h2c" {
+		t.Protocols = new(http.Protocols)
+		t.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return t
 }

@@ -12,11 +12,11 @@ import (
 
 var (
 	errSilent  = errors.New("nothing has come for too long")
-	errStreams = errors.New("too many WebSockets and event streams are open")
+	errStreams = errors.New("too many WebSockets, event streams and gRPC streams are open")
 )
 
 // streams bounds answers: the silence within any, and the number of those that have no end
-// of their own, which are WebSockets and event streams.
+// of their own: WebSockets, event streams, and calls of gRPC whose client may still send.
 type streams struct {
 	silence time.Duration // zero is no bound
 	most    int           // zero is no bound
@@ -29,16 +29,20 @@ func (s *streams) bound(resp *http.Response) error {
 		return nil
 	}
 	release := func() {}
-	if endless(resp) {
+	call := callOf(resp)
+	if endless(resp) || call != nil && call.open() {
 		if n := s.open.Add(1); s.most > 0 && n > int64(s.most) {
 			s.open.Add(-1)
 			return errStreams
 		}
 		release = sync.OnceFunc(func() { s.open.Add(-1) })
 	}
-	b := &answerBody{ReadCloser: resp.Body, silence: s.silence, release: release}
-	if s.silence > 0 {
+	b := &answerBody{ReadCloser: resp.Body, silence: s.silence, release: release, call: call}
+	if here, ok := resp.Body.(*linkBody); s.silence > 0 && (!ok || !here.here) {
 		b.timer = time.AfterFunc(s.silence, b.silent)
+	}
+	if call != nil {
+		call.answer.Store(b)
 	}
 	resp.Body = b
 	if both, ok := b.ReadCloser.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -48,8 +52,15 @@ func (s *streams) bound(resp *http.Response) error {
 }
 
 func endless(resp *http.Response) bool {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	return resp.StatusCode == http.StatusSwitchingProtocols || kind == "text/event-stream"
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return true
+	}
+	kind := resp.Header.Get("Content-Type")
+	if len(kind) < len("text/e") || kind[0]|0x20 != 't' && kind[0] > ' ' { // as nearly always
+		return false
+	}
+	kind, _, _ = mime.ParseMediaType(kind)
+	return kind == "text/event-stream"
 }
 
 // answerBody is the body of an answer that ends after silence.
@@ -59,6 +70,7 @@ type answerBody struct {
 	timer   *time.Timer // nil: there is no bound
 	late    atomic.Bool
 	release func()
+	call    *clientBody // of gRPC: the other direction; or nil
 }
 
 // silent ends the reads that are under way.
@@ -80,10 +92,16 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if err != nil && b.late.Load() {
 		err = errSilent
 	}
+	if b.call != nil && n > 0 {
+		b.call.await()
+	}
 	return n, err
 }
 
 func (b *answerBody) Close() error {
+	if b.call != nil {
+		b.call.answer.Store(nil)
+	}
 	if b.timer != nil {
 		b.timer.Stop()
 	}

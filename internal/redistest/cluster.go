@@ -2,11 +2,14 @@ package redistest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/freeport"
 )
 
 // Cluster is a running Redis Cluster.
@@ -22,56 +25,66 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 	t.Helper()
 	c := new(Cluster)
 	for range masters * (1 + replicas) {
-		c.Nodes = append(c.Nodes, Start(t, append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(FreePort(t)),
+		c.Nodes = append(c.Nodes, prepare(t, Binaries(t)[0], append([]string{
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(freeport.Port(t)),
 			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)...))
 	}
 	c.Masters, c.Replicas = c.Nodes[:masters], c.Nodes[masters:]
-	for i, s := range c.Masters {
-		s.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*16384/masters), strconv.Itoa((i+1)*16384/masters-1))
-		s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
-	}
-	for _, s := range c.Nodes[1:] {
-		c.Nodes[0].Do("CLUSTER", "MEET", s.Host, strconv.Itoa(s.Port), busPort(s))
+	name := rand.Uint64() // so that no node takes one of another cluster for its own
+	for i, s := range c.Nodes {
+		s.write("nodes.conf", c.config(name, i))
+		s.start()
 	}
 	c.waitOK(t)
-	for i, s := range c.Replicas {
-		id := c.Masters[i%masters].Do("CLUSTER", "MYID")
-		Eventually(t, "the replica knows its master", func() bool {
-			_, err := s.Try("CLUSTER", "REPLICATE", id)
-			return err == nil
-		})
-	}
 	for _, s := range c.Replicas {
 		Eventually(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
 	}
-	c.waitOK(t)
 	return c
 }
 
-func busPort(s *Server) string {
-	for i, a := range s.args {
-		if a == "--cluster-port" {
-			return s.args[i+1]
+// config returns what a node knows of the cluster when it starts: all. Nodes that were told of
+// one another would learn the rest by and by, and meanwhile tell their clients of a part.
+func (c *Cluster) config(name uint64, myself int) string {
+	masters := len(c.Masters)
+	id := func(i int) string { return fmt.Sprintf("%016x%024x", name, i) }
+	var b strings.Builder
+	for i, s := range c.Nodes {
+		flags := ""
+		if i == myself {
+			flags = "myself,"
+		}
+		fmt.Fprintf(&b, "%s %s@%s ", id(i), s.Addr, busPort(s))
+		if i < masters {
+			fmt.Fprintf(&b, "%smaster - 0 0 %d connected %d-%d\n", flags, i+1, i*16384/masters, (i+1)*16384/masters-1)
+		} else {
+			fmt.Fprintf(&b, "%sslave %s 0 0 %d connected\n", flags, id(i%masters), i%masters+1)
 		}
 	}
-	return ""
+	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
+	return b.String()
 }
 
-// waitOK waits until every node knows all nodes and thinks that all is well.
+func busPort(s *Server) string {
+	return s.args[slices.Index(s.args, "--cluster-port")+1]
+}
+
+// waitOK waits until every node knows who has each slot and who follows whom, and thinks that
+// all is well. Whatever node a client asks then tells it of all.
 func (c *Cluster) waitOK(t testing.TB) {
 	t.Helper()
 	for _, s := range c.Nodes {
-		Eventually(t, "the cluster is up", func() bool {
-			info := s.Do("CLUSTER", "INFO")
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes)))
-		})
+		for _, want := range []string{
+			"cluster_state:ok", "cluster_slots_assigned:16384", "cluster_slots_ok:16384", fmt.Sprint("cluster_known_nodes:", len(c.Nodes)),
+		} {
+			Eventually(t, s.Addr+" says "+want, func() bool { return slices.Contains(strings.Fields(s.Do("CLUSTER", "INFO")), want) })
+		}
 	}
+	c.Settle(t)
 }
 
-// Settle waits until all nodes agree who has which slots. Changes that come faster than
-// the nodes talk to each other leave them at odds for long.
+// Settle waits until all nodes agree who has which slots, and who follows whom. Changes that
+// come faster than the nodes talk to each other leave them at odds for long.
 func (c *Cluster) Settle(t testing.TB) {
 	t.Helper()
 	Eventually(t, "the nodes agree", func() bool {
@@ -83,19 +96,21 @@ func (c *Cluster) Settle(t testing.TB) {
 	})
 }
 
-// view returns what a node thinks that the masters have, and in which epoch.
+// view returns what a node thinks that the masters have, and in which epoch, and whom the
+// others follow.
 func (c *Cluster) view(s *Server) string {
-	var masters []string
+	var nodes []string
 	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {
 		f := strings.Fields(line) // id, address, flags, master, ping, pong, epoch, state, slots
 		if !strings.Contains(f[2], "master") {
+			nodes = append(nodes, f[0]+" follows "+f[3])
 			continue
 		}
 		own := slices.DeleteFunc(f[8:], func(slots string) bool { return strings.HasPrefix(slots, "[") })
-		masters = append(masters, f[0]+" "+f[6]+" "+strings.Join(own, " "))
+		nodes = append(nodes, f[0]+" "+f[6]+" "+strings.Join(own, " "))
 	}
-	slices.Sort(masters)
-	return strings.Join(masters, "\n")
+	slices.Sort(nodes)
+	return strings.Join(nodes, "\n")
 }
 
 // URL returns the store URL of the cluster.
@@ -135,7 +150,7 @@ type Sentinel struct {
 }
 
 // StartSentinel starts a Sentinel that watches a master under a name. A master that is
-// silent for a second is replaced.
+// silent for three seconds is replaced.
 func StartSentinel(t testing.TB, name string) *Sentinel {
 	t.Helper()
 	master := Start(t, "--repl-diskless-sync-delay", "0")
@@ -147,7 +162,7 @@ bind %s
 dir %s
 unixsocket %s
 sentinel monitor %s %s %d 1
-sentinel down-after-milliseconds %s 1000
+sentinel down-after-milliseconds %s 3000
 sentinel failover-timeout %s 3000
 `, s.Port, s.Host, s.Dir, s.Socket, name, master.Host, master.Port, name, name)
 	s.args = []string{s.write("sentinel.conf", config), "--sentinel"}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/freeport"
 )
 
 // patience is how long a test waits for what a server does by itself.
@@ -97,24 +99,13 @@ func newServer(t testing.TB, binary string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Binary: binary, Host: "127.0.0.1", Port: FreePort(t), Dir: dir, Socket: filepath.Join(dir, "sock"), t: t}
+	s := &Server{Binary: binary, Host: "127.0.0.1", Port: freeport.Port(t), Dir: dir, Socket: filepath.Join(dir, "sock"), t: t}
 	s.Addr = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 	t.Cleanup(func() {
 		s.Kill()
 		os.RemoveAll(dir)
 	})
 	return s
-}
-
-// FreePort returns a TCP port that nobody listens on.
-func FreePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func (s *Server) start() {

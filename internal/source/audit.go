@@ -7,14 +7,18 @@ import (
 	"time"
 )
 
+const auditTable = "sluice_audit"
+
+var auditColumns = []string{"at", "actor", "action", "kind", "target", "before", "after"}
+
+// entry has the values of auditColumns.
+func (tx *Tx) entry(action, kind, target string, before, after *string) []any {
+	return []any{formatTime(tx.at), tx.actor, action, kind, target, before, after}
+}
+
 // audit adds an entry to the audit log.
 func (tx *Tx) audit(action, kind, target string, before, after *string) error {
-	const text = "INSERT INTO sluice_audit (at, actor, action, kind, target, before, after) VALUES ($1, $2, $3, $4, $5, $6, $7)"
-	_, err := tx.tx.ExecContext(tx.ctx, tx.d.dialect.text(text), formatTime(tx.at), tx.actor, action, kind, target, before, after)
-	if err != nil {
-		return tx.failed(err)
-	}
-	return nil
+	return tx.insert(auditTable, auditColumns, [][]any{tx.entry(action, kind, target, before, after)})
 }
 
 // Audit returns up to n entries of the audit log, the latest first, all of them older than the one
@@ -23,21 +27,27 @@ func (d *Database) Audit(ctx context.Context, before int64, n int) (all []Entry,
 	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit WHERE id < $1 ORDER BY id DESC LIMIT $2"
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	rows, err := d.read.QueryContext(ctx, d.dialect.text(text), cmp.Or(before, math.MaxInt64), n)
+	all, err = readEntries(ctx, d.read, d.dialect.text(text), cmp.Or(before, math.MaxInt64), n)
+	return all, d.away(err)
+}
+
+// readEntries reads what a query selects of entries, in the order of their fields.
+func readEntries(ctx context.Context, q query, text string, args ...any) (all []Entry, err error) {
+	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
-		return nil, d.away(err)
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var e Entry
 		var at string
 		if err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Kind, &e.Target, &e.Before, &e.After); err != nil {
-			return nil, d.away(err)
+			return nil, err
 		}
 		e.At = parseTime(at)
 		all = append(all, e)
 	}
-	return all, d.away(rows.Err())
+	return all, rows.Err()
 }
 
 // Record runs do, and leaves an entry in the audit log for it: for what operators do that changes

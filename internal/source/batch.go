@@ -25,10 +25,10 @@ func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
 			if err != nil {
 				return err
 			}
-			all[i] = append(values, formatTime(tx.at), tx.actor)
+			all[i] = values
 			added[k.target(&some[i])] = true
 		}
-		if err := tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), all); err != nil {
+		if err := k.insert(tx, all); err != nil {
 			return err
 		}
 	}
@@ -40,28 +40,17 @@ func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
 	if err != nil {
 		return tx.failed(err)
 	}
-	return tx.auditCreated(k.name, entriesOf(k, slices.DeleteFunc(changed, func(r R) bool { return !added[k.target(&r)] })))
-}
-
-// created is what the audit log has of a row that is new.
-type created struct{ target, after string }
-
-func entriesOf[R any](k *kind[R], rows []R) []created {
-	all := make([]created, len(rows))
-	for i := range rows {
-		all[i] = created{k.target(&rows[i]), *k.text(&rows[i], true)}
-	}
-	return all
+	return auditCreated(tx, k, slices.DeleteFunc(changed, func(r R) bool { return !added[k.target(&r)] }))
 }
 
 // auditCreated adds an entry to the audit log for each new row.
-func (tx *Tx) auditCreated(kind string, entries []created) error {
-	for some := range slices.Chunk(entries, batch) {
+func auditCreated[R any](tx *Tx, k *kind[R], rows []R) error {
+	for some := range slices.Chunk(rows, batch) {
 		all := make([][]any, len(some))
-		for i, e := range some {
-			all[i] = []any{formatTime(tx.at), tx.actor, "create", kind, e.target, e.after}
+		for i := range some {
+			all[i] = tx.entry("create", k.name, k.target(&some[i]), nil, k.text(&some[i], true))
 		}
-		if err := tx.insert("sluice_audit", []string{"at", "actor", "action", "kind", "target", "after"}, all); err != nil {
+		if err := tx.insert(auditTable, auditColumns, all); err != nil {
 			return err
 		}
 	}
@@ -70,9 +59,6 @@ func (tx *Tx) auditCreated(kind string, entries []created) error {
 
 // insert adds rows to a table in one statement.
 func (tx *Tx) insert(table string, columns []string, rows [][]any) error {
-	if tx.err != nil {
-		return tx.err
-	}
 	var text strings.Builder
 	text.WriteString("INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES ")
 	var args []any
@@ -87,8 +73,5 @@ func (tx *Tx) insert(table string, columns []string, rows [][]any) error {
 		text.WriteString("(" + strings.Join(marks, ", ") + ")")
 		args = append(args, row...)
 	}
-	if _, err := tx.tx.ExecContext(tx.ctx, tx.d.dialect.text(text.String()), args...); err != nil {
-		return tx.failed(err)
-	}
-	return nil
+	return tx.execute(text.String(), args...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -138,9 +139,23 @@ func (tx *Tx) failed(err error) error {
 	return tx.err
 }
 
+// execute executes a statement.
+func (tx *Tx) execute(text string, args ...any) error {
+	if tx.err != nil {
+		return tx.err
+	}
+	if _, err := tx.tx.ExecContext(tx.ctx, tx.d.dialect.text(text), args...); err != nil {
+		return tx.failed(err)
+	}
+	return nil
+}
+
 // put writes a row if it differs from the one that its key finds, and returns it as it is then.
 // complete, if not nil, fills in what is not given from that row, which may not be there.
 func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, found bool) error) (R, error) {
+	if err := k.check(&r); err != nil {
+		return r, err
+	}
 	if err := checkAll(k.name, reflect.ValueOf(r)); err != nil {
 		return r, err
 	}
@@ -160,20 +175,23 @@ func put[R any](tx *Tx, k *kind[R], r R, match Match, complete func(r, old *R, f
 			return r, err
 		}
 	}
+	if found {
+		if same, err := k.same(&old, &r); same || err != nil {
+			return old, err
+		}
+	}
+	k.sign(&r, tx.actor)
 	if values, err = k.values(&r); err != nil {
 		return r, err
 	}
-	if found && k.meta(&old).fault == "" && k.same(&old, values) {
-		return old, nil
-	}
-	m := k.meta(&r)
-	*m = Meta{UpdatedAt: tx.at, UpdatedBy: tx.actor}
-	write, action := k.insert, "create"
+	action := "create"
 	if found {
-		write, action = k.update, "replace"
+		action, err = "replace", k.update(tx, values)
+	} else {
+		err = k.insert(tx, [][]any{values})
 	}
-	if err := write(tx.ctx, tx.d, tx.tx, values, m); err != nil {
-		return r, tx.failed(err)
+	if err != nil {
+		return r, err
 	}
 	now, _, err := k.stored(tx, values[:k.key])
 	if err != nil {
@@ -194,8 +212,8 @@ func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) e
 	if err := k.matches(&old, true, &old, match); err != nil {
 		return err
 	}
-	if err := k.remove(tx.ctx, tx.d, tx.tx, key); err != nil {
-		return tx.failed(err)
+	if err := k.remove(tx, key); err != nil {
+		return err
 	}
 	return tx.audit("delete", k.name, k.target(&old), k.text(&old, true), nil)
 }
@@ -232,18 +250,17 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	return &Conflict{k.name, k.target(r), version}
 }
 
-// same reports whether a row has these values.
-func (k *kind[R]) same(r *R, values []any) bool {
-	old, err := k.values(r)
-	if err != nil {
-		return false
+// same reports whether r says what old does, which can be read. If r does not say who has made it,
+// whoever has made old is right.
+func (k *kind[R]) same(old, r *R) (bool, error) {
+	said := *r
+	k.sign(&said, k.maker(old))
+	is, err := k.values(&said)
+	if err != nil || k.meta(old).fault != "" {
+		return false, err
 	}
-	for i := range old {
-		if old[i] != values[i] {
-			return false
-		}
-	}
-	return true
+	was, err := k.values(old)
+	return slices.Equal(was, is), err
 }
 
 // text is a row as the audit log has it.

@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -100,15 +99,11 @@ func (d *Database) Read(ctx context.Context) (*Contents, error) {
 // was.
 func (d *Database) Known() *Contents { return d.known.Load() }
 
-// latest returns what the database says, and reads only what has changed since old, which may be
-// nil.
-func (d *Database) latest(ctx context.Context, old *Contents) (c *Contents, err error) {
-	err = d.snapshot(ctx, func(tx *sql.Tx) error {
-		c, err = d.contents(ctx, tx, old, "")
-		return err
-	})
+// latest is snapshot that is remembered.
+func (d *Database) latest(ctx context.Context, old *Contents) (*Contents, error) {
+	c, err := d.snapshot(ctx, old)
 	if err != nil {
-		return nil, d.away(err)
+		return nil, err
 	}
 	d.remember(c)
 	return c, nil

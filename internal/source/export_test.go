@@ -9,6 +9,12 @@ import (
 // NeverAsk makes Watch look only when it is told of something.
 func (d *Database) NeverAsk() { d.poll = time.Hour }
 
+// Doubt makes Watch read everything again.
+func (d *Database) Doubt() {
+	d.doubt.Store(true)
+	d.wake()
+}
+
 // Deafen makes Watch hear of nothing.
 func (d *Database) Deafen() { d.dialect = deaf{d.dialect} }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,8 +30,25 @@ type kind[R any] struct {
 	order  string // of lists, as columns, and cmp likewise
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
-	ident  func(*R) string // tells rows apart
-	target func(*R) string // tells people so
+	ident  func(*R) string  // tells rows apart
+	target func(*R) string  // tells people so
+	check  func(*R) error   // complains about what cannot be kept
+	by     func(*R) *string // who has made a row; nil: that is not kept
+}
+
+// maker returns who has made a row, if that is kept.
+func (k *kind[R]) maker(r *R) string {
+	if k.by == nil {
+		return ""
+	}
+	return *k.by(r)
+}
+
+// sign says who has made a row, if that is kept and not said.
+func (k *kind[R]) sign(r *R, who string) {
+	if k.by != nil {
+		*k.by(r) = cmp.Or(*k.by(r), who)
+	}
 }
 
 const metaColumns = ", version, updated_at, updated_by"
@@ -79,13 +97,18 @@ func (k *kind[R]) selectAll() string {
 	return "SELECT " + k.selected + metaColumns + " FROM " + k.table
 }
 
-// find returns the row that r's key finds.
-func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
+// where is the condition that finds a row by its key, whose parts are $1, $2, ….
+func (k *kind[R]) where() string {
 	conditions := make([]string, k.key)
 	for i := range conditions {
 		conditions[i] = fmt.Sprintf("%s = $%d", k.columns[i], i+1)
 	}
-	return k.first(ctx, q, d.dialect.text(k.selectAll()+" WHERE "+strings.Join(conditions, " AND ")), key...)
+	return " WHERE " + strings.Join(conditions, " AND ")
+}
+
+// find returns the row of a key.
+func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
+	return k.first(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
 }
 
 func (k *kind[R]) first(ctx context.Context, q query, text string, args ...any) (r R, found bool, err error) {
@@ -96,44 +119,26 @@ func (k *kind[R]) first(ctx context.Context, q query, text string, args ...any) 
 	return all[0], true, nil
 }
 
-// insert adds a row with these values.
-func (k *kind[R]) insert(ctx context.Context, d *Database, q query, values []any, m *Meta) error {
-	names := strings.Join(k.columns, ", ") + ", updated_at, updated_by"
-	marks := make([]string, len(values)+2)
-	for i := range marks {
-		marks[i] = fmt.Sprintf("$%d", i+1)
+// insert adds rows of these values.
+func (k *kind[R]) insert(tx *Tx, rows [][]any) error {
+	for i := range rows {
+		rows[i] = append(rows[i], formatTime(tx.at), tx.actor)
 	}
-	text := "INSERT INTO " + k.table + " (" + names + ") VALUES (" + strings.Join(marks, ", ") + ")"
-	_, err := q.ExecContext(ctx, d.dialect.text(text), append(values, formatTime(m.UpdatedAt), m.UpdatedBy)...)
-	return err
+	return tx.insert(k.table, append(slices.Clone(k.columns), "updated_at", "updated_by"), rows)
 }
 
 // update replaces the row of the key in values.
-func (k *kind[R]) update(ctx context.Context, d *Database, q query, values []any, m *Meta) error {
-	var sets, conditions []string
-	for i, c := range k.columns {
-		assign := fmt.Sprintf("%s = $%d", c, i+1)
-		if i < k.key {
-			conditions = append(conditions, assign)
-		} else {
-			sets = append(sets, assign)
-		}
+func (k *kind[R]) update(tx *Tx, values []any) error {
+	var sets []string
+	for i, c := range append(slices.Clone(k.columns[k.key:]), "updated_at", "updated_by") {
+		sets = append(sets, fmt.Sprintf("%s = $%d", c, k.key+i+1))
 	}
-	n := len(values)
-	sets = append(sets, fmt.Sprintf("updated_at = $%d", n+1), fmt.Sprintf("updated_by = $%d", n+2))
-	text := "UPDATE " + k.table + " SET " + strings.Join(sets, ", ") + " WHERE " + strings.Join(conditions, " AND ")
-	_, err := q.ExecContext(ctx, d.dialect.text(text), append(values, formatTime(m.UpdatedAt), m.UpdatedBy)...)
-	return err
+	return tx.execute("UPDATE "+k.table+" SET "+strings.Join(sets, ", ")+k.where(), append(values, formatTime(tx.at), tx.actor)...)
 }
 
 // remove deletes the row of a key.
-func (k *kind[R]) remove(ctx context.Context, d *Database, q query, key []any) error {
-	conditions := make([]string, k.key)
-	for i := range conditions {
-		conditions[i] = fmt.Sprintf("%s = $%d", k.columns[i], i+1)
-	}
-	_, err := q.ExecContext(ctx, d.dialect.text("DELETE FROM "+k.table+" WHERE "+strings.Join(conditions, " AND ")), key...)
-	return err
+func (k *kind[R]) remove(tx *Tx, key []any) error {
+	return tx.execute("DELETE FROM "+k.table+k.where(), key...)
 }
 
 // decode reads JSON strictly: a field that is misspelled by SQL must not be nothing.

@@ -25,6 +25,7 @@ var settingsKind = &kind[SettingsRow]{
 		doc, err := encode(r.Document)
 		return []any{1, doc}, err
 	},
+	check:  (*SettingsRow).check,
 	cmp:    func(a, b *SettingsRow) int { return 0 },
 	ident:  func(*SettingsRow) string { return "" },
 	meta:   func(r *SettingsRow) *Meta { return &r.Meta },
@@ -51,6 +52,7 @@ var ruleKind = &kind[RuleRow]{
 		tiers := strings.Join(slices.Sorted(maps.Keys(r.Tiers)), ",")
 		return []any{r.Name, r.Position, !r.Disabled, doc, strings.Join(r.Key, ","), count, window, tiers}, err
 	},
+	check: (*RuleRow).check,
 	cmp: func(a, b *RuleRow) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Name, b.Name))
 	},
@@ -74,6 +76,7 @@ var tierKind = &kind[TierRow]{
 		text, err := encode(limits)
 		return []any{r.Name, r.Description, text}, err
 	},
+	check:  (*TierRow).check,
 	cmp:    by(func(r *TierRow) string { return r.Name }),
 	ident:  func(r *TierRow) string { return r.Name },
 	meta:   func(r *TierRow) *Meta { return &r.Meta },
@@ -89,6 +92,8 @@ var subjectKind = &kind[SubjectRow]{
 	values: func(r *SubjectRow) ([]any, error) {
 		return []any{r.Subject, r.Tier, r.Until, r.Reason, r.By}, nil
 	},
+	check:  (*SubjectRow).check,
+	by:     func(r *SubjectRow) *string { return &r.By },
 	cmp:    by(func(r *SubjectRow) string { return r.Subject }),
 	ident:  func(r *SubjectRow) string { return r.Subject },
 	meta:   func(r *SubjectRow) *Meta { return &r.Meta },
@@ -120,6 +125,8 @@ var overrideKind = &kind[OverrideRow]{
 		count, window := searched(all)
 		return []any{r.Rule, key, kind, id, limits, r.Block, r.Exempt, count, window, r.Until, r.Reason, r.By}, errors.Join(err, err2)
 	},
+	check: (*OverrideRow).check,
+	by:    func(r *OverrideRow) *string { return &r.By },
 	cmp:   func(a, b *OverrideRow) int { return cmp.Compare(a.ID, b.ID) },
 	ident: func(r *OverrideRow) string { return strconv.FormatInt(r.ID, 10) },
 	meta:  func(r *OverrideRow) *Meta { return &r.Meta },
@@ -145,6 +152,7 @@ var tokenKind = &kind[TokenRow]{
 	values: func(r *TokenRow) ([]any, error) {
 		return []any{r.Name, hex.EncodeToString(r.hash[:]), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
 	},
+	check:  (*TokenRow).check,
 	cmp:    by(func(r *TokenRow) string { return r.Name }),
 	ident:  func(r *TokenRow) string { return r.Name },
 	meta:   func(r *TokenRow) *Meta { return &r.Meta },

@@ -52,13 +52,15 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings puts each setting that top has in the place of the file's.
+// settings puts each setting that top has in the place of the file's. All is a shadow as long as either
+// says so: no end in one of them is to enforce what the other does not.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
 	}
 	m.IPv6Prefix = cmp.Or(top.IPv6Prefix, m.IPv6Prefix)
 	m.IgnoreCase = m.IgnoreCase || top.IgnoreCase
+	m.Shadow = policy.LongerShadow(top.Shadow, m.Shadow)
 	m.Ambiguous = cmp.Or(top.Ambiguous, m.Ambiguous)
 	if len(top.CORS.Origins) > 0 {
 		m.CORS = top.CORS

@@ -23,19 +23,24 @@ const (
 // PutSettings replaces the settings. Rules, overrides and subjects are put by themselves, and lists
 // and answers have what is in their files: a file would be another one on each instance.
 func (tx *Tx) PutSettings(doc policy.Document, match Match) (SettingsRow, error) {
+	return put(tx, settingsKind, SettingsRow{Document: doc}, match, func(r, _ *SettingsRow, _ bool) error {
+		d := &r.Document
+		d.Rules, d.Overrides, d.Subjects = []policy.Rule{}, nil, nil // not null, since none is required
+		return nil
+	})
+}
+
+func (r *SettingsRow) check() error {
+	doc := &r.Document
 	switch {
 	case len(doc.Rules) > 0:
-		return SettingsRow{}, &Invalid{"rules", "rules are put one by one"}
+		return &Invalid{"rules", "rules are put one by one"}
 	case len(doc.Overrides) > 0:
-		return SettingsRow{}, &Invalid{"overrides", "overrides are put one by one"}
+		return &Invalid{"overrides", "overrides are put one by one"}
 	case len(doc.Subjects) > 0:
-		return SettingsRow{}, &Invalid{"subjects", "subjects are put one by one"}
+		return &Invalid{"subjects", "subjects are put one by one"}
 	}
-	if err := checkFiles(&doc); err != nil {
-		return SettingsRow{}, err
-	}
-	doc.Rules, doc.Overrides, doc.Subjects = []policy.Rule{}, nil, nil // not null, since none is required
-	return put(tx, settingsKind, SettingsRow{Document: doc}, match, nil)
+	return checkFiles(doc)
 }
 
 // checkFiles complains about what would be another file on each instance.
@@ -53,6 +58,25 @@ func checkFiles(doc *policy.Document) error {
 	return nil
 }
 
+// PutShadow makes the whole policy a shadow until a time, or "always" (see [policy.Document]), and
+// leaves the other settings as they are.
+func (tx *Tx) PutShadow(until string, match Match) error {
+	now := &tx.before.Settings
+	if match != Any && int64(match) != now.Version {
+		return &Conflict{settingsKind.name, "shadow", now.Version}
+	}
+	doc := now.Document
+	doc.Shadow, doc.Rules = until, nil
+	switch {
+	case !reflect.ValueOf(doc).IsZero():
+		_, err := tx.PutSettings(doc, match)
+		return err
+	case now.Version > 0:
+		return tx.DeleteSettings(match)
+	}
+	return nil
+}
+
 // DeleteSettings leaves all settings at those of the file, or at their defaults.
 func (tx *Tx) DeleteSettings(match Match) error {
 	return remove(tx, settingsKind, match, "", 1)
@@ -60,9 +84,6 @@ func (tx *Tx) DeleteSettings(match Match) error {
 
 // PutRule creates or replaces the rule of that name.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
-	if err := r.check(); err != nil {
-		return r, err
-	}
 	return put(tx, ruleKind, r, match, func(r, old *RuleRow, found bool) error {
 		switch {
 		case r.Position != 0:
@@ -89,11 +110,10 @@ func (tx *Tx) DeleteRule(name string, match Match) error {
 
 // PutTier creates or replaces the tier of that name.
 func (tx *Tx) PutTier(r TierRow, match Match) (TierRow, error) {
-	if err := checkTexts("name", r.Name, "description", r.Description); err != nil {
-		return r, err
-	}
 	return put(tx, tierKind, r, match, nil)
 }
+
+func (r *TierRow) check() error { return checkTexts("name", r.Name, "description", r.Description) }
 
 // DeleteTier deletes a tier. Its subjects are not.
 func (tx *Tx) DeleteTier(name string, match Match) error {
@@ -103,15 +123,7 @@ func (tx *Tx) DeleteTier(name string, match Match) error {
 // PutSubject creates or replaces what is said of that subject. Who made it is the actor, if By is
 // empty.
 func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
-	if err := r.check(); err != nil {
-		return r, err
-	}
-	return put(tx, subjectKind, r, match, func(r, _ *SubjectRow, _ bool) error {
-		if r.By == "" {
-			r.By = tx.actor
-		}
-		return nil
-	})
+	return put(tx, subjectKind, r, match, nil)
 }
 
 func (r *SubjectRow) check() error {
@@ -126,12 +138,7 @@ func (tx *Tx) DeleteSubject(subject string, match Match) error {
 // PutOverride creates or replaces the override of that rule and key, whatever its ID. Who made it
 // is the actor, if By is empty.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
-	if err := r.check(); err != nil {
-		return r, err
-	}
-	return put(tx, overrideKind, r, match, func(r, old *OverrideRow, found bool) error {
-		return maker(tx, overrideKind, r, &r.By, found, old, old.By)
-	})
+	return put(tx, overrideKind, r, match, nil)
 }
 
 func (r *OverrideRow) check() error {
@@ -142,20 +149,6 @@ func (r *OverrideRow) check() error {
 	if r.Limit != "" && len(r.Limits) > 0 {
 		return &Invalid{"limits", `write "limit" or "limits", and not both`}
 	}
-	return nil
-}
-
-// maker fills in who made a row, if that is empty: whoever did, if nothing else changes, and else
-// the actor.
-func maker[R any](tx *Tx, k *kind[R], r *R, by *string, found bool, old *R, did string) error {
-	if *by != "" {
-		return nil
-	}
-	*by = did
-	if values, err := k.values(r); err != nil || found && k.same(old, values) {
-		return err
-	}
-	*by = tx.actor
 	return nil
 }
 
@@ -183,18 +176,19 @@ func (tx *Tx) DeleteOverride(id int64, match Match) error {
 // nowhere. There must be none of that name. For until see
 // [policy.ParseUntil]; if it is empty, the token never ends.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
-	if err := checkText("name", name, true); err != nil {
-		return "", row, err
-	}
-	if role != Viewer && role != Operator && role != Admin {
-		return "", row, &Invalid{"role", "use viewer, operator or admin"}
-	}
-	if err := checkUntil(until); err != nil {
-		return "", row, err
-	}
 	secret, hash := newSecret()
 	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash}, Absent, nil)
 	return secret, row, err
+}
+
+func (t *TokenRow) check() error {
+	if err := checkText("name", t.Name, true); err != nil {
+		return err
+	}
+	if t.Role != Viewer && t.Role != Operator && t.Role != Admin {
+		return &Invalid{"role", "use viewer, operator or admin"}
+	}
+	return checkUntil(t.Until)
 }
 
 // DeleteToken deletes a token: instances refuse it as soon as they have heard of it.

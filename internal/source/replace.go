@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -60,15 +59,8 @@ func (tx *Tx) replaceRules(rules []policy.Rule) error {
 	rows := make([]RuleRow, len(rules))
 	for i := range rules {
 		rows[i] = RuleRow{Rule: rules[i], Position: positionStep * (i + 1)}
-		if err := rows[i].check(); err != nil {
-			return err
-		}
 	}
-	err := replaceRows(tx, ruleKind, tx.before.Rules, rows,
-		func(*RuleRow) *string { return new(string) }, // nobody is said to have made it
-		func(r RuleRow) error { _, err := tx.PutRule(r, Any); return err },
-		func(r *RuleRow) error { return tx.DeleteRule(r.Name, Any) })
-	if err != nil {
+	if err := replaceRows(tx, ruleKind, tx.before.Rules, rows); err != nil {
 		return err
 	}
 	for _, old := range tx.before.Tiers {
@@ -83,58 +75,51 @@ func (tx *Tx) replaceOverrides(overrides []policy.Override) error {
 	rows := make([]OverrideRow, len(overrides))
 	for i := range overrides {
 		rows[i].Override = overrides[i]
-		if err := rows[i].check(); err != nil {
-			return err
-		}
 	}
-	return replaceRows(tx, overrideKind, tx.before.Overrides, rows,
-		func(r *OverrideRow) *string { return &r.By },
-		func(r OverrideRow) error { _, err := tx.PutOverride(r, Any); return err },
-		func(r *OverrideRow) error { return tx.DeleteOverride(r.ID, Any) })
+	return replaceRows(tx, overrideKind, tx.before.Overrides, rows)
 }
 
 func (tx *Tx) replaceSubjects(subjects []policy.TierSubject) error {
 	rows := make([]SubjectRow, len(subjects))
 	for i := range subjects {
 		rows[i].TierSubject = subjects[i]
-		if err := rows[i].check(); err != nil {
-			return err
-		}
 	}
-	return replaceRows(tx, subjectKind, tx.before.Subjects, rows,
-		func(r *SubjectRow) *string { return &r.By },
-		func(r SubjectRow) error { _, err := tx.PutSubject(r, Any); return err },
-		func(r *SubjectRow) error { return tx.DeleteSubject(r.Subject, Any) })
+	return replaceRows(tx, subjectKind, tx.before.Subjects, rows)
 }
 
 // replaceRows makes rows of a kind those of before. There may be a hundred thousand: those that
-// stay as they are are not asked for one by one. Who has made a row is what by points to.
-func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R, by func(*R) *string, put func(R) error, remove func(*R) error) error {
+// stay as they are are not asked for one by one.
+func replaceRows[R any](tx *Tx, k *kind[R], before, rows []R) error {
+	for i := range rows {
+		if err := k.check(&rows[i]); err != nil {
+			return err
+		}
+	}
 	left := byTarget(k, before)
 	var added []R
 	for _, r := range lastOf(k, rows) {
 		old, found := left[k.target(&r)]
 		if !found {
-			*by(&r) = cmp.Or(*by(&r), tx.actor)
+			k.sign(&r, tx.actor)
 			added = append(added, r)
 			continue
 		}
 		delete(left, k.target(&r))
-		same := r
-		*by(&same) = cmp.Or(*by(&r), *by(old))
-		values, err := k.values(&same)
-		switch {
-		case err != nil:
+		if same, err := k.same(old, &r); err != nil {
 			return err
-		case k.meta(old).fault == "" && k.same(old, values):
+		} else if same {
 			continue
 		}
-		if err := put(r); err != nil {
+		if _, err := put(tx, k, r, Any, nil); err != nil {
 			return err
 		}
 	}
 	for _, target := range slices.Sorted(maps.Keys(left)) {
-		if err := remove(left[target]); err != nil {
+		values, err := k.values(left[target])
+		if err != nil {
+			return err
+		}
+		if err := remove(tx, k, Any, target, values[:k.key]...); err != nil {
 			return err
 		}
 	}

@@ -155,16 +155,18 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// snapshot runs fn in a transaction that sees the database at one moment.
-func (d *Database) snapshot(ctx context.Context, fn func(*sql.Tx) error) error {
+// snapshot returns what the database says at one moment, and reads only what has changed since old,
+// which may be nil.
+func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return err
+		return nil, d.away(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	return fn(tx)
+	c, err := d.contents(ctx, tx, old, "")
+	return c, d.away(err)
 }
 
 // compileAlone is what checks a change if nobody else does.

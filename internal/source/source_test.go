@@ -30,6 +30,7 @@ var suite = map[string]func(t *testing.T, url string){
 	"dry run":          testDryRun,
 	"audit":            testAudit,
 	"replace":          testReplace,
+	"restore":          testRestore,
 	"order":            testOrder,
 	"tokens":           testTokens,
 	"heard":            testHeard,
@@ -38,6 +39,7 @@ var suite = map[string]func(t *testing.T, url string){
 	"strings":          testStrings,
 	"columns":          testColumns,
 	"watch":            testWatch,
+	"own changes":      testOwnChanges,
 	"piecemeal":        testPiecemeal,
 	"faults":           testFaults,
 	"migrate at once":  testMigrateAtOnce,
@@ -45,15 +47,23 @@ var suite = map[string]func(t *testing.T, url string){
 }
 
 func TestSQLite(t *testing.T) {
+	t.Parallel()
 	for name, test := range suite {
-		t.Run(name, func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db")) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+		})
 	}
 }
 
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	server := postgrestest.Start(t)
 	for name, test := range suite {
-		t.Run(name, func(t *testing.T) { test(t, server.Database()) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server.Database())
+		})
 	}
 }
 
@@ -85,7 +95,9 @@ func migrated(t *testing.T, url string) *source.Database {
 // change makes a change that has to succeed.
 func change(t *testing.T, db *source.Database, fn func(*source.Tx) error) int64 {
 	t.Helper()
-	v, err := db.Change(t.Context(), "tester", fn)
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // longer than that of the program
+	defer cancel()
+	v, err := db.Change(ctx, "tester", fn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +106,9 @@ func change(t *testing.T, db *source.Database, fn func(*source.Tx) error) int64 
 
 func read(t *testing.T, db *source.Database) *source.Contents {
 	t.Helper()
-	c, err := db.Read(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := db.Read(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +352,7 @@ func testAudit(t *testing.T, url string) {
 // A document takes the place of what is there, however long it is, and each row that differs is
 // audited.
 func testReplace(t *testing.T, url string) {
-	const many = 1203 // more than go into a statement, twice
+	const many = 303 // more than go into a statement, twice
 	db := migrated(t, url)
 	override := func(i int, limit string) policy.Override {
 		return policy.Override{Rule: "per-key", Key: map[string]string{"api_key": fmt.Sprint(i)}, Limit: limit, Reason: "it's $1, \"?\" and 'x'"}

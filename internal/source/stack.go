@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,9 @@ type Stack struct {
 	// the changes, and never by two at once.
 	Swap func(*policy.Policy)
 
+	// Accept, if not nil, says what the doors have against a policy: a [policy.Errors].
+	Accept func(*policy.Policy) error
+
 	// FileTaken, if not nil, is called when a file that File has refused has come into force since:
 	// what the database says now makes a policy with it.
 	FileTaken func()
@@ -32,6 +36,7 @@ type Stack struct {
 // state is what is in force, and what it was made of.
 type state struct {
 	file     *file
+	before   *file // that was in force before file, and says something else
 	contents *Contents
 	merged   *merged
 	policy   *policy.Policy
@@ -68,7 +73,16 @@ func (s *Stack) FileDocument() *policy.Document {
 	return nil
 }
 
-// File compiles a file's document with the database on top, for [UseFile]. For where see
+// FileBefore returns the document of the file that was in force before, and said something else; nil
+// if there was none. Do not change it.
+func (s *Stack) FileBefore() *policy.Document {
+	if now := s.state.Load(); now != nil && now.before != nil {
+		return &now.before.Document
+	}
+	return nil
+}
+
+// File compiles a file's document with the database on top, for [Stack.UseFile]. For where see
 // [policy.CompileAt]. A file that makes no policy with the database is tried again whenever that
 // changes.
 func (s *Stack) File(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, error) {
@@ -164,6 +178,12 @@ func (s *Stack) use(next *state) {
 	if next.file != s.file() {
 		s.refused = nil
 	}
+	if now := s.state.Load(); now != nil {
+		next.before = now.before
+		if now.file != nil && next.file != now.file && !reflect.DeepEqual(now.file.Document, next.file.Document) {
+			next.before = now.file
+		}
+	}
 	s.unused = nil
 	s.state.Store(next)
 	s.Swap(next.policy)
@@ -204,6 +224,9 @@ func (s *Stack) make(f *file, c *Contents) (*state, error) {
 		next.policy, err = now.tables(next)
 	} else {
 		next.policy, err = policy.CompileAt(next.merged.Document, next.where(s.Name))
+		if err == nil && s.Accept != nil {
+			err = s.Accept(next.policy)
+		}
 	}
 	if err != nil {
 		return nil, next.explain(err, s.Name)

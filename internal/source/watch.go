@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"database/sql"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -111,23 +110,24 @@ func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Conte
 	return d.latest(ctx, old)
 }
 
-// again reads everything, and forgets what was known.
+// again reads everything, and forgets what was known. What has been changed here meanwhile is known
+// already, and may not be in what was read: then it reads what has changed since, and looks again.
 func (d *Database) again(ctx context.Context) (c *Contents, err error) {
-	err = d.snapshot(ctx, func(tx *sql.Tx) error {
-		c, err = d.contents(ctx, tx, nil, "")
-		return err
-	})
-	if err != nil {
-		return nil, d.away(err)
-	}
-	if old := d.known.Load(); old != nil {
-		c.lineage = old.lineage
-		if !reflect.DeepEqual(c, old) {
-			c.lineage++
+	for {
+		old := d.known.Load()
+		if c, err = d.snapshot(ctx, c); err != nil {
+			return nil, err
+		}
+		if old != nil {
+			c.lineage = old.lineage
+			if !reflect.DeepEqual(c, old) {
+				c.lineage++
+			}
+		}
+		if d.known.CompareAndSwap(old, c) {
+			return c, nil
 		}
 	}
-	d.known.Store(c)
-	return c, nil
 }
 
 func (d *Database) notAnswered(err error) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -196,6 +198,7 @@ func testFaults(t *testing.T, url string) {
 
 // Whatever becomes of the connections and the server, nothing is missed.
 func TestPostgresLost(t *testing.T) {
+	t.Parallel()
 	server := postgrestest.Start(t)
 	url := server.Database()
 	writer := migrated(t, url)
@@ -238,6 +241,7 @@ func TestPostgresLost(t *testing.T) {
 // A server that comes back without its last changes, as a replica may that was promoted, is
 // followed, also where versions are those of other changes by then.
 func TestPostgresLostCommits(t *testing.T) {
+	t.Parallel()
 	server := postgrestest.Start(t)
 	address := server.Addr
 	url := server.Database()
@@ -280,5 +284,35 @@ func testAsked(t *testing.T, url string) {
 		limit := fmt.Sprintf("%d/minute", i+1)
 		putRule(t, writer, "a", limit)
 		f.saw(t, "a "+limit)
+	}
+}
+
+// What this instance has changed is known when it is acknowledged, and stays so, even if everything
+// is being read again meanwhile.
+func testOwnChanges(t *testing.T, url string) {
+	db := migrated(t, url)
+	read(t, db)
+	ctx, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() { db.Watch(ctx, func(*source.Contents) {}) })
+	others.Go(func() {
+		for ctx.Err() == nil {
+			db.Doubt()
+			runtime.Gosched()
+		}
+	})
+	defer others.Wait()
+	defer stop()
+	for i := range 60 {
+		version := change(t, db, func(tx *source.Tx) error {
+			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: fmt.Sprintf("%d/minute", i+1)}}, source.Any)
+			return err
+		})
+		for range 10 {
+			if known := db.Known().Version; known < version {
+				t.Fatalf("version %d is known after %d was committed", known, version)
+			}
+			runtime.Gosched()
+		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -58,15 +58,15 @@ func write(url, round string) {
 // Whoever writes is killed at any moment: what was acknowledged is there, with its entry in the
 // audit log, and the file opens. "make crash" has the long form.
 func TestSQLiteKilled(t *testing.T) {
-	rounds := 5
+	t.Parallel()
+	rounds := 3
 	if text := os.Getenv("SLUICE_CRASH"); text != "" {
 		var err error
 		if rounds, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	url := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
 	db := migrated(t, url)
@@ -138,7 +138,7 @@ func checkFile(t *testing.T, url string, overrides int) {
 
 // Of a thousand who have seen one version of an override, one replaces it, and the others are told.
 func testParallelWriters(t *testing.T, url string) {
-	const parallel = 1000
+	const parallel = 300
 	instances := []*source.Database{migrated(t, url), open(t, url)}
 	put := func(db *source.Database, limit int, match source.Match) error {
 		_, err := db.Change(t.Context(), "tester", func(tx *source.Tx) error {

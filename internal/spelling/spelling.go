@@ -42,7 +42,7 @@ func Suggest(name string, names []string) string {
 
 // opens are the words of policies that let requests pass. Nobody should come to write one of
 // them because they mistyped another.
-var opens = []string{"allow", "exempt", "shadow", "skip"}
+var opens = []string{"allow", "enforce", "exempt", "shadow", "skip"}
 
 // Nearest returns which of names was most probably meant, or "" if that is not clear. It is
 // never one that lets requests pass.

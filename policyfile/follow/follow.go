@@ -45,6 +45,8 @@ type File struct {
 	// OnError, if not nil, is told in place of the log why the file cannot be read, or what
 	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
 	OnError func(error)
+	// Refused, if not nil, is told the same, besides the log or OnError.
+	Refused func(error)
 	// Compile makes a policy of the document; nil is policy.CompileAt. See [policyfile.ParseTo].
 	Compile policyfile.Compiler
 
@@ -107,11 +109,11 @@ func (f *File) changed() bool {
 	return len(f.seen) == 0
 }
 
-// Watch calls apply with each new policy until ctx ends, and returns then: when the content of
-// the file, or of that of a list or an answer, has changed, by whatever way (written in place,
-// renamed over, a symbolic link on the way to it turned), and whenever reload receives, which may
-// be nil. It looks once at once, and applies what is not what Load has read. A policy that cannot
-// be read changes nothing.
+// Watch calls apply with each new policy until ctx ends, and returns then: when the content of the
+// file, or of that of a list or an answer, has changed, in whatever way (written in place, renamed
+// over, a symbolic link on the way to it turned), and whenever reload receives, which may be nil.
+// It looks at once, too, and applies what is there if Load has read something else. A policy that
+// cannot be read changes nothing.
 //
 // What is applied has been read twice, 100 ms apart, with the same content, so that a file that is
 // being written in place is not applied in halves, unless its writer pauses for longer: a writer
@@ -218,6 +220,9 @@ func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }
 
 // refuse says why a policy is not taken.
 func (f *File) refuse(err error) {
+	if f.Refused != nil {
+		f.Refused(err)
+	}
 	if f.OnError != nil {
 		f.OnError(err)
 		return

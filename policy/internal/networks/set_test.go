@@ -5,7 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
+
+	"github.com/sluicehq/sluice/internal/seed"
 )
 
 func networks(texts ...string) (all []netip.Prefix) {
@@ -81,7 +82,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 
 // A set has what one network after the other has, at their edges above all.
 func TestModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := seed.Of(t)
 	g := newGenerator(seed)
 	for range 2000 {
 		all := make([]netip.Prefix, g.IntN(12))

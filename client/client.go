@@ -1,0 +1,200 @@
+package client
+
+import (
+	"hash/maphash"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/pace"
+)
+
+// Transport waits as servers tell it, and repeats what they have refused: see the package's
+// documentation. The zero value is ready. It is safe for concurrent use, keeps a bounded memory of
+// what servers have told, and must not be copied: have one for all requests.
+type Transport struct {
+	// Base sends the requests: http.DefaultTransport if nil.
+	Base http.RoundTripper
+	// MaxWait bounds the wait of a request before it is sent, and the promise for which one that was
+	// refused waits: a minute if zero. Where that is not enough, a request that has not been sent is
+	// sent at the end of it, or at once if that is clear before, and a refusal is the response.
+	MaxWait time.Duration
+	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
+	MaxRetries int
+	// Partition names those requests to a host that share all of their limits, such as a tenant's.
+	// It takes the place of telling them apart by their method, path and API key.
+	Partition func(*http.Request) string
+
+	once  sync.Once
+	pacer pace.Pacer
+}
+
+// RoundTrip sends a request as [http.RoundTripper] has it. While it waits it returns the error of
+// the request's context if that ends.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.once.Do(func() { t.pacer.MaxWait, t.pacer.MaxRetries = t.MaxWait, t.MaxRetries })
+	t.pacer.Earn()
+	to := t.target(r)
+	for n := 0; ; n++ {
+		pass, err := t.pacer.Wait(r.Context(), to)
+		if err != nil {
+			closeBody(r)
+			return nil, err
+		}
+		response, err := t.base().RoundTrip(r)
+		if err != nil {
+			t.pacer.Done(pass)
+			return response, err
+		}
+		answer := read(response)
+		t.pacer.Tell(pass, answer)
+		next, wait := t.again(r, pass, n, answer)
+		if next == nil {
+			return response, nil
+		}
+		r = next
+		if err := pause(r, response, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// again returns the request to be sent again after a wait, or nil.
+func (t *Transport) again(r *http.Request, pass *pace.Pass, n int, a pace.Answer) (next *http.Request, wait time.Duration) {
+	if !a.Refused {
+		return nil, 0
+	}
+	if next = repeat(r); next == nil {
+		return nil, 0
+	}
+	wait, ok := t.pacer.Again(r.Context(), pass, n, a.Promise)
+	if !ok {
+		closeBody(next)
+		return nil, 0
+	}
+	return next, wait
+}
+
+// pause waits between a refusal and the next attempt.
+func pause(next *http.Request, refusal *http.Response, wait time.Duration) error {
+	ends := time.Now().Add(wait)
+	discard(refusal)
+	err := pace.Sleep(next.Context(), time.Until(ends))
+	if err != nil {
+		closeBody(next)
+	}
+	return err
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
+// CloseIdleConnections closes those of Base, if that knows how.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+// hash keeps no name and no secret.
+func hash(parts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, p := range parts {
+		maphash.WriteComparable(&h, p)
+	}
+	return h.Sum64()
+}
+
+func (t *Transport) target(r *http.Request) pace.Target {
+	host := strings.ToLower(r.URL.Host)
+	if t.Partition != nil {
+		return pace.Target{Peer: hash(r.URL.Scheme, host, t.Partition(r))}
+	}
+	return pace.Target{
+		Peer:  hash(r.URL.Scheme, host, r.Header.Get("Authorization"), r.Header.Get("X-API-Key")),
+		Route: hash(r.Method, r.URL.Path),
+	}
+}
+
+// read returns what a response says of limits.
+func read(response *http.Response) pace.Answer {
+	h, now := response.Header, time.Now()
+	promise, promised := pace.RetryAfter(h, now)
+	a := pace.Answer{States: pace.States(h, now), Promise: promise}
+	used := false
+	for _, s := range a.States {
+		used = used || s.Left == 0
+		if s.Left == 0 && !promised {
+			a.Promise = max(a.Promise, s.Reset)
+		}
+	}
+	switch response.StatusCode {
+	case http.StatusTooManyRequests:
+		a.Refused = true
+	case http.StatusServiceUnavailable:
+		a.Refused = promised
+	case http.StatusForbidden:
+		a.Refused = promised || used
+	}
+	return a
+}
+
+// repeat returns the request for another attempt, with a body of its own, or nil if it may not be
+// repeated.
+func repeat(r *http.Request) *http.Request {
+	switch {
+	case !idempotent(r):
+		return nil
+	case r.Body == nil || r.Body == http.NoBody:
+		return r
+	case r.GetBody == nil:
+		return nil
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil
+	}
+	again := *r
+	again.Body = body
+	return &again
+}
+
+// idempotent is as in net/http, where a key without a value says so without being sent.
+func idempotent(r *http.Request) bool {
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, key := r.Header["Idempotency-Key"]
+	_, xKey := r.Header["X-Idempotency-Key"]
+	return key || xKey
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close() // nothing was written by it
+	}
+}
+
+// What is left of a refusal's body is read, so that its connection can be used again, but not more
+// than that is worth.
+const (
+	discarded  = 64 << 10
+	discarding = time.Second
+)
+
+func discard(response *http.Response) {
+	late := time.AfterFunc(discarding, func() { _ = response.Body.Close() })
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, response.Body, discarded)
+	_ = response.Body.Close()
+}

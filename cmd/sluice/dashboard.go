@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/dashboard"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller.
+func dashboardOf(api *adminapi.API) http.Handler {
+	caller := func(name string, role adminapi.Role, err error) (dashboard.Caller, error) {
+		return dashboard.Caller{Name: name, Role: dashboardRoles[role]}, err
+	}
+	info, _ := debug.ReadBuildInfo()
+	c := dashboard.Config{
+		View: api.View, Find: api.Find, Engine: api.Engine,
+		Identify: func(r *http.Request) (dashboard.Caller, error) { return caller(api.Identify(r)) },
+		SignIn:   func(token string) (dashboard.Caller, error) { return caller(api.SignIn(token)) },
+		Do: func(ctx context.Context, c dashboard.Caller, method, path, match string, body []byte) (int, []byte) {
+			status, _, answer := api.Do(ctx, c.Name, apiRoles[c.Role], method, path, match, body)
+			return status, answer
+		},
+		Done: api.Done, Version: version(info), Logger: api.Logger,
+	}
+	if c.View == nil {
+		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }
+	}
+	return dashboard.Handler(c)
+}
+
+var (
+	dashboardRoles = map[adminapi.Role]dashboard.Role{adminapi.Viewer: dashboard.Viewer, adminapi.Operator: dashboard.Operator, adminapi.Admin: dashboard.Admin}
+	apiRoles       = map[dashboard.Role]adminapi.Role{dashboard.Viewer: adminapi.Viewer, dashboard.Operator: adminapi.Operator, dashboard.Admin: adminapi.Admin}
+)

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/internal/nginxlimits"
+)
+
+func exportNginxCommand() *cobra.Command {
+	q := &checked{}
+	c := &cobra.Command{
+		Use:   "nginx --policy FILE",
+		Short: "Write what nginx can do of a policy by itself: limit_req by address",
+		Long: "Write what nginx can do of a policy by itself, as an outer wall in front of Sluice: limit_req_zone\n" +
+			"and limit_req for the rules that count every request by its address, or all together. Of each other\n" +
+			"rule a comment says why it is not there. It is for the http block.",
+		Example: "  sluice export nginx --policy api.yaml > /etc/nginx/conf.d/sluice-limits.conf",
+		Args:    flagsOnly,
+		PreRunE: applySettings,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if q.policy == "" && q.rules == "" {
+				return errors.New("which policy? Give --policy FILE, or --rules URL for one in a database")
+			}
+			stack, err := q.stack(c)
+			if err != nil {
+				return err
+			}
+			doc, _ := stack.Document()
+			_, err = c.OutOrStdout().Write(nginxlimits.Write(doc))
+			return err
+		},
+	}
+	c.Flags().StringVar(&q.policy, "policy", "", "policy `file`, or - for standard input")
+	rulesFlag(c.Flags(), &q.rules, "where more rules are, on top of the file's or alone")
+	return c
+}

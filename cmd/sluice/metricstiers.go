@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// tiers counts what the limits of tiers have said: an operator wants to know of customers who pay
+// before they do.
+type tiers struct {
+	mu  sync.Mutex // whoever adds one
+	all atomic.Pointer[map[string]*tier]
+}
+
+func newTiers() *tiers {
+	t := new(tiers)
+	t.all.Store(&map[string]*tier{})
+	return t
+}
+
+// tier counts the results of one.
+type tier struct{ decisions, refused, near atomic.Uint64 }
+
+const (
+	// maxTiers bounds the series: policies that come and go may have any number of tiers.
+	maxTiers   = 100
+	otherTiers = "*other" // no tier has that name
+)
+
+var (
+	tierDecisions = prometheus.NewDesc("sluice_tier_decisions_total", "Results of the limits of a tier.", []string{"tier"}, nil)
+	tierRefused   = prometheus.NewDesc("sluice_tier_refused_total", "Results of the limits of a tier that refuse.", []string{"tier"}, nil)
+	tierNear      = prometheus.NewDesc("sluice_tier_near_limit_total", "Results of the limits of a tier that allow, with less than a fifth left.", []string{"tier"}, nil)
+)
+
+func (t *tiers) Describe(ch chan<- *prometheus.Desc) {
+	ch <- tierDecisions
+	ch <- tierRefused
+	ch <- tierNear
+}
+
+func (t *tiers) Collect(ch chan<- prometheus.Metric) {
+	for name, c := range *t.all.Load() {
+		for d, n := range map[*prometheus.Desc]uint64{tierDecisions: c.decisions.Load(), tierRefused: c.refused.Load(), tierNear: c.near.Load()} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), strings.ToValidUTF8(name, "\uFFFD"))
+		}
+	}
+}
+
+// observe is for a policy.Engine.
+func (t *tiers) observe(_ context.Context, o *policy.Observation) {
+	if o.Request.Mode != policy.Charge || o.Decision.Repeated {
+		return
+	}
+	for i := range o.Decision.Results {
+		r := &o.Decision.Results[i]
+		name, is := strings.CutPrefix(r.From, "tier:")
+		if !is || r.Plan == nil || r.Shadow {
+			continue
+		}
+		c := t.of(name)
+		c.decisions.Add(1)
+		switch {
+		case !r.Allowed:
+			c.refused.Add(1)
+		case !r.Origin.Degraded() && r.Remaining*5 < r.Plan.Capacity:
+			c.near.Add(1)
+		}
+	}
+}
+
+// of returns the counters of a tier.
+func (t *tiers) of(name string) *tier {
+	all := *t.all.Load()
+	if c := all[name]; c != nil {
+		return c
+	}
+	if c := all[otherTiers]; c != nil { // it is full: decisions do not wait for each other
+		return c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = *t.all.Load()
+	if len(all) >= maxTiers {
+		name = otherTiers
+	}
+	if c := all[name]; c != nil {
+		return c
+	}
+	all = maps.Clone(all)
+	all[name] = new(tier)
+	t.all.Store(&all)
+	return all[name]
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// lockedBuffer is written to by others than whoever reads it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// take returns what was written since the last time.
+func (b *lockedBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.buf.Reset()
+	return b.buf.String()
+}
+
+// The end of a shadow of the whole policy is in the log, though nobody does anything then and no
+// request comes, and so is whatever begins and ends one, once.
+func TestEndsOfShadowsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		told := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var lines []string
+			for line := range strings.Lines(log.take()) {
+				if strings.Contains(line, "REFUSED") || strings.Contains(line, "enforced again") {
+					lines = append(lines, line)
+				}
+			}
+			if len(lines) != len(want) {
+				t.Fatalf("%s: the log has %q", what, lines)
+			}
+			for i := range want {
+				if !strings.Contains(lines[i], want[i]) {
+					t.Errorf("%s: the log has %q", what, lines[i])
+				}
+			}
+		}
+		saying := func(shadow string) *policy.Policy {
+			p, err := policy.Compile(policy.Document{Shadow: shadow, Rules: []policy.Rule{{Name: "all", Key: []string{"client_ip"}, Limit: "1/day"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+		until := in(time.Hour)
+		r := &rules{log: slog.New(slog.NewTextHandler(&log, nil)), engine: policy.NewEngine(memory.New(), saying(until))}
+		r.silent = func(*policy.Policy) []policy.Problem { return nil }
+		r.tellShadow()
+		told("at the start", "until="+until)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go r.followShadow(ctx)
+		time.Sleep(time.Hour - time.Second)
+		told("before the end")
+		time.Sleep(3 * time.Second)
+		told("after the end", "enforced again")
+
+		until = in(time.Minute)
+		r.tellShadow()
+		r.engine.Swap(saying(until))
+		r.tellShadow()
+		told("another", "until="+until)
+		r.engine.Swap(saying(in(time.Hour))) // a longer one
+		time.Sleep(2 * time.Minute)
+		told("a longer one")
+		r.engine.Swap(saying(""))
+		time.Sleep(2 * time.Second)
+		told("taken away", "enforced again")
+	})
+}

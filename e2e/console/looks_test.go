@@ -1,0 +1,137 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// Every page is accessible, as far as axe can tell, on a desk and on a phone, dark and light, with
+// pictures for people to look at: in $SLUICE_SHOTS, or sluice-shots among the temporary files.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	for user, n := range map[string]int{"heavy": 60, "acme": 12, hostile: 9, "light": 2} {
+		for range n {
+			p.ask("/api/users", "X-User: "+user)
+		}
+	}
+	pages := map[string]string{
+		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
+		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy",
+	}
+	for name, l := range map[string]look{"desktop-light": desktop, "desktop-dark": {1440, 900, true, false}, "phone-light": phone, "phone-dark": {390, 844, true, false}} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, p, l)
+			g.visit("/")
+			await(t, "there is something to see", func() bool { return strings.Contains(g.text("#who-table"), "heavy") })
+			for page, path := range pages {
+				g.visit(path)
+				if page == "first" {
+					g.run(chromedp.WaitVisible("#chart canvas"))
+				}
+				g.accessible(page + " " + name)
+				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
+					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.width)
+				}
+				g.shot(fmt.Sprintf("%s-%s", page, name))
+			}
+		})
+	}
+}
+
+// Without JavaScript everything can be read, and done.
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	for range 8 {
+		p.ask("/api/users", "X-User: acme")
+	}
+	l := desktop
+	l.noScript = true
+	g := open(t, p, l)
+	await(t, "it says who", func() bool {
+		g.visit("/")
+		html := g.html()
+		return strings.Contains(html, ">acme<") && strings.Contains(html, "per-user") && strings.Contains(html, `id="chart-drawn"`)
+	})
+	g.shot("first-without-scripts")
+	g.visit("/act/raise?rule=per-user&key.header%3AX-User=acme")
+	g.focus("#f-reason")
+	g.run(input.InsertText("they pay for it"), chromedp.KeyEvent(kb.Enter)) // which shows the effect
+	await(t, "the effect is shown", func() bool {
+		html := g.html()
+		return strings.Contains(html, `value="they pay for it"`) && strings.Contains(html, "10 an hour")
+	})
+	g.focus("#act-do")
+	g.run(chromedp.KeyEvent(kb.Enter))
+	await(t, "it is in force", func() bool { return p.ask("/api/users", "X-User: acme") == 200 })
+	await(t, "it can be undone", func() bool { return strings.Contains(g.html(), `id="undo"`) })
+}
+
+// html returns the page as it is, without a script.
+func (g *page) html() (text string) {
+	g.Helper()
+	g.inDOM(func(ctx context.Context, root cdp.NodeID) (err error) {
+		text, err = dom.GetOuterHTML().WithNodeID(root).Do(ctx)
+		return err
+	})
+	return text
+}
+
+// focus puts the focus on an element, without a script.
+func (g *page) focus(selector string) {
+	g.Helper()
+	g.inDOM(func(ctx context.Context, root cdp.NodeID) error {
+		node, err := dom.QuerySelector(root, selector).Do(ctx)
+		if err != nil {
+			return err
+		}
+		return dom.Focus().WithNodeID(node).Do(ctx)
+	})
+}
+
+// inDOM does something with the document, and again where the numbers of its nodes did not last: they
+// end whenever anybody asks for the document.
+func (g *page) inDOM(do func(ctx context.Context, root cdp.NodeID) error) {
+	g.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		err = chromedp.Run(g.ctx, chromedp.ActionFunc(func(ctx context.Context) error {
+			root, err := dom.GetDocument().Do(ctx)
+			if err != nil {
+				return err
+			}
+			return do(ctx, root.NodeID)
+		}))
+		if err == nil {
+			return
+		}
+	}
+	g.Fatal(err)
+}
+
+// Whoever has no mouse gets everywhere.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered))
+	p.ask("/api/users", "X-User: acme")
+	g := open(t, p, desktop)
+	g.visit("/rules")
+	g.run(chromedp.KeyEvent("/"))
+	await(t, "the search has the focus", func() bool { return js[string](g, "document.activeElement.id") == "search" })
+	g.run(chromedp.KeyEvent("\x1b"), chromedp.KeyEvent("2"))
+	await(t, "the second rule is open", func() bool {
+		return js[bool](g, "location.pathname === '/rules/per-user' && document.readyState === 'complete'")
+	})
+	g.run(chromedp.KeyEvent("\x1b"))
+	await(t, "Esc leads back", func() bool { return js[string](g, "location.pathname") != "/rules/per-user" })
+}

@@ -1,0 +1,43 @@
+package doors
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/freeport"
+)
+
+// buildCaddy builds Caddy, once, which takes two minutes where nothing of it has been built before.
+var buildCaddy = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(bin, "caddy")
+	c := exec.Command("go", "build", "-o", path, ".")
+	c.Dir = filepath.Join("testdata", "caddy")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// caddy runs the example.
+func caddy(t *testing.T, limiter, backend string, replaced ...string) (url string) {
+	t.Helper()
+	program, err := buildCaddy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := freeport.Addr(t)
+	replaced = append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend, ":8089", port(freeport.Addr(t)), "\n:80 {", "\nhttp://"+port(addr)+" {\n\tbind 127.0.0.1")
+	file := write(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
+	c := command(program, "run", "--config", file)
+	c.Env = append(c.Env, "HOME="+t.TempDir())
+	run(t, c, addr, func() string { text, _ := os.ReadFile(file); return string(text) })
+	return "http://" + addr
+}
+
+// port returns the port of an address, behind its colon.
+func port(addr string) string { return addr[strings.LastIndexByte(addr, ':'):] }

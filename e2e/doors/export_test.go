@@ -1,0 +1,137 @@
+package doors
+
+import (
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/freeport"
+)
+
+// exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
+func exported(t *testing.T, addr, policy string) string {
+	t.Helper()
+	out, err := command(binary, "export", "nginx", "--policy", write(t, "policy.yaml", policy)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// "return" would come before limit_req does.
+	return string(out) + "server { listen " + addr + "; location / { proxy_pass http://" + backend(t) + "; } }\n"
+}
+
+// limited answers whether nginx lets a request pass.
+func limited(t *testing.T, url string, header ...string) bool {
+	t.Helper()
+	switch got := ask(t, "GET", url+"/", "", header...); got.status {
+	case http.StatusOK:
+		return false
+	case http.StatusTooManyRequests:
+		return true
+	default:
+		t.Fatalf("status %d", got.status)
+		return false
+	}
+}
+
+// What nginx lets pass is what the bucket does: its burst at once, never more than that and its
+// rate over the time that it took, and one more after the time of one. Time only helps to pass.
+func TestExportNginx(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, rule string
+		burst      int
+		every      time.Duration
+	}{
+		{"token bucket", "limit: 4/second burst 5", 5, 250 * time.Millisecond},
+		{"of one", "limit: 4/second burst 1", 1, 250 * time.Millisecond},
+		{"by minutes", "limit: 90/minute burst 3", 3, 660 * time.Millisecond}, // 91r/m
+		{"log", "limit: 3/second, algorithm: sliding_window_log", 3, 334 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			addr := freeport.Addr(t)
+			url := nginx(t, addr, exported(t, addr, "version: 1\nrules:\n  - {name: a, key: [client_ip], "+test.rule+"}\n"))
+			for range 3 {
+				passed, began := 0, time.Now()
+				for passed < 1000 && !limited(t, url) {
+					passed++
+				}
+				most := test.burst + 1 + int(time.Since(began)/test.every)
+				if passed < test.burst || passed > most {
+					t.Errorf("%d passed, and %d to %d should have", passed, test.burst, most)
+				}
+				test.burst = 0
+				time.Sleep(test.every + 5*time.Millisecond)
+				if limited(t, url) {
+					t.Errorf("after %v the next is still refused", test.every)
+				}
+			}
+		})
+	}
+}
+
+// The places of a queue are waited for.
+func TestExportNginxQueue(t *testing.T) {
+	t.Parallel()
+	addr := freeport.Addr(t)
+	url := nginx(t, addr, exported(t, addr, "version: 1\nrules:\n  - {name: a, key: [client_ip], limit: 10/second burst 4, algorithm: leaky_bucket}\n"))
+	began := time.Now()
+	answers := make(chan bool)
+	for range 4 {
+		go func() { answers <- limited(t, url) }()
+	}
+	for range 4 {
+		if <-answers {
+			t.Error("there is a place for four")
+		}
+	}
+	if took := time.Since(began); took < 290*time.Millisecond {
+		t.Errorf("the fourth had its turn after %v", took)
+	}
+}
+
+// Whom the policy trusts, nginx believes who the client is.
+func TestExportNginxTrusted(t *testing.T) {
+	t.Parallel()
+	addr := freeport.Addr(t)
+	url := nginx(t, addr, exported(t, addr, "version: 1\ntrusted_proxies: [127.0.0.0/8, '2001:db8::1']\nrules:\n  - {name: a, key: [client_ip], limit: 1/minute}\n"))
+	for _, test := range []struct {
+		forwarded string
+		limited   bool
+	}{
+		{"192.0.2.1", false}, {"192.0.2.2", false}, {"192.0.2.1", true},
+		{"198.51.100.1, 192.0.2.1", true}, {"192.0.2.2, 127.0.0.9", true}, {"192.0.2.1, 192.0.2.3", false},
+	} {
+		if got := limited(t, url, "X-Forwarded-For", test.forwarded); got != test.limited {
+			t.Errorf("for %s: limited %v", test.forwarded, got)
+		}
+	}
+}
+
+// All kinds of rules in one: nginx takes it.
+func TestExportNginxSyntax(t *testing.T) {
+	t.Parallel()
+	addr := freeport.Addr(t)
+	config := exported(t, addr, `
+version: 1
+trusted_proxies: [10.0.0.0/8]
+rules:
+  - {name: health, match: GET /health, exempt: true}
+  - {name: several, key: [client_ip], limits: [10/second burst 20, 100/minute]}
+  - {name: with.dots-and-more, key: [client_ip], limit: 5/minute}
+  - {name: all, limit: 1000/second}
+  - {name: day, key: [client_ip], limit: 50/day}
+  - {name: month, key: [client_ip], limit: 50/month}
+  - {name: keys, key: [api_key], missing: skip, limit: 50/minute}
+`)
+	file := nginxFile(t, config)
+	out, err := exec.Command(nginxProgram, "-t", "-c", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s\n%s", out, config)
+	}
+	if n := strings.Count(config, "\nlimit_req zone="); n != 4 {
+		t.Errorf("%d limits, and 4 can be:\n%s", n, config)
+	}
+}

@@ -1,0 +1,272 @@
+// Package doors holds the configurations in deploy/ to what they say, with real proxies before a
+// real backend.
+package doors
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds the wait for a condition that is sure to come on any machine.
+const patience = 90 * time.Second
+
+var (
+	binary string // the program, as TestMain has built it
+	bin    string // where that and the proxies are
+)
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	var err error
+	if bin, err = os.MkdirTemp("", "sluice-doors-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(bin)
+	binary = filepath.Join(bin, "sluice")
+	args := []string{"build", "-o", binary}
+	if raceDetector {
+		args = append(args, "-race") // a race makes the process end with 66
+	}
+	if out, err := exec.Command("go", append(args, "../../cmd/sluice")...).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// limiter is a running "sluice serve" with --check.
+type limiter struct {
+	t       *testing.T
+	args    []string
+	addr    string // of --check
+	policy  string // the file
+	process *exec.Cmd
+	ended   chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// limit starts a limiter by a policy. When the test ends it gets SIGTERM, and has to end with 0.
+func limit(t *testing.T, policy string, args ...string) *limiter {
+	t.Helper()
+	l := &limiter{t: t, policy: write(t, "policy.yaml", policy)}
+	l.args = append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	l.start()
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *limiter) start() {
+	l.t.Helper()
+	l.process, l.ended = command(binary, l.args...), make(chan struct{})
+	stderr, err := l.process.StderrPipe()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if err := l.process.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	started := make(chan string, 1)
+	go l.read(stderr, started)
+	select {
+	case l.addr = <-started:
+	case <-time.After(patience):
+	}
+	if l.addr == "" {
+		l.t.Fatalf("the limiter does not start:\n%s", l.logged())
+	}
+}
+
+// command is a process without settings of the environment.
+func command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(name, args...)
+	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+	c.Env = append(c.Env, "GORACE=atexit_sleep_ms=20")
+	return c
+}
+
+// read collects the log until the process ends.
+func (l *limiter) read(stderr io.Reader, started chan<- string) {
+	defer close(l.ended)
+	defer close(started)
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		l.mu.Lock()
+		fmt.Fprintf(&l.log, "%s\n", lines.Bytes())
+		l.mu.Unlock()
+		var r struct{ Msg, Check string }
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Msg == "sluice serves" {
+			started <- r.Check
+		}
+	}
+}
+
+func (l *limiter) logged() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log.String()
+}
+
+// awaitLog waits until the log has the text.
+func (l *limiter) awaitLog(text string) {
+	l.t.Helper()
+	await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
+}
+
+// stop ends the limiter, so that nobody listens where it was.
+func (l *limiter) stop() {
+	if l.process.ProcessState != nil {
+		return
+	}
+	_ = l.process.Process.Signal(syscall.SIGTERM)
+	<-l.ended
+	if err := l.process.Wait(); err != nil {
+		l.t.Errorf("the limiter ends with %v", err)
+	}
+	if l.t.Failed() {
+		l.t.Logf("log of the limiter:\n%s", l.logged())
+	}
+}
+
+// seen is what the backend has got of a request.
+type seen struct{ Method, Target, Host, Body, RateLimit string }
+
+// backend answers what it has got of a request, or the status that the path asks for.
+func backend(t *testing.T) (addr string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/forbidden" {
+			http.Error(w, "the backend's own", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("X-Backend", "yes")
+		_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(body), r.Header.Get("RateLimit")})
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// write makes a file in a directory of the test.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// example returns a file of deploy/ with texts replaced, each of which it has to have.
+func example(t *testing.T, name string, replaced ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for i := 0; i < len(replaced); i += 2 {
+		if !strings.Contains(text, replaced[i]) {
+			t.Fatalf("%s has no %q", name, replaced[i])
+		}
+		text = strings.ReplaceAll(text, replaced[i], replaced[i+1])
+	}
+	return text
+}
+
+// listens reports whether somebody does.
+func listens(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if so() {
+			return
+		}
+	}
+	t.Fatalf("it never comes to be that %s", what)
+}
+
+// reply is what a client gets.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	seen   seen // by the backend
+}
+
+// ask makes a request of a proxy: header has names and values.
+func ask(t *testing.T, method, url, body string, header ...string) reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := reply{status: resp.StatusCode, header: resp.Header, body: string(data)}
+	if resp.Header.Get("X-Backend") != "" {
+		if err := json.Unmarshal(data, &got.seen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got
+}
+
+// raw sends a request as it is written, and returns the first line of the answer and the body.
+func raw(t *testing.T, addr, request string) (status, body string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatal(err)
+	}
+	head, body, _ := strings.Cut(string(answer), "\r\n\r\n")
+	status, _, _ = strings.Cut(head, "\r\n")
+	return status, body
+}

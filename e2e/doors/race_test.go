@@ -1,0 +1,5 @@
+//go:build race
+
+package doors
+
+const raceDetector = true

@@ -1,0 +1,78 @@
+package doors
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asNginx asks a limiter as nginx does, and returns the status of the answer.
+func asNginx(t *testing.T, l *limiter) int {
+	t.Helper()
+	return ask(t, "GET", "http://"+l.addr+"/auth/nginx", "", "X-Original-Method", "POST", "X-Original-URI", "/login",
+		"X-Original-Host", "api.test", "X-Real-IP", "192.0.2.1").status
+}
+
+// A policy that reads bodies which no asker brings is refused when it comes later, too, from a file
+// or from a database, and the old one stays.
+func TestReloadWithBodies(t *testing.T) {
+	t.Parallel()
+	const none = "version: 1\nrules: [{name: none, match: POST /login, limit: 1/day}]\n"
+	const problem = `rule \"login\": the rule reads the bodies of requests, and --auth nginx does not bring them; auth_request asks without the body: ask as nginx-accel does`
+	rules := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
+	l := limit(t, none, "--auth", "nginx", "--rules", rules)
+	if got := asNginx(t, l); got != http.StatusOK {
+		t.Fatalf("status %d", got)
+	}
+
+	if err := os.WriteFile(l.policy, []byte(byName), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitLog("policy.yaml:4: " + problem)
+	if got := asNginx(t, l); got != http.StatusForbidden {
+		t.Errorf("the old policy does not stay: status %d", got)
+	}
+	if err := os.WriteFile(l.policy, []byte(none), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitLog(`"policy loaded"`)
+
+	out, err := command(binary, "import", "--rules", rules, "--yes", write(t, "name.yaml", byName)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l.awaitLog("rules of the database refused, the policy stays")
+	l.awaitLog(`rules[\"login\"].key: ` + problem)
+	if got := asNginx(t, l); got != http.StatusForbidden {
+		t.Errorf("the old policy does not stay: status %d", got)
+	}
+}
+
+// Rules that go by responses count everything here, and the log says so.
+func TestRulesByResponse(t *testing.T) {
+	t.Parallel()
+	l := limit(t, "version: 1\nrules: [{name: failed, match: POST /login, limit: 1/day, count: {status: [401]}}]\n", "--auth", "nginx")
+	l.awaitLog(`rule \"failed\": the rule goes by responses, and proxies that ask do not tell of them; every request that --auth is asked about counts`)
+	if first, second := asNginx(t, l), asNginx(t, l); first != http.StatusOK || second != http.StatusForbidden {
+		t.Errorf("status %d, and then %d", first, second)
+	}
+}
+
+func TestAuthNeedsCheck(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--upstream", "sample", "--auth", "nginx"}, "sluice: --auth: the proxies need an address to ask at: give --check, for example --check 127.0.0.1:8081\n"},
+		{[]string{"--auth", "nginx,nginx+id"}, "nginx is there twice: remove one\n"},
+		{[]string{"--auth", "apache"}, `there is no asker "apache": there are nginx, nginx-accel, caddy, traefik, envoy` + "\n"},
+	} {
+		out, err := command(binary, append([]string{"serve"}, test.args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), test.want) {
+			t.Errorf("%v: %v: %s", test.args, err, out)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package doors
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/freeport"
+)
+
+// Traefik takes minutes to build: "make traefik" does, and runs all tests of proxies with it.
+func init() {
+	if os.Getenv("SLUICE_TRAEFIK") == "" {
+		return
+	}
+	proxies = append(proxies, proxy{
+		name: "traefik", asker: "traefik+body", client: "X-Forwarded-For", start: traefik,
+		without: 500, untold: true, once: true,
+	})
+}
+
+var buildTraefik = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(bin, "traefik")
+	c := exec.Command("go", "build", "-o", path, "github.com/traefik/traefik/v3/cmd/traefik")
+	c.Dir = filepath.Join("testdata", "traefik")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// traefik runs the example.
+func traefik(t *testing.T, limiter, backend string, replaced ...string) (url string) {
+	t.Helper()
+	program, err := buildTraefik()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := freeport.Addr(t)
+	dynamic := write(t, "dynamic.yml", example(t, "traefik/dynamic.yml", append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend)...))
+	static := write(t, "traefik.yml", example(t, "traefik/traefik.yml", `":80"`, `"`+addr+`"`, "dynamic.yml", dynamic))
+	run(t, command(program, "--configfile="+static), addr, func() string { return "" })
+	url = "http://" + addr
+	// Of such a host no limiter counts anything.
+	await(t, "the routes are there", func() bool { return ask(t, "GET", url+"/", "", "Host", "a..b").status != 404 })
+	return url
+}

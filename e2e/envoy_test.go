@@ -1,0 +1,322 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+)
+
+var grpcAddress = regexp.MustCompile(`"grpc":"([^"]+)"`)
+
+// grpcOf returns the address of --grpc.
+func (g *gateway) grpcOf() string {
+	g.t.Helper()
+	m := grpcAddress.FindStringSubmatch(g.log())
+	if m == nil {
+		g.t.Fatal("the log does not name the address of --grpc")
+	}
+	return m[1]
+}
+
+func dialGRPC(t *testing.T, g *gateway, c credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(g.grpcOf(), grpc.WithTransportCredentials(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// askEnvoy asks for one descriptor, of keys and values in turn.
+func askEnvoy(t *testing.T, conn *grpc.ClientConn, domain string, entries ...string) (*pb.RateLimitResponse, error) {
+	t.Helper()
+	d := &common.RateLimitDescriptor{}
+	for i := 0; i < len(entries); i += 2 {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: entries[i], Value: entries[i+1]})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{d}})
+}
+
+// envoyLimit returns the limit that Envoy is told.
+func envoyLimit(t *testing.T, conn *grpc.ClientConn) uint32 {
+	t.Helper()
+	out, err := askEnvoy(t, conn, "edge", "user", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()
+}
+
+func envoyConfig(n int) string {
+	return fmt.Sprintf("domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", n)
+}
+
+// A configuration is followed; one that is wrong changes nothing, and ends a start.
+func TestEnvoyConfigFollowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "edge.yaml")
+	overwrite(t, file, envoyConfig(100))
+	overwrite(t, filepath.Join(dir, "README"), "no configuration")
+	g := serve(t, "--grpc", "127.0.0.1:0", "--envoy-config", dir)
+	conn := dialGRPC(t, g, insecure.NewCredentials())
+	if n := envoyLimit(t, conn); n != 100 {
+		t.Fatalf("the limit is %d", n)
+	}
+	loaded := func(r record) bool { return r.Msg == "configuration loaded" }
+	overwrite(t, file, envoyConfig(200))
+	g.await("the change is seen", loaded)
+	if n := envoyLimit(t, conn); n != 200 {
+		t.Errorf("the limit is %d, and not what the file says", n)
+	}
+	g.forget()
+	overwrite(t, file, strings.Replace(envoyConfig(300), "unit:", "units:", 1))
+	r := g.await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
+	if !strings.HasPrefix(r.Problem, file+":4: unknown key \"units\"") {
+		t.Errorf("the log says %q", r.Problem)
+	}
+	if n := envoyLimit(t, conn); n != 200 {
+		t.Errorf("after a broken file the limit is %d", n)
+	}
+	code, stderr := run(t, "serve", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--envoy-config", dir)
+	if code != 1 || !strings.Contains(stderr, file+":4: unknown key") {
+		t.Errorf("a start with a broken file: %d %s", code, stderr)
+	}
+	g.forget()
+	overwrite(t, filepath.Join(dir, "more.yaml"), "domain: edge\ndescriptors:\n  - {key: more, rate_limit: {unit: hour, requests_per_unit: 7}}\n")
+	overwrite(t, file, envoyConfig(400))
+	g.await("the mend and the new file are seen", func(record) bool {
+		out, err := askEnvoy(t, conn, "edge", "more", "a")
+		return err == nil && out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 7 && envoyLimit(t, conn) == 400
+	})
+	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	awaitThat(t, "a file that is gone limits nothing", func() bool {
+		out, err := askEnvoy(t, conn, "edge", "more", "a")
+		return err == nil && out.GetStatuses()[0].GetCurrentLimit() == nil
+	})
+}
+
+// Certificates and tokens are asked for, and health checks need no token.
+func TestEnvoyAccess(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t)
+	cert, key := authority.make("server", nil)
+	sum := sha256.Sum256([]byte("secret"))
+	tokens := write(t, "tokens", "envoy "+hex.EncodeToString(sum[:])+"\n")
+	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", authority.ca, "--door-tokens", tokens)
+	pool := x509.NewCertPool()
+	pem, err := os.ReadFile(authority.ca)
+	if err != nil || !pool.AppendCertsFromPEM(pem) {
+		t.Fatal(err)
+	}
+	own, ownKey := authority.make("client", nil)
+	pair, err := tls.LoadX509KeyPair(own, ownKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(&tls.Config{RootCAs: pool})} {
+		if _, err := askEnvoy(t, dialGRPC(t, g, c), "edge", "user", "a"); status.Code(err) != codes.Unavailable {
+			t.Errorf("without a certificate: %v", err)
+		}
+	}
+	conn := dialGRPC(t, g, credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}))
+	if _, err := askEnvoy(t, conn, "edge", "user", "a"); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without a token: %v", err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer secret")
+	d := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}}
+	out, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
+	if err != nil || out.GetStatuses()[0].GetLimitRemaining() != 4 {
+		t.Errorf("with a token: %v %v", out, err)
+	}
+	if h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v %v", h, err)
+	}
+}
+
+// Whoever asks by reflection is told of the service; whoever watches the health is told of the end,
+// and does not hold it up.
+func TestEnvoyHealthAndReflection(t *testing.T) {
+	t.Parallel()
+	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--drain-timeout", "80s")
+	conn := dialGRPC(t, g, insecure.NewCredentials())
+	const name = "envoy.service.ratelimit.v3.RateLimitService"
+	about, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := about.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := about.Recv(); err != nil || len(r.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("reflection: %v %v", r, err)
+	}
+	if err := about.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v %v", h, err)
+	}
+	began := time.Now()
+	g.signal(syscall.SIGTERM)
+	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health while it drains: %v %v", h, err)
+	}
+	if code := g.wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.log(), "requests were cut off") {
+		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.log())
+	}
+}
+
+// Streams that are begun and reset at once, and connections that say nothing or nonsense, cost
+// bounded memory, and everybody else is answered.
+func TestEnvoyAbuse(t *testing.T) {
+	t.Parallel()
+	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--header-timeout", "2s")
+	conn := dialGRPC(t, g, insecure.NewCredentials())
+	var idle []net.Conn
+	for i := range 50 {
+		c, err := net.Dial("tcp", g.grpcOf())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			_, _ = c.Write([]byte("GET / HTTP/1.1\r\n"))
+		}
+		idle = append(idle, c)
+	}
+	before := metric(t, g, "process_resident_memory_bytes")
+	for range 4 {
+		rapidReset(t, g.grpcOf(), 10_000)
+	}
+	// Far more than fits: the bytes of a message of 4 GiB, which never come.
+	endlessMessage(t, g.grpcOf())
+	if out, err := askEnvoy(t, conn, "edge", "user", "a"); err != nil || out.GetOverallCode() != pb.RateLimitResponse_OK {
+		t.Errorf("afterwards: %v %v", out, err)
+	}
+	most := 100.0
+	if raceDetector {
+		most *= 5
+	}
+	if grown := metric(t, g, "process_resident_memory_bytes") - before; grown > most*(1<<20) {
+		t.Errorf("40,000 streams that were reset have cost %.0f MiB", grown/(1<<20))
+	}
+	for _, c := range idle {
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := readToEnd(c); err != nil {
+			t.Errorf("a connection that says nothing stays open: %v", err)
+		}
+	}
+}
+
+func readToEnd(c net.Conn) (n int, err error) {
+	buf := make([]byte, 512)
+	for {
+		k, err := c.Read(buf)
+		n += k
+		if ne, ok := err.(net.Error); ok && ne.Timeout() {
+			return n, err
+		} else if err != nil {
+			return n, nil
+		}
+	}
+}
+
+// callHeaders are those of a call of the service.
+func callHeaders(b *strings.Builder) string {
+	b.Reset()
+	enc := hpack.NewEncoder(b)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
+		{":authority", "sluice"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
+	}
+	return b.String()
+}
+
+// rawHTTP2 opens a connection, whose frames nobody reads but to drop them.
+func rawHTTP2(t *testing.T, addr string) (net.Conn, *http2.Framer) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, _ = c.Write([]byte(http2.ClientPreface))
+	f := http2.NewFramer(c, nil)
+	_ = f.WriteSettings()
+	go func() {
+		r := http2.NewFramer(nil, c)
+		for {
+			if _, err := r.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	return c, f
+}
+
+// rapidReset begins streams and resets each at once, until the server has had enough.
+func rapidReset(t *testing.T, addr string, streams int) {
+	t.Helper()
+	_, f := rawHTTP2(t, addr)
+	var b strings.Builder
+	for i := range streams {
+		id := uint32(2*i + 1)
+		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(callHeaders(&b)), EndHeaders: true}) != nil || f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
+			return // it has closed the connection
+		}
+	}
+}
+
+// endlessMessage says that a message of 4 GiB comes, on many streams.
+func endlessMessage(t *testing.T, addr string) {
+	t.Helper()
+	_, f := rawHTTP2(t, addr)
+	var b strings.Builder
+	for i := range 100 {
+		id := uint32(2*i + 1)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(callHeaders(&b)), EndHeaders: true})
+		if f.WriteData(id, false, []byte("\x00\xff\xff\xff\xffabc")) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// wordService is a service with a call of each kind, without generated code.
+var wordService = grpc.ServiceDesc{
+	ServiceName: "test.Words",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{MethodName: "Echo", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		in := new(wrapperspb.StringValue)
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+		md, _ := metadata.FromIncomingContext(ctx)
+		_ = grpc.SetHeader(ctx, metadata.Pairs("head", strings.Join(md["x-asked"], ",")))
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("tail", "t", "tail-bin", "\x00\xff"))
+		if in.Value == "fail" {
+			return nil, status.Error(codes.DataLoss, "lost, in 100 %")
+		}
+		return in, nil
+	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Both", ClientStreams: true, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+		for n := 0; ; n++ {
+			in := new(wrapperspb.StringValue)
+			if err := s.RecvMsg(in); errors.Is(err, io.EOF) {
+				s.SetTrailer(metadata.Pairs("count", fmt.Sprint(n)))
+				return nil
+			} else if err != nil {
+				return err
+			}
+			for range len(in.Value) { // as many as there are letters
+				if err := s.SendMsg(in); err != nil {
+					return err
+				}
+			}
+		}
+	}}},
+}
+
+var both = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+
+// wordsUpstream starts the service.
+func wordsUpstream(t *testing.T, options ...grpc.ServerOption) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	s.RegisterService(&wordService, nil)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// dialWords connects to the gateway.
+func dialWords(t *testing.T, g *gateway, ours *authority) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(g.addr, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Calls of each kind pass, with what is said before and after, to upstreams with TLS and without.
+func TestGRPC(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	certificate, err := credentials.NewServerTLSFromFile(ours.make("upstream", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := write(t, "policy.yaml", wide)
+	for name, args := range map[string][]string{
+		"h2c":   {"--upstream", "h2c://" + wordsUpstream(t)},
+		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.ca},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := dialWords(t, secure(t, ours, append(args, "--policy", policy)...), ours)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var head, tail metadata.MD
+			out := new(wrapperspb.StringValue)
+			asked := metadata.AppendToOutgoingContext(ctx, "x-asked", "a")
+			err := c.Invoke(asked, "/test.Words/Echo", wrapperspb.String("hello"), out, grpc.Header(&head), grpc.Trailer(&tail))
+			if err != nil || out.Value != "hello" || fmt.Sprint(head["head"], tail["tail"]) != "[a] [t]" || fmt.Sprintf("%q", tail["tail-bin"]) != `["\x00\xff"]` {
+				t.Errorf("unary: %v %v %v, %v", out, head, tail, err)
+			}
+			err = c.Invoke(ctx, "/test.Words/Echo", wrapperspb.String("fail"), out, grpc.Trailer(&tail))
+			if s := status.Convert(err); s.Code() != codes.DataLoss || s.Message() != "lost, in 100 %" || fmt.Sprint(tail["tail"]) != "[t]" {
+				t.Errorf("a failure: %v %v", err, tail)
+			}
+			large := strings.Repeat("l", 3<<20) // in many frames, beyond every window
+			if err := c.Invoke(ctx, "/test.Words/Echo", wrapperspb.String(large), out); err != nil || out.Value != large {
+				t.Errorf("a large message: %d bytes, %v", len(out.Value), err)
+			}
+			late, stop := context.WithTimeout(ctx, time.Nanosecond)
+			defer stop()
+			if err := c.Invoke(late, "/test.Words/Echo", wrapperspb.String("x"), out); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("late: %v", err)
+			}
+			if err := c.Invoke(ctx, "/test.Words/None", wrapperspb.String("x"), out); status.Code(err) != codes.Unimplemented {
+				t.Errorf("no such method: %v", err)
+			}
+			checkBoth(ctx, t, c)
+		})
+	}
+}
+
+// checkBoth talks in both directions on one stream: each answer comes before the next question.
+func checkBoth(ctx context.Context, t *testing.T, c *grpc.ClientConn) {
+	t.Helper()
+	s, err := c.NewStream(ctx, both, "/test.Words/Both")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	in := new(wrapperspb.StringValue)
+	for range 20 {
+		if err := s.SendMsg(wrapperspb.String("abc")); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			if err := s.RecvMsg(in); err != nil || in.Value != "abc" {
+				t.Errorf("%v, %v", in, err)
+				return
+			}
+		}
+	}
+	if err := errors.Join(s.CloseSend(), s.RecvMsg(in)); !errors.Is(err, io.EOF) {
+		t.Errorf("the end: %v", err)
+	}
+	if got := s.Trailer()["count"]; fmt.Sprint(got) != "[20]" {
+		t.Errorf("trailer %v", s.Trailer())
+	}
+}
+
+// What the gateway says itself is said in the words of gRPC.
+func TestGRPCRefusals(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	const rules = "version: 1\nrules: [{name: calls, match: POST /test.Words/Echo, key: [\"header:who\"], limit: 1/day, missing: refuse}]\n"
+	upstream := wordsUpstream(t)
+	g := secure(t, ours, "--policy", write(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream)
+	c := dialWords(t, g, ours)
+	out := new(wrapperspb.StringValue)
+	invoke := func(who string) (metadata.MD, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var tail metadata.MD
+		if who != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "who", who)
+		}
+		err := c.Invoke(ctx, "/test.Words/Echo", wrapperspb.String("x"), out, grpc.Trailer(&tail))
+		return tail, err
+	}
+	if _, err := invoke("anna"); err != nil {
+		t.Error(err)
+	}
+	tail, err := invoke("anna")
+	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "calls: 1 per 86400s") || len(tail["grpc-retry-pushback-ms"]) != 1 {
+		t.Errorf("a refusal: %v %v", err, tail)
+	}
+	if _, err := invoke("bert"); err != nil {
+		t.Error(err)
+	}
+	if _, err := invoke(""); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("what lacks its key: %v", err)
+	}
+	nobody := dialWords(t, secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://127.0.0.1:1"), ours)
+	if err := nobody.Invoke(t.Context(), "/test.Words/Echo", wrapperspb.String("x"), out); status.Code(err) != codes.Unavailable {
+		t.Errorf("no upstream: %v", err)
+	}
+}
+
+// A stream on which the client says nothing goes on for as long as the upstream says something,
+// and one on which nobody does is ended.
+func TestQuietStreams(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	const silence = 3 * time.Second
+	g := secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t),
+		"--stall-timeout", "100ms", "--idle-timeout", fmt.Sprint(silence))
+	c := dialWords(t, g, ours)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := c.NewStream(ctx, both, "/test.Words/Both")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := new(wrapperspb.StringValue)
+	for range 4 {
+		if err := errors.Join(s.SendMsg(wrapperspb.String("a")), s.RecvMsg(in)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(silence * 4 / 15) // longer than --stall-timeout, and in all longer than the silence
+	}
+	if err := s.RecvMsg(in); err == nil || ctx.Err() != nil {
+		t.Errorf("a stream that is silent goes on: %v", err)
+	}
+}

@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// h2spec returns how many of its cases a server fails.
+func h2spec(t *testing.T, addr string) int {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ := exec.CommandContext(t.Context(), os.Getenv("SLUICE_H2SPEC"), "-h", host, "-p", port, "-t", "-k").CombinedOutput()
+	found := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
+	if found == nil {
+		t.Fatalf("%s", out)
+	}
+	t.Logf("%s: %s", addr, found[0])
+	failed, err := strconv.Atoi(string(found[4]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return failed
+}
+
+// The gateway's HTTP/2 fails nothing of h2spec that net/http does not. The program is that of
+// SLUICE_H2SPEC: see "make h2spec".
+func TestH2Spec(t *testing.T) {
+	if os.Getenv("SLUICE_H2SPEC") == "" {
+		t.Skip(`it needs h2spec: "make h2spec" builds and runs it`)
+	}
+	upstream := named(t, "upstream")
+	plain := httptest.NewUnstartedServer(nil)
+	plain.EnableHTTP2 = true
+	plain.StartTLS()
+	defer plain.Close()
+	g := secure(t, newAuthority(t), "--upstream", upstream, "--policy", write(t, "policy.yaml", wide))
+	floor, ours := h2spec(t, plain.Listener.Addr().String()), h2spec(t, g.addr)
+	if ours > floor {
+		t.Errorf("the gateway fails %d cases, and net/http %d", ours, floor)
+	}
+}

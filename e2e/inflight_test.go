@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// crowd counts how many requests it serves at once, and which was the most.
+type crowd struct {
+	now, most, all atomic.Int64
+	lasts          time.Duration // a request, at most
+}
+
+// ServeHTTP ends with its request: a gateway that is killed ends what it has passed on.
+func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	c.all.Add(1)
+	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
+	}
+	select {
+	case <-r.Context().Done():
+	case <-time.After(rand.N(c.lasts)):
+	}
+}
+
+// 64 callers, a limit of 10, three gateways over one Redis, and each second or two one of them is
+// killed and another takes its place: the upstream never has more than 10 at once, and when it is
+// over all places come back.
+func TestChaosInFlight(t *testing.T) {
+	timed(t)
+	const callers, places, gateways = 64, 10, 3
+	server := redistest.Start(t)
+	up := &crowd{lasts: 100 * time.Millisecond}
+	upstream := httptest.NewServer(up)
+	t.Cleanup(upstream.Close)
+	// What on_error lets pass has no place, so that it lets nothing pass, and a busy machine is no fault.
+	args := []string{
+		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
+		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "2s",
+	}
+	var now [gateways]atomic.Pointer[gateway]
+	for i := range now {
+		now[i].Store(serve(t, args...))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var passed, refused atomic.Int64
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+	ask := func(g *gateway) (status, remaining int) {
+		resp, err := client.Get(g.url)
+		if err != nil {
+			return 0, 0 // it was killed
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		remaining, _ = strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining"))
+		return resp.StatusCode, remaining
+	}
+	for i := range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				switch status, _ := ask(now[i%gateways].Load()); status {
+				case http.StatusOK:
+					passed.Add(1)
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+				}
+				time.Sleep(rand.N(50 * time.Millisecond))
+			}
+		})
+	}
+	kills, every := sized(2, 6), sized(time.Second, 2*time.Second)
+	for i := range kills {
+		time.Sleep(every)
+		killed := now[i%gateways].Load()
+		_ = killed.process.Process.Kill()
+		killed.wait()
+		now[i%gateways].Store(serve(t, args...))
+	}
+	time.Sleep(every)
+	cancel()
+	all.Wait()
+	over := time.Now()
+	t.Logf("%d passed, %d refused, at most %d at once", passed.Load(), refused.Load(), up.most.Load())
+	if up.most.Load() != places || passed.Load() < 100 || refused.Load() < 100 {
+		t.Errorf("%d passed and %d were refused, with %d at once at most, want exactly %d", passed.Load(), refused.Load(), up.most.Load(), places)
+	}
+	redistest.Eventually(t, "all places are back", func() bool {
+		status, remaining := ask(now[0].Load())
+		return status == http.StatusOK && remaining == places-1
+	})
+	limit(t, "all places are back", time.Since(over), sluice.PlaceLasts+time.Second)
+}
+
+// Through the gateway a request has its place until its response has ended, and a WebSocket until it is
+// closed.
+func TestInFlightGateway(t *testing.T) {
+	echo := websocket.Handler(func(c *websocket.Conn) { _, _ = io.Copy(c, c) })
+	release := make(chan bool)
+	g := before(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/echo":
+			echo.ServeHTTP(w, r)
+		case "/slow":
+			_, _ = io.WriteString(w, "begins, ")
+			_ = http.NewResponseController(w).Flush()
+			<-release
+			_, _ = io.WriteString(w, "ends")
+		}
+	}, "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 1}]"))
+
+	resp, err := http.Get(g.url + "/slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, want := resp.Header.Get("RateLimit-Policy")+" "+resp.Header.Get("RateLimit"), `"all";q=1;qu="concurrent-requests" "all";r=0`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	status, body := get(t, g.url+"/")
+	if status != http.StatusTooManyRequests || !strings.Contains(body, "Too many requests at once: limit all is 1. Retry in 1 s.") {
+		t.Errorf("beside a response that has not ended: %d, %s", status, body)
+	}
+	release <- true
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "begins, ends" {
+		t.Errorf("%q, %v", rest, err)
+	}
+	redistest.Eventually(t, "the response has ended", func() bool { status, _ := get(t, g.url+"/"); return status == http.StatusOK })
+
+	c, err := websocket.Dial("ws://"+g.addr+"/echo", "", g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := websocket.Message.Send(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := websocket.Message.Receive(c, &got); err != nil || got != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if status, _ := get(t, g.url+"/"); status != http.StatusTooManyRequests {
+		t.Errorf("beside a WebSocket: %d", status)
+	}
+	c.Close()
+	redistest.Eventually(t, "the WebSocket is closed", func() bool { status, _ := get(t, g.url+"/"); return status == http.StatusOK })
+
+	// Whoever leaves has no place any more.
+	ctx, cancel := context.WithCancel(t.Context())
+	r := request(t, "GET", g.url+"/slow", "").WithContext(ctx)
+	left, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	left.Body.Close()
+	redistest.Eventually(t, "the client has left", func() bool { status, _ := get(t, g.url+"/"); return status == http.StatusOK })
+	release <- true
+}
+
+// A gateway that ends gives back the places of the requests that it cuts off.
+func TestInFlightCutOff(t *testing.T) {
+	server := redistest.Start(t)
+	hang := make(chan bool)
+	var hanging atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			hanging.Add(1)
+			<-hang
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	t.Cleanup(func() { close(hang) })
+	args := []string{
+		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
+		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "5s", "--drain-timeout", "100ms",
+	}
+	other, g := serve(t, args...), serve(t, args...)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if resp, err := http.Get(g.url + "/hang"); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	// Whoever asks before has a place that one of them is then refused for.
+	redistest.Eventually(t, "all places are taken", func() bool { return hanging.Load() == 20 })
+	if status, _ := get(t, other.url); status != http.StatusTooManyRequests {
+		t.Errorf("beside all places: %d", status)
+	}
+	g.signal(syscall.SIGTERM)
+	g.wait()
+	resp, err := http.Get(other.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != http.StatusOK || got != "19" {
+		t.Errorf("%d, %q places are left, want 19 of 20", resp.StatusCode, got)
+	}
+	all.Wait()
+}

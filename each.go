@@ -1,0 +1,31 @@
+package sluice
+
+import "context"
+
+// TakeCall is one Take of several that have nothing to do with each other: see [TakeEach].
+type TakeCall struct {
+	Charges  []Charge
+	Receipts []Receipt // as long as Charges
+	Err      error     // set by TakeEach
+}
+
+// EachTaker is a [Store] that has a better way to do many Takes than one after the other.
+type EachTaker interface {
+	Store
+	// TakeEach does what [Store.Take] does for each call, in the order of the list where they
+	// charge the same states, and sets its Err.
+	TakeEach(ctx context.Context, calls []TakeCall)
+}
+
+// TakeEach does what the store's Take does for each call, and sets its Err: at once if the store is
+// an [EachTaker], else one after the other.
+func TakeEach(ctx context.Context, store Store, calls []TakeCall) {
+	if each, ok := store.(EachTaker); ok {
+		each.TakeEach(ctx, calls)
+		return
+	}
+	for i := range calls {
+		c := &calls[i]
+		c.Err = store.Take(ctx, c.Charges, c.Receipts)
+	}
+}

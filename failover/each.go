@@ -1,0 +1,143 @@
+package failover
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// SharedEach is a [Shared] that has a better way to do many Takes than one after the other.
+type SharedEach interface {
+	Shared
+	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the bargain of TakeWithin: all of
+	// it returns after wait at the latest.
+	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
+}
+
+// takeEachWithin asks a shared store for all calls within one wait.
+func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, calls []sluice.TakeCall) {
+	if each, ok := shared.(SharedEach); ok {
+		each.TakeEachWithin(ctx, wait, calls)
+		return
+	}
+	until := time.Now().Add(wait)
+	for i := range calls {
+		c := &calls[i]
+		c.Err = shared.TakeWithin(ctx, min(wait, time.Until(until)), c.Charges, c.Receipts)
+	}
+}
+
+// TakeEach implements [sluice.EachTaker]: each call is decided as by Take, and what the shared store
+// is to decide it is asked for at once, within one deadline. That counts as one call of it.
+func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	b := s.sortOut(ctx, calls)
+	if len(b.asked) == 0 {
+		return
+	}
+	began := time.Now()
+	s.askEach(ctx, b.asked)
+	for i := range b.asked {
+		c := &calls[b.places[i]]
+		if err := b.asked[i].Err; err != nil {
+			c.Err = s.afterFailure(ctx, b, i, began)
+		} else {
+			s.told(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.heard(b.shards[i], c.Charges, c.Receipts))
+		}
+	}
+	for _, h := range b.alive {
+		h.succeeded()
+	}
+	for i, h := range b.failed {
+		h.failed(b.errs[i])
+	}
+}
+
+// many is a TakeEach.
+type many struct {
+	asked  []sluice.TakeCall // that the shared store decides
+	places []int             // of these in the list
+	shards [][]*shard        // of these
+	alive  []*shard
+	failed []*shard // each once, however many calls have shown it
+	errs   []error  // of these
+}
+
+// sortOut decides the calls that are not for the shared store, and returns the others.
+func (s *Store) sortOut(ctx context.Context, calls []sluice.TakeCall) *many {
+	b := &many{}
+	for i := range calls {
+		c := &calls[i]
+		if c.Err = sluice.CheckCharges(c.Charges, c.Receipts); c.Err == nil {
+			c.Err = ctx.Err()
+		}
+		if c.Err != nil || len(c.Charges) == 0 {
+			continue
+		}
+		shards := s.touched(nil, c.Charges)
+		if !s.usable(shards, c.Charges) {
+			c.Err = s.insteadOfShared(ctx, c.Charges, c.Receipts, true)
+			continue
+		}
+		b.asked = append(b.asked, sluice.TakeCall{Charges: c.Charges, Receipts: c.Receipts})
+		b.places, b.shards = append(b.places, i), append(b.shards, shards)
+	}
+	return b
+}
+
+// askEach calls the shared store within the deadline, or beyond the cap for what it remembers.
+func (s *Store) askEach(ctx context.Context, calls []sluice.TakeCall) {
+	defer s.calls.Add(-1)
+	if s.calls.Add(1) <= s.maxCalls {
+		takeEachWithin(ctx, s.shared, s.deadline, calls)
+		return
+	}
+	takeEachWithin(ctx, s.shared, 0, calls)
+	for i := range calls {
+		if calls[i].Err != nil {
+			calls[i].Err = errBusy
+		}
+	}
+}
+
+// afterFailure decides call i of those that the shared store was asked for, which has failed.
+func (s *Store) afterFailure(ctx context.Context, b *many, i int, began time.Time) error {
+	c, shards := &b.asked[i], b.shards[i]
+	if _, odd := unreadable(c.Err); odd {
+		within, cancel := context.WithDeadline(ctx, began.Add(s.deadline))
+		c.Err = s.withoutUnreadable(within, c.Err, c.Charges, c.Receipts)
+		if cancel(); c.Err == nil {
+			s.told(ctx, began, nil, c.Receipts)
+			b.alive = union(b.alive, s.heard(shards, c.Charges, c.Receipts))
+			return nil
+		}
+	}
+	if gone := ctx.Err(); gone != nil {
+		suspect(shards)
+		return gone
+	}
+	s.count.failed(c.Err)
+	if c.Err != errBusy {
+		s.told(ctx, began, c.Err, c.Receipts)
+	}
+	switch {
+	case c.Err == errBusy:
+	case len(shards) > 1:
+		suspect(shards)
+	case !slices.Contains(b.failed, shards[0]):
+		b.failed, b.errs = append(b.failed, shards[0]), append(b.errs, c.Err)
+	}
+	return s.insteadOfShared(ctx, c.Charges, c.Receipts, notCharged(c.Err))
+}
+
+// union appends the shards that are not there yet.
+func union(all, more []*shard) []*shard {
+	for _, h := range more {
+		if !slices.Contains(all, h) {
+			all = append(all, h)
+		}
+	}
+	return all
+}

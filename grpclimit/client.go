@@ -1,0 +1,159 @@
+package grpclimit
+
+import (
+	"context"
+	"hash/maphash"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluicehq/sluice/internal/pace"
+)
+
+// Client has the interceptors of a client that waits as servers tell it, as package client does for
+// HTTP. The zero value is ready. It is safe for concurrent use and must not be copied: have one for
+// all connections.
+type Client struct {
+	// MaxWait bounds the wait of a call before it is sent, and the promise for which one that was
+	// refused waits: a minute if zero. What would have to wait longer is sent at the end of it, or
+	// at once if that is clear before, and a refusal is returned.
+	MaxWait time.Duration
+	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
+	MaxRetries int
+
+	once  sync.Once
+	pacer pace.Pacer
+}
+
+func (c *Client) set() {
+	c.once.Do(func() { c.pacer.MaxWait, c.pacer.MaxRetries = c.MaxWait, c.MaxRetries })
+}
+
+// Unary is a [grpc.UnaryClientInterceptor].
+func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	c.set()
+	c.pacer.Earn()
+	to := target(ctx, cc, method)
+	for n := 0; ; n++ {
+		pass, err := c.pacer.Wait(ctx, to)
+		if err != nil {
+			return ended(ctx)
+		}
+		var header, trailer metadata.MD
+		err = invoke(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
+		a := read(err, header, trailer)
+		c.pacer.Tell(pass, a)
+		if !a.Refused {
+			return err
+		}
+		wait, again := c.pacer.Again(ctx, pass, n, a.Promise)
+		if !again {
+			return err
+		}
+		if pace.Sleep(ctx, wait) != nil {
+			return ended(ctx)
+		}
+	}
+}
+
+// Stream is a [grpc.StreamClientInterceptor]. It waits before a stream is opened, and repeats none:
+// messages that were sent are not kept.
+func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.set()
+	c.pacer.Earn()
+	pass, err := c.pacer.Wait(ctx, target(ctx, cc, method))
+	if err != nil {
+		return nil, ended(ctx)
+	}
+	stream, err := open(ctx, desc, cc, method, append(slices.Clip(opts), grpc.OnFinish(func(error) { c.pacer.Done(pass) }))...)
+	if err != nil {
+		c.pacer.Done(pass)
+		return nil, err
+	}
+	return &listening{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
+}
+
+// listening is a stream whose header and trailers are looked at when the first message has come.
+type listening struct {
+	grpc.ClientStream
+	pacer *pace.Pacer
+	pass  *pace.Pass
+	once  sync.Once
+}
+
+func (l *listening) RecvMsg(message any) error {
+	err := l.ClientStream.RecvMsg(message)
+	l.once.Do(func() {
+		var trailer metadata.MD
+		if err != nil {
+			trailer = l.Trailer()
+		}
+		header, _ := l.Header() // an error is that of the stream
+		l.pacer.Tell(l.pass, read(err, header, trailer))
+	})
+	return err
+}
+
+// ended is the error of a call whose context has ended while it waited.
+func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
+
+// read returns what the answer to a call says of limits. A refusal is what says when to repeat it.
+func read(err error, header, trailer metadata.MD) (a pace.Answer) {
+	fields := make(http.Header, len(header)+len(trailer))
+	for _, md := range []metadata.MD{header, trailer} {
+		for name, values := range md {
+			name = textproto.CanonicalMIMEHeaderKey(name)
+			fields[name] = append(fields[name], values...)
+		}
+	}
+	a.States = pace.States(fields, time.Now())
+	s, _ := status.FromError(err)
+	if s.Code() == codes.ResourceExhausted || s.Code() == codes.Unavailable {
+		a.Promise, a.Refused = promise(s, trailer)
+	}
+	return a
+}
+
+// promise returns the wait that a server asks for, the longer one of RetryInfo and the pushback,
+// and whether the call may be repeated then.
+func promise(s *status.Status, trailer metadata.MD) (wait time.Duration, ok bool) {
+	if values := trailer.Get(pushback); len(values) > 0 {
+		ms, err := strconv.ParseInt(values[0], 10, 32)
+		if err != nil || ms < 0 {
+			return 0, false
+		}
+		wait, ok = time.Duration(ms)*time.Millisecond, true
+	}
+	for _, d := range s.Details() {
+		if info, isInfo := d.(*errdetails.RetryInfo); isInfo {
+			wait, ok = max(wait, info.GetRetryDelay().AsDuration()), true
+		}
+	}
+	return wait, ok
+}
+
+var seed = maphash.MakeSeed()
+
+func target(ctx context.Context, cc *grpc.ClientConn, method string) pace.Target {
+	var peer, route maphash.Hash
+	peer.SetSeed(seed)
+	route.SetSeed(seed)
+	maphash.WriteComparable(&peer, cc.Target())
+	md, _ := metadata.FromOutgoingContext(ctx)
+	for _, name := range []string{"authorization", "x-api-key"} {
+		for _, v := range md.Get(name) {
+			maphash.WriteComparable(&peer, v)
+		}
+	}
+	maphash.WriteComparable(&route, method)
+	return pace.Target{Peer: peer.Sum64(), Route: route.Sum64()}
+}

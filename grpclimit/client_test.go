@@ -1,0 +1,204 @@
+package grpclimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluicehq/sluice/grpclimit"
+)
+
+const s = time.Second
+
+func waiting(c *grpclimit.Client) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
+}
+
+const twoInTen = `rules: [{name: calls, limit: 2/10s, algorithm: fixed_window}]`
+
+// A client paces itself: the third call waits for the window to end, and is not refused.
+func TestClientPaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{MaxRetries: -1})...)
+		toWindow(10 * s)
+		start := time.Now()
+		for range 2 {
+			call(t.Context(), cc, sayMethod, "")
+		}
+		if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK || time.Since(start) < 10*s || time.Since(start) > 11*s {
+			t.Errorf("%v after %v", got.status, time.Since(start))
+		}
+	})
+}
+
+// toWindow waits until a window of the clock begins.
+func toWindow(length time.Duration) { time.Sleep(time.Until(time.Now().Truncate(length).Add(length))) }
+
+// A client that knows nothing of the limit is refused, and comes back after what it is promised, a
+// little later by chance.
+func TestClientRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		serve(t, p, grpclimit.Policy(engine(t, twoInTen)))
+		other := connect(t, "passthrough:///test", grpc.WithContextDialer(p.dial))
+		toWindow(10 * s)
+		for range 2 {
+			call(t.Context(), other, sayMethod, "") // by somebody else
+		}
+		mine := connect(t, "passthrough:///test", append(waiting(&grpclimit.Client{}), grpc.WithContextDialer(p.dial))...)
+		start := time.Now()
+		if got := call(t.Context(), mine, sayMethod, ""); got.code != codes.OK || time.Since(start) < 10*s || time.Since(start) > 15*s {
+			t.Errorf("%v after %v", got.status, time.Since(start))
+		}
+	})
+}
+
+// What cannot wait is told so at once.
+func TestClientDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		client *grpclimit.Client
+		within time.Duration
+		order  string
+		want   codes.Code
+	}{
+		"the deadline is nearer":               {&grpclimit.Client{}, 5 * s, "", codes.ResourceExhausted},
+		"longer than MaxWait":                  {&grpclimit.Client{MaxWait: 5 * s}, time.Hour, "", codes.ResourceExhausted},
+		"the handler's own, which says no end": {&grpclimit.Client{}, time.Hour, "code 8", codes.ResourceExhausted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(c.client)...)
+				toWindow(10 * s)
+				start := time.Now()
+				orders := []string{"", "", c.order}
+				if c.order != "" {
+					orders = orders[2:]
+				}
+				var last codes.Code
+				for _, order := range orders {
+					ctx, cancel := context.WithTimeout(t.Context(), c.within)
+					last = call(ctx, cc, sayMethod, order).code
+					cancel()
+				}
+				if last != c.want || time.Since(start) != 0 {
+					t.Errorf("%v after %v", last, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// What will never pass is not tried again.
+func TestClientTakesNeverForNever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: dear, limit: 1/second, cost: {header: X-Cost, max: 9}}]`)), waiting(&grpclimit.Client{})...)
+		start := time.Now()
+		if got := call(t.Context(), cc, sayMethod, "", "x-cost", "5"); got.code != codes.ResourceExhausted || time.Since(start) != 0 {
+			t.Errorf("%v after %v", got.status, time.Since(start))
+		}
+	})
+}
+
+// A client that leaves while it waits is told so.
+func TestClientLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{})...)
+		toWindow(10 * s)
+		for range 2 {
+			call(t.Context(), cc, sayMethod, "")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*s, cancel)
+		start := time.Now()
+		if got := call(ctx, cc, sayMethod, ""); got.code != codes.Canceled || time.Since(start) != 3*s {
+			t.Errorf("%v after %v", got.status, time.Since(start))
+		}
+	})
+}
+
+// Streams wait before they are opened, and tell what is left.
+func TestClientPacesStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var client grpclimit.Client
+		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&client)...)
+		toWindow(10 * s)
+		start := time.Now()
+		for range 3 {
+			if code := talkOnce(t, cc); code != codes.OK {
+				t.Error(code)
+			}
+		}
+		if took := time.Since(start); took < 10*s || took > 11*s {
+			t.Errorf("three streams took %v", took)
+		}
+		// One that is not read from leaves nothing behind.
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = open(t, ctx, cc).SendMsg(wrapperspb.String("wait"))
+		cancel()
+		synctest.Wait()
+		if n := client.UnderWay(); n > 0 {
+			t.Errorf("%d are kept", n)
+		}
+	})
+}
+
+// Twenty who share a client get through at the pace of the limit.
+func TestClientsTogether(t *testing.T) {
+	var took time.Duration
+	var refused atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		client := &grpclimit.Client{}
+		counted := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			time.Sleep(20 * time.Millisecond)
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if err != nil {
+				refused.Add(1)
+			}
+			return err
+		}
+		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: calls, limit: 10/second}]`)), grpc.WithChainUnaryInterceptor(client.Unary, counted))
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 5 {
+					if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK {
+						t.Error(got.status)
+					}
+				}
+			})
+		}
+		all.Wait()
+		took = time.Since(start)
+	})
+	t.Logf("%d refused, in %v", refused.Load(), took)
+	if n := refused.Load(); n < 10 || n > 15 || took < 9*s || took > 20*s {
+		t.Error("100 were to pass in 9 s, of the 20 at the beginning 10 to be refused, and no others")
+	}
+}
+
+// The client of grpc-go itself comes back after the pushback, without our interceptors.
+func TestRetryOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+			"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))
+		toWindow(10 * s)
+		start := time.Now()
+		var at []string
+		for range 3 {
+			got := call(t.Context(), cc, sayMethod, "")
+			at = append(at, fmt.Sprint(got.code, " ", time.Since(start)))
+		}
+		if want := "[OK 0s OK 0s OK 10s]"; fmt.Sprint(at) != want {
+			t.Errorf("%v, not %s", at, want)
+		}
+	})
+}

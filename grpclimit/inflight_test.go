@@ -1,0 +1,102 @@
+package grpclimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// awaitUnderWay waits until so many of two places of the rule "all" are taken.
+func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
+	t.Helper()
+	s, err := e.Subject("all", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		results, err := s.Peek(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := 2 - results[0].Remaining; n == want {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d are under way, want %d", n, want)
+		}
+	}
+}
+
+// A call counts until its handler has returned, whatever its kind and its end.
+func TestInFlight(t *testing.T) {
+	e := engine(t, `
+rules:
+  - {name: all, in_flight: 2}
+  - {name: outcome, match: /test.Echo/Login, limit: 100/day, count: {status: 401}}`)
+	cc := loopback(t, grpclimit.Config{PerMessage: true}.Policy(e))
+	for _, m := range []string{sayMethod, loginMethod} {
+		for _, text := range []string{"hello", "code 16", "panic"} {
+			call(t.Context(), cc, m, text)
+			awaitUnderWay(t, e, 0)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			go call(ctx, cc, m, "wait")
+		}
+		awaitUnderWay(t, e, 2)
+		refused := call(t.Context(), cc, m, "hello")
+		if refused.code != codes.ResourceExhausted {
+			t.Errorf("a third: %v", refused.status)
+		}
+		if _, quota := details(t, refused.status); len(quota.GetViolations()) != 1 || quota.Violations[0].QuotaValue != 2 || quota.Violations[0].Description != "Limit all: 2 in flight" {
+			t.Errorf("%v", quota)
+		}
+		cancel()
+		awaitUnderWay(t, e, 0)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 {
+		stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, talkMethod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 { // messages have the place of their stream
+			in := wrapperspb.String("hello")
+			if err := stream.SendMsg(in); err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.RecvMsg(in); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	awaitUnderWay(t, e, 2)
+	if refused := call(t.Context(), cc, sayMethod, "hello"); refused.code != codes.ResourceExhausted {
+		t.Errorf("beside two streams: %v", refused.status)
+	}
+	cancel()
+	awaitUnderWay(t, e, 0)
+}
+
+// A panic of an observer, which a program may recover from, leaves no place behind.
+func TestInFlightObserverPanics(t *testing.T) {
+	e := engine(t, "rules: [{name: all, in_flight: 2}]")
+	e.Observe(func(context.Context, *policy.Observation) { panic("observed") })
+	server := grpclimit.Policy(e)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("nobody has panicked")
+			}
+		}()
+		_, _ = server.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: sayMethod}, func(context.Context, any) (any, error) { return nil, nil })
+	}()
+	awaitUnderWay(t, e, 0)
+}

@@ -1,0 +1,180 @@
+package grpclimit
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/textproto"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Settle says what a handler knows better than its answer tells, for rules of a policy that go by
+// the outcome of the call: its Verdict, its Cost, or a Status in place of that of the answer. What
+// is zero comes from the answer; Header and Bytes always do. The context is that of the call. Where
+// no rule goes by the outcome it does nothing.
+func Settle(ctx context.Context, o policy.Outcome) {
+	if all, _ := ctx.Value(outcomeKey{}).(*outcome); all != nil {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.said = o
+	}
+}
+
+type outcomeKey struct{}
+
+// outcome is what has become of a call, as far as that is known. Handlers set metadata from any
+// goroutine.
+type outcome struct {
+	grpc.ServerTransportStream // of the call: what sets metadata by its context comes by here
+
+	mu     sync.Mutex
+	status int // of HTTP; 0: unknown
+	header http.Header
+	bytes  int64 // of messages; negative if that of one was unknown
+	said   policy.Outcome
+}
+
+func newOutcome(ctx context.Context) *outcome {
+	return &outcome{ServerTransportStream: grpc.ServerTransportStreamFromContext(ctx), header: http.Header{}}
+}
+
+// context is that of the handler.
+func (o *outcome) context(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, outcomeKey{}, o)
+	if o.ServerTransportStream == nil {
+		return ctx
+	}
+	return grpc.NewContextWithServerTransportStream(ctx, o)
+}
+
+func (o *outcome) SetHeader(md metadata.MD) error {
+	o.note(md)
+	return o.ServerTransportStream.SetHeader(md)
+}
+
+func (o *outcome) SendHeader(md metadata.MD) error {
+	o.note(md)
+	return o.ServerTransportStream.SendHeader(md)
+}
+
+func (o *outcome) SetTrailer(md metadata.MD) error {
+	o.note(md)
+	return o.ServerTransportStream.SetTrailer(md)
+}
+
+func (o *outcome) note(md metadata.MD) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, values := range md {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		o.header[name] = append(o.header[name], values...)
+	}
+}
+
+// sent counts a message that was sent.
+func (o *outcome) sent(message any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch m, ok := message.(proto.Message); {
+	case message == nil || o.bytes < 0:
+	case ok:
+		o.bytes += int64(proto.Size(m))
+	default:
+		o.bytes = -1
+	}
+}
+
+// end notes how the handler has returned. One that has panicked does not come here.
+func (o *outcome) end(err error) {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err) // as the server makes one of it
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status = httpStatus(s.Code())
+}
+
+// of returns the outcome. A call that has failed when its client had left has none that the client
+// has seen.
+func (o *outcome) of(ctx context.Context) policy.Outcome {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	answered := o.status
+	if ctx.Err() != nil && answered != http.StatusOK {
+		answered = 0
+	}
+	return policy.Outcome{
+		Status: cmp.Or(o.said.Status, answered), Header: o.header, Bytes: o.bytes,
+		Verdict: o.said.Verdict, Cost: o.said.Cost,
+	}
+}
+
+// watched is a stream whose outcome is looked at.
+type watched struct {
+	grpc.ServerStream
+	outcome *outcome
+	ctx     context.Context
+}
+
+func (w *watched) Context() context.Context { return w.ctx }
+
+func (w *watched) SetHeader(md metadata.MD) error {
+	w.outcome.note(md)
+	return w.ServerStream.SetHeader(md)
+}
+
+func (w *watched) SendHeader(md metadata.MD) error {
+	w.outcome.note(md)
+	return w.ServerStream.SendHeader(md)
+}
+
+func (w *watched) SetTrailer(md metadata.MD) {
+	w.outcome.note(md)
+	w.ServerStream.SetTrailer(md)
+}
+
+func (w *watched) SendMsg(message any) error {
+	err := w.ServerStream.SendMsg(message)
+	if err == nil {
+		w.outcome.sent(message)
+	}
+	return err
+}
+
+// httpStatus is the status that gateways from HTTP to gRPC make of a code.
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.OK:
+		return http.StatusOK
+	case codes.Canceled:
+		return 499
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.AlreadyExists, codes.Aborted:
+		return http.StatusConflict
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unimplemented:
+		return http.StatusNotImplemented
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,103 @@
+package grpclimit
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// inPlainText asks for the message of a refusal without a format around it.
+var inPlainText = answer.Client{Header: http.Header{"Accept": {"text/plain"}}}
+
+// pushback is the trailer by which a server says when a call is to be repeated, in milliseconds, or
+// that it is not to be (-1).
+const pushback = "grpc-retry-pushback-ms"
+
+// refuse returns the trailers and the error of a refusal. There is no header: clients repeat only
+// calls that were answered by trailers alone.
+func (s *Server) refuse(a *answer.Answer, header http.Header, d *policy.Decision) (metadata.MD, error) {
+	trailer := lower(header)
+	delete(trailer, "retry-after") // the same, in seconds
+	message := strings.TrimSuffix(string(a.Body()), "\n")
+	var details []protoadapt.MessageV1
+	code := codeOf(d)
+	if code == codes.ResourceExhausted {
+		details = append(details, violations(d))
+	}
+	if code == codes.ResourceExhausted || code == codes.Unavailable {
+		wait := retryDelay(d)
+		trailer.Set(pushback, strconv.FormatInt(pushbackOf(wait), 10))
+		if wait >= 0 {
+			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+		}
+	}
+	refusal := status.New(code, message)
+	if detailed, err := refusal.WithDetails(details...); err == nil {
+		refusal = detailed
+	}
+	return trailer, refusal.Err()
+}
+
+func codeOf(d *policy.Decision) codes.Code {
+	switch {
+	case d.Missing != "":
+		return codes.InvalidArgument
+	case d.Blocked != "":
+		return codes.PermissionDenied
+	case d.Unavailable:
+		return codes.Unavailable
+	}
+	return codes.ResourceExhausted
+}
+
+// retryDelay returns how long to wait, in whole milliseconds and rounded up, or -1 for a call that
+// will never pass.
+func retryDelay(d *policy.Decision) time.Duration {
+	switch {
+	case d.RetryAfter == sluice.Never && d.Unavailable:
+		return time.Second
+	case d.RetryAfter == sluice.Never:
+		return -1
+	}
+	return max(1, (d.RetryAfter+time.Millisecond-1)/time.Millisecond) * time.Millisecond
+}
+
+// pushbackOf is never more than clients hold in 32 bits.
+func pushbackOf(wait time.Duration) int64 {
+	if wait < 0 || wait.Milliseconds() > math.MaxInt32 {
+		return -1
+	}
+	return wait.Milliseconds()
+}
+
+// violations lists the limits that refuse.
+func violations(d *policy.Decision) *errdetails.QuotaFailure {
+	failure := &errdetails.QuotaFailure{}
+	for i := range d.Results {
+		r := &d.Results[i]
+		if r.Allowed || r.Shadow || r.Plan == nil {
+			continue
+		}
+		name := strings.ToValidUTF8(cmp.Or(r.Name, r.Rule), "\uFFFD")
+		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
+			Subject: name, QuotaId: name,
+			QuotaValue:  cmp.Or(r.Plan.Limit.Count, r.Plan.Capacity), // which is that of requests in flight
+			Description: "Limit " + name + ": " + r.Plan.String(),
+		})
+	}
+	return failure
+}

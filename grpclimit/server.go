@@ -1,0 +1,315 @@
+package grpclimit
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/clientip"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config are the settings of the interceptors of a server. The zero value is a good one.
+type Config struct {
+	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
+	Dialect answer.Dialect
+	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
+	XFields answer.XFields
+	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
+	// the limiter, and "default" if that has none.
+	Name string
+	// PerMessage counts each message that the client of a stream sends, the first with the stream
+	// itself. One that does not fit ends the stream, or waits for its turn in a queue. Whatever
+	// becomes of the stream, messages after the first count.
+	PerMessage bool
+	// ForwardedHeader is the metadata in which trusted proxies of [Config.Policy] name the client:
+	// x-forwarded-for if empty.
+	ForwardedHeader string
+	// Attributes sets what only the program knows of a call, for rules of [Config.Policy] with
+	// "key: [attr:user]".
+	Attributes func(ctx context.Context, fullMethod string, attributes map[string]string)
+	// Logger is told, once per change, that the store cannot be asked or can be asked
+	// again. If nil it is slog.Default().
+	Logger *slog.Logger
+}
+
+// Server has the interceptors of a server. It is safe for concurrent use.
+type Server struct {
+	decider    decider
+	encoder    answer.Encoder
+	outage     answer.Outage
+	perMessage bool
+}
+
+// decider decides about calls.
+type decider interface {
+	describe(ctx context.Context, fullMethod string) question
+	decide(ctx context.Context, q *question, d *policy.Decision)
+	giveBack(ctx context.Context, q *question, d *policy.Decision)
+	settle(ctx context.Context, d *policy.Decision, o policy.Outcome)
+	release(ctx context.Context, d *policy.Decision)
+}
+
+// question is what is decided about.
+type question struct {
+	request policy.Request // by a policy
+	key     string         // by a limiter
+}
+
+// Policy returns interceptors that let a policy decide.
+func Policy(engine *policy.Engine) *Server { return Config{}.Policy(engine) }
+
+// Limit returns interceptors that take one unit of limiter for each call, under the key that key
+// returns: that of the client's address if it is nil, as in
+// [github.com/sluicehq/sluice/httplimit.ClientIP]. When the store does not answer, calls pass; a
+// limiter whose OnError is [sluice.Deny] refuses them as UNAVAILABLE.
+func Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {
+	return Config{}.Limit(limiter, key)
+}
+
+// Policy is [Policy] with settings.
+func (c Config) Policy(engine *policy.Engine) *Server {
+	if engine == nil {
+		panic("grpclimit: Policy needs an engine: policy.NewEngine returns one")
+	}
+	return c.server(&policyDecider{engine, c.ForwardedHeader, c.Attributes})
+}
+
+// Limit is [Limit] with settings.
+func (c Config) Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {
+	if limiter == nil {
+		panic("grpclimit: Limit needs a limiter: sluice.NewLimiter returns one, or an error")
+	}
+	if key == nil {
+		key = peerKey
+	}
+	return c.server(&limiterDecider{limiter, key, cmp.Or(c.Name, limiter.Name(), "default")})
+}
+
+func (c Config) server(by decider) *Server {
+	return &Server{
+		decider:    by,
+		encoder:    answer.Encoder{Dialect: c.Dialect, XFields: c.XFields},
+		outage:     answer.Outage{Logger: c.Logger},
+		perMessage: c.PerMessage,
+	}
+}
+
+// Options are those of a server that has nothing but these interceptors, or has them first.
+func (s *Server) Options() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
+}
+
+// Unary is a [grpc.UnaryServerInterceptor].
+func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	q := s.decider.describe(ctx, info.FullMethod)
+	var d policy.Decision
+	defer s.release(ctx, &d)
+	fields, refusal := s.ask(ctx, &q, &d)
+	if refusal != nil {
+		_ = grpc.SetTrailer(ctx, fields) // an error says that there is no call to answer
+		return nil, refusal
+	}
+	_ = grpc.SetHeader(ctx, fields)
+	if !d.Unsettled() {
+		return handler(ctx, req)
+	}
+	o := newOutcome(ctx)
+	defer func() { s.decider.settle(ctx, &d, o.of(ctx)) }()
+	response, err = handler(o.context(ctx), req)
+	o.sent(response)
+	o.end(err)
+	return response, err
+}
+
+// Stream is a [grpc.StreamServerInterceptor].
+func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	ctx := stream.Context()
+	q := s.decider.describe(ctx, info.FullMethod)
+	var d policy.Decision
+	defer s.release(ctx, &d)
+	fields, refusal := s.ask(ctx, &q, &d)
+	if refusal != nil {
+		stream.SetTrailer(fields)
+		return refusal
+	}
+	_ = stream.SetHeader(fields)
+	if s.perMessage && info.IsClientStream {
+		q.request.Ends, q.request.Part = false, true
+		stream = &metered{ServerStream: stream, server: s, question: &q}
+	}
+	if !d.Unsettled() {
+		return handler(srv, stream)
+	}
+	o := newOutcome(ctx)
+	defer func() { s.decider.settle(ctx, &d, o.of(ctx)) }()
+	err = handler(srv, &watched{stream, o, o.context(ctx)})
+	o.end(err)
+	return err
+}
+
+// release gives back the places of a call that has ended, or of which an observer has panicked.
+func (s *Server) release(ctx context.Context, d *policy.Decision) {
+	if d.Held() {
+		s.decider.release(ctx, d)
+	}
+}
+
+// ask has a call decided, and waits for its turn. It returns the fields that tell of limits, and a
+// refusal, or nil.
+func (s *Server) ask(ctx context.Context, q *question, d *policy.Decision) (metadata.MD, error) {
+	s.decider.decide(ctx, q, d)
+	answer.Settle(ctx, d, nil, func(ctx context.Context) { s.decider.giveBack(ctx, q, d) })
+	s.outage.Note(d)
+	var a answer.Answer
+	header := make(http.Header, 8)
+	s.encoder.Encode(&a, header, d, inPlainText)
+	if a.Status == http.StatusOK {
+		return lower(header), nil
+	}
+	return s.refuse(&a, header, d)
+}
+
+// metered is a stream each of whose messages counts. It is read from by one goroutine at a time.
+type metered struct {
+	grpc.ServerStream
+	server   *Server
+	question *question
+	first    bool // has been there
+	refusal  error
+}
+
+func (m *metered) RecvMsg(message any) error {
+	if m.refusal != nil {
+		return m.refusal
+	}
+	if err := m.ServerStream.RecvMsg(message); err != nil || !m.first {
+		m.first = true
+		return err
+	}
+	var d policy.Decision
+	fields, refusal := m.server.ask(m.Context(), m.question, &d)
+	if refusal != nil {
+		m.refusal = refusal
+		m.SetTrailer(fields)
+	}
+	return refusal
+}
+
+// policyDecider decides by a policy.
+type policyDecider struct {
+	engine     *policy.Engine
+	header     string
+	attributes func(context.Context, string, map[string]string)
+}
+
+func (p *policyDecider) describe(ctx context.Context, fullMethod string) question {
+	header := canonical(ctx)
+	r := policy.Request{
+		Door:   "grpc_server",
+		Ends:   true,
+		Method: http.MethodPost, Host: header.Get(":authority"), Path: fullMethod,
+		Peer: peerAddr(ctx), Header: header, ForwardedHeader: p.header,
+	}
+	if p.attributes != nil {
+		r.Attributes = map[string]string{}
+		p.attributes(ctx, fullMethod, r.Attributes)
+	}
+	return question{request: r}
+}
+
+func (p *policyDecider) decide(ctx context.Context, q *question, d *policy.Decision) {
+	p.engine.DecideInto(ctx, &q.request, d)
+}
+
+func (p *policyDecider) giveBack(ctx context.Context, _ *question, d *policy.Decision) {
+	p.engine.Refund(ctx, *d)
+}
+
+func (p *policyDecider) settle(ctx context.Context, d *policy.Decision, o policy.Outcome) {
+	p.engine.Settle(ctx, *d, o)
+}
+
+func (p *policyDecider) release(ctx context.Context, d *policy.Decision) { p.engine.Release(ctx, *d) }
+
+// limiterDecider decides by one limiter.
+type limiterDecider struct {
+	limiter *sluice.Limiter
+	key     func(context.Context, string) string
+	name    string
+}
+
+func (l *limiterDecider) describe(ctx context.Context, fullMethod string) question {
+	return question{key: l.key(ctx, fullMethod)}
+}
+
+func (l *limiterDecider) decide(ctx context.Context, q *question, d *policy.Decision) {
+	answer.Take(ctx, l.limiter, l.name, q.key, d)
+}
+
+func (l *limiterDecider) giveBack(ctx context.Context, q *question, _ *policy.Decision) {
+	answer.GiveBack(ctx, l.limiter, q.key)
+}
+
+func (l *limiterDecider) settle(context.Context, *policy.Decision, policy.Outcome) {}
+
+func (l *limiterDecider) release(context.Context, *policy.Decision) {}
+
+// canonical returns the metadata of a call as fields of HTTP. Pseudo-header fields keep their colon,
+// so that no key of a policy means them.
+func canonical(ctx context.Context) http.Header {
+	md, _ := metadata.FromIncomingContext(ctx)
+	header := make(http.Header, len(md))
+	for name, values := range md {
+		header[textproto.CanonicalMIMEHeaderKey(name)] = values
+	}
+	return header
+}
+
+// lower returns fields as metadata, but for those that are about a body of HTTP.
+func lower(header http.Header) metadata.MD {
+	md := make(metadata.MD, len(header))
+	for name, values := range header {
+		if name != "Content-Type" && name != "Cache-Control" {
+			md[strings.ToLower(name)] = values
+		}
+	}
+	return md
+}
+
+// peerAddr returns the other end of the connection: 127.0.0.1 for that of a Unix socket, and the
+// zero Addr if it is something else.
+func peerAddr(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return netip.Addr{}
+	}
+	if p.Addr.Network() == "unix" {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	addr, _ := clientip.Peer(p.Addr.String())
+	return addr
+}
+
+// peerKey is the key of a limit for the address that a call comes from, of IPv6 its /64.
+func peerKey(ctx context.Context, _ string) string {
+	addr := peerAddr(ctx)
+	switch {
+	case !addr.IsValid():
+		return "unknown"
+	case addr.Is4():
+		return addr.String()
+	}
+	network, _ := addr.Prefix(64) // all of IPv6 have one
+	return network.String()
+}

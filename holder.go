@@ -1,0 +1,313 @@
+package sluice
+
+import (
+	"container/list"
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// holdAgain is after how long a [Holder] takes a place again: a few may be lost before it is.
+const holdAgain = PlaceLasts / 5
+
+// oweAgain is after how long it tries to give back what it owes, and maxOwed how many places it keeps in
+// mind for that.
+const (
+	oweAgain = PlaceLasts / 20
+	maxOwed  = 1024
+)
+
+// NewPlaceNumber returns a number for Charge.Place that nobody else has, which is never 0. It is
+// random, from a generator that the system has seeded: of as many as a plan can have places, two are
+// the same once in 10^10 times.
+func NewPlaceNumber() uint64 {
+	for {
+		if n := rand.Uint64(); n != 0 {
+			return n
+		}
+	}
+}
+
+// Holder holds places in flight: it takes each again, well before it would be free, until it is
+// released. What a process holds that dies, or that stands still for [PlaceLasts], is free after that
+// time, and others may take it: one that stood still has more places then than it should. The same is
+// true where a shared store does not answer for as long.
+//
+// A Holder has a timer while it holds something, and otherwise nothing that must be closed. It is
+// safe for concurrent use.
+type Holder struct {
+	store Store
+
+	mu    sync.Mutex
+	held  list.List // of *Hold, by when they are due
+	owed  []owed    // what is to be given back
+	timer *time.Timer
+	next  time.Time // when the timer ends; zero: it does not run
+	busy  bool      // what it calls runs
+
+	releasing int           // calls of Release under way
+	quiet     chan struct{} // closed when none is, for who waits for that
+}
+
+// Hold is a place that a [Holder] holds.
+type Hold struct {
+	holder   *Holder
+	charge   Charge // that takes it
+	at       *list.Element
+	due      time.Time // when it is taken again
+	released bool
+}
+
+// owed is a place that is to be given back, as long as that is worth it.
+type owed struct {
+	charge Charge
+	until  time.Time
+}
+
+// NewHolder returns a holder of places in a store.
+func NewHolder(store Store) *Holder { return &Holder{store: store} }
+
+// Hold holds the place of a charge of an [InFlight] plan that a Take has committed.
+func (h *Holder) Hold(c Charge) *Hold {
+	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), 1, true, 0
+	hold := &Hold{holder: h, charge: c, due: time.Now().Add(holdAgain)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hold.at = h.held.PushBack(hold)
+	h.arm(hold.due)
+	return hold
+}
+
+// GiveBack gives back, in the background, the place of a charge of which nobody knows whether it was
+// taken, because there was no answer: soon, and again until the store has confirmed it.
+func (h *Holder) GiveBack(c Charge) {
+	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owe(owed{c, now.Add(PlaceLasts)})
+	h.arm(now.Add(oweAgain))
+}
+
+// owe adds a place that is to be given back. There is no hurry: where there are too many, or it takes
+// too long, it is free all the same.
+func (h *Holder) owe(o owed) {
+	if len(h.owed) < maxOwed {
+		h.owed = append(h.owed, o)
+	}
+}
+
+// Release gives the place back. What is released again is left alone, and its error is nil. After any
+// other error, and where a stand-in has answered for a shared store, it is tried again in the
+// background: at the latest the place is free after [PlaceLasts].
+func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
+
+// Leave lets go of the place without giving it back: it is free after [PlaceLasts], unless whoever is to
+// have it takes it again. It returns the charge that does.
+func (p *Hold) Leave() Charge {
+	p.holder.let([]*Hold{p})
+	return p.charge
+}
+
+// Release is [Hold.Release] of several at once, and returns the first error.
+func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
+	h.begin() // before anything is let go, so that nobody who waits for it misses it
+	defer h.end()
+	if holds = h.let(holds); len(holds) == 0 {
+		return nil
+	}
+	calls := takeCalls(len(holds), func(i int) Charge { return holds[i].back() })
+	if len(calls) == 1 {
+		calls[0].Err = h.store.Take(ctx, calls[0].Charges, calls[0].Receipts)
+	} else {
+		TakeEach(ctx, h.store, calls)
+	}
+	for i := range calls {
+		if !confirmed(&calls[i]) {
+			h.GiveBack(calls[i].Charges[0])
+		}
+		if err == nil {
+			err = calls[i].Err
+		}
+	}
+	return err
+}
+
+// ReleaseAll releases all places that are held, for a process that ends, and waits until those have
+// been given back that others are releasing, or the context ends.
+func (h *Holder) ReleaseAll(ctx context.Context) error {
+	h.mu.Lock()
+	var all []*Hold
+	for e := h.held.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*Hold))
+	}
+	h.mu.Unlock()
+	err := h.Release(ctx, all...)
+	select {
+	case <-h.released():
+	case <-ctx.Done():
+	}
+	return err
+}
+
+func (h *Holder) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releasing++
+}
+
+func (h *Holder) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.releasing--; h.releasing == 0 && h.quiet != nil {
+		close(h.quiet)
+		h.quiet = nil
+	}
+}
+
+// released returns what is closed as soon as no call of Release is under way.
+func (h *Holder) released() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.quiet == nil {
+		h.quiet = make(chan struct{})
+	}
+	quiet := h.quiet
+	if h.releasing == 0 {
+		close(quiet)
+		h.quiet = nil
+	}
+	return quiet
+}
+
+// confirmed reports whether the store has done it, and no stand-in.
+func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
+
+// let lets go of the holds, and returns those of which nobody has before.
+func (h *Holder) let(holds []*Hold) []*Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh := make([]*Hold, 0, len(holds))
+	for _, p := range holds {
+		if !p.released {
+			p.released = true
+			h.held.Remove(p.at)
+			fresh = append(fresh, p)
+		}
+	}
+	return fresh
+}
+
+// back returns the charge that gives the place back.
+func (p *Hold) back() Charge {
+	c := p.charge
+	c.Cost = -1
+	return c
+}
+
+// Held returns how many places are held.
+func (h *Holder) Held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held.Len()
+}
+
+// arm has run called at a time, if it is not called earlier.
+func (h *Holder) arm(at time.Time) {
+	if h.busy || !h.next.IsZero() && !at.Before(h.next) {
+		return // run arms the timer when it ends
+	}
+	h.next = at
+	if wait := time.Until(at); h.timer == nil {
+		h.timer = time.AfterFunc(wait, h.run)
+	} else {
+		h.timer.Reset(wait)
+	}
+}
+
+// run takes the places again that are due, and gives back those that are owed, on a goroutine of the
+// timer.
+func (h *Holder) run() {
+	h.mu.Lock()
+	if h.busy {
+		h.mu.Unlock()
+		return // the timer was set anew just when it ended
+	}
+	h.busy, h.next = true, time.Time{}
+	due := h.dueAt(time.Now())
+	h.mu.Unlock()
+	h.take(len(due), func(i int) Charge { return due[i].charge })
+
+	back := h.toGiveBack(due)
+	calls := h.take(len(back), func(i int) Charge { return back[i].charge })
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for i := range calls {
+		if !confirmed(&calls[i]) && now.Before(back[i].until) {
+			h.owe(back[i])
+		}
+	}
+	h.busy = false
+	if len(h.owed) > 0 {
+		h.arm(now.Add(oweAgain))
+	}
+	if first := h.held.Front(); first != nil {
+		h.arm(first.Value.(*Hold).due)
+	}
+}
+
+// dueAt returns the holds that are due, and with them those that soon are.
+func (h *Holder) dueAt(now time.Time) (due []*Hold) {
+	for e := h.held.Front(); e != nil; e = h.held.Front() {
+		p := e.Value.(*Hold)
+		if p.due.Sub(now) > holdAgain/4 {
+			break
+		}
+		p.due = now.Add(holdAgain)
+		h.held.MoveToBack(e)
+		due = append(due, p)
+	}
+	return due
+}
+
+// toGiveBack returns what is owed, and with it the holds that were released while they were taken again:
+// the store may have seen the release first.
+func (h *Holder) toGiveBack(again []*Hold) []owed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.owed
+	h.owed = nil
+	until := time.Now().Add(PlaceLasts)
+	for _, p := range again {
+		if p.released {
+			all = append(all, owed{p.back(), until})
+		}
+	}
+	return all
+}
+
+// take does a Take for each of n charges.
+func (h *Holder) take(n int, charge func(int) Charge) []TakeCall {
+	if n == 0 {
+		return nil
+	}
+	calls := takeCalls(n, charge)
+	ctx, cancel := context.WithTimeout(context.Background(), holdAgain)
+	defer cancel()
+	TakeEach(ctx, h.store, calls)
+	return calls
+}
+
+// takeCalls returns a call for each of n charges.
+func takeCalls(n int, charge func(int) Charge) []TakeCall {
+	calls, charges, receipts := make([]TakeCall, n), make([]Charge, n), make([]Receipt, n)
+	for i := range calls {
+		charges[i] = charge(i)
+		calls[i] = TakeCall{Charges: charges[i : i+1], Receipts: receipts[i : i+1]}
+	}
+	return calls
+}

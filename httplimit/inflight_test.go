@@ -1,0 +1,276 @@
+package httplimit
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// underWay returns how many of two places of the rule "all" are taken.
+func underWay(t *testing.T, e *policy.Engine) int64 {
+	t.Helper()
+	s, err := e.Subject("all", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := s.Peek(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 2 - results[0].Remaining
+}
+
+// A request counts until its handler has returned, in whatever way.
+func TestInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := mustEngine(t, memory.New(), `
+version: 1
+rules:
+  - {name: all, in_flight: 2}
+  - {name: outcome, match: /settled, limit: 100/day, count: {status: 401}}
+  - {name: closed, match: /closed, limit: 1/day}
+  - {name: keyed, match: /keyed, key: [api_key], missing: refuse, limit: 1/day}`)
+		end := make(chan bool)
+		handler := Config{KeepDecision: true}.Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if d, ok := DecisionFrom(r.Context()); !ok || !d.Held() {
+				t.Errorf("%s: a handler without a place", r.URL)
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+			<-end
+			if r.URL.Path == "/panic" {
+				panic(http.ErrAbortHandler)
+			}
+		}))
+		var all sync.WaitGroup
+		start := func(path string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			all.Go(func() {
+				defer func() { _ = recover() }()
+				handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			})
+			synctest.Wait()
+			return w
+		}
+		for _, path := range []string{"/plain", "/settled", "/panic", "/closed"} {
+			start(path)
+			start("/settled")
+			time.Sleep(time.Minute)
+			if n := underWay(t, e); n != 2 {
+				t.Fatalf("%s: %d are under way", path, n)
+			}
+			if w := start("/settled"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "Too many requests at once: limit all is 2.") {
+				t.Errorf("a third: %d, %v, %s", w.Code, w.Header(), w.Body)
+			}
+			end <- true
+			end <- true
+			all.Wait()
+			if n := underWay(t, e); n != 0 {
+				t.Fatalf("%s: %d are under way when both have returned", path, n)
+			}
+		}
+		for path, want := range map[string]int{"/closed": 429, "/keyed": 400, "/x%2e": 401} {
+			w := start(path)
+			if w.Code != want && want != 401 {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+			if want == 401 {
+				end <- true
+				all.Wait()
+			}
+			if n := underWay(t, e); n != 0 {
+				t.Fatalf("%s: %d are under way", path, n)
+			}
+		}
+	})
+}
+
+// A place of one request is not given back by another that has its memory, and whose answer comes
+// without a decision.
+func TestInFlightMemory(t *testing.T) {
+	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	var handler http.Handler
+	handler = Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for range 20 { // of which some get the memory of this one
+			odd := httptest.NewRequest("GET", "/", nil)
+			odd.Host = "no host"
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, odd); w.Code != http.StatusBadRequest {
+				t.Errorf("%d", w.Code)
+			}
+		}
+		if n := underWay(t, e); n != 1 {
+			t.Errorf("%d are under way, want this one", n)
+		}
+	}))
+	for range 10 {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}
+	if n := underWay(t, e); n != 0 {
+		t.Errorf("%d are under way", n)
+	}
+}
+
+// A connection that was taken over counts for as long as its handler runs.
+func TestInFlightHijacked(t *testing.T) {
+	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	server := httptest.NewUnstartedServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	})))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if n := underWay(t, e); n != 1 {
+		t.Errorf("%d are under way", n)
+	}
+	conn.Close()
+	for deadline := time.Now().Add(time.Minute); underWay(t, e) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is still under way")
+		}
+	}
+}
+
+// A client that leaves a queue has no place any more.
+func TestInFlightQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := mustEngine(t, memory.New(), `
+version: 1
+rules:
+  - {name: all, in_flight: 2}
+  - {name: slow, limit: 1/hour burst 5, algorithm: leaky_bucket}`)
+		handler := Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+		})
+		synctest.Wait()
+		if n := underWay(t, e); n != 1 {
+			t.Errorf("%d are under way while one waits for its turn", n)
+		}
+		cancel()
+		all.Wait()
+		if n := underWay(t, e); n != 0 {
+			t.Errorf("%d are under way", n)
+		}
+	})
+}
+
+// Where something else serves the request, it takes no place and passes if there is one.
+func TestInFlightAuthOnly(t *testing.T) {
+	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	auth := Config{AuthOnly: true}.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if n := underWay(t, e); n != 0 {
+			t.Errorf("%d are under way", n)
+		}
+	}))
+	ask := func() int {
+		w := httptest.NewRecorder()
+		auth.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Code
+	}
+	for range 3 {
+		if got := ask(); got != http.StatusOK {
+			t.Errorf("%d", got)
+		}
+	}
+	for range 2 {
+		e.Decide(t.Context(), &policy.Request{Ends: true})
+	}
+	if got := ask(); got != http.StatusTooManyRequests {
+		t.Errorf("%d with all places taken", got)
+	}
+}
+
+// slowToFree is a store that takes its time to free places.
+type slowToFree struct{ *memory.Store }
+
+func (s slowToFree) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if charges[0].Cost < 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return s.Store.Take(ctx, charges, receipts)
+}
+
+// A client that asks anew when it has read all of a response is not refused for that one, however the
+// handler has written it.
+func TestInFlightOneAfterTheOther(t *testing.T) {
+	const size = 100_000
+	text := strings.Repeat("0123456789", size/10)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"one write": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) },
+		"text":      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) },
+		"small writes": func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; i < size; i += 1000 {
+				_, _ = io.WriteString(w, text[i:i+1000])
+			}
+		},
+		"bytes": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, text[:size-2])
+			_, _ = io.WriteString(w, text[size-2:size-1])
+			_, _ = io.WriteString(w, text[size-1:])
+		},
+		"copy": func(w http.ResponseWriter, _ *http.Request) {
+			if n, err := io.Copy(w, strings.NewReader(text)); n != size || err != nil {
+				t.Errorf("copied %d, %v", n, err)
+			}
+		},
+		"file": func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := mustEngine(t, slowToFree{memory.New()}, "version: 1\nrules: [{name: all, in_flight: 1}]")
+			server := httptest.NewServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", strconv.Itoa(size))
+				write(w, r)
+			})))
+			defer server.Close()
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server takes turns on one connection
+			for range 5 {
+				resp, err := client.Get(server.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusOK || string(body) != text {
+					t.Fatalf("%d, %d bytes, %v", resp.StatusCode, len(body), err)
+				}
+			}
+		})
+	}
+}

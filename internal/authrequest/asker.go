@@ -1,0 +1,126 @@
+package authrequest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Asker is a proxy that asks: its kind, and what else its configuration sends.
+type Asker struct {
+	kind *kind
+	body bool // the body of the request
+	id   bool // X-Request-Id, which names the request
+}
+
+// kind is a kind of proxy, and the fields in which it tells of a request. Where one is empty, it is
+// told by the question itself.
+type kind struct {
+	name, product             string
+	method, uri, host, client string
+	list                      bool // client is a list, to which the proxy appends whom it has seen
+	redirects                 bool // passing is X-Accel-Redirect
+	deny                      int  // the status of all refusals; 0: their own
+	only4xx                   bool // what is 5xx would be a failure of ours
+	noBody, noID              string
+	example                   string // in deploy/
+}
+
+var kinds = []kind{
+	{
+		name: "nginx", product: "nginx", example: "deploy/nginx/auth-request.conf",
+		method: "X-Original-Method", uri: "X-Original-Uri", host: "X-Original-Host", client: "X-Real-Ip",
+		deny:   403, // all others but 401 are a 500 to the client
+		noBody: "auth_request asks without the body: ask as nginx-accel does",
+	},
+	{
+		name: "nginx-accel", product: "nginx", example: "deploy/nginx/accel.conf",
+		method: "X-Original-Method", uri: "X-Original-Uri", host: "X-Original-Host", client: "X-Real-Ip",
+		redirects: true,
+	},
+	{
+		name: "caddy", product: "Caddy", example: "deploy/caddy/Caddyfile",
+		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", client: "X-Forwarded-For", list: true,
+		noBody: "forward_auth asks without the body: put Sluice in front as a gateway for such rules",
+	},
+	{
+		name: "traefik", product: "Traefik", example: "deploy/traefik/dynamic.yml",
+		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", client: "X-Forwarded-For", list: true,
+		noID: "ForwardAuth cannot make an ID for a request, and a client could choose it",
+	},
+	{
+		name: "envoy", product: "Envoy", example: "deploy/envoy/ext_authz.yaml",
+		client: "X-Sluice-Client", only4xx: true,
+	},
+}
+
+// ParseAsker reads the name of a kind of proxy, with "+body" if its configuration sends bodies, and
+// with "+id" if it sets X-Request-Id.
+func ParseAsker(s string) (a Asker, err error) {
+	name, options, _ := strings.Cut(s, "+")
+	for i := range kinds {
+		if kinds[i].name == name {
+			a.kind = &kinds[i]
+		}
+	}
+	if a.kind == nil {
+		return a, fmt.Errorf("there is no asker %.40q: there are %s", name, known())
+	}
+	for option := range strings.SplitSeq(options, "+") {
+		if err := a.enable(option); err != nil && options != "" {
+			return a, fmt.Errorf("%.40q: %w", s, err)
+		}
+	}
+	return a, nil
+}
+
+func known() string {
+	var names []string
+	for i := range kinds {
+		names = append(names, kinds[i].name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *Asker) enable(option string) error {
+	switch {
+	case option == "body" && a.kind.noBody != "":
+		return errors.New(a.kind.noBody)
+	case option == "id" && a.kind.noID != "":
+		return errors.New(a.kind.noID)
+	case option == "body":
+		a.body = true
+	case option == "id":
+		a.id = true
+	default:
+		return fmt.Errorf("there is no %.40q: write +body where bodies come, and +id where the proxy sets X-Request-Id", "+"+option)
+	}
+	return nil
+}
+
+// String returns what ParseAsker reads.
+func (a Asker) String() string {
+	s := a.kind.name
+	if a.body {
+		s += "+body"
+	}
+	if a.id {
+		s += "+id"
+	}
+	return s
+}
+
+// Name is the kind of proxy, which is also the last part of its path.
+func (a Asker) Name() string { return a.kind.name }
+
+// BringsBody reports whether the bodies of requests come with the questions. If not, mend says what
+// to do where a rule needs them.
+func (a Asker) BringsBody() (brings bool, mend string) {
+	if a.body {
+		return true, ""
+	}
+	if a.kind.noBody != "" {
+		return false, a.kind.noBody
+	}
+	return false, fmt.Sprintf("have it send them, as %s shows, and write %s+body", a.kind.example, a.kind.name)
+}

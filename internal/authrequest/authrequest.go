@@ -1,0 +1,97 @@
+// Package authrequest answers proxies that ask about each request before they pass it on, as nginx
+// does by auth_request and Traefik by ForwardAuth. The request that a proxy asks about is put
+// together from the fields in which it tells of it, and then goes the way of any other, through
+// [httplimit], so that who is asked by a proxy answers as the gateway does.
+//
+// Clients can send any field that their proxy does not overwrite. So every kind of proxy has a path
+// of its own, and there only the fields count that this kind sets.
+package authrequest
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Root is what the paths of all askers begin with.
+const Root = "/auth/"
+
+// Config says who may ask, and how they are answered.
+type Config struct {
+	Engine *policy.Engine
+	Askers []Asker
+	// Authorize says whether a token of X-Sluice-Token may ask. Nil lets everybody.
+	Authorize func(token string) bool
+	// DegradedField, BodyTimeout and Logger are those of [httplimit.Config].
+	DegradedField bool
+	BodyTimeout   time.Duration
+	Logger        *slog.Logger
+}
+
+// Handler answers the askers below [Root], and leaves all other requests to next. A path is taken
+// as it was sent: the way of [http.ServeMux] to redirect to a cleaner one would be an answer to
+// the proxy.
+func Handler(c Config, next http.Handler) http.Handler {
+	doors := make(map[string]*door)
+	for _, a := range c.Askers {
+		doors[a.kind.name] = newDoor(c, a)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, asks := strings.CutPrefix(r.RequestURI, Root)
+		if !asks {
+			next.ServeHTTP(w, r)
+			return
+		}
+		end := strings.IndexAny(rest+"/", "/?*")
+		if d := doors[rest[:end]]; d != nil {
+			d.serve(w, r, rest[end:])
+			return
+		}
+		http.Error(w, "no such asker: those that are on are named by --auth", http.StatusNotFound)
+	})
+}
+
+// door answers one asker.
+type door struct {
+	Asker
+	authorize func(token string) bool
+	limit     http.Handler
+	faults    faults
+}
+
+func newDoor(c Config, a Asker) *door {
+	limit := httplimit.Config{DegradedField: c.DegradedField, BodyTimeout: c.BodyTimeout, Logger: c.Logger, Door: "auth", AuthOnly: true}
+	if a.id {
+		limit.RequestID = func(r *http.Request) string { return r.Header.Get(idField) }
+	}
+	d := &door{Asker: a, authorize: c.Authorize, faults: faults{log: c.Logger}}
+	d.limit = limit.Policy(c.Engine)(http.HandlerFunc(pass))
+	return d
+}
+
+// serve answers a question. The target is what follows the name of the asker.
+func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
+	a := &answering{ResponseWriter: w, kind: d.kind}
+	asked, err := d.restore(r, target)
+	if err != nil {
+		d.faults.note(d.kind, err)
+		a.refuse(http.StatusServiceUnavailable, "The proxy does not say what is asked about: see the log of Sluice.\n")
+		return
+	}
+	if d.kind.redirects {
+		a.location = take(asked.Header, accelField)
+	}
+	a.bodiless = asked.Method == http.MethodHead && r.Method != http.MethodHead
+	d.limit.ServeHTTP(a, asked)
+}
+
+// pass is behind the door. What becomes of a request is for the proxy to see, so that everything
+// counts, and costs what was estimated, as of a connection that is taken over.
+func pass(w http.ResponseWriter, r *http.Request) {
+	httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts, Status: http.StatusSwitchingProtocols})
+	w.WriteHeader(http.StatusOK)
+}

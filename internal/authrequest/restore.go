@@ -1,0 +1,178 @@
+package authrequest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Fields that are not about the request that is asked about.
+const (
+	tokenField   = "X-Sluice-Token"
+	accelField   = "X-Accel-Location"
+	idField      = "X-Request-Id"
+	partialField = "X-Envoy-Auth-Partial-Body"
+)
+
+// maxID bounds the ID of a request.
+const maxID = 200
+
+// named is a named location of nginx: anything else could be a location that is not for clients.
+var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
+
+// restore returns the request that is asked about. The error is what is wrong with how the proxy is
+// configured. The target is where the question's path goes on.
+func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
+	token := take(r.Header, tokenField)
+	if d.authorize != nil && !d.authorize(token) {
+		return nil, errors.New(tokenField + " is not a token that may ask")
+	}
+	asked := new(http.Request)
+	*asked = *r.WithContext(r.Context())
+	if err := d.aim(asked, target); err != nil {
+		return nil, err
+	}
+	if err := d.from(asked); err != nil {
+		return nil, err
+	}
+	if err := d.identify(asked); err != nil {
+		return nil, err
+	}
+	if d.kind.redirects && !named.MatchString(r.Header.Get(accelField)) {
+		return nil, errors.New(accelField + " is not the name of a location, such as @backend")
+	}
+	d.restoreBody(asked)
+	return asked, nil
+}
+
+// aim sets the method, the target and the host.
+func (d *door) aim(r *http.Request, target string) (err error) {
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{d.kind.method, &r.Method}, {d.kind.uri, &target}, {d.kind.host, &r.Host}} {
+		if f.name == "" {
+			continue
+		}
+		if *f.to, err = one(r.Header, f.name); err != nil {
+			return err
+		}
+		if f.name != "X-Forwarded-Host" { // which the upstream gets, too
+			delete(r.Header, f.name)
+		}
+	}
+	r.RequestURI = target
+	u, err := url.ParseRequestURI(escaped(target))
+	if err != nil {
+		u = &url.URL{Opaque: "?"} // which is refused as malformed
+	}
+	r.URL = u
+	return nil
+}
+
+// escaped returns a target whose path has no bytes that should have been escaped. A [url.URL] would
+// write such a path anew, with other escapes undone that servers may tell from what they stand for.
+func escaped(target string) string {
+	path, query, asks := strings.Cut(target, "?")
+	if !strings.ContainsFunc(path, unwritable) {
+		return target
+	}
+	var b strings.Builder
+	for i := range len(path) {
+		if c := path[i]; c >= 0x80 || unwritable(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	if asks {
+		b.WriteString("?" + query)
+	}
+	return b.String()
+}
+
+// unwritable reports whether a path should have escaped the character. Of control characters
+// nobody knows what a server reads: they stay, and are refused.
+func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
+
+// from sets the client.
+func (d *door) from(r *http.Request) error {
+	value, err := one(r.Header, d.kind.client)
+	if err != nil {
+		return err
+	}
+	if d.kind.list {
+		value = strings.TrimSpace(value[strings.LastIndexByte(value, ',')+1:])
+	}
+	if value == "unix:" { // as nginx writes it
+		value = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		return fmt.Errorf("%s has %.60q where the address of the client should be", d.kind.client, value)
+	}
+	r.RemoteAddr = addr.WithZone("").String()
+	return nil
+}
+
+// identify makes the ID of the request one that no other has: whoever can choose it saves
+// themselves a repetition of the very same request, and nothing else.
+func (d *door) identify(r *http.Request) error {
+	if !d.id {
+		return nil
+	}
+	id, err := one(r.Header, idField)
+	if err != nil {
+		return err
+	}
+	if len(id) > maxID {
+		return fmt.Errorf("%s has %d bytes, more than the %d of any ID", idField, len(id), maxID)
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{d.kind.name, id, r.Method, r.Host, r.RequestURI, r.RemoteAddr}, "\x00")))
+	r.Header.Set(idField, base64.RawURLEncoding.EncodeToString(sum[:16]))
+	return nil
+}
+
+// restoreBody leaves the body where bodies come. Of a part of one nobody can tell what it says.
+func (d *door) restoreBody(r *http.Request) {
+	partial := take(r.Header, partialField) == "true"
+	switch {
+	case !d.body:
+		r.Body, r.ContentLength = http.NoBody, 0
+	case partial:
+		r.Body, r.ContentLength = part{}, math.MaxInt64 // more than any rule reads
+	}
+}
+
+// part is a body of which not everything came: the backend gets more than can be read here.
+type part struct{}
+
+func (part) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (part) Close() error             { return nil }
+
+// one returns the value of a field that the proxy has to set.
+func one(h http.Header, name string) (string, error) {
+	switch values := h[name]; {
+	case len(values) == 0 || len(values) == 1 && values[0] == "":
+		return "", fmt.Errorf("%s is missing", name)
+	case len(values) > 1:
+		return "", fmt.Errorf("%s is there %d times", name, len(values))
+	default:
+		return values[0], nil
+	}
+}
+
+// take removes a field, and returns its value.
+func take(h http.Header, name string) string {
+	value := h.Get(name)
+	delete(h, name)
+	return value
+}

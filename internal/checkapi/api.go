@@ -1,0 +1,123 @@
+// Package checkapi is the HTTP API by which programs in any language ask for decisions: may this
+// request pass, what is left, give this back. What it takes and answers is in the OpenAPI document
+// at /v1/openapi.json.
+//
+// It decides and does not hold: of a request that a queue lets pass later it tells the delay. What
+// is wrong with a question is a problem (RFC 9457) that points at it, and then nothing is charged,
+// of a whole batch either. What is wrong with the request that the question is about, such as a
+// path that is none, is for the one who sent that: it is refused, as the gateway refuses it.
+package checkapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config is what the API answers from.
+type Config struct {
+	Engine *policy.Engine
+	// Authorize says whether whoever has this token may ask; it is empty where there is none. Nil
+	// lets everybody ask.
+	Authorize func(token string) bool
+	// DegradedField is that of [answer.Encoder].
+	DegradedField bool
+	Logger        *slog.Logger // slog.Default() if nil
+}
+
+// api is a Config that answers.
+type api struct {
+	Config
+	encoder answer.Encoder
+	outage  answer.Outage
+	calls   sync.Pool     // of *call
+	large   chan struct{} // has room for as many large questions as there may be at a time
+}
+
+// operation is what can be asked for.
+type operation struct {
+	mode   policy.Mode
+	takes  memberSet // the members that a check may have
+	settle bool
+	// what is done with places in flight, by what a check has answered
+	places func(*policy.Engine, context.Context, string) (bool, error)
+	said   string // the member of the answer
+}
+
+var operations = map[string]*operation{
+	"/v1/check":  {mode: policy.Charge, takes: aboutAll | 1<<inPeek | 1<<inPlace},
+	"/v1/peek":   {mode: policy.Peek, takes: aboutAll},
+	"/v1/refund": {mode: policy.GiveBack, takes: aboutAll},
+	"/v1/settle": {takes: aboutOne | 1<<inOutcome | 1<<inAt, settle: true},
+	"/v1/hold":   {takes: 1 << inPlace, places: (*policy.Engine).HoldPlace, said: "held"},
+	"/v1/release": {takes: 1 << inPlace, said: "released", places: func(e *policy.Engine, ctx context.Context, place string) (bool, error) {
+		err := e.ReleasePlace(ctx, place)
+		return err == nil, err
+	}},
+}
+
+const documentPath = "/v1/openapi.json"
+
+// Handler answers everything at or below /v1/.
+func Handler(c Config) http.Handler {
+	a := &api{Config: c, large: make(chan struct{}, maxLarge)}
+	a.encoder.DegradedField, a.outage.Logger = c.DegradedField, c.Logger
+	a.calls.New = func() any { return newCall(a) }
+	return a
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := a.serve(w, r); p != nil {
+		p.write(w)
+	}
+}
+
+func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
+	if p := a.admit(r.Header); p != nil {
+		return p
+	}
+	o := operations[r.URL.Path]
+	switch {
+	case o == nil && r.URL.Path == documentPath:
+		return document(w, r)
+	case o == nil:
+		return problemf(http.StatusNotFound, "there is no such path: see %s", documentPath)
+	case r.Method != http.MethodPost:
+		return notAllowed(r.Method, http.MethodPost)
+	}
+	c := a.calls.Get().(*call)
+	defer c.release()
+	c.w, c.r, c.operation = w, r, o
+	return c.serve()
+}
+
+// admit refuses those who may not ask.
+func (a *api) admit(h http.Header) *problem {
+	if h["Origin"] != nil || h["Sec-Fetch-Site"] != nil {
+		return problemf(http.StatusForbidden, "this is a page in a browser, and this API is for servers: "+
+			"whoever may ask can spend the limits of others")
+	}
+	if a.Authorize == nil || a.Authorize(bearer(h["Authorization"])) {
+		return nil
+	}
+	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")
+	p.challenge = true
+	return p
+}
+
+// bearer returns the token of the only Authorization field, or "".
+func bearer(fields []string) string {
+	if len(fields) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(fields[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimLeft(token, " ")
+}

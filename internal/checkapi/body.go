@@ -1,0 +1,102 @@
+package checkapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+)
+
+const (
+	// maxBody is the size of the largest body in bytes.
+	maxBody = 2 << 20
+	// smallBody and smallBatch are what every caller may send at any time. Larger ones are read, and
+	// their answers are written, maxLarge at a time.
+	smallBody  = 64 << 10
+	smallBatch = 64
+	maxLarge   = 16
+	// largePatience is how long one waits for its turn.
+	largePatience = 5 * time.Second
+)
+
+// jsonType has to be named, so that no page in a browser gets around asking first.
+const jsonType = "application/json"
+
+func isJSON(fields []string) bool {
+	if len(fields) == 1 && fields[0] == jsonType {
+		return true
+	}
+	if len(fields) != 1 {
+		return false
+	}
+	kind, _, err := mime.ParseMediaType(fields[0])
+	return err == nil && kind == jsonType
+}
+
+// read returns the body.
+func (c *call) read() (string, *problem) {
+	h := c.r.Header
+	switch {
+	case !isJSON(h["Content-Type"]):
+		return "", problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
+	case h["Content-Encoding"] != nil:
+		return "", problemf(http.StatusUnsupportedMediaType, "send the body as it is, without a Content-Encoding")
+	case c.r.ContentLength > maxBody:
+		return "", tooLarge()
+	}
+	buf := slices.Grow(c.in[:0], int(min(max(c.r.ContentLength+1, 512), smallBody)))
+	for {
+		n, err := c.r.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		c.in = buf
+		switch {
+		case err == io.EOF:
+			return string(buf), nil
+		case err != nil:
+			return "", brokenOff(err)
+		case len(buf) > maxBody:
+			return "", tooLarge()
+		case len(buf) == cap(buf):
+			if p := c.reserve(2*len(c.in) > smallBody); p != nil {
+				return "", p
+			}
+			buf = slices.Grow(buf, len(buf))
+		}
+	}
+}
+
+// reserve waits for room for a large question, if it is one.
+func (c *call) reserve(large bool) *problem {
+	if c.large || !large {
+		return nil
+	}
+	t := time.NewTimer(largePatience)
+	defer t.Stop()
+	select {
+	case c.api.large <- struct{}{}:
+		c.large = true
+		return nil
+	case <-t.C:
+		p := problemf(http.StatusServiceUnavailable, "too many large questions are being answered: try again, or ask about less at once")
+		p.retry, p.hangUp = 1, true
+		return p
+	}
+}
+
+func tooLarge() *problem {
+	p := problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: ask about less at once", maxBody)
+	p.hangUp = true
+	return p
+}
+
+func brokenOff(err error) *problem {
+	p := problemf(http.StatusBadRequest, "the body broke off")
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		p = problemf(http.StatusRequestTimeout, "the body took too long")
+	}
+	p.hangUp = true
+	return p
+}

@@ -1,0 +1,229 @@
+package checkapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// call is the scratch memory of one HTTP request.
+type call struct {
+	api       *api
+	w         http.ResponseWriter
+	r         *http.Request
+	operation *operation
+	large     bool // it has one of api.large, until it is answered
+
+	in, out   []byte
+	checks    []*check
+	used      int // of checks
+	asked     []*policy.Request
+	decisions []policy.Decision
+	answer    answer.Answer
+	header    http.Header // of an answer
+	names     []string    // of its fields
+}
+
+func newCall(a *api) *call { return &call{api: a, header: http.Header{}} }
+
+// What is kept of a call's memory for the next one.
+const (
+	keptChecks = 16
+	keptBytes  = 16 << 10
+)
+
+func (c *call) release() {
+	if c.large {
+		<-c.api.large
+	}
+	for _, one := range c.checks[:c.used] {
+		one.reset()
+	}
+	clear(c.asked)
+	c.w, c.r, c.operation, c.large, c.used, c.asked = nil, nil, nil, false, 0, c.asked[:0]
+	if len(c.checks) > keptChecks || cap(c.in) > keptBytes || cap(c.out) > keptBytes || len(c.header) > keptFields {
+		return // what is large comes seldom, and would be kept for long
+	}
+	for i := range c.decisions {
+		c.decisions[i].Err = nil
+	}
+	c.api.calls.Put(c)
+}
+
+// next returns a check to be filled in.
+func (c *call) next() *check {
+	if c.used == len(c.checks) {
+		c.checks = append(c.checks, newCheck())
+	}
+	c.used++
+	return c.checks[c.used-1]
+}
+
+func (c *call) serve() *problem {
+	status, p := c.query()
+	if p != nil {
+		return p
+	}
+	text, p := c.read()
+	if p != nil {
+		return p
+	}
+	d := decoder{reader: reader{s: text}, operation: c.operation, room: c.next}
+	if !d.decode() {
+		return d.problem
+	}
+	if status && d.batch {
+		return badParameter("status", "a batch has several: each check's is in its answer")
+	}
+	checks := c.checks[:c.used]
+	if c.operation.places != nil {
+		return c.places(checks[0].place)
+	}
+	if d.batch {
+		checks = checks[1:] // before them is what "checks" is in
+	}
+	if p := c.resolve(checks, d.batch); p != nil {
+		return p
+	}
+	if p := c.reserve(len(checks) > smallBatch); p != nil {
+		return p
+	}
+	if c.operation.settle {
+		return c.settle(checks[0])
+	}
+	c.decide(checks)
+	c.reply(checks, d.batch, status)
+	return nil
+}
+
+// query reports whether the answer's status is that of the response, too.
+func (c *call) query() (status bool, p *problem) {
+	switch c.r.URL.RawQuery {
+	case "":
+		return false, nil
+	case "status=1":
+		return true, nil
+	}
+	return false, badParameter("status", "the only parameter is status=1")
+}
+
+// resolve finds the subjects of rules, and what is wrong with requests, before anything is charged.
+func (c *call) resolve(checks []*check, batch bool) (p *problem) {
+	for i, one := range checks {
+		if one.request.Mode = one.mode; one.described {
+			one.fault = one.request.Aim(one.target)
+			continue
+		}
+		subject, err := c.api.Engine.Subject(one.rule, one.key)
+		if err != nil {
+			p := badMember("", "%s", unprefixed(err))
+			if batch {
+				p.within(strconv.Itoa(i))
+				p.within("checks")
+			}
+			return p
+		}
+		one.request.Subject = subject
+	}
+	return nil
+}
+
+// decide asks for all checks in one call of the store.
+func (c *call) decide(checks []*check) {
+	for _, one := range checks {
+		if one.fault == "" {
+			one.request.Door = "check"
+			c.asked = append(c.asked, &one.request)
+		}
+	}
+	if n := len(c.asked) - len(c.decisions); n > 0 {
+		c.decisions = append(c.decisions, make([]policy.Decision, n)...)
+	}
+	c.api.Engine.DecideEach(c.r.Context(), c.asked, c.decisions[:len(c.asked)])
+}
+
+// settle settles one check, and says whether there was anything to settle.
+func (c *call) settle(one *check) *problem {
+	if one.fault != "" {
+		return badMember("/request", "%s", one.fault) // it was never charged
+	}
+	err := c.api.Engine.SettleRequest(c.r.Context(), &one.request, one.outcome)
+	switch {
+	case errors.Is(err, policy.ErrNotCharged):
+		return badMember("", "%s", unprefixed(err))
+	case err != nil && !errors.Is(err, policy.ErrNothingToSettle):
+		p := problemf(http.StatusServiceUnavailable, "the shared store does not answer: try again")
+		p.retry = 1
+		return p
+	}
+	c.out = append(strconv.AppendBool(append(c.out[:0], `{"settled":`...), err == nil), '}')
+	c.send(http.StatusOK)
+	return nil
+}
+
+// places holds or releases places in flight.
+func (c *call) places(place string) *problem {
+	done, err := c.operation.places(c.api.Engine, c.r.Context(), place)
+	switch {
+	case errors.Is(err, policy.ErrNoPlace):
+		return badMember("/place", "write it as the answer to the check has it")
+	case err != nil:
+		p := problemf(http.StatusServiceUnavailable, "the shared store does not answer: try again")
+		p.retry = 1
+		return p
+	}
+	c.out = append(strconv.AppendBool(append(append(append(c.out[:0], `{"`...), c.operation.said...), `":`...), done), '}')
+	c.send(http.StatusOK)
+	return nil
+}
+
+// Fields that every answer has.
+var (
+	jsonFields    = []string{jsonType}
+	noStoreFields = []string{"no-store"}
+)
+
+// reply sends the answers. Of a single check the response has the fields, too.
+func (c *call) reply(checks []*check, batch, status bool) {
+	h, code := c.w.Header(), http.StatusOK
+	c.out = c.out[:0]
+	if batch {
+		c.appendAll(checks)
+	} else {
+		c.appendAnswer(checks[0], c.decisions)
+		for _, name := range passed {
+			if v := c.header[name]; v != nil {
+				h[name] = v
+			}
+		}
+		if status {
+			code = c.answer.Status
+		}
+	}
+	c.send(code)
+}
+
+// send sends what has been written.
+func (c *call) send(code int) {
+	c.out = append(c.out, '\n')
+	h := c.w.Header()
+	h["Content-Type"], h["Cache-Control"] = jsonFields, noStoreFields
+	if len(c.out) > autoLength {
+		h["Content-Length"] = []string{strconv.Itoa(len(c.out))}
+	}
+	if code != http.StatusOK {
+		c.w.WriteHeader(code)
+	}
+	_, _ = c.w.Write(c.out) // an error is the client's, who has left
+}
+
+// autoLength is up to where net/http counts the length of a body by itself.
+const autoLength = 2 << 10
+
+// passed are the fields that the response to a single check has, too. Others are about the body of
+// the refusal, or about pages that would read it.
+var passed = slices.Concat(answer.StateFields[:], []string{"Retry-After"})

@@ -1,0 +1,199 @@
+package checkapi
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func (c *call) appendAll(checks []*check) {
+	c.out = append(c.out, `{"answers":[`...)
+	ds := c.decisions
+	for i, one := range checks {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		ds = c.appendAnswer(one, ds)
+	}
+	c.out = append(c.out, "]}"...)
+}
+
+// appendAnswer appends the answer to a check, by the first of the decisions, and returns those
+// of the checks behind it. The fields are left in c.header, and the status in c.answer.
+func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
+	clear(c.header)
+	p := c.api.Engine.Policy()
+	client := answer.Client{Header: one.request.Header, CORS: p.CORS(), Answers: p.Answers()}
+	var d *policy.Decision
+	if one.fault != "" {
+		d = &policy.Decision{}
+		c.api.encoder.Malformed(&c.answer, c.header, one.fault, client)
+	} else {
+		d, ds = &ds[0], ds[1:]
+		c.api.outage.Note(d)
+		c.api.encoder.Encode(&c.answer, c.header, d, client)
+	}
+	c.out = strconv.AppendBool(append(c.out, `{"allowed":`...), d.Allowed)
+	c.out = appendMember(c.out, `,"status":`, int64(c.answer.Status))
+	if retry := c.header["Retry-After"]; retry != nil {
+		c.out = append(append(c.out, `,"retry_after":`...), retry[0]...)
+	}
+	c.out = appendDecision(c.out, d)
+	if d.Held() {
+		c.out = appendText(append(c.out, `,"place":`...), c.api.Engine.Place(*d))
+	}
+	c.appendHeaders()
+	if body := c.answer.Body(); body != nil {
+		c.out = appendBody(append(c.out, `,"body":`...), body)
+	}
+	c.out = append(c.out, '}')
+	return ds
+}
+
+// appendDecision appends what the decision says besides.
+func appendDecision(dst []byte, d *policy.Decision) []byte {
+	dst = appendSeconds(append(dst, `,"delay":`...), d.Delay)
+	dst = appendTrue(dst, `,"exempt":true`, d.Exempt)
+	dst = appendTrue(dst, `,"degraded":true`, d.Degraded)
+	dst = appendTrue(dst, `,"unavailable":true`, d.Unavailable)
+	dst = appendTrue(dst, `,"repeated":true`, d.Repeated)
+	if d.Missing != "" {
+		dst = appendText(append(dst, `,"missing":`...), d.Missing)
+	}
+	if d.Blocked != "" {
+		dst = appendText(append(dst, `,"blocked":`...), d.Blocked)
+	}
+	if d.Unsettled() && d.Now > 0 {
+		dst = append(dst, `,"at":"`...)
+		dst = time.UnixMicro(d.Now).UTC().AppendFormat(dst, time.RFC3339Nano)
+		dst = append(dst, '"')
+	}
+	dst = append(dst, `,"results":[`...)
+	for i := range d.Results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendResult(dst, &d.Results[i], d.Now)
+	}
+	return append(dst, ']')
+}
+
+func appendTrue(dst []byte, member string, yes bool) []byte {
+	if yes {
+		return append(dst, member...)
+	}
+	return dst
+}
+
+// appendResult appends what one limit has said. Its numbers are there if they are known, and mean
+// what they do in the fields X-RateLimit.
+func appendResult(dst []byte, r *policy.Result, now int64) []byte {
+	dst = appendText(append(dst, `{"rule":`...), r.Rule)
+	name := r.Name
+	if name == "" {
+		name = r.Rule
+	}
+	dst = appendText(append(dst, `,"name":`...), name)
+	dst = appendText(append(dst, `,"from":`...), r.From)
+	dst = strconv.AppendBool(append(dst, `,"allowed":`...), r.Allowed)
+	dst = strconv.AppendBool(append(dst, `,"shadow":`...), r.Shadow)
+	if r.Plan == nil {
+		return append(dst, '}')
+	}
+	dst = appendMember(dst, `,"cost":`, r.Cost)
+	if now != 0 && r.Origin != sluice.ByOnError {
+		dst = appendMember(dst, `,"limit":`, max(r.Plan.Limit.Count, r.Plan.Capacity))
+		dst = appendMember(dst, `,"remaining":`, r.Remaining)
+		if r.Plan.Kernel != sluice.InFlight { // nobody knows when those end that are under way
+			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)
+		}
+	}
+	if retry, ok := r.RetryAfterSeconds(); ok && !r.Allowed {
+		dst = appendMember(dst, `,"retry_after":`, retry)
+	}
+	return append(dst, '}')
+}
+
+func appendMember(dst []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(dst, name...), n, 10)
+}
+
+// appendSeconds appends a duration in seconds, to the microsecond.
+func appendSeconds(dst []byte, d time.Duration) []byte {
+	us := (d + time.Microsecond - 1).Microseconds()
+	dst = strconv.AppendInt(dst, us/1_000_000, 10)
+	if us %= 1_000_000; us == 0 {
+		return dst
+	}
+	digits := strconv.AppendInt(append(dst, '.'), 1_000_000+us, 10)
+	digits = slices.Delete(digits, len(dst)+1, len(dst)+2) // the 1 that has kept the zeros
+	for digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+	}
+	return digits
+}
+
+// appendHeaders appends the fields to be passed on. A length is for whoever sends a body to say.
+func (c *call) appendHeaders() {
+	c.names = c.names[:0]
+	for name := range c.header {
+		if name != "Content-Length" {
+			c.names = append(c.names, name)
+		}
+	}
+	slices.Sort(c.names)
+	c.out = append(c.out, `,"headers":{`...)
+	for i, name := range c.names {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(appendText(c.out, name), ':')
+		if values := c.header[name]; len(values) == 1 {
+			c.out = appendText(c.out, values[0])
+		} else {
+			c.out = appendText(c.out, strings.Join(values, ", "))
+		}
+	}
+	c.out = append(c.out, '}')
+}
+
+// appendBody appends a body as text. What the policy has in a file may be no UTF-8.
+func appendBody(dst, body []byte) []byte {
+	if !utf8.Valid(body) {
+		return appendText(dst, strings.ToValidUTF8(string(body), "\uFFFD"))
+	}
+	return appendText(dst, body)
+}
+
+// appendText appends UTF-8 as a string of JSON.
+func appendText[T string | []byte](dst []byte, s T) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	from := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	return append(append(dst, s[from:]...), '"')
+}
+
+// unprefixed is an error of the engine as people are told it.
+func unprefixed(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }

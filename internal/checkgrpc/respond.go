@@ -1,0 +1,92 @@
+package checkgrpc
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// answer returns what is said of a decision.
+func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
+	p := s.Engine.Policy()
+	client := answer.Client{Header: c.request.Header, CORS: p.CORS(), Answers: p.Answers()}
+	var a answer.Answer
+	header := http.Header{}
+	if c.fault != "" {
+		s.encoder.Malformed(&a, header, c.fault, client)
+	} else {
+		s.outage.Note(d)
+		s.encoder.Encode(&a, header, d, client)
+	}
+	out := &CheckResponse{
+		Allowed: d.Allowed, Status: int32(a.Status), Degraded: d.Degraded, Exempt: d.Exempt,
+		Blocked: text(d.Blocked), Missing: text(d.Missing), Known: d.Repeated,
+		Headers: headers(header), Body: slices.Clone(a.Body()),
+	}
+	if header["Retry-After"] != nil {
+		out.RetryAfter = wait(d.RetryAfter)
+	}
+	if d.Delay > 0 {
+		out.Delay = durationpb.New(d.Delay)
+	}
+	for i := range d.Results {
+		out.Results = append(out.Results, result(&d.Results[i], d.Now))
+	}
+	return out
+}
+
+// wait is a second where it is not known, as in Retry-After.
+func wait(d time.Duration) *durationpb.Duration {
+	if d == sluice.Never {
+		d = time.Second
+	}
+	return durationpb.New(d)
+}
+
+func headers(h http.Header) (all []*Header) {
+	names := make([]string, 0, len(h))
+	for name := range h {
+		if name != "Content-Length" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, v := range h[name] {
+			all = append(all, &Header{Name: name, Value: text(v)})
+		}
+	}
+	return all
+}
+
+// result is what one limit has said. Its numbers are there if they are known.
+func result(r *policy.Result, now int64) *Result {
+	out := &Result{
+		Rule: text(r.Rule), Name: text(cmp.Or(r.Name, r.Rule)), Allowed: r.Allowed, Shadow: r.Shadow, From: r.From,
+	}
+	if r.Plan == nil || now == 0 || r.Origin == sluice.ByOnError {
+		return out
+	}
+	out.Limit, out.Remaining = max(r.Plan.Limit.Count, r.Plan.Capacity), r.Remaining
+	if r.Plan.Kernel != sluice.InFlight { // nobody knows when those end that are under way
+		out.ResetAfter = durationpb.New(r.ResetAfter)
+	}
+	if !r.Allowed && r.RetryAfter != sluice.Never {
+		out.RetryAfter = durationpb.New(r.RetryAfter)
+	}
+	if r.Delay > 0 {
+		out.Delay = durationpb.New(r.Delay)
+	}
+	return out
+}
+
+// text is s, which protocol buffers take only as UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,0 +1,151 @@
+// Package checkgrpc is the gRPC service by which programs in any language ask for decisions: the
+// check API of package checkapi in fewer bytes, and as a stream of batches, which costs a fraction of
+// calls. check.proto says what is asked and answered.
+//
+// It decides and does not hold: of a request that a queue lets pass later it tells the delay.
+package checkgrpc
+
+//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative check.proto
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config is what the service answers from.
+type Config struct {
+	Engine *policy.Engine
+	// Authorize says whether whoever has this token may ask; it is empty where there is none. Nil
+	// lets everybody ask.
+	Authorize func(token string) bool
+	// DegradedField is that of [answer.Encoder].
+	DegradedField bool
+	Logger        *slog.Logger // slog.Default() if nil
+}
+
+// maxChecks is the most checks of a batch.
+const maxChecks = 1000
+
+type service struct {
+	UnimplementedChecksServer
+	Config
+	encoder answer.Encoder
+	outage  answer.Outage
+}
+
+// Register adds the service to a server.
+func Register(server grpc.ServiceRegistrar, c Config) {
+	s := &service{Config: c}
+	s.encoder.DegradedField, s.outage.Logger = c.DegradedField, c.Logger
+	RegisterChecksServer(server, s)
+}
+
+// Check answers one check.
+func (s *service) Check(ctx context.Context, in *CheckRequest) (_ *CheckResponse, err error) {
+	defer s.guard(&err)
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	out := s.decide(ctx, []*CheckRequest{in})[0]
+	if out.Error != "" {
+		return nil, status.Error(codes.InvalidArgument, out.Error)
+	}
+	return out, nil
+}
+
+// CheckStream answers batches, one after another.
+func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) (err error) {
+	defer s.guard(&err)
+	if err := s.admit(stream.Context()); err != nil {
+		return err
+	}
+	for {
+		batch, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case len(batch.Checks) > maxChecks:
+			return status.Errorf(codes.InvalidArgument, "there are %d checks in a batch, and %d may be: ask about less at once", len(batch.Checks), maxChecks)
+		}
+		if err := stream.Send(&CheckBatchResponse{Answers: s.decide(stream.Context(), batch.Checks)}); err != nil {
+			return err
+		}
+	}
+}
+
+// guard answers a call in place of a mistake of ours, which grpc-go would let end the process.
+func (s *service) guard(err *error) {
+	if p := recover(); p != nil {
+		cmp.Or(s.Logger, slog.Default()).Error("answering a check failed", "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "the request could not be decided: see the log of the limiter")
+	}
+}
+
+// admit refuses those who may not ask.
+func (s *service) admit(ctx context.Context) error {
+	if s.Authorize == nil {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	if s.Authorize(bearer(md.Get("authorization"))) {
+		return nil
+	}
+	return status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
+}
+
+// bearer returns the token of the only authorization, or "".
+func bearer(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimLeft(token, " ")
+}
+
+// decide answers checks, all in one call of the store.
+func (s *service) decide(ctx context.Context, in []*CheckRequest) []*CheckResponse {
+	checks := make([]check, len(in))
+	asked := make([]*policy.Request, 0, len(in))
+	for i, one := range in {
+		checks[i].read(s.Engine, one)
+		if checks[i].err == nil && checks[i].fault == "" {
+			checks[i].request.Door = "grpc"
+			asked = append(asked, &checks[i].request)
+		}
+	}
+	decisions := make([]policy.Decision, len(asked))
+	s.Engine.DecideEach(ctx, asked, decisions)
+	out := make([]*CheckResponse, len(in))
+	for i := range checks {
+		switch c := &checks[i]; {
+		case c.err != nil:
+			out[i] = &CheckResponse{Error: unprefixed(c.err)}
+		case c.fault != "":
+			out[i] = s.answer(c, &policy.Decision{})
+		default:
+			out[i] = s.answer(c, &decisions[0])
+			decisions = decisions[1:]
+		}
+	}
+	return out
+}
+
+func unprefixed(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }

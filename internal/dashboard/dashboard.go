@@ -1,0 +1,87 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Role is what a caller may do: each may do what those before it may.
+type Role int
+
+const (
+	Nobody   Role = iota
+	Viewer        // reads everything
+	Operator      // also overrides, who is in which tier, reset, refund and block
+	Admin         // also rules and tiers
+)
+
+func (r Role) String() string {
+	return [...]string{"nobody", "viewer", "operator", "admin"}[r]
+}
+
+// Caller is who asks.
+type Caller struct {
+	Name string
+	Role Role
+}
+
+// Config is what the dashboard shows, and by what it acts. All but Find, Done and Version are
+// needed.
+type Config struct {
+	// View returns what was seen until now. What it returned is not changed.
+	View func() *telemetry.View
+	// Find returns the key of a subject by its ID.
+	Find   func(id string) (key string, found bool)
+	Engine *policy.Engine
+	// Identify finds out who sends a request by what it brings itself, such as a certificate or
+	// an Authorization field, or that it comes from this machine. An error says that it does not.
+	Identify func(*http.Request) (Caller, error)
+	// SignIn returns whose token it is. It is asked again at every request of a session, so
+	// that a token that is revoked takes its sessions along.
+	SignIn func(token string) (Caller, error)
+	// Do performs an operation of the admin API for a caller, in process. What match is not empty
+	// for is sent as If-Match: an ETag, or "*".
+	Do func(ctx context.Context, c Caller, method, path, match string, body []byte) (status int, answer []byte)
+	// Done is closed when the server begins to end: pages that are kept up to date are let go.
+	Done    <-chan struct{}
+	Version string
+	Logger  *slog.Logger
+}
+
+// server is a Config that answers.
+type server struct {
+	Config
+	secret   [32]byte // makes the tokens of forms
+	sessions sessions
+	failures failures
+	notices  notices
+	origin   *http.CrossOriginProtection
+	live     live
+	known    *known
+	history  history
+}
+
+// Handler answers everything below "/". Whoever mounts it checks the Host. Until Done is closed, it
+// looks at the view in every step.
+func Handler(c Config) http.Handler {
+	s := &server{Config: c, origin: http.NewCrossOriginProtection(), known: newKnown()}
+	_, _ = rand.Read(s.secret[:]) // never fails
+	if c.Done != nil {
+		go s.watch(c.Done)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /assets/{hash}/{file...}", serveAsset)
+	mux.HandleFunc("GET /favicon.ico", favicon)
+	mux.HandleFunc("GET /sign-in", s.signInPage)
+	mux.HandleFunc("POST /sign-in", s.signIn)
+	for _, r := range routes() {
+		mux.Handle(r.pattern, s.admitted(r))
+	}
+	mux.Handle("/", s.admitted(route{role: Viewer, handle: (*server).nothingHere}))
+	return secured(mux)
+}

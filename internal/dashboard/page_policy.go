@@ -1,0 +1,141 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// policyShown is what the page of the policy has.
+type policyShown struct {
+	Text, Base, Seen string
+	Plan             *policyPlan // nil before there is a question
+	Edited           bool
+	Database         bool
+	Rules            int
+	File, Stored     int // rules by their source
+	Overrides        int
+	Subjects         int
+	Version          string
+	Warnings         []string
+	Stopped          *stopped
+}
+
+// stopped is an application that did not come to its end.
+type stopped struct {
+	Made    []ruleChange
+	At      string
+	Problem *problem
+}
+
+func (c *call) policyShown(p *inForce) (*policyShown, error) {
+	d := &policyShown{Database: p.Database, Rules: len(p.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
+	for _, r := range p.Rules {
+		if r.Source == "database" {
+			d.Stored++
+		} else {
+			d.File++
+		}
+	}
+	text, seen, err := c.policyText(p)
+	if err != nil {
+		return nil, err
+	}
+	known, err := json.Marshal(seen)
+	d.Text, d.Base, d.Seen = text, text, string(known)
+	return d, err
+}
+
+func (s *server) policyPage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	d, err := c.policyShown(p)
+	if err != nil {
+		return err
+	}
+	return s.showPolicy(c, http.StatusOK, d)
+}
+
+func (s *server) showPolicy(c *call, status int, d *policyShown) error {
+	return s.show(c, status, "policy", page{Title: "Policy", Section: "policy", Script: "editor.js", Data: d})
+}
+
+// policyEdited reads the form of the editor, and looks what would come of it.
+func (c *call) policyEdited() (*inForce, *policyShown, error) {
+	p, err := c.policyInForce()
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := c.policyShown(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := c.PostForm
+	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
+	var seen map[string]ruleSeen
+	if json.Unmarshal([]byte(d.Seen), &seen) != nil {
+		return nil, nil, problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
+	}
+	d.Edited = d.Text != d.Base
+	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
+	return p, d, err
+}
+
+// unixLines takes the "\r" away that forms put at the end of lines.
+func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+// policyCheck says what would come of an edited policy.
+func (s *server) policyCheck(c *call) error {
+	_, d, err := c.policyEdited()
+	if err != nil {
+		return err
+	}
+	return s.showPolicy(c, http.StatusOK, d)
+}
+
+// policyApply makes the changes, one rule after the other, once all have been tried.
+func (s *server) policyApply(c *call) error {
+	p, d, err := c.policyEdited()
+	if err != nil {
+		return err
+	}
+	if !p.Database || !d.Plan.Applies() {
+		status := http.StatusUnprocessableEntity
+		for _, r := range d.Plan.Changes {
+			if r.Problem != nil {
+				status = r.Problem.Status
+			}
+		}
+		return s.showPolicy(c, status, d)
+	}
+	var said []string
+	for i, r := range d.Plan.Changes {
+		if err := c.perform(r.op, nil); err != nil {
+			problem, err := asProblem(err)
+			if err != nil {
+				return err
+			}
+			d.Stopped = &stopped{d.Plan.Changes[:i], r.Name, problem}
+			return s.showPolicy(c, problem.Status, d)
+		}
+		said = append(said, r.Name+" "+r.What)
+	}
+	undo, err := c.undoRules(d.Plan.Changes)
+	if err != nil { // it is done, and that is to be said
+		s.Logger.Warn("dashboard: changes of rules cannot be undone", "error", err)
+	}
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", strings.Join(said, ", ")), undo...)
+}
+
+// policyDownload gives the text of the editor back as a file.
+func (s *server) policyDownload(c *call) error {
+	h := c.w.Header()
+	h.Set("Content-Type", "application/yaml; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="policy.yaml"`)
+	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // a browser that has left needs nothing
+	return nil
+}

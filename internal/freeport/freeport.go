@@ -1,0 +1,75 @@
+// Package freeport reserves TCP ports of the loopback interface for servers that tests start.
+//
+// A port that the system hands out and the test closes again may be anybody's by the time the
+// server listens, and again while the server is restarted. These ports lie below those that Linux,
+// macOS and the BSDs hand out, and no other test, of this process or another, gets one before its
+// test has ended.
+package freeport
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+const first, count = 12_000, 20_000
+
+var next atomic.Uint32
+
+// Port returns a port that nobody listens on, and that is the test's until it ends.
+func Port(t testing.TB) int {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "sluice-test-ports")
+	// Anybody may run tests on this machine.
+	if err := os.Mkdir(dir, 0o777); err == nil {
+		err = os.Chmod(dir, 0o777)
+		if err != nil {
+			t.Fatal(err)
+		}
+	} else if !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+	for range count {
+		// Each process begins elsewhere, so that few locks are tried in vain.
+		port := first + int((uint32(os.Getpid())*97+next.Add(1))%count)
+		if unlock, ok := reserve(t, filepath.Join(dir, strconv.Itoa(port))); ok {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if err == nil {
+				l.Close()
+				t.Cleanup(unlock)
+				return port
+			}
+			unlock()
+		}
+	}
+	t.Fatalf("no port of %d to %d is free", first, first+count-1)
+	return 0
+}
+
+// Addr returns 127.0.0.1 with a Port.
+func Addr(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(Port(t)))
+}
+
+// reserve locks a file, which stays: one that is removed could be locked twice. The lock ends with
+// the process, however that ends.
+func reserve(t testing.TB, path string) (unlock func(), ok bool) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o666)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, false // another user's
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, false
+	}
+	return func() { f.Close() }, true
+}

@@ -1,0 +1,61 @@
+package freeport
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Two processes that take thousands of ports at once share none while both hold them.
+func TestPortsAreNotShared(t *testing.T) {
+	const each = 2000
+	if os.Getenv("FREEPORT_CHILD") != "" {
+		var out strings.Builder
+		for range each {
+			out.WriteString(Addr(t) + "\n")
+		}
+		os.Stdout.WriteString(out.String())
+		// The ports are held until the parent has taken its own.
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	child := exec.Command(os.Args[0], "-test.run=TestPortsAreNotShared")
+	child.Env = append(os.Environ(), "FREEPORT_CHILD=1")
+	hold, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]bool{}
+	for range each {
+		addr := Addr(t)
+		if taken[addr] {
+			t.Fatalf("%s twice in one process", addr)
+		}
+		taken[addr] = true
+	}
+	var theirs []byte
+	for strings.Count(string(theirs), "\n") < each {
+		chunk := make([]byte, 64<<10)
+		n, err := stdout.Read(chunk)
+		if theirs = append(theirs, chunk[:n]...); err != nil {
+			t.Fatalf("%v after %d ports", err, strings.Count(string(theirs), "\n"))
+		}
+	}
+	for _, addr := range strings.Fields(string(theirs)) {
+		if taken[addr] {
+			t.Errorf("%s in both processes", addr)
+		}
+	}
+	hold.Close()
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,204 @@
+// Package pace is what clients of limited servers share: it waits before a request for what the
+// server has told of its limits, and decides whether and when one that was refused is repeated.
+// It knows no connection.
+//
+// What an answer tells holds for the limits that it names. A request waits for those that the last
+// answer on its route has told of; on a route that has had none, for those that every answer of the
+// server has told of, on two routes at least. When the time of a limit is over of which nothing was
+// left, one request goes ahead in each window/quota, and all others as soon as an answer has told
+// that there is room.
+package pace
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Pacer paces requests. The zero value is ready, and safe for concurrent use.
+type Pacer struct {
+	MaxWait    time.Duration                     // the longest wait that is promised to a request: a minute if zero
+	MaxRetries int                               // of one request: 4 if zero, none if negative
+	Random     func(time.Duration) time.Duration // from 0 to below the given; nil: at random
+
+	mu    sync.Mutex
+	peers map[uint64]*peer
+	debt  int // of retries, in tenths
+}
+
+// Target is where a request goes.
+type Target struct {
+	Peer  uint64 // requests of one peer may share limits
+	Route uint64 // those of one route of a peer share all of them
+}
+
+// Answer is what the answer to a request says of limits.
+type Answer struct {
+	States  []State
+	Refused bool
+	Promise time.Duration // after a refusal, how long until it is worth to ask again; 0: unknown
+}
+
+// Pass is a request that may be sent.
+type Pass struct {
+	to     Target
+	at     time.Time
+	limits []*limit // that were known to hold for it
+}
+
+// under reports whether a request counts under a limit that holds for a route, which may not have
+// been known when it was sent.
+func (p *Pass) under(l *limit, route uint64) bool {
+	return slices.Contains(p.limits, l) || p.to.Route == route && !p.at.After(l.since)
+}
+
+const (
+	defaultMaxWait    = time.Minute
+	defaultMaxRetries = 4
+)
+
+func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
+
+// Wait waits until the limits that are known have room for a request. It waits no longer than
+// MaxWait in all, and where the wait would not end before the deadline of ctx it does not begin:
+// what the server says is then a better answer than none. The error is that of ctx.
+func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
+	latest := p.latest(ctx, time.Now())
+	for {
+		now := time.Now()
+		pass, wait, news := p.take(to, now, latest)
+		if pass != nil {
+			return pass, nil
+		}
+		wait += p.random(min(wait/10, latest.Sub(now)-wait))
+		if err := sleep(ctx, wait, news); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// latest returns when a request is to be sent at the latest.
+func (p *Pacer) latest(ctx context.Context, now time.Time) time.Time {
+	latest := now.Add(p.maxWait())
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(latest) {
+		return deadline
+	}
+	return latest
+}
+
+// take lets a request pass if it need not wait, or cannot. Else the channel is closed when it may
+// pass earlier.
+func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Duration, news <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.peer(to.Peer, now)
+	limits := peer.limitsOf(to.Route, now)
+	for _, l := range limits {
+		wait = max(wait, l.wait(now))
+	}
+	if wait > 0 && now.Add(wait).Before(latest) {
+		return nil, wait, peer.news()
+	}
+	for _, l := range limits {
+		l.take(now)
+	}
+	pass = &Pass{to, now, limits}
+	peer.flying[pass] = struct{}{}
+	return pass, 0, nil
+}
+
+// Tell takes what the answer to a request says. For each that has passed it is to be called, or Done.
+func (p *Pacer) Tell(pass *Pass, a Answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	peer := p.peer(pass.to.Peer, now)
+	delete(peer.flying, pass)
+	if len(a.States) > 0 || a.Refused || len(pass.limits) > 0 {
+		peer.tell(pass, a, now)
+	}
+}
+
+// Done says that there will be no answer to a request, or no other.
+func (p *Pacer) Done(pass *Pass) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if peer := p.peers[pass.to.Peer]; peer != nil {
+		delete(peer.flying, pass)
+	}
+}
+
+// Again reports whether a request that was refused for the nth time, counted from 0, is to be sent
+// again, and after what time: the promise and a part that is left to chance, so that those who were
+// refused together do not come back together. The deadline of ctx has to leave time for the wait,
+// and for another attempt as long as this one. All requests of a pacer have one budget of retries,
+// of fifty and one for each ten requests, so that a server that refuses everything gets hardly more
+// than a tenth more.
+func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Duration) (wait time.Duration, ok bool) {
+	retries := cmp.Or(p.MaxRetries, defaultMaxRetries)
+	if n >= retries || promise > p.maxWait() {
+		return 0, false
+	}
+	spread := min(max(time.Second, promise/2)<<min(n, 10), p.maxWait())
+	if deadline, bounded := ctx.Deadline(); bounded {
+		now := time.Now()
+		room := deadline.Sub(now) - now.Sub(pass.at) - promise
+		if room <= 0 {
+			return 0, false
+		}
+		spread = min(spread, room)
+	}
+	return promise + p.random(spread), p.spend()
+}
+
+// Sleep waits between two attempts. The error is that of ctx.
+func Sleep(ctx context.Context, wait time.Duration) error { return sleep(ctx, wait, nil) }
+
+func sleep(ctx context.Context, wait time.Duration, news <-chan struct{}) error {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-news:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// random returns a time from 0 to below d.
+func (p *Pacer) random(d time.Duration) time.Duration {
+	switch {
+	case d <= 0:
+		return 0
+	case p.Random != nil:
+		return p.Random(d)
+	}
+	return rand.N(d)
+}
+
+// The budget of retries: one for each ten requests, of which so many can be saved up.
+const (
+	perRetry = 10
+	savings  = 50 * perRetry
+)
+
+// Earn counts a request that is not a retry.
+func (p *Pacer) Earn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.debt = max(0, p.debt-1)
+}
+
+func (p *Pacer) spend() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.debt+perRetry > savings {
+		return false
+	}
+	p.debt += perRetry
+	return true
+}

@@ -1,0 +1,86 @@
+package pace
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is remembered is bounded, whatever servers there are and whatever they say.
+func TestMemoryIsBounded(t *testing.T) {
+	var p Pacer
+	for i := range 20_000 {
+		to := Target{Peer: uint64(i % 300), Route: uint64(i)}
+		pass, err := p.Wait(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Tell(pass, Answer{States: []State{{Name: fmt.Sprint(i), Left: 1, Reset: time.Hour}}, Refused: i%3 == 0})
+	}
+	if len(p.peers) > maxPeers {
+		t.Errorf("%d peers", len(p.peers))
+	}
+	for _, one := range p.peers {
+		if len(one.limits) > maxLimits || len(one.routes) > maxRoutes || len(one.flying) > 0 {
+			t.Errorf("%d limits, %d routes and %d requests under way", len(one.limits), len(one.routes), len(one.flying))
+		}
+	}
+}
+
+// Requests that are under way for long, such as long polls, were counted long ago, and keep nobody
+// from what is left.
+func TestLongRequestsHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pacer
+		to := Target{Peer: 1, Route: 1}
+		for range 10 {
+			if _, err := p.Wait(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		for left := int64(4); left >= 0; left-- {
+			pass, err := p.Wait(t.Context(), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			p.Tell(pass, Answer{States: []State{{Name: "a", Left: left, Reset: time.Minute}}})
+		}
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("five requests took %v", took)
+		}
+	})
+}
+
+// Of what is left, requests under way that the server has not counted are taken off, in whatever
+// order answers come.
+func TestAnswersThatOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pacer
+		to := Target{Peer: 1, Route: 1}
+		var passes []*Pass
+		for range 3 {
+			pass, err := p.Wait(t.Context(), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			passes = append(passes, pass)
+		}
+		time.Sleep(20 * time.Millisecond)
+		for i, left := range []int64{0, 2, 1} { // the last to be counted is the first to be heard of
+			p.Tell(passes[i], Answer{States: []State{{Name: "a", Left: left, Reset: time.Minute}}})
+		}
+		began := time.Now()
+		p.Random = func(time.Duration) time.Duration { return 0 }
+		p.MaxWait = time.Hour
+		if _, err := p.Wait(t.Context(), to); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != time.Minute {
+			t.Errorf("waited %v, although nothing was left", waited)
+		}
+	})
+}

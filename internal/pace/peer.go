@@ -1,0 +1,167 @@
+package pace
+
+import "time"
+
+// What is remembered is bounded; what was not used for longest goes first, or nearly.
+const (
+	maxPeers  = 256
+	maxRoutes = 256
+	maxLimits = 64
+)
+
+// peer is what is known of a server, as one of its clients.
+type peer struct {
+	limits  map[string]*remembered
+	routes  map[uint64]*route
+	flying  map[*Pass]struct{}
+	answers int           // that have told of limits
+	changed chan struct{} // closed when a limit has more room; nil if nobody waits
+	used    time.Time
+}
+
+type remembered struct {
+	limit
+	answer int // the number of the latest that has told of it
+	used   time.Time
+}
+
+// route is what is known of a route.
+type route struct {
+	limits []*limit // those that the last answer has told of
+	own    limit    // by refusals that have named none
+	used   time.Time
+}
+
+func (p *Pacer) peer(key uint64, now time.Time) *peer {
+	one := p.peers[key]
+	if one == nil {
+		if p.peers == nil {
+			p.peers = map[uint64]*peer{}
+		}
+		one = &peer{limits: map[string]*remembered{}, routes: map[uint64]*route{}, flying: map[*Pass]struct{}{}}
+		forget(p.peers, maxPeers, func(x *peer) time.Time { return x.used })
+		p.peers[key] = one
+	}
+	one.used = now
+	return one
+}
+
+func (p *peer) route(key uint64, now time.Time) *route {
+	one := p.routes[key]
+	if one == nil {
+		one = &route{}
+		forget(p.routes, maxRoutes, func(x *route) time.Time { return x.used })
+		p.routes[key] = one
+	}
+	one.used = now
+	return one
+}
+
+// forget makes room for one more.
+func forget[K comparable, V any](all map[K]*V, most int, used func(*V) time.Time) {
+	if len(all) < most {
+		return
+	}
+	var oldest K
+	var at time.Time
+	n := 0
+	for k, v := range all { // in an order of chance
+		if u := used(v); n == 0 || u.Before(at) {
+			oldest, at = k, u
+		}
+		if n++; n == 16 {
+			break
+		}
+	}
+	delete(all, oldest)
+}
+
+// limitsOf returns the limits that hold for a route.
+func (p *peer) limitsOf(key uint64, now time.Time) (limits []*limit) {
+	known := p.routes[key]
+	if known != nil {
+		known.used = now
+		limits = append(limits, &known.own)
+		limits = append(limits, known.limits...)
+	}
+	if known == nil || len(known.limits) == 0 {
+		for _, l := range p.limits {
+			if l.always && l.several {
+				limits = append(limits, &l.limit)
+			}
+		}
+	}
+	return limits
+}
+
+// news returns a channel that is closed when a limit has more room.
+func (p *peer) news() <-chan struct{} {
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.changed
+}
+
+func (p *peer) tell(pass *Pass, a Answer, now time.Time) {
+	r := p.route(pass.to.Route, now)
+	before := r.own.wait(now)
+	explained := false
+	for _, s := range a.States {
+		explained = explained || s.Left == 0
+	}
+	switch {
+	case !a.Refused:
+		r.own.pass(pass.at, now)
+	case !explained:
+		r.own.refuse(a.Promise, now)
+	}
+	more := r.own.wait(now) < before
+	if len(a.States) > 0 {
+		more = p.tellStates(r, pass, a.States, now) || more
+	}
+	if more && p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// tellStates reports whether there is more room than before.
+func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (more bool) {
+	p.answers++
+	r.limits = r.limits[:0]
+	for _, s := range states {
+		l := p.limit(s.Name, pass.to.Route, now)
+		before := l.wait(now)
+		l.tell(s, p.uncounted(l, pass, now), pass.at, now)
+		more = more || l.wait(now) < before
+		r.limits = append(r.limits, l)
+	}
+	for _, l := range p.limits {
+		l.always = l.always && l.answer == p.answers
+	}
+	return more
+}
+
+// uncounted returns how many requests under a limit the server may not have counted when it answered
+// to pass: those under way, but for such as were sent so long before that they will have arrived.
+func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
+	since := pass.at.Add(-now.Sub(pass.at))
+	for other := range p.flying {
+		if !other.at.Before(since) && other.under(l, pass.to.Route) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *peer) limit(name string, route uint64, now time.Time) *limit {
+	one := p.limits[name]
+	if one == nil {
+		one = &remembered{limit: limit{always: p.answers == 1, route: route, since: now}}
+		forget(p.limits, maxLimits, func(x *remembered) time.Time { return x.used })
+		p.limits[name] = one
+	}
+	one.used, one.answer = now, p.answers
+	one.several = one.several || one.route != route
+	return &one.limit
+}

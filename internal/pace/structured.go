@@ -1,0 +1,285 @@
+package pace
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// member is one of a list or a dictionary of structured fields (RFC 9651).
+type member struct {
+	key        string // in a dictionary
+	value      any    // int64, float64, string, token, []byte, bool, date, display or inner
+	parameters []parameter
+}
+
+type parameter struct {
+	key   string
+	value any
+}
+
+type (
+	token   string
+	date    int64
+	display string
+	inner   []member // a list in a list
+)
+
+// parameter returns the one of that name, of several the last, or nil.
+func (m *member) parameter(key string) (value any) {
+	for _, p := range m.parameters {
+		if p.key == key {
+			value = p.value
+		}
+	}
+	return value
+}
+
+// parseList reads a list. It is not ok as a whole if anything in it is not.
+func parseList(s string) (list []member, ok bool) {
+	return parseMembers(s, func(r *reader) (m member, ok bool) {
+		m.value, m.parameters, ok = r.member()
+		return m, ok
+	})
+}
+
+// parseDictionary reads a dictionary. Of members of one key the last counts, and all are there.
+func parseDictionary(s string) (dictionary []member, ok bool) {
+	return parseMembers(s, func(r *reader) (m member, ok bool) {
+		if m.key, ok = r.key(); !ok {
+			return m, false
+		}
+		if r.skip('=') {
+			m.value, m.parameters, ok = r.member()
+			return m, ok
+		}
+		m.value = true
+		m.parameters, ok = r.parameters()
+		return m, ok
+	})
+}
+
+func parseMembers(s string, one func(*reader) (member, bool)) (all []member, ok bool) {
+	r := &reader{strings.Trim(s, " ")}
+	for r.rest != "" {
+		m, ok := one(r)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, m)
+		r.rest = strings.TrimLeft(r.rest, " \t")
+		if r.rest == "" {
+			return all, true
+		}
+		if !r.skip(',') {
+			return nil, false
+		}
+		if r.rest = strings.TrimLeft(r.rest, " \t"); r.rest == "" {
+			return nil, false
+		}
+	}
+	return all, true
+}
+
+// reader reads what is left of a text.
+type reader struct{ rest string }
+
+// next returns the next byte, or 0 at the end.
+func (r *reader) next() byte {
+	if r.rest == "" {
+		return 0
+	}
+	return r.rest[0]
+}
+
+func (r *reader) skip(c byte) bool {
+	if r.next() != c || c == 0 {
+		return false
+	}
+	r.rest = r.rest[1:]
+	return true
+}
+
+// while takes the bytes that are of the kind.
+func (r *reader) while(kind func(byte) bool) string {
+	n := 0
+	for n < len(r.rest) && kind(r.rest[n]) {
+		n++
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+func (r *reader) member() (value any, parameters []parameter, ok bool) {
+	if r.next() == '(' {
+		value, ok = r.inner()
+	} else {
+		value, ok = r.bare()
+	}
+	if ok {
+		parameters, ok = r.parameters()
+	}
+	return value, parameters, ok
+}
+
+func (r *reader) inner() (list inner, ok bool) {
+	for r.skip('('); ; {
+		r.rest = strings.TrimLeft(r.rest, " ")
+		if r.skip(')') {
+			return list, true
+		}
+		var m member
+		if m.value, ok = r.bare(); !ok {
+			return nil, false
+		}
+		if m.parameters, ok = r.parameters(); !ok || r.next() != ' ' && r.next() != ')' {
+			return nil, false
+		}
+		list = append(list, m)
+	}
+}
+
+func (r *reader) parameters() (all []parameter, ok bool) {
+	for r.skip(';') {
+		r.rest = strings.TrimLeft(r.rest, " ")
+		p := parameter{value: true}
+		if p.key, ok = r.key(); !ok {
+			return nil, false
+		}
+		if r.skip('=') {
+			if p.value, ok = r.bare(); !ok {
+				return nil, false
+			}
+		}
+		all = append(all, p)
+	}
+	return all, true
+}
+
+func (r *reader) key() (key string, ok bool) {
+	if c := r.next(); !isLower(c) && c != '*' {
+		return "", false
+	}
+	return r.while(func(c byte) bool { return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0 }), true
+}
+
+func (r *reader) bare() (value any, ok bool) {
+	switch c := r.next(); {
+	case c == '-' || isDigit(c):
+		return r.number()
+	case c == '"':
+		return r.text()
+	case c == '*' || isAlpha(c):
+		return token(r.while(inToken)), true
+	case c == ':':
+		return r.bytes()
+	case c == '?':
+		return r.boolean()
+	case c == '@':
+		r.skip('@')
+		value, ok := r.number()
+		seconds, whole := value.(int64)
+		return date(seconds), ok && whole
+	case c == '%':
+		return r.display()
+	}
+	return nil, false
+}
+
+// number reads an integer of up to 15 digits, or a decimal of up to 12 and 3.
+func (r *reader) number() (value any, ok bool) {
+	sign := ""
+	if r.skip('-') {
+		sign = "-"
+	}
+	whole := r.while(isDigit)
+	if !r.skip('.') {
+		n, err := strconv.ParseInt(sign+whole, 10, 64)
+		return n, err == nil && len(whole) <= 15
+	}
+	part := r.while(isDigit)
+	if whole == "" || len(whole) > 12 || part == "" || len(part) > 3 {
+		return nil, false
+	}
+	f, err := strconv.ParseFloat(sign+whole+"."+part, 64)
+	return f, err == nil
+}
+
+func (r *reader) text() (value any, ok bool) {
+	var b strings.Builder
+	for r.skip('"'); r.rest != ""; {
+		c := r.rest[0]
+		r.rest = r.rest[1:]
+		switch {
+		case c == '"':
+			return b.String(), true
+		case c == '\\':
+			if c = r.next(); c != '"' && c != '\\' {
+				return nil, false
+			}
+			r.rest = r.rest[1:]
+		case c < ' ' || c > '~':
+			return nil, false
+		}
+		b.WriteByte(c)
+	}
+	return nil, false
+}
+
+func (r *reader) bytes() (value any, ok bool) {
+	encoded, rest, closed := strings.Cut(r.rest[1:], ":")
+	if !closed || strings.ContainsAny(encoded, "\r\n") {
+		return nil, false
+	}
+	r.rest = rest
+	b, err := base64.StdEncoding.DecodeString(encoded)
+	return b, err == nil
+}
+
+func (r *reader) boolean() (value any, ok bool) {
+	r.skip('?')
+	if r.skip('1') {
+		return true, true
+	}
+	return false, r.skip('0')
+}
+
+func (r *reader) display() (value any, ok bool) {
+	if !strings.HasPrefix(r.rest, `%"`) {
+		return nil, false
+	}
+	var b []byte
+	for r.rest = r.rest[2:]; r.rest != ""; {
+		c := r.rest[0]
+		r.rest = r.rest[1:]
+		switch {
+		case c == '"':
+			return display(b), utf8.Valid(b)
+		case c == '%':
+			if len(r.rest) < 2 || strings.Trim(r.rest[:2], "0123456789abcdef") != "" {
+				return nil, false
+			}
+			one, err := hex.DecodeString(r.rest[:2])
+			if err != nil {
+				return nil, false
+			}
+			b, r.rest = append(b, one...), r.rest[2:]
+		case c < ' ' || c > '~':
+			return nil, false
+		default:
+			b = append(b, c)
+		}
+	}
+	return nil, false
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+func isAlpha(c byte) bool { return isLower(c) || 'A' <= c && c <= 'Z' }
+
+func inToken(c byte) bool {
+	return isAlpha(c) || isDigit(c) || c != 0 && strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
+}

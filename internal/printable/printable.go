@@ -1,0 +1,60 @@
+// Package printable makes of text that anybody may have sent what can be shown to a person: in a
+// line of a log, or by a terminal.
+package printable
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// cut stands for what is left out at the end.
+const cut = "…"
+
+// maxMarks is how many marks, such as accents, are on top of one character: more reach into the
+// lines around it.
+const maxMarks = 2
+
+// Text returns s with "�" in place of every byte and character that does not print as itself:
+// invalid UTF-8, controls, ends of lines, spaces but the usual one, what changes the direction of
+// text, what cannot be seen, and marks on top of too many others. It has at most the given number of
+// bytes, which is at least 3: what is longer ends in "…". It shares no memory with s.
+func Text(s string, most int) string {
+	if len(s) <= most && plain(s) {
+		return strings.Clone(s)
+	}
+	b := make([]byte, 0, min(len(s), most)+utf8.UTFMax)
+	room := 0             // the last length behind which there is room for cut
+	marks := maxMarks     // there is nothing yet that one could be on
+	for _, r := range s { // which is utf8.RuneError for what is no UTF-8
+		if marks++; !unicode.Is(unicode.M, r) {
+			marks = 0
+		}
+		if marks > maxMarks || !shows(r) {
+			r = utf8.RuneError
+		}
+		if b = utf8.AppendRune(b, r); len(b) > most {
+			return string(append(b[:room], cut...))
+		}
+		if len(b) <= most-len(cut) {
+			room = len(b)
+		}
+	}
+	return string(b)
+}
+
+// plain reports whether s is printable ASCII.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
+// category have no shape.
+func shows(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
+}

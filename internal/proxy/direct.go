@@ -1,0 +1,231 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and
+// reads the response on the goroutine of the caller, where http.Transport hands both to others,
+// which is a third of the time that a request costs the gateway. What it does not do it leaves to
+// a Transport: upgrades, Expect, trailers, and bodies that are large or of unknown length.
+//
+// Responses are read by http.ReadResponse, as a Transport does, and a test holds one to the other.
+type direct struct {
+	rest    *http.Transport
+	address string        // host:port
+	timeout time.Duration // for the head of a response; zero is no bound
+	slots   *slots
+
+	mu   sync.Mutex
+	idle []*link     // the longest idle first
+	reap *time.Timer // set while there are idle ones
+}
+
+const (
+	// smallBody is the largest body that is read from the client before it is sent.
+	smallBody = 16 << 10
+	// maxHead is the most bytes of the heads of one response.
+	maxHead = 1 << 20
+	// maxIdle is how many connections are kept, and idleFor how long.
+	maxIdle = 1024
+	idleFor = 90 * time.Second
+)
+
+// roundTripper returns the client of u.
+func roundTripper(u *Upstream) http.RoundTripper {
+	t := transport(u)
+	if u.URL.Scheme != "http" || !looks {
+		return t
+	}
+	d := &direct{rest: t, address: u.URL.Host, timeout: u.Timeout, slots: newSlots(u.MaxConnections)}
+	t.DialContext = d.dialCounted
+	if u.URL.Port() == "" {
+		d.address = net.JoinHostPort(u.URL.Hostname(), "80")
+	}
+	return d
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !simple(r) {
+		return d.rest.RoundTrip(r)
+	}
+	body, err := readSmall(r)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		l, err := d.get(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		if l == nil { // there are as many as there may be, and a Transport makes callers wait
+			return d.rest.RoundTrip(withBody(r, body))
+		}
+		again := l.used && repeatable(r)
+		resp, unanswered, err := l.exchange(r, body)
+		if err == nil {
+			return resp, nil
+		}
+		l.end()
+		if !again || !unanswered || r.Context().Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// simple reports whether direct sends r itself. Nothing of such a request could be read as
+// another line: what a Transport refuses or mends, it shall.
+func simple(r *http.Request) bool {
+	h, u := r.Header, r.URL
+	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&
+		h["Upgrade"] == nil && h["Expect"] == nil && r.Method != http.MethodConnect && token(r.Method) &&
+		u.Opaque == "" && u.Path != "*" && visible(u.RawQuery) && r.Host != "" && visible(r.Host) && plainFields(h)
+}
+
+// visible reports whether s has neither spaces nor control characters, nor what is not ASCII.
+func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && plain(s) }
+
+// plainFields reports whether nothing in h ends a name or a line.
+func plainFields(h http.Header) bool {
+	for name, values := range h {
+		if !token(name) {
+			return false
+		}
+		for _, v := range values {
+			for i := range len(v) {
+				if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// readSmall reads the whole body from the client, so that nothing of the upstream waits for it.
+func readSmall(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	defer r.Body.Close()
+	body := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			err = &clientError{io.ErrUnexpectedEOF}
+		}
+		return nil, err
+	}
+	return body, nil
+}
+
+func withBody(r *http.Request, body []byte) *http.Request {
+	if body == nil {
+		return r
+	}
+	r = r.WithContext(r.Context())
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	return r
+}
+
+// repeatable reports whether r may be sent again if a connection ends that has been idle: the
+// upstream may just have closed it.
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return r.ContentLength == 0
+	}
+	return false
+}
+
+// get returns a connection, with the deadline for an answer: an idle one that is still good, or
+// a new one; nil if there are as many as there may be.
+func (d *direct) get(ctx context.Context) (*link, error) {
+	for {
+		l, room := d.take()
+		switch {
+		case l == nil && !room:
+			return nil, nil
+		case l == nil:
+			return d.dial(ctx)
+		}
+		l.arm()
+		if l.quiet() {
+			l.used = true
+			return l, nil
+		}
+		l.end()
+	}
+}
+
+// take returns the connection that was idle for the shortest time, or else whether there may be a
+// new one, which is counted then.
+func (d *direct) take() (l *link, room bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(d.idle)
+	if n == 0 {
+		return nil, d.slots.try()
+	}
+	l, d.idle[n-1] = d.idle[n-1], nil
+	d.idle = d.idle[:n-1]
+	return l, true
+}
+
+func (d *direct) dial(ctx context.Context) (*link, error) {
+	dialer := net.Dialer{Timeout: connectTimeout}
+	c, err := dialer.DialContext(ctx, "tcp", d.address)
+	if err != nil {
+		d.slots.leave()
+		return nil, err
+	}
+	l := newLink(c, d)
+	l.arm()
+	return l, nil
+}
+
+// put keeps l for a next request.
+func (d *direct) put(l *link) {
+	l.since = time.Now()
+	d.mu.Lock()
+	room := len(d.idle) < maxIdle
+	if room {
+		d.idle = append(d.idle, l)
+		if d.reap == nil {
+			d.reap = time.AfterFunc(idleFor, d.reapIdle)
+		}
+	}
+	d.mu.Unlock()
+	switch {
+	case !room:
+		l.end()
+	case d.slots.wanted():
+		d.evict()
+	}
+}
+
+// reapIdle ends what has been idle for too long.
+func (d *direct) reapIdle() {
+	d.mu.Lock()
+	n, before := 0, time.Now().Add(-idleFor)
+	for n < len(d.idle) && !d.idle[n].since.After(before) {
+		n++
+	}
+	old := append([]*link(nil), d.idle[:n]...)
+	rest := copy(d.idle, d.idle[n:])
+	clear(d.idle[rest:])
+	d.idle, d.reap = d.idle[:rest], nil
+	if rest > 0 {
+		d.reap = time.AfterFunc(time.Until(d.idle[0].since.Add(idleFor)), d.reapIdle)
+	}
+	d.mu.Unlock()
+	for _, l := range old {
+		l.end()
+	}
+}

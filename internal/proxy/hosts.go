@@ -1,0 +1,36 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// byHost passes requests on by their host, and those for any other to rest, which may be nil.
+func byHost(hosts map[string]http.Handler, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := hosts[HostName(r.Host)]
+		if h == nil {
+			h = rest
+		}
+		if h == nil {
+			(&problem{http.StatusMisdirectedRequest, "This gateway has no upstream for the host of the request."}).write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// HostName returns the host of a Host field as [Upstream.Hosts] names it: without a port, and
+// without the dot behind a name.
+func HostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

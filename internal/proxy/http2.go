@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pingAfter is how long a connection of HTTP/2 may be silent before somebody asks whether the
+// other end is still there.
+const pingAfter = time.Minute
+
+// bounds is what one connection of HTTP/2 can cost. What is sent and reset at once counts as
+// a stream until its handler has returned; four times as many may wait, and one more ends the
+// connection.
+var bounds = http.HTTP2Config{
+	MaxConcurrentStreams:          128,
+	MaxReadFrameSize:              16 << 10,
+	MaxReceiveBufferPerConnection: 512 << 10,
+	MaxReceiveBufferPerStream:     256 << 10,
+	SendPingTimeout:               pingAfter,
+}
+
+// malformed returns the answer to a request of HTTP/2 that cannot be passed on as it is: one
+// that RFC 9113 calls malformed and net/http does not, or that would be another in HTTP/1.
+func malformed(r *http.Request) *problem {
+	switch {
+	case r.Method == "PRI": // the beginning of HTTP/2, which net/http passes on as a request
+		return &problem{http.StatusHTTPVersionNotSupported, "This gateway speaks HTTP/2 over TLS only, and if ALPN says so."}
+	case !token(r.Method):
+		return bad("The :method has characters that no method has.")
+	case strings.IndexByte(r.RequestURI, ' ') >= 0:
+		return bad("The :path must not have spaces.")
+	case !oneHost(r):
+		return bad("Host and :authority must be the same.")
+	case !saysLength(r):
+		return bad("The Content-Length must be one number, and that of the bytes that follow.")
+	}
+	for _, values := range r.Header {
+		for _, v := range values {
+			if strings.Trim(v, " \t") != v {
+				return bad("A field must not begin or end with a space.")
+			}
+		}
+	}
+	delete(r.Header, "Host")
+	if r.ContentLength == 0 {
+		r.Trailer = nil // none will come
+	}
+	return nil
+}
+
+func bad(detail string) *problem { return &problem{http.StatusBadRequest, detail} }
+
+func oneHost(r *http.Request) bool {
+	hosts := r.Header["Host"]
+	return len(hosts) == 0 || len(hosts) == 1 && hosts[0] == r.Host
+}
+
+// saysLength reports whether the Content-Length, if there is one, is what was understood of it.
+func saysLength(r *http.Request) bool {
+	said, ok := r.Header["Content-Length"]
+	return !ok || len(said) == 1 && said[0] == strconv.FormatInt(r.ContentLength, 10)
+}
+
+// token reports whether s is a token of RFC 9110.
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' {
+			continue
+		}
+		if strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+var errUnread = errors.New("the client does not read its answer")
+
+// streamWriter is an answer on a stream of HTTP/2. Clients can take what comes on a connection
+// and nothing of one stream, so that a deadline on writes to the connection does not bound those.
+type streamWriter struct {
+	http.ResponseWriter
+	stall time.Duration
+	timer *time.Timer // runs while something is written; nil until then
+	ended chan struct{}
+	late  bool
+}
+
+func newStreamWriter(w http.ResponseWriter, stall time.Duration) *streamWriter {
+	return &streamWriter{ResponseWriter: w, stall: stall}
+}
+
+// BoundStreams ends a stream of HTTP/2 whose client does not read its answer for that long.
+func BoundStreams(next http.Handler, stall time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 {
+			s := newStreamWriter(w, stall)
+			defer s.end()
+			w = s
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Unwrap is for http.ResponseController.
+func (s *streamWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *streamWriter) Write(p []byte) (n int, err error) {
+	return n, s.bounded(func() (err error) {
+		n, err = s.ResponseWriter.Write(p)
+		return err
+	})
+}
+
+// FlushError sends what has been written.
+func (s *streamWriter) FlushError() error {
+	return s.bounded(http.NewResponseController(s.ResponseWriter).Flush)
+}
+
+// bounded ends the stream if write takes too long. The server's writer is not to be touched once
+// its handler has returned, so that a timer that has fired is waited for.
+func (s *streamWriter) bounded(write func() error) error {
+	switch {
+	case s.late:
+		return errUnread
+	case s.timer == nil:
+		s.ended = make(chan struct{})
+		s.timer = time.AfterFunc(s.stall, s.reset)
+	default:
+		s.timer.Reset(s.stall)
+	}
+	err := write()
+	if !s.timer.Stop() {
+		<-s.ended
+		s.late = true
+		return errUnread
+	}
+	return err
+}
+
+// reset ends the stream.
+func (s *streamWriter) reset() {
+	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	close(s.ended)
+}
+
+// end bounds what the server still has to write.
+func (s *streamWriter) end() {
+	if s.timer != nil && !s.late {
+		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(s.stall))
+	}
+}

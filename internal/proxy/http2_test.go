@@ -1,0 +1,489 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluicehq/sluice/internal/seed"
+)
+
+// gateTLS starts a gateway that speaks HTTP/2, before an upstream that does so as well (h2c)
+// or speaks HTTP/1.1.
+func gateTLS(t *testing.T, scheme string, upstream, decide http.HandlerFunc, c Client) *httptest.Server {
+	t.Helper()
+	behind := httptest.NewUnstartedServer(upstream)
+	behind.Config.Protocols = new(http.Protocols)
+	behind.Config.Protocols.SetHTTP1(scheme == "http")
+	behind.Config.Protocols.SetUnencryptedHTTP2(scheme == "h2c")
+	behind.Start()
+	t.Cleanup(behind.Close)
+	s := gateTo(t, Upstream{URL: &url.URL{Scheme: scheme, Host: behind.Listener.Addr().String()}}, decide, c)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	return s
+}
+
+// raw is a client of HTTP/2 that sends what it likes.
+type raw struct {
+	net.Conn
+	*http2.Framer
+	t      *testing.T
+	fields bytes.Buffer
+	hpack  *hpack.Encoder
+	stream uint32 // the last
+}
+
+func dialRaw(t *testing.T, s *httptest.Server) *raw {
+	t.Helper()
+	c, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	r := &raw{Conn: c, Framer: http2.NewFramer(c, c), t: t}
+	r.hpack = hpack.NewEncoder(&r.fields)
+	r.AllowIllegalWrites = true
+	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	r.must(io.WriteString(c, http2.ClientPreface))
+	r.must(0, r.WriteSettings())
+	return r
+}
+
+func (r *raw) must(_ int, err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// encode returns a block of fields, of name and value each.
+func (r *raw) encode(fields ...string) []byte {
+	r.fields.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		r.must(0, r.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	return slices.Clone(r.fields.Bytes())
+}
+
+// ask begins a request.
+func (r *raw) ask(end bool, fields ...string) uint32 {
+	r.stream = max(r.stream+2, 1)
+	if r.stream%2 == 0 {
+		r.stream--
+	}
+	r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: r.stream, BlockFragment: r.encode(fields...), EndHeaders: true, EndStream: end}))
+	return r.stream
+}
+
+// answer is what has come on a stream.
+type answer struct {
+	status  string
+	fields  map[string]string
+	trailer map[string]string
+	body    string
+	reset   http2.ErrCode
+}
+
+var errGone = errors.New("the connection was ended")
+
+// await returns what comes on a stream, until that ends.
+func (r *raw) await(stream uint32) (a answer, err error) {
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			return a, errors.Join(errGone, err)
+		}
+		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
+			_ = r.WriteSettingsAck()
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok && g.ErrCode != 0 {
+			return a, fmt.Errorf("%w: %v %s", errGone, g.ErrCode, g.DebugData())
+		}
+		if f.Header().StreamID != stream {
+			continue
+		}
+		switch f := f.(type) {
+		case *http2.RSTStreamFrame:
+			a.reset = f.ErrCode
+			if f.ErrCode == 0 {
+				continue
+			}
+			return a, nil
+		case *http2.MetaHeadersFrame:
+			into := make(map[string]string)
+			for _, h := range f.Fields {
+				into[h.Name] = h.Value
+			}
+			if a.fields == nil {
+				a.status, a.fields = into[":status"], into
+			} else {
+				a.trailer = into
+			}
+			if f.StreamEnded() {
+				return a, nil
+			}
+		case *http2.DataFrame:
+			a.body += string(f.Data())
+			if n := uint32(len(f.Data())); n > 0 {
+				_ = r.WriteWindowUpdate(0, n)
+			}
+			if f.StreamEnded() {
+				return a, nil
+			}
+		}
+	}
+}
+
+// get asks for a path as a browser does, with further fields.
+func (r *raw) get(fields ...string) answer {
+	r.t.Helper()
+	a, err := r.await(r.ask(true, append([]string{":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/"}, fields...)...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+func pass(http.ResponseWriter, *http.Request) {}
+
+// What HTTP/2 can carry and HTTP/1 cannot is no way to have something decided about that the
+// upstream does not get.
+func TestOddRequestsOverHTTP2(t *testing.T) {
+	var got atomic.Value
+	for _, scheme := range []string{"http", "h2c"} {
+		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			got.Store(fmt.Sprintf("%s %s %s %q %v", r.Method, r.Host, r.RequestURI, body, r.Header["Cookie"]))
+		}, pass, Client{})
+		base := map[string]string{":method": "POST", ":scheme": "https", ":authority": "a.test", ":path": "/p"}
+		for _, test := range []struct {
+			name   string
+			fields []string // in place of the base's, or beside them
+			data   string   // "": the stream ends with the head
+			status string   // "": the stream is reset
+			want   string   // what the upstream gets; "": nothing
+		}{
+			{"plain", nil, "x", "200", `POST a.test /p "x" []`},
+			{"cookies in pieces", []string{"cookie", "a=1", "cookie", "b=2"}, "x", "200", `POST a.test /p "x" [a=1; b=2]`},
+			{"one host, twice", []string{"host", "a.test"}, "x", "200", `POST a.test /p "x" []`},
+			{"another host", []string{"host", "b.test"}, "x", "400", ""},
+			{"two hosts", []string{":authority", "", "host", "a.test", "host", "b.test"}, "x", "400", ""},
+			{"host alone", []string{":authority", "", "host", "b.test"}, "x", "200", `POST b.test /p "x" []`},
+			{"scheme", []string{":scheme", "http"}, "x", "200", `POST a.test /p "x" []`},
+			{"a request in the method", []string{":method", "GET /admin HTTP/1.1"}, "x", "400", ""},
+			{"space in the path", []string{":path", "/p HTTP/1.1"}, "x", "400", ""},
+			{"space in the query", []string{":path", "/p?q HTTP/1.1"}, "x", "400", ""},
+			{"line in the path", []string{":path", "/p\r\nX: y"}, "x", "", ""},
+			{"preface", []string{":method", "PRI", ":path", "*"}, "", "505", ""},
+			{"length that is none", []string{"content-length", "one"}, "x", "400", ""},
+			{"length with a sign", []string{"content-length", "+1"}, "x", "400", ""},
+			{"length with a zero", []string{"content-length", "01"}, "x", "400", ""},
+			{"two lengths", []string{"content-length", "1", "content-length", "1"}, "x", "400", ""},
+			{"length of nothing", []string{"content-length", "5"}, "", "400", ""},
+			{"length", []string{"content-length", "1"}, "x", "200", `POST a.test /p "x" []`},
+			{"line in a field", []string{"x-a", "b\r\nx-c: d"}, "x", "", ""},
+			{"space before a field", []string{"x-api-key", " k"}, "x", "400", ""},
+			{"space behind a field", []string{"x-api-key", "k\t"}, "x", "400", ""},
+			{"upper case", []string{"X-Api-Key", "k"}, "x", "", ""},
+			{"colon", []string{"x:y", "k"}, "x", "", ""},
+			{"connection", []string{"connection", "x-api-key"}, "x", "400", ""},
+			{"keep-alive", []string{"keep-alive", "1"}, "x", "400", ""},
+			{"proxy-connection", []string{"proxy-connection", "close"}, "x", "400", ""},
+			{"transfer-encoding", []string{"transfer-encoding", "chunked"}, "x", "400", ""},
+			{"upgrade", []string{"upgrade", "websocket"}, "x", "400", ""},
+			{"te", []string{"te", "gzip"}, "x", "400", ""},
+			{"te for trailers", []string{"te", "trailers"}, "x", "200", `POST a.test /p "x" []`},
+		} {
+			r := dialRaw(t, s)
+			got.Store("")
+			fields := slices.Clone(test.fields)
+			for _, name := range []string{":path", ":authority", ":scheme", ":method"} {
+				if i := slices.Index(fields, name); i >= 0 { // it goes to the front
+					value := fields[i+1]
+					fields = slices.Delete(fields, i, i+2)
+					if value != "" {
+						fields = append([]string{name, value}, fields...)
+					}
+				} else {
+					fields = append([]string{name, base[name]}, fields...)
+				}
+			}
+			stream := r.ask(test.data == "", fields...)
+			if test.data != "" {
+				r.must(0, r.WriteData(stream, true, []byte(test.data)))
+			}
+			a, err := r.await(stream)
+			if err != nil && !errors.Is(err, errGone) {
+				t.Fatal(err)
+			}
+			if a.status == "" && strings.Contains(test.name, "length") {
+				a.status = "400" // net/http may notice before it is answered, and resets the stream
+			}
+			if a.status != test.status || got.Load() != test.want {
+				t.Errorf("%s, %s: %q, and the upstream has got %q; want %q and %q", scheme, test.name, a.status, got.Load(), test.status, test.want)
+			}
+			r.Close()
+		}
+	}
+}
+
+// A body that is not as long as it says reaches nobody as a whole.
+func TestLengthOverHTTP2(t *testing.T) {
+	for _, scheme := range []string{"http", "h2c"} {
+		whole := make(chan bool, 1)
+		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			whole <- err == nil
+		}, pass, Client{})
+		for _, data := range []string{"1234", "123456"} {
+			r := dialRaw(t, s)
+			stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "content-length", "5")
+			r.must(0, r.WriteData(stream, true, []byte(data)))
+			if a, err := r.await(stream); err == nil && a.status == "200" {
+				t.Errorf("%s, %d bytes: %v", scheme, len(data), a)
+			}
+			r.Close()
+			select {
+			case ok := <-whole:
+				if ok {
+					t.Errorf("%s, %d bytes: the upstream took it for a whole body", scheme, len(data))
+				}
+			default: // it was not even told
+			}
+		}
+	}
+}
+
+// Whatever is sent, what is decided about is what the upstream gets.
+func TestUpstreamGetsWhatIsDecidedOverHTTP2(t *testing.T) {
+	var decided, got atomic.Value // of string
+	describe := func(r *http.Request) string {
+		h := r.Header.Clone()
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Connection", "Te", "User-Agent", "Accept-Encoding", "Content-Length"} {
+			delete(h, name)
+		}
+		if c := h["Cookie"]; len(c) > 0 { // which HTTP/2 sends in pieces
+			if c[0] = strings.Join(strings.FieldsFunc(c[0], func(c rune) bool { return c == ' ' || c == ';' }), "; "); c[0] == "" {
+				delete(h, "Cookie")
+			}
+		}
+		uri := r.URL.EscapedPath()
+		if r.URL.ForceQuery || r.URL.RawQuery != "" {
+			uri += "?" + r.URL.RawQuery
+		}
+		return fmt.Sprintf("%s %s %s %v", r.Method, r.Host, uri, h)
+	}
+	seed := seed.Of(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pick := func(of []string, most int) string {
+		var b strings.Builder
+		for range random.IntN(most + 1) {
+			b.WriteString(of[random.IntN(len(of))])
+		}
+		return b.String()
+	}
+	paths := []string{"/", "a", ".", "..", "%2e", "%2F", `\`, ";", "=", "&", "?", "#", "%25", "%", "%zz", "%00", "\xc3\xa9", "\xff", "|", `"`, "<", "^", "+", "*", ":", "@", "[", "{", "\x7f", "http://b"}
+	values := []string{"a", " ", ",", "\xff", "\t", `"`, ";", "=", "websocket"}
+	names := []string{"x-api-key", "x_api_key", "x.api.key", "http2-settings", "x-original-url", "x-http-method-override", "proxy-authorization", "accept", "cookie", "cookie", "host", "expect", "trailer", "range", "x-forwarded-prefix", "content-type", "authorization"}
+	for _, scheme := range []string{"http", "h2c"} {
+		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) { got.Store(describe(r)) },
+			func(_ http.ResponseWriter, r *http.Request) {
+				decided.Store(describe(r))
+				got.Store("nothing")
+			}, Client{})
+		r, passed := dialRaw(t, s), 0
+		for i := range 2000 {
+			fields := []string{
+				":method", pick([]string{"GET", "GET", "POST", "get", "X"}, 1) + "G", ":scheme", "https",
+				":authority", "a.test", ":path", "/" + pick(paths, 8),
+			}
+			for range random.IntN(4) {
+				fields = append(fields, names[random.IntN(len(names))], pick(values, 3))
+			}
+			decided.Store("")
+			a, err := r.await(r.ask(true, fields...))
+			switch {
+			case err != nil:
+				r = dialRaw(t, s)
+				continue
+			case decided.Load() == "" || a.status == "400", a.status == "417": // by servers of HTTP/1, for Expect
+				continue
+			}
+			passed++
+			if got.Load() != decided.Load() {
+				t.Fatalf("seed %d, %d, %s: %q: %v\n decided about %s\n passed on      %s", seed, i, scheme, fields, a, decided.Load(), got.Load())
+			}
+		}
+		if passed < 300 {
+			t.Errorf("seed %d, %s: only %d requests were passed on", seed, scheme, passed)
+		}
+	}
+}
+
+// Trailers pass in both directions.
+func TestTrailersOverHTTP2(t *testing.T) {
+	for _, scheme := range []string{"http", "h2c"} {
+		s := gateTLS(t, scheme, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Trailer", "X-Sum")
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Sum", r.Trailer.Get("X-Check")+r.Trailer.Get("X-Api-Key"))
+			w.Header().Set(http.TrailerPrefix+"Unannounced", "u")
+		}, pass, Client{})
+		r := dialRaw(t, s)
+		stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "trailer", "x-check, x-api-key", "te", "trailers")
+		r.must(0, r.WriteData(stream, false, []byte("data")))
+		r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: r.encode("x-check", "c", "x-api-key", "other"), EndHeaders: true, EndStream: true}))
+		a, err := r.await(stream)
+		if err != nil || a.body != "body" || a.trailer["x-sum"] != "c" || a.trailer["unannounced"] != "u" {
+			t.Errorf("%s: %+v, %v", scheme, a, err)
+		}
+	}
+}
+
+// Streams that are reset as soon as they have begun do not make the gateway work for more than
+// a connection may have, and end the connection when they are too many.
+func TestRapidReset(t *testing.T) {
+	var now, most atomic.Int64
+	held := make(chan struct{})
+	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) {}, func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-held
+		now.Add(-1)
+	}, Client{})
+	defer close(held)
+	r := dialRaw(t, s)
+	block := r.encode(":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil {
+			_, err = r.ReadFrame()
+		}
+		ended <- err
+	}()
+	for i := range uint32(20000) {
+		err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block, EndHeaders: true, EndStream: true})
+		if err = errors.Join(err, r.WriteRSTStream(2*i+1, http2.ErrCodeCancel)); err != nil {
+			break // it was ended
+		}
+	}
+	if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection goes on")
+	}
+	if m := most.Load(); m > int64(bounds.MaxConcurrentStreams) {
+		t.Errorf("%d requests at once", m)
+	}
+}
+
+// One connection has so many streams at a time.
+func TestConcurrentStreams(t *testing.T) {
+	begun, held := make(chan bool, 1000), make(chan struct{})
+	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) {}, func(http.ResponseWriter, *http.Request) {
+		begun <- true
+		<-held
+	}, Client{})
+	defer close(held)
+	r := dialRaw(t, s)
+	for range bounds.MaxConcurrentStreams {
+		r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+		<-begun
+	}
+	if a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")); err == nil && a.reset == 0 {
+		t.Errorf("one more is answered: %+v", a)
+	}
+	if len(begun) > 0 {
+		t.Error("one more has begun")
+	}
+}
+
+// Heads that are too large, in one frame or in any number of them, cost a bounded amount.
+func TestLargeHeadsOverHTTP2(t *testing.T) {
+	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") }, pass, Client{})
+	large := dialRaw(t, s)
+	block := large.encode(":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/", "x-a", strings.Repeat("a", 12000), "x-b", strings.Repeat("b", 60000), "x-c", strings.Repeat("c", 60000))
+	const frame = 16 << 10
+	large.must(0, large.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:frame], EndStream: true}))
+	for rest := block[frame:]; ; rest = rest[frame:] {
+		if len(rest) <= frame {
+			large.must(0, large.WriteContinuation(1, true, rest))
+			break
+		}
+		large.must(0, large.WriteContinuation(1, false, rest[:frame]))
+	}
+	if a, err := large.await(1); err == nil && a.status != "431" {
+		t.Errorf("a large head: %+v", a)
+	}
+
+	endless := dialRaw(t, s)
+	endless.must(0, endless.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: endless.encode(":method", "GET"), EndStream: true}))
+	sent := 0
+	for more := endless.encode("x-a", strings.Repeat("a", 8000)); sent < 64<<20; sent += len(more) {
+		if endless.WriteContinuation(1, false, more) != nil {
+			break
+		}
+	}
+	if sent >= 64<<20 {
+		t.Errorf("a head of %d bytes without an end was taken", sent)
+	}
+}
+
+// A client that takes nothing of its answer holds the stream, and what the upstream has sent,
+// for so long only.
+func TestUnreadStreams(t *testing.T) {
+	const stall = 100 * time.Millisecond
+	for _, size := range []int{100, 1 << 20} {
+		ended := make(chan error, 1)
+		s := gateTLS(t, "http", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, size))
+		}, func(_ http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			go func() {
+				<-ctx.Done()
+				ended <- ctx.Err()
+			}()
+		}, Client{StallTimeout: stall})
+		r := dialRaw(t, s)
+		r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+		stream := r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+		a, err := r.await(stream)
+		if err != nil || a.reset == 0 || len(a.body) > 10 {
+			t.Errorf("%d bytes: %d have come, reset %v, %v", size, len(a.body), a.reset, err)
+		}
+		<-ended
+		if again := dialRaw(t, s).get(); again.status != "200" {
+			t.Errorf("the next client: %+v", again)
+		}
+	}
+}
+
+// A body that stops coming is not waited for.
+func TestStalledBodiesOverHTTP2(t *testing.T) {
+	s := gateTLS(t, "http", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, pass, Client{StallTimeout: 50 * time.Millisecond})
+	r := dialRaw(t, s)
+	stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
+	r.must(0, r.WriteData(stream, false, []byte("some")))
+	if a, err := r.await(stream); err != nil || a.status != "408" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -1,0 +1,226 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// link is a connection of a direct. It belongs to one request at a time.
+type link struct {
+	net.Conn
+	owner *direct
+	raw   syscall.RawConn
+	in    *bufio.Reader
+	out   []byte // scratch
+	left  int    // bytes that heads may still have; negative: what comes is a body
+	since time.Time
+	used  bool // by a request before
+}
+
+func newLink(c net.Conn, owner *direct) *link {
+	l := &link{Conn: c, owner: owner}
+	l.in = bufio.NewReader(l)
+	if s, ok := c.(syscall.Conn); ok {
+		l.raw, _ = s.SyscallConn() // without it the connection is used once
+	}
+	return l
+}
+
+var errHead = fmt.Errorf("the head of the response has more than %d bytes", maxHead)
+
+func (l *link) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return l.Conn.Read(p)
+	}
+	if l.left == 0 {
+		return 0, errHead
+	}
+	n, err := l.Conn.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// arm sets the deadline for sending a request and for the head of its response.
+func (l *link) arm() {
+	if t := l.owner.timeout; t > 0 {
+		_ = l.SetDeadline(time.Now().Add(t))
+	}
+}
+
+// end closes the connection.
+func (l *link) end() {
+	l.Conn.Close()
+	l.owner.slots.leave()
+}
+
+// exchange sends r and reads the head of the response. After an error the caller ends the
+// connection; unanswered says that it was lost before anything came.
+func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
+	b := &linkBody{link: l}
+	if r.Context().Done() != nil {
+		b.stop = context.AfterFunc(r.Context(), b.cancel)
+	}
+	resp, unanswered, err = l.ask(r, body)
+	if err != nil {
+		if b.stop != nil {
+			b.stop()
+		}
+		if r.Context().Err() != nil {
+			err = r.Context().Err()
+		}
+		return nil, unanswered && !errors.Is(err, os.ErrDeadlineExceeded), err
+	}
+	l.left = -1
+	b.keep = !resp.Close && resp.ProtoAtLeast(1, 1) && l.raw != nil
+	if resp.Body == http.NoBody {
+		b.done(true)
+		return resp, false, nil
+	}
+	b.here = resp.ContentLength >= 0 && int64(l.in.Buffered()) >= resp.ContentLength
+	if !b.here && l.owner.timeout > 0 {
+		_ = l.SetDeadline(time.Time{})
+		if b.canceled.Load() {
+			b.cancel()
+		}
+	}
+	b.body, resp.Body = resp.Body, b
+	return resp, false, nil
+}
+
+func (l *link) ask(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
+	l.out = append(appendRequest(l.out[:0], r), body...)
+	if _, err := l.Write(l.out); err != nil {
+		return nil, true, err
+	}
+	if cap(l.out) > 2*smallBody {
+		l.out = nil
+	}
+	l.left = maxHead
+	if _, err := l.in.Peek(1); err != nil {
+		return nil, true, err
+	}
+	resp, err = l.readHead(r)
+	return resp, false, err
+}
+
+// readHead reads the head of the response, and those of informational ones before it.
+func (l *link) readHead(r *http.Request) (*http.Response, error) {
+	for {
+		resp, err := http.ReadResponse(l.in, r)
+		switch {
+		case err != nil:
+			return nil, err
+		case resp.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errSwitch // nobody has asked for one here
+		case resp.StatusCode < 100:
+			return nil, errStatus
+		case resp.StatusCode >= 200:
+			return resp, nil
+		case resp.StatusCode == http.StatusContinue:
+			continue
+		}
+		if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.Got1xxResponse != nil {
+			if err := t.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+var errStatus = errors.New("the status of the response has less than three digits")
+
+// appendRequest appends the head of a request.
+func appendRequest(b []byte, r *http.Request) []byte {
+	b = append(append(b, r.Method...), ' ')
+	b = append(append(b, r.URL.RequestURI()...), " HTTP/1.1\r\n"...)
+	b = appendField(b, "Host", r.Host)
+	for name, values := range r.Header {
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+			continue
+		case "User-Agent":
+			if len(values) == 0 || values[0] == "" {
+				continue
+			}
+			values = values[:1]
+		}
+		for _, v := range values {
+			b = appendField(b, name, textproto.TrimString(v))
+		}
+	}
+	switch {
+	case r.ContentLength > 0, r.Method == http.MethodPost, r.Method == http.MethodPut, r.Method == http.MethodPatch:
+		b = append(b, "Content-Length: "...)
+		b = append(strconv.AppendInt(b, r.ContentLength, 10), "\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+func appendField(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	return append(append(b, value...), "\r\n"...)
+}
+
+// linkBody is the body of a response. It gives the connection back when it has been read.
+type linkBody struct {
+	link *link
+	body io.ReadCloser
+	keep bool        // the connection is good for another request
+	here bool        // all of the body has come
+	err  error       // of a Read
+	stop func() bool // of the watch on the context; nil: there is none
+
+	canceled, ended atomic.Bool
+}
+
+// cancel ends the reads that are under way, when the caller wants no more.
+func (b *linkBody) cancel() {
+	b.canceled.Store(true)
+	_ = b.link.SetDeadline(time.Unix(1, 0))
+}
+
+// done gives the connection back, if all of the response has been read and nobody is about to
+// cancel it, or ends it.
+func (b *linkBody) done(all bool) {
+	if b.ended.Swap(true) {
+		return
+	}
+	unwatched := b.stop == nil || b.stop()
+	if all && unwatched && b.keep && b.link.in.Buffered() == 0 {
+		b.link.owner.put(b.link)
+		return
+	}
+	b.link.end()
+}
+
+func (b *linkBody) Read(p []byte) (n int, err error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.ended.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, b.err = b.body.Read(p)
+	if b.err != nil {
+		b.done(b.err == io.EOF)
+	}
+	return n, b.err
+}
+
+// Close ends the connection, unless all has been read. It may come while Read waits.
+func (b *linkBody) Close() error {
+	b.done(false)
+	return nil
+}

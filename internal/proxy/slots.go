@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// slots bounds the connections to an upstream, of a direct and of its Transport together. A nil
+// one bounds nothing.
+type slots struct {
+	taken   chan struct{}
+	waiting atomic.Int32
+}
+
+func newSlots(most int) *slots {
+	if most <= 0 {
+		return nil
+	}
+	return &slots{taken: make(chan struct{}, most)}
+}
+
+// try takes a slot if there is one.
+func (s *slots) try() bool {
+	if s == nil {
+		return true
+	}
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// take waits for a slot. If there is none it calls room, which may make one.
+func (s *slots) take(ctx context.Context, room func()) error {
+	if s.try() {
+		return nil
+	}
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
+	room()
+	select {
+	case s.taken <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wanted reports whether somebody waits for a slot.
+func (s *slots) wanted() bool { return s != nil && s.waiting.Load() > 0 }
+
+func (s *slots) leave() {
+	if s != nil {
+		<-s.taken
+	}
+}
+
+// counted is a connection that leaves its slot when it is closed.
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+func (c *counted) Close() error {
+	err := c.Conn.Close()
+	c.leave()
+	return err
+}
+
+// CloseWrite ends what is sent, and not what is received.
+func (c *counted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+// dialCounted is the DialContext of the Transport.
+func (d *direct) dialCounted(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := d.slots.take(ctx, d.evict); err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: connectTimeout}
+	c, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		d.slots.leave()
+		return nil, err
+	}
+	return &counted{c, sync.OnceFunc(d.slots.leave)}, nil
+}
+
+// evict makes room for a connection of the Transport: by ending an idle one, or else those that
+// the Transport keeps itself.
+func (d *direct) evict() {
+	d.mu.Lock()
+	var l *link
+	if len(d.idle) > 0 {
+		l = d.idle[0]
+		d.idle = append(d.idle[:0], d.idle[1:]...)
+	}
+	d.mu.Unlock()
+	if l == nil {
+		d.rest.CloseIdleConnections()
+		return
+	}
+	l.end()
+}

@@ -1,0 +1,145 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+)
+
+var (
+	errALB     = errors.New("not a line of a load balancer's log, or one whose quotes can be read in several ways")
+	errRequest = errors.New("a request line that is none")
+)
+
+// alb reads the log of AWS' Application Load Balancer: fields between blanks, some of them in quotes,
+// in which nothing is escaped. More are added over time, at the end.
+func alb(Options) *Format {
+	return &Format{
+		Name: "alb",
+		Tells: Tells{
+			Client: true, Host: true, Query: true, UserAgent: true, Began: true, Sent: true, Fine: true,
+		},
+		line: albLine,
+	}
+}
+
+const (
+	albType = iota
+	albTime
+	_
+	albClient
+	_
+	_
+	_
+	_
+	albStatus
+	_
+	_
+	albSent
+	albQuoted // the first one in quotes
+)
+
+func albLine(line []byte, e *Entry) error {
+	var field [albQuoted][]byte
+	for i := range field {
+		end := bytes.IndexByte(line, ' ')
+		if end <= 0 {
+			return errALB
+		}
+		field[i], line = line[:end], line[end+1:]
+	}
+	switch string(field[albType]) {
+	case "http", "https", "h2", "grpcs", "ws", "wss":
+	default:
+		return errALB
+	}
+	end, ok := isoTime(field[albTime], nil)
+	if !ok {
+		return errNoTime
+	}
+	if s := field[albStatus]; string(s) != "-" {
+		n, ok := integer(s)
+		if !ok || n > 999 {
+			return errStatus
+		}
+		e.Status = int(n)
+	}
+	if n, ok := integer(field[albSent]); ok {
+		e.Sent = n
+	}
+	colon := bytes.LastIndexByte(field[albClient], ':')
+	if colon <= 0 {
+		return errClient
+	}
+	if e.Client = field[albClient][:colon]; e.Client[0] == '[' {
+		e.Client = bytes.Trim(e.Client, "[]")
+	}
+
+	// The request has no quote in it that a blank and a quote follow, since its URL has no blank.
+	if len(line) == 0 || line[0] != '"' {
+		return errALB
+	}
+	request, rest, ok := bytes.Cut(line[1:], []byte(`" "`))
+	if !ok {
+		return errALB
+	}
+	agent, began, ok := albTail(rest)
+	if !ok {
+		return errALB
+	}
+	if string(agent) != "-" {
+		e.UserAgent = agent
+	}
+	e.Time, e.Duration = began, max(end-began, 0)
+	method, url, ok := bytes.Cut(request, []byte(" "))
+	if !ok {
+		return errRequest
+	}
+	if string(method) != "-" {
+		if proto := bytes.LastIndexByte(url, ' '); proto > 0 {
+			url = url[:proto]
+		}
+		e.Method = method
+		e.absolute(url)
+	}
+	return nil
+}
+
+// albTail finds where the user agent ends, which may have quotes in it, by what follows: cipher, protocol,
+// target group, "trace", "domain", "certificate", priority, time of the request. It fails if that could
+// be at several places.
+func albTail(b []byte) (agent []byte, began int64, ok bool) {
+	found := false
+	for from := 0; ; {
+		i := bytes.Index(b[from:], []byte(`" `))
+		if i < 0 {
+			return agent, began, found
+		}
+		i += from
+		from = i + 1
+		if at, ok := albAfter(b[i+2:]); ok {
+			if found {
+				return nil, 0, false
+			}
+			agent, began, found = b[:i], at, true
+		}
+	}
+}
+
+// albAfter reports whether b is as it has to be behind the user agent, and when the request began.
+func albAfter(b []byte) (began int64, ok bool) {
+	for _, quoted := range [...]bool{false, false, false, true, true, true, false} {
+		var token []byte
+		if quoted {
+			if len(b) == 0 || b[0] != '"' {
+				return 0, false
+			}
+			if _, b, ok = bytes.Cut(b[1:], []byte(`" `)); !ok {
+				return 0, false
+			}
+		} else if token, b, ok = bytes.Cut(b, []byte(" ")); !ok || len(token) == 0 || bytes.IndexByte(token, '"') >= 0 {
+			return 0, false
+		}
+	}
+	at, _, _ := bytes.Cut(b, []byte(" "))
+	return isoTime(at, nil)
+}

@@ -1,0 +1,151 @@
+package accesslog
+
+import (
+	"bytes"
+	"math"
+	"time"
+)
+
+// anyTime reads a time in one of the ways in which programs write one without being told how: seconds,
+// milliseconds, microseconds or nanoseconds since the Unix epoch, which their size tells apart;
+// 2026-11-20T10:15:32.123+01:00 and its like, with "/" for "-", a blank for the T or before the zone, or
+// no zone; 20/Nov/2026:10:15:32 +0100. What has no zone is in that given, or in UTC. It returns
+// microseconds since the Unix epoch.
+func anyTime(b []byte, zone *time.Location) (int64, bool) {
+	switch {
+	case len(b) >= 20 && b[2] == '/':
+		var m moment
+		if !m.logTime(b) {
+			return 0, false
+		}
+		return m.unix(zone)
+	case len(b) >= 19 && (b[4] == '-' || b[4] == '/'):
+		var room [48]byte
+		if len(b) > len(room) {
+			return 0, false
+		}
+		iso := append(room[:0], b...)
+		if iso[4] == '/' && iso[7] == '/' {
+			iso[4], iso[7] = '-', '-'
+		}
+		if i := bytes.IndexByte(iso[11:], ' '); i >= 0 {
+			zone := iso[11+i+1:]
+			if string(zone) == "UTC" {
+				zone = zone[:copy(zone, "Z")]
+			}
+			iso = append(iso[:11+i], zone...)
+		}
+		return isoTime(iso, zone)
+	}
+	whole, ok := scaled(b, 0)
+	if !ok || whole < 0 {
+		return 0, false
+	}
+	shift := 6 // of whole seconds until the year 5138
+	for limit := int64(1e11); whole >= limit && shift > -3; limit *= 1000 {
+		shift -= 3
+	}
+	return scaled(b, shift)
+}
+
+// scaled reads a decimal number, and returns it times ten to the power of shift, cut to a whole. Digits
+// beyond the eighteenth do not count. It fails for what is no number, and for what is too large.
+func scaled(b []byte, shift int) (int64, bool) {
+	negative := len(b) > 0 && b[0] == '-'
+	if negative {
+		b = b[1:]
+	}
+	var n int64
+	i, some, point := 0, false, false
+	for ; i < len(b); i++ {
+		c := b[i]
+		if c == '.' && !point {
+			point = true
+			continue
+		}
+		if c -= '0'; c > 9 {
+			break
+		}
+		some = true
+		if n < 1e17 {
+			n = n*10 + int64(c)
+			if point {
+				shift--
+			}
+		} else if !point {
+			shift++
+		}
+	}
+	if !some || shift < -1e6 || shift > 1e6 {
+		return 0, false
+	}
+	if i < len(b) {
+		if b[i]|0x20 != 'e' {
+			return 0, false
+		}
+		exponent, ok := scaled(bytes.TrimPrefix(b[i+1:], []byte("+")), 0)
+		if !ok || exponent < -1e6 || exponent > 1e6 || bytes.ContainsAny(b[i+1:], ".eE") {
+			return 0, false
+		}
+		shift += int(exponent)
+	}
+	for ; shift < 0 && n > 0; shift++ {
+		n /= 10
+	}
+	for ; shift > 0 && n > 0; shift-- {
+		if n > math.MaxInt64/10 {
+			return 0, false
+		}
+		n *= 10
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
+
+// longest is what a request may take: a year, in microseconds.
+const longest = 365 * 24 * 3600 * 1_000_000
+
+// lasting reads how long something took: a number of a unit, which is ten to the power of shift
+// microseconds, or a text that names its units, such as "12.4ms", "0.012340s", "1m2.5s" or "1h".
+// It returns microseconds.
+func lasting(b []byte, shift int) (int64, bool) {
+	if n, ok := scaled(b, shift); ok {
+		return n, n >= 0 && n <= longest
+	}
+	var total int64
+	for some := false; len(b) > 0 || !some; some = true {
+		i := 0
+		for i < len(b) && (b[i]-'0' < 10 || b[i] == '.') {
+			i++
+		}
+		end := i
+		for end < len(b) && b[end]-'0' > 9 && b[end] != '.' {
+			end++
+		}
+		n, ok := int64(0), false
+		switch string(b[i:end]) {
+		case "h":
+			n, ok = scaled(b[:i], 6)
+			n = min(n, longest) * 3600
+		case "m":
+			n, ok = scaled(b[:i], 6)
+			n = min(n, longest) * 60
+		case "s":
+			n, ok = scaled(b[:i], 6)
+		case "ms":
+			n, ok = scaled(b[:i], 3)
+		case "us", "µs", "μs":
+			n, ok = scaled(b[:i], 0)
+		case "ns":
+			n, ok = scaled(b[:i], -3)
+		}
+		if !ok || n < 0 || n > longest || total > longest {
+			return 0, false
+		}
+		total += n
+		b = b[end:]
+	}
+	return total, total <= longest
+}

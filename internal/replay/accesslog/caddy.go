@@ -1,0 +1,150 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Caddy's log of requests, in JSON. Times and durations may be in any of the ways that its encoder has.
+func caddy(o Options) *Format {
+	const (
+		message = iota
+		ts
+		duration
+		remote
+		client
+		method
+		host
+		uri
+		headers
+		user
+		size
+		status
+	)
+	wanted := []string{
+		message: "msg", ts: "ts", duration: "duration",
+		remote: "request.remote_ip request.remote_addr", client: "request.client_ip",
+		method: "request.method", host: "request.host", uri: "request.uri", headers: "request.headers",
+		user: "user_id", size: "size", status: "status",
+	}
+	f := &Format{
+		Name: "caddy",
+		Tells: Tells{
+			Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
+			AnyHeader: true, Hidden: credentials, Began: true, Sent: true, Fine: true,
+		},
+		line: jsonFormat(wanted, func(e *Entry) error {
+			if !e.is(message, "handled request") {
+				return ErrSkip // other loggers write to the same file
+			}
+			at, err := e.when(ts, o.Zone)
+			if err != nil {
+				return err
+			}
+			e.caddyTook(e.values[duration].raw)
+			e.ended(at)
+			if err := e.status(status); err != nil {
+				return err
+			}
+			e.Method, e.Target, e.Host = e.told(method), e.told(uri), e.told(host)
+			e.User = e.told(user)
+			e.sent(size)
+			e.caddyHeaders(e.values[headers].raw)
+			e.Client = withoutPort(e.told(remote))
+			if from := e.told(client); len(from) > 0 && len(e.Forwarded) == 0 {
+				e.Client = from // as Caddy has found it in another field, or in one that is not logged
+			}
+			if len(e.Client) == 0 {
+				return errClient
+			}
+			return nil
+		}),
+	}
+	f.narrow = func(sample [][]byte) Tells {
+		tells := f.Tells
+		var e Entry
+		for _, line := range sample {
+			if f.Parse(line, &e) == nil && slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
+				tells.Hidden = nil // log_credentials
+			}
+		}
+		return tells
+	}
+	return f
+}
+
+// caddyTook reads a duration. One with a fraction is in seconds, as by default, and a text names its
+// unit. A whole number is in milliseconds or nanoseconds, which of both is clear for a small and for a
+// large one; between them it is not told.
+func (e *Entry) caddyTook(raw []byte) {
+	shift := 6
+	if len(raw) > 0 && raw[0] != '"' && !bytes.ContainsAny(raw, ".eE") {
+		switch n, _ := scaled(raw, 0); {
+		case n < 1_000:
+			shift = 3 // no request is over within a microsecond
+		case n >= 1_000_000:
+			shift = -3 // or a quarter of an hour
+		default:
+			return
+		}
+	}
+	if len(raw) > 1 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	if n, ok := lasting(raw, shift); ok {
+		e.Duration = n
+	}
+}
+
+// credentials are the fields that Caddy blots out unless it is told to log them.
+var credentials = []string{"Authorization", "Cookie", "Proxy-Authorization", "Set-Cookie"}
+
+// caddyHeaders takes all fields of the header that were logged. A credential that was blotted out would
+// make one subject of everybody, and is not told.
+func (e *Entry) caddyHeaders(raw []byte) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return
+	}
+	name, values, next := pair(raw, blank(raw, 1))
+	for ; name != nil; name, values, next = pair(raw, next) {
+		if values[0] != '[' {
+			continue
+		}
+		name := e.unquoted(name)
+		if string(name) == "X-Forwarded-For" {
+			e.Forwarded = e.joined(values)
+			continue
+		}
+		item, after := element(values, blank(values, 1))
+		for ; item != nil; item, after = element(values, after) {
+			if item[0] != '"' {
+				continue
+			}
+			text := e.unquoted(item)
+			switch string(name) {
+			case "User-Agent":
+				if e.UserAgent == nil {
+					e.UserAgent = text
+				}
+			case "Referer":
+				if e.Referer == nil {
+					e.Referer = text
+				}
+			default:
+				if string(text) == "REDACTED" && isCredential(name) {
+					continue
+				}
+				e.Headers = append(e.Headers, Field{name, text})
+			}
+		}
+	}
+}
+
+func isCredential(name []byte) bool {
+	for _, hidden := range credentials {
+		if string(name) == hidden {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,165 @@
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// part is a literal or a variable of a format.
+type part struct {
+	lit string
+	variable
+}
+
+// compile makes the format of the tokens. t says what the server does beside.
+func compile(name string, tokens []part, t *text) (*Format, error) {
+	for _, k := range tokens {
+		n := len(t.pieces)
+		switch {
+		case k.lit != "" && n == 0:
+			t.prefix += k.lit
+		case k.lit != "":
+			t.pieces[n-1].lit += k.lit
+		default:
+			if n > 0 && t.pieces[n-1].lit == "" && (t.pieces[n-1].shape != fixed || k.shape != fixed) {
+				return nil, fmt.Errorf("the log format has nothing between %s and %s, so that no line says where the one ends and the other begins", t.pieces[n-1].text, k.text)
+			}
+			t.pieces = append(t.pieces, piece{variable: k.variable, header: []byte(k.name)})
+		}
+	}
+	if len(t.pieces) > maxPieces {
+		return nil, fmt.Errorf("the log format has %d variables, and at most %d are read", len(t.pieces), maxPieces)
+	}
+	f := &Format{Name: name, line: t.line}
+	t.choose()
+	if !t.tell(&f.Tells) {
+		return nil, errors.New("the log format does not say when a request was")
+	}
+	for i := range t.pieces {
+		t.pieces[i].between = []byte(t.pieces[i].lit)
+		if !t.bound(i) {
+			t.doubt = true
+		}
+	}
+	t.headLen = t.headed()
+	return f, nil
+}
+
+// choose leaves, of variables that tell the same, the best.
+func (t *text) choose() {
+	best := map[string]*piece{}
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		slot := fmt.Sprint(p.what, p.name)
+		switch p.what {
+		case valNothing:
+			continue
+		case valClient, valClientPort:
+			slot = "client"
+		case valSent, valSentSome:
+			slot = "sent"
+		case valLogTime, valISOTime, valEpoch:
+			slot = "time"
+		}
+		old := best[slot]
+		switch {
+		case old == nil:
+			best[slot] = p
+		case old.rank < p.rank:
+			old.what = valNothing
+			best[slot] = p
+		default:
+			p.what = valNothing
+		}
+	}
+	if _, ok := best[fmt.Sprint(valRequest)]; ok { // which has what these are
+		for i := range t.pieces {
+			switch p := &t.pieces[i]; p.what {
+			case valMethod, valTarget, valPath, valQuery:
+				p.what = valNothing
+			}
+		}
+	}
+}
+
+// tell notes what the variables tell. It reports whether a time is among that.
+func (t *text) tell(tells *Tells) (timed bool) {
+	var method, target bool
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		switch p.what {
+		case valMethod:
+			method = true
+		case valTarget, valPath:
+			target = true
+		}
+		switch p.what {
+		case valClient, valClientPort:
+			tells.Client = true
+		case valForwarded:
+			tells.Forwarded = true
+		case valUser:
+			tells.User = true
+		case valHost:
+			tells.Host = true
+		case valRequest, valTarget, valQuery:
+			tells.Query = true
+		case valReferer:
+			tells.Referer = true
+		case valUserAgent:
+			tells.UserAgent = true
+		case valHeader:
+			tells.Headers = append(tells.Headers, p.name)
+		case valSent, valSentSome:
+			tells.Sent = true
+		case valDuration:
+			t.lasts = true
+		case valLogTime, valDay:
+			timed = true
+		case valISOTime, valEpoch:
+			timed = true
+			tells.Fine = tells.Fine || p.rank > 1
+		case valFraction:
+			tells.Fine = true
+		}
+	}
+	t.request = method && target
+	tells.Began = !t.ends || t.lasts
+	return timed
+}
+
+// bound settles how the end of a value is found. It reports whether a line cannot be made that is read
+// otherwise than it was written.
+func (t *text) bound(i int) bool {
+	p := &t.pieces[i]
+	if p.shape == fixed {
+		return true
+	}
+	if t.escapes && strings.HasPrefix(p.lit, `"`) {
+		p.quoted = true // whatever it is, a quote in it is escaped
+		return true
+	}
+	if i == len(t.pieces)-1 {
+		return true
+	}
+	next := &t.pieces[i+1]
+	switch p.shape {
+	case number:
+		return !strings.ContainsRune("0123456789.,-+", rune(p.lit[0]))
+	case word, list:
+		if p.lit == ":" && next.shape == port && next.lit != "" {
+			p.ported = next.lit[0]
+			return true
+		}
+		return !p.wild && strings.ContainsRune(" \t\"[]", rune(p.lit[0]))
+	case free:
+		if next.shape == fixed || next.lit != "" && (next.shape == word && strings.Contains(p.lit, " ") || next.shape == number) {
+			p.next = next
+		}
+		// A quote in the literal, or in that of the next where it must follow at once, is none of the
+		// value's, as those are escaped.
+		return t.escapes && (strings.Contains(p.lit, `"`) || p.next != nil && strings.Contains(next.lit, `"`))
+	}
+	return true // a port
+}

@@ -1,0 +1,256 @@
+package accesslog
+
+import (
+	"fmt"
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+)
+
+// what a field of a JSON line may be of a request. Those of time from began on are one group: if one of
+// them is mapped, none of the others is looked for where it usually is.
+const (
+	whatClient = iota
+	whatForwarded
+	whatUser
+	whatMethod
+	whatTarget
+	whatPath
+	whatQuery
+	whatRequest
+	whatHost
+	whatStatus
+	whatSent
+	whatReferer
+	whatAgent
+	whatID
+	whatSeconds
+	whatMillis
+	whatMicros
+	whatNanos
+	whatLasting
+	whatBegan
+	whatEnded
+	whats
+)
+
+// whatNames are the names in [Options.Fields], and where these stand in the logs of common programs,
+// the first that is there.
+var whatNames = [whats]struct{ name, usual string }{
+	// nginx, ECS, Envoy and Istio, slog, zap and logrus with gin or echo, pino, Kong
+	whatClient: {"client", "remote_addr remote_ip client.ip source.ip client.address source.address downstream_remote_address " +
+		"downstream_direct_remote_address req.remoteAddress request.ip request.remote_ip request.remote_addr request.remoteAddr " +
+		"client_ip clientIp clientip remoteAddr remote ip peer addr"},
+	whatForwarded: {"forwarded", "http_x_forwarded_for x_forwarded_for x-forwarded-for xff " +
+		"http.request.headers.x-forwarded-for req.headers.x-forwarded-for request.headers.x-forwarded-for"},
+	whatUser:   {"user", "remote_user user.name user_name username"},
+	whatMethod: {"method", "request_method http.request.method http.method method req.method request.method verb"},
+	whatTarget: {"target", "request_uri url.original x_envoy_original_path http.target req.originalUrl req.url request.uri request.url " +
+		"target uri url"},
+	whatPath:    {"path", "url.path http.path request.path path"},
+	whatQuery:   {"query", "url.query args query_string request.query query"},
+	whatRequest: {"request", "request request_line"},
+	whatHost:    {"host", "http_host host authority url.domain http.host req.headers.host request.host request.headers.host server_name vhost"},
+	whatStatus: {"status", "status http.response.status_code response_code http.status_code res.statusCode response.status status_code " +
+		"statusCode resp_status response.status_code code"},
+	whatSent: {"sent", "body_bytes_sent http.response.body.bytes bytes_sent http.response.bytes response.length response.size bytes_out " +
+		"response_size resp_bytes size bytes"},
+	whatReferer: {"referer", "http_referer http.request.referrer req.headers.referer request.referer request.headers.referer referer referrer"},
+	whatAgent: {"user_agent", "http_user_agent user_agent.original user_agent user-agent userAgent http.user_agent " +
+		"req.headers.user-agent request.headers.user-agent request.user-agent request.user_agent"},
+	whatID:      {"id", "request_id http.request.id x_request_id req.id request.id requestId"},
+	whatSeconds: {"duration_s", "request_time"},
+	whatMillis:  {"duration_ms", "responseTime latencies.request duration_ms latency_ms elapsed_ms"},
+	whatMicros:  {"duration_us", "duration_us latency_us"},
+	whatNanos:   {"duration_ns", "event.duration duration_ns latency_ns"},
+	whatLasting: {"duration", "duration latency elapsed response_time responseTime took"},
+	whatBegan:   {"time", "event.start start_time started_at StartUTC request.time"},
+	whatEnded: {"ended", "event.end msec time_iso8601 time_local @timestamp timestamp ts time asctime datetime " +
+		"date_time t"},
+}
+
+// JSONFields are what [Options.Fields] may map of a JSON line: the key is one of these, the value where
+// it stands, names of objects with dots between. "header:NAME" and "attr:NAME" map other fields of the
+// request's header and attributes of the caller. "time" is when a request began, "ended" when it ended;
+// with a duration beside it, of seconds, milliseconds, microseconds or nanoseconds, or a text with its
+// unit such as "12.4ms", it is known when it began. Times are RFC 3339 and its like, or since the Unix epoch in a unit that their size tells, or as
+// "layout" has them, in the way of package time. "request" is a whole request line.
+func JSONFields() []string {
+	names := []string{"layout", "header:NAME", "attr:NAME"}
+	for _, w := range whatNames {
+		names = append(names, w.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// longestField is how long a path may be, and most how many of them there may be.
+const (
+	longestField = 200
+	mostFields   = 100
+	mostDots     = 8
+)
+
+// checkFields says what is wrong with a map of fields.
+func checkFields(fields map[string]string) error {
+	if len(fields) > mostFields {
+		return fmt.Errorf("%d fields are mapped: at most %d can be", len(fields), mostFields)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		path := fields[name]
+		kind, of, _ := strings.Cut(name, ":")
+		switch {
+		case name == "layout":
+			if _, err := time.Parse(path, time.Unix(0, 0).UTC().Format(path)); err != nil || !strings.Contains(path, "05") {
+				return fmt.Errorf("the layout %q is none of a time in Go's way, such as \"2006-01-02 15:04:05.000\"", path)
+			}
+			continue
+		case (kind == "header" || kind == "attr") && of != "":
+		case !slices.ContainsFunc(whatNames[:], func(w struct{ name, usual string }) bool { return w.name == name }):
+			return fmt.Errorf("there is nothing that is called %q in a request: a field may be one of %s", name, strings.Join(JSONFields(), ", "))
+		}
+		if path == "" || len(path) > longestField || strings.Count(path, ".") > mostDots || strings.ContainsAny(path, " \t\r\n") {
+			return fmt.Errorf("field %s: %q is no path to a value, such as \"request.remote_ip\"", name, path)
+		}
+	}
+	return nil
+}
+
+// jsonFields reads the JSON lines of whatever program, by the names that are common or by Options.Fields.
+func jsonFields(o Options) *Format {
+	wanted := make([]string, whats)
+	for i, w := range whatNames {
+		wanted[i] = w.usual
+	}
+	group := func(members ...int) (mapped bool) {
+		if mapped = slices.ContainsFunc(members, func(i int) bool { return o.Fields[whatNames[i].name] != "" }); mapped {
+			for _, i := range members {
+				wanted[i] = ""
+			}
+		}
+		return mapped
+	}
+	group(whatBegan, whatEnded)
+	group(whatSeconds, whatMillis, whatMicros, whatNanos, whatLasting)
+	mapped := group(whatTarget, whatPath, whatQuery, whatRequest)
+	for i, w := range whatNames {
+		if path := o.Fields[w.name]; path != "" {
+			wanted[i] = path
+		}
+	}
+	tells := Tells{
+		Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
+		Began: wanted[whatBegan] != "", Sent: true, Fine: true,
+	}
+	var headers, attributes [][]byte
+	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
+		if of, ok := strings.CutPrefix(name, "header:"); ok {
+			of = textproto.CanonicalMIMEHeaderKey(of)
+			tells.Headers = append(tells.Headers, of)
+			headers = append(headers, []byte(of))
+			wanted = append(wanted, o.Fields[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
+		if of, ok := strings.CutPrefix(name, "attr:"); ok {
+			tells.Attributes = append(tells.Attributes, of)
+			attributes = append(attributes, []byte(of))
+			wanted = append(wanted, o.Fields[name])
+		}
+	}
+	layout := o.Fields["layout"]
+	when := func(e *Entry, slot int) (int64, error) {
+		if layout == "" {
+			return e.when(slot, o.Zone)
+		}
+		return e.laidOut(slot, layout, o.Zone)
+	}
+	f := &Format{Name: "json", Tells: tells}
+	f.line = jsonFormat(wanted, func(e *Entry) error {
+		has := func(slot int) bool { return e.values[slot].raw != nil }
+		if !has(whatMethod) && !has(whatRequest) && !((has(whatTarget) || has(whatPath)) && (mapped || has(whatStatus))) {
+			return ErrSkip // what a program has to say beside its requests, which may well have a path
+		}
+		e.took(whatNanos, -3)
+		e.took(whatMicros, 0)
+		e.took(whatMillis, 3)
+		e.took(whatSeconds, 6)
+		if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may be of any unit
+			e.took(whatLasting, 0)
+		}
+		if at, err := when(e, whatBegan); err == nil {
+			e.Time = at
+		} else if at, err := when(e, whatEnded); err == nil {
+			e.ended(at)
+		} else {
+			return err
+		}
+		if err := e.status(whatStatus); err != nil {
+			return err
+		}
+		e.sent(whatSent)
+		e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
+		if len(e.Target) == 0 {
+			e.Target = e.join(e.told(whatPath), e.told(whatQuery))
+		}
+		if len(e.Target) == 0 {
+			e.Method, e.Target = requestLine(e.told(whatRequest))
+		}
+		e.Client, e.Forwarded, e.User = withoutPort(e.told(whatClient)), e.list(whatForwarded), e.told(whatUser)
+		e.Host, e.Referer, e.UserAgent, e.ID = e.told(whatHost), e.told(whatReferer), e.told(whatAgent), e.told(whatID)
+		slot := int(whats)
+		for _, name := range headers {
+			if text := e.told(slot); len(text) > 0 {
+				e.Headers = append(e.Headers, Field{name, text})
+			}
+			slot++
+		}
+		for _, name := range attributes {
+			if text := e.told(slot); len(text) > 0 {
+				e.Attributes = append(e.Attributes, Field{name, text})
+			}
+			slot++
+		}
+		return nil
+	})
+	f.narrow = func(sample [][]byte) Tells {
+		var seen [whats]bool
+		var e Entry
+		tells, read := f.Tells, false
+		tells.Fine, tells.Began = false, true
+		for _, line := range sample {
+			if f.Parse(line, &e) != nil {
+				continue
+			}
+			read = true
+			for i := range seen {
+				seen[i] = seen[i] || e.values[i].raw != nil
+			}
+			tells.Fine = tells.Fine || e.Time%1e6 != 0
+			tells.Began = tells.Began && !e.Ended
+		}
+		if !read {
+			return f.Tells
+		}
+		tells.Client, tells.Forwarded, tells.User = seen[whatClient], seen[whatForwarded], seen[whatUser]
+		tells.Host, tells.Referer, tells.UserAgent = seen[whatHost], seen[whatReferer], seen[whatAgent]
+		tells.Query = seen[whatTarget] || seen[whatQuery] || seen[whatRequest]
+		tells.Sent = seen[whatSent]
+		return tells
+	}
+	return f
+}
+
+// laidOut reads the time in a slot as a layout has it. Package time allocates for what it cannot read.
+func (e *Entry) laidOut(slot int, layout string, zone *time.Location) (int64, error) {
+	if zone == nil {
+		zone = time.UTC
+	}
+	at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
+	if err != nil {
+		return 0, errNoTime
+	}
+	return at.UnixMicro(), nil
+}

@@ -1,0 +1,124 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// formats are those that have a name, the most telling first: of several that read a sample, Detect
+// takes the first. A line that is not of a format must be an error there and not a poor reading.
+var formats = []struct {
+	name   string
+	make   func(Options) *Format
+	detect bool
+}{
+	{"caddy", caddy, true},
+	{"traefik-json", traefikJSON, true},
+	{"gcp", gcp, true},
+	{"azure", azure, true},
+	{"json", jsonFields, true},
+	{"alb", alb, true},
+	{"cloudfront", cloudFront, true},
+	{"iis", iis, true},
+	{"haproxy", haproxy, true},
+	{"ingress-nginx", ingress, true},
+	{"traefik", traefik, true},
+	{"istio", istio, true},
+	{"envoy", envoyDefault, true},
+	{"vhost_combined", vhostCombined, true},
+	{"combinedio", combinedIO, true},
+	{"combined", combined, true},
+	{"vhost_common", vhostCommon, true},
+	{"common", common, true},
+}
+
+// Names returns the names that [Lookup] takes.
+func Names() []string {
+	names := make([]string, len(formats))
+	for i := range formats {
+		names[i] = formats[i].name
+	}
+	return names
+}
+
+// Lookup returns the format of a name, such as "combined", or the one that is described: a log_format of
+// nginx, which has a "$", a LogFormat of Apache or a format string of Envoy, which have a "%".
+func Lookup(name string, o Options) (*Format, error) {
+	if err := checkFields(o.Fields); err != nil {
+		return nil, err
+	}
+	for i := range formats {
+		if formats[i].name == name {
+			return formats[i].make(o), nil
+		}
+	}
+	switch {
+	case strings.Contains(name, "$"):
+		return nginx(name, o)
+	case ofEnvoy(name):
+		return envoy(name, o)
+	case strings.Contains(name, "%"):
+		return apache(name, o)
+	}
+	return nil, fmt.Errorf("there is no log format %q: it is one of %s, or as the server's configuration has it, such as '$remote_addr …' of nginx or '%%h …' of Apache",
+		name, strings.Join(Names(), ", "))
+}
+
+// enough of 100 lines of a sample are those that a format must read.
+const enough = 95
+
+// Detect returns the format that reads at least 95 of 100 of the lines of a sample, the most telling of
+// several, or an error that says which formats read how many.
+func Detect(sample [][]byte, o Options) (*Format, error) {
+	if err := checkFields(o.Fields); err != nil {
+		return nil, err
+	}
+	var some []string // formats that read too few
+	most := 0
+	for i := range formats {
+		if !formats[i].detect || len(o.Fields) > 0 && formats[i].name != "json" {
+			continue // fields are those of JSON
+		}
+		f := formats[i].make(o)
+		read, failed := f.try(sample)
+		if read > 0 && read*100 >= enough*(read+failed) {
+			return f.Narrow(sample), nil
+		}
+		if read > 0 {
+			some = append(some, fmt.Sprintf("%s %d of %d", f.Name, read, read+failed))
+		}
+		most = max(most, read+failed)
+	}
+	if most == 0 {
+		return nil, errors.New("no format is recognized: there is no line that tells of a request; name the format with --format")
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("no format is recognized: none reads any of the first %d lines; name it with --format, or give the server's log_format there", most)
+	}
+	return nil, fmt.Errorf("no format is recognized: of the first lines %s are read; name it with --format, or give the server's log_format there", strings.Join(some, ", "))
+}
+
+// try counts the lines that f reads, and those that it ought to and does not.
+func (f *Format) try(sample [][]byte) (read, failed int) {
+	var e Entry
+	for _, line := range sample {
+		if f.Directives() && bytes.HasPrefix(line, []byte("#")) {
+			next, err := f.Header(line)
+			if err != nil {
+				failed++
+				continue
+			}
+			f = next
+			continue
+		}
+		switch err := f.Parse(line, &e); {
+		case err == nil:
+			read++
+		case !errors.Is(err, ErrSkip):
+			failed++
+		}
+	}
+	return read, failed
+}

@@ -1,0 +1,134 @@
+package accesslog
+
+import (
+	"bytes"
+	"time"
+)
+
+// haproxy is that of "option httplog" and "option httpslog", behind whatever syslog puts before.
+func haproxy(o Options) *Format {
+	return &Format{
+		Name:  "haproxy",
+		Tells: Tells{Client: true, Query: true, Began: true, Sent: true, Fine: true},
+		line:  func(line []byte, e *Entry) error { return haproxyLine(line, e, o.Zone) },
+	}
+}
+
+// haproxyLine reads
+//
+//	198.51.100.4:33317 [20/Nov/2026:10:15:32.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {captured} {captured} "GET / HTTP/1.1"
+//
+// in which nothing before the cookies is a client's to write, and everything after has its quotes and
+// braces escaped.
+func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
+	const width = len("20/Nov/2026:10:15:32.655")
+	open := 0
+	for {
+		i := bytes.IndexByte(line[open:], '[')
+		if i < 0 || len(line) < open+i+1+width+2 {
+			return errShape
+		}
+		if open += i + 1; open > 1 && line[open-2] == ' ' && line[open+width-4] == '.' && line[open+width] == ']' && line[open+width+1] == ' ' {
+			break // not that of haproxy[14389]
+		}
+	}
+	peer := line[:open-2]
+	peer = peer[bytes.LastIndexByte(peer, ' ')+1:]
+	colon := bytes.LastIndexByte(peer, ':')
+	if colon <= 0 {
+		return errShape
+	}
+	var m moment
+	if !m.logTime(line[open : open+width-4]) {
+		return errTime
+	}
+	ms, ok := digits(line[open+width-3 : open+width])
+	m.micros = int64(ms) * 1000
+	at, real := m.unix(zone)
+	if !ok || !real {
+		return errTime
+	}
+
+	rest := line[open+width+2:]
+	frontend, rest := wordOf(rest)
+	if bytes.HasSuffix(frontend, []byte(":")) {
+		return ErrSkip // of a connection without a request: "frontend/1: SSL handshake failure"
+	}
+	_, rest = wordOf(rest)
+	timers, rest := wordOf(rest)
+	if bytes.Count(timers, slash) == 2 {
+		return ErrSkip // of a connection that is not for HTTP
+	}
+	status, rest := wordOf(rest)
+	sent, rest := wordOf(rest)
+	_, rest = wordOf(rest)
+	_, rest = wordOf(rest)
+	states, rest := wordOf(rest)
+	conns, rest := wordOf(rest)
+	queues, rest := wordOf(rest)
+	if bytes.Count(timers, slash) != 4 || bytes.Count(conns, slash) != 4 || bytes.Count(queues, slash) != 1 || len(states) != 4 {
+		return errShape
+	}
+	for range 2 {
+		if len(rest) > 0 && rest[0] == '{' {
+			i := bytes.IndexByte(rest, '}')
+			if i < 0 || len(rest) < i+2 || rest[i+1] != ' ' {
+				return errShape
+			}
+			rest = rest[i+2:]
+		}
+	}
+	if len(rest) == 0 || rest[0] != '"' {
+		return errShape
+	}
+	// Syslog may have cut the line, which leaves as much of the target as there is.
+	r, _, whole := bytes.Cut(rest[1:], quote)
+	if bytes.IndexByte(r, '#') >= 0 {
+		r = e.unhash(r)
+	}
+	if e.Method, e.Target = requestLine(r); !whole && e.Target == nil {
+		if method, target, ok := bytes.Cut(r, space); ok && len(target) > 0 {
+			e.Method, e.Target = method, target
+		}
+	}
+
+	e.Client, e.Time = peer[:colon], at
+	if e.Status, ok = digits(status); !ok || e.Status > 999 {
+		if string(status) != "-1" {
+			return errNumber
+		}
+		e.Status = 0
+	}
+	if e.Sent, ok = integer(bytes.TrimPrefix(sent, plus)); !ok {
+		return errNumber
+	}
+	total := bytes.TrimPrefix(timers[bytes.LastIndexByte(timers, '/')+1:], plus)
+	if d, ok := decimal(total, 1e3); ok {
+		e.Duration = d
+	} else if string(total) != "-1" {
+		return errNumber
+	}
+	return nil
+}
+
+// wordOf cuts what a space ends off b.
+func wordOf(b []byte) (word, rest []byte) {
+	word, rest, _ = bytes.Cut(b, space)
+	return word, rest
+}
+
+var slash, quote, space, plus = []byte("/"), []byte(`"`), []byte(" "), []byte("+")
+
+// unhash returns b without the #XX of HAProxy.
+func (e *Entry) unhash(b []byte) []byte {
+	begin := len(e.own)
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if c == '#' && len(b) > i+2 && hex(b[i+1]) < 16 && hex(b[i+2]) < 16 {
+			c = hex(b[i+1])<<4 | hex(b[i+2])
+			i += 2
+		}
+		e.own = append(e.own, c)
+	}
+	return e.own[begin:len(e.own):len(e.own)]
+}

@@ -1,0 +1,143 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"time"
+)
+
+var (
+	errNoTime = errors.New("no time, or none that can be read")
+	errClient = errors.New("an address that cannot be read")
+	errStatus = errors.New("a status that is none")
+)
+
+// jsonFormat returns what reads the lines of a format whose values stand at wanted, by slot; finish makes
+// the entry of them. Of several paths of a slot, which blanks separate, the first that is there counts.
+func jsonFormat(wanted []string, finish func(*Entry) error) func([]byte, *Entry) error {
+	p := &paths{}
+	for slot, all := range wanted {
+		for rank, path := range strings.Fields(all) {
+			p.add(path, slot, uint8(rank))
+		}
+	}
+	return func(line []byte, e *Entry) error {
+		if len(e.values) < len(wanted) {
+			e.values = make([]value, len(wanted))
+		}
+		if !p.read(line, e.values) {
+			return errJSON
+		}
+		return finish(e)
+	}
+}
+
+// told returns the text in a slot; nothing for "-", with which many programs say that they have none.
+func (e *Entry) told(slot int) []byte {
+	b := e.text(e.values[slot])
+	if len(b) == 1 && b[0] == '-' {
+		return nil
+	}
+	return b
+}
+
+// list returns the text in a slot, or all texts of an array with commas between them.
+func (e *Entry) list(slot int) []byte {
+	if raw := e.values[slot].raw; len(raw) > 0 && raw[0] == '[' {
+		return e.joined(raw)
+	}
+	return e.told(slot)
+}
+
+// joined returns the texts of an array with commas between them, in the memory of the entry.
+func (e *Entry) joined(array []byte) []byte {
+	from, some := len(e.own), false
+	item, next := element(array, blank(array, 1))
+	for ; item != nil; item, next = element(array, next) {
+		if item[0] != '"' {
+			continue
+		}
+		if some {
+			e.own = append(e.own, ", "...)
+		}
+		e.own, some = unescape(e.own, item[1:len(item)-1]), true
+	}
+	return e.own[from:len(e.own):len(e.own)]
+}
+
+// is reports whether the text in a slot, which must not need to be unescaped, is a word.
+func (e *Entry) is(slot int, word string) bool {
+	raw := e.values[slot].raw
+	return len(raw) == len(word)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == word
+}
+
+// status reads that in a slot. There is none before the response has begun.
+func (e *Entry) status(slot int) error {
+	b := e.told(slot)
+	if len(b) == 0 {
+		return nil
+	}
+	n, ok := scaled(b, 0)
+	if !ok || n < 0 || n > 999 {
+		return errStatus
+	}
+	e.Status = int(n)
+	return nil
+}
+
+// sent reads the bytes of the response, as a number or as the text of one.
+func (e *Entry) sent(slot int) {
+	if n, ok := scaled(e.told(slot), 0); ok && n >= 0 {
+		e.Sent = n
+	}
+}
+
+// took reads how long the request took, in a unit that is ten to the power of shift microseconds.
+func (e *Entry) took(slot, shift int) {
+	if n, ok := lasting(e.told(slot), shift); ok {
+		e.Duration = n
+	}
+}
+
+// ended takes the time at which the request ended, and makes it that at which it began if it is told how
+// long it took.
+func (e *Entry) ended(at int64) {
+	e.Time, e.Ended = at, e.Duration < 0
+	if !e.Ended {
+		e.Time -= e.Duration
+	}
+}
+
+// when reads the time in a slot.
+func (e *Entry) when(slot int, zone *time.Location) (int64, error) {
+	if at, ok := anyTime(e.told(slot), zone); ok {
+		return at, nil
+	}
+	return 0, errNoTime
+}
+
+// absolute takes a URL as the target, and the host from it.
+func (e *Entry) absolute(url []byte) {
+	e.Target = url
+	if _, rest, ok := bytes.Cut(url, []byte("://")); ok {
+		if end := bytes.IndexAny(rest, "/?#"); end >= 0 {
+			rest = rest[:end]
+		}
+		e.Host = rest
+	}
+}
+
+// withoutPort returns an address without the port behind it: of 192.0.2.1:80 and [2001:db8::1]:80. One
+// of several colons and without brackets has none.
+func withoutPort(b []byte) []byte {
+	if len(b) > 0 && b[0] == '[' {
+		if end := bytes.IndexByte(b, ']'); end > 0 {
+			return b[1:end]
+		}
+	}
+	if i := bytes.IndexByte(b, ':'); i >= 0 && bytes.IndexByte(b[i+1:], ':') < 0 {
+		return b[:i]
+	}
+	return b
+}

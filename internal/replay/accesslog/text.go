@@ -1,0 +1,516 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What is wrong with a line.
+var (
+	errShape  = errors.New("it does not follow the format")
+	errDoubt  = errors.New("its values hold what separates them, so that there are several ways to read it")
+	errTime   = errors.New("its time is none")
+	errNumber = errors.New("a number in it is none")
+)
+
+// what a value of a line is.
+type what uint8
+
+const (
+	valNothing what = iota // of interest
+	valClient
+	valClientPort // an address and a port
+	valForwarded
+	valUser
+	valRequest // GET /x?y HTTP/1.1
+	valMethod
+	valTarget
+	valPath // of the target, as the server has normalized it
+	valQuery
+	valHost
+	valStatus
+	valSent
+	valSentSome // bytes, with a "-" for none
+	valDuration // in units of scale microseconds
+	valReferer
+	valUserAgent
+	valID
+	valHeader
+
+	valLogTime // 20/Nov/2026:10:15:32 +0100
+	valISOTime
+	valEpoch // in units of scale microseconds
+	valYear
+	valMonth
+	valMonthName
+	valDay
+	valHour
+	valMinute
+	valSecond
+	valZone
+	valFraction // of a second, in digits
+)
+
+// shape tells how far a value goes.
+type shape uint8
+
+const (
+	free   shape = iota // may hold anything
+	word                // no space, quote or bracket
+	number              // digits, points and signs
+	list                // words with ", " or " : " between
+	fixed               // as many bytes as its width
+	port                // digits after the last colon of a word
+)
+
+// variable is a part of a format that stands for a value.
+type variable struct {
+	what  what
+	shape shape
+	wild  bool // a list that clients may write as they like
+	width int
+	scale int64  // of a number
+	rank  int    // of several that tell the same the highest is believed
+	text  string // as the format has it
+	name  string // of the header's field
+}
+
+// piece is a variable and what stands between it and the next.
+type piece struct {
+	variable
+	lit     string
+	between []byte // the same
+	header  []byte // the name, the same
+	// quoted: the first quote that is not escaped ends the value.
+	quoted bool
+	// next is set where the value may hold the literal, which ends it only where the next value fits.
+	next *piece
+	// ported: the literal is the last colon before the literal of the next.
+	ported byte
+}
+
+const maxPieces = 64
+
+// text is a format of variables with literals between them, compiled.
+type text struct {
+	prefix string
+	pieces []piece
+	// headLen is how many pieces head reads.
+	headLen int
+	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
+	// nginx does in \x22, Apache in \" and both in JSON.
+	escapes bool
+	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is
+	// read only where both come to the same, which is when there is no other way to cut it.
+	doubt bool
+	// request: both the method and the target are told.
+	request bool
+	ends    bool // the time is the end of the request
+	lasts   bool // and its duration is told
+	zone    *time.Location
+}
+
+// line reads a line.
+func (t *text) line(line []byte, e *Entry) error {
+	var ends [maxPieces]int32
+	var m moment
+	slash := len(line)
+	if t.escapes {
+		if i := bytes.IndexByte(line, '\\'); i >= 0 {
+			slash = i
+		}
+	}
+	escaped := slash < len(line)
+	at, from := len(t.prefix), 0
+	if t.headLen > 0 {
+		if n := t.head(line, slash, e, &m); n >= 0 {
+			// What is left of the literal, whose quote is read.
+			if from = t.headLen; !bytes.HasPrefix(line[n-1:], t.pieces[from-1].between) {
+				return errShape
+			}
+			at = n - 1 + len(t.pieces[from-1].lit)
+		} else {
+			e.reset()
+			m = moment{}
+		}
+	}
+	if !t.cut(line, at, from, escaped, &ends) {
+		return errShape
+	}
+	if t.doubt && !t.sure(line, escaped, &ends) {
+		return errDoubt
+	}
+	var path, query []byte
+	for i := from; i < len(t.pieces); i++ {
+		p := &t.pieces[i]
+		v := line[at:ends[i]]
+		at = int(ends[i]) + len(p.lit)
+		if p.what == valNothing {
+			continue
+		}
+		if len(v) == 1 && v[0] == '-' {
+			if p.what == valSentSome {
+				e.Sent = 0
+			}
+			continue
+		}
+		if p.what >= valLogTime {
+			if !p.when(v, &m) {
+				return errTime
+			}
+			continue
+		}
+		if escaped && bytes.IndexByte(v, '\\') >= 0 {
+			v = e.unescape(v)
+		}
+		ok := true
+		switch p.what {
+		case valClient:
+			e.Client = v
+		case valClientPort:
+			if i := bytes.LastIndexByte(v, ':'); i >= 0 {
+				v = v[:i]
+			}
+			e.Client = bytes.Trim(v, "[]")
+		case valForwarded:
+			e.Forwarded = v
+		case valUser:
+			if string(v) != `""` { // Apache's for an empty name
+				e.User = v
+			}
+		case valRequest:
+			e.Method, e.Target = requestLine(v)
+		case valMethod:
+			if token(v) {
+				e.Method = v
+			}
+		case valTarget:
+			e.Target = v
+		case valPath:
+			path = v
+		case valQuery:
+			query = v
+		case valHost:
+			e.Host = v
+		case valStatus:
+			e.Status, ok = digits(v)
+			ok = ok && e.Status < 1000
+		case valSent, valSentSome:
+			e.Sent, ok = integer(v)
+		case valDuration:
+			e.Duration, ok = decimal(v, p.scale)
+		case valReferer:
+			e.Referer = v
+		case valUserAgent:
+			e.UserAgent = v
+		case valID:
+			e.ID = v
+		case valHeader:
+			if len(v) > 0 {
+				e.Headers = append(e.Headers, Field{p.header, v})
+			}
+		}
+		if !ok {
+			return errNumber
+		}
+	}
+	if path != nil && e.Target == nil {
+		e.Target = e.join(path, query)
+	}
+	if t.request && (e.Method == nil || e.Target == nil) { // the server could not read the request
+		e.Method, e.Target = nil, nil
+	}
+	var ok bool
+	if e.Time, ok = m.unix(t.zone); !ok {
+		return errTime
+	}
+	if e.Ended = t.ends; e.Ended && e.Duration >= 0 {
+		e.Time, e.Ended = e.Time-e.Duration, false
+	}
+	return nil
+}
+
+// when notes a part of the time.
+func (p *piece) when(v []byte, m *moment) bool {
+	ok := true
+	switch p.what {
+	case valLogTime:
+		return m.logTime(v)
+	case valISOTime:
+		return m.iso(v)
+	case valEpoch:
+		m.micros, ok = decimal(v, p.scale)
+		m.whole = true
+	case valYear:
+		m.year, ok = digits(v)
+	case valMonth:
+		m.month, ok = digits(v)
+	case valMonthName:
+		m.month = monthOf(v)
+	case valDay:
+		if v[0] == ' ' { // of %e
+			v = v[1:]
+		}
+		m.day, ok = digits(v)
+	case valHour:
+		m.hour, ok = digits(v)
+	case valMinute:
+		m.minute, ok = digits(v)
+	case valSecond:
+		m.second, ok = digits(v)
+	case valZone:
+		ok = m.zone(v)
+	case valFraction:
+		_, ok = digits(v)
+		m.micros = fraction(v)
+	}
+	return ok
+}
+
+// cut finds where the values end, from the left, of the pieces from one on, which begins at at.
+func (t *text) cut(line []byte, at, from int, escaped bool, ends *[maxPieces]int32) bool {
+	if len(line) < len(t.prefix) || string(line[:len(t.prefix)]) != t.prefix {
+		return false
+	}
+	for i := from; i < len(t.pieces); i++ {
+		p := &t.pieces[i]
+		rest := line[at:]
+		n := 0
+		switch {
+		case p.quoted:
+			if n = unquoted(rest, escaped); n < 0 && i == len(t.pieces)-1 && p.lit == `"` {
+				ends[i] = int32(len(line)) // the line was cut off in its last value, which takes nothing from the others
+				return true
+			}
+		case p.shape == fixed:
+			n = p.width
+		case i == len(t.pieces)-1:
+			n = len(rest) - len(p.lit)
+		default:
+			n = p.end(rest)
+		}
+		if n < 0 || len(rest) < n+len(p.lit) || string(rest[n:n+len(p.lit)]) != p.lit {
+			return false
+		}
+		ends[i] = int32(at + n)
+		at += n + len(p.lit)
+	}
+	return at == len(line)
+}
+
+// end returns the length of a value that its literal ends, -1 if it is not there.
+func (p *piece) end(rest []byte) int {
+	if p.ported != 0 {
+		return bytes.LastIndexByte(rest[:max(bytes.IndexByte(rest, p.ported), 0)], ':')
+	}
+	for off := 0; ; off++ {
+		i := bytes.IndexByte(rest[off:], p.lit[0])
+		if i < 0 {
+			return -1
+		}
+		off += i
+		after := rest[off+1:]
+		if len(p.lit) > 1 && (len(after) < len(p.lit)-1 || string(after[:len(p.lit)-1]) != p.lit[1:]) {
+			continue
+		}
+		if p.shape == list && within(rest, off) || p.next != nil && !p.next.fits(rest[off+len(p.lit):]) {
+			continue
+		}
+		return off
+	}
+}
+
+// fits reports whether the value and its literal can stand at the begin of rest, which is asked of fixed
+// widths, numbers and words only. It looks no further than the next space, so that a line of spaces
+// takes no longer than others.
+func (p *piece) fits(rest []byte) bool {
+	n := p.width
+	switch p.shape {
+	case number:
+		for n < len(rest) && (rest[n]-'0' <= 9 || rest[n] == '.' || rest[n] == '-') {
+			n++
+		}
+	case word:
+		if n = bytes.IndexByte(rest, ' '); n < 0 {
+			n = len(rest)
+		}
+		if p.quoted {
+			n = unquoted(rest[:n], true)
+		} else if p.lit[0] != ' ' {
+			n = bytes.IndexByte(rest[:n], p.lit[0])
+		}
+	}
+	return n >= 0 && len(rest) >= n+len(p.lit) && string(rest[n:n+len(p.lit)]) == p.lit
+}
+
+// ended reports whether the value, of a fixed width, can stand at the end of b.
+func (p *piece) ended(b []byte) bool {
+	var m moment
+	return len(b) >= p.width && p.when(b[len(b)-p.width:], &m)
+}
+
+// within reports whether the space at i separates values of one list, as nginx has them of several
+// upstreams: "3.000, 0.001" or "0.1 : 0.2".
+func within(b []byte, i int) bool {
+	return b[i] == ' ' && (i > 0 && b[i-1] == ',' || bytes.HasPrefix(b[i:], []byte(" : ")) || i > 1 && string(b[i-2:i]) == " :")
+}
+
+// unquoted returns the index of the first quote that is not escaped, -1 if there is none.
+func unquoted(b []byte, escaped bool) int {
+	for off := 0; ; off++ {
+		i := bytes.IndexByte(b[off:], '"')
+		if i < 0 {
+			return -1
+		}
+		if off += i; !escaped || !odd(b[:off]) {
+			return off
+		}
+	}
+}
+
+// odd reports whether an odd number of backslashes ends b, which escape what follows.
+func odd(b []byte) bool {
+	n := len(b)
+	for n > 0 && b[n-1] == '\\' {
+		n--
+	}
+	return (len(b)-n)%2 == 1
+}
+
+// sure reports whether a cut from the right comes to the same ends. A cut from the left puts each end as
+// early as it can be, one from the right as late.
+func (t *text) sure(line []byte, escaped bool, ends *[maxPieces]int32) bool {
+	at := len(line)
+	for i := len(t.pieces) - 1; i >= 0; i-- {
+		p := &t.pieces[i]
+		end := at - len(p.lit)
+		if end != int(ends[i]) {
+			return false // so that whatever lies before is as cut has it, and the literal is there
+		}
+		if i == 0 {
+			return true
+		}
+		prev := &t.pieces[i-1]
+		if p.shape == fixed {
+			at = end - p.width
+			continue
+		}
+		for at = end; ; {
+			j := bytes.LastIndex(line[:at], prev.between)
+			if j < 0 {
+				return false
+			}
+			at = j + len(prev.between)
+			if (p.shape == list || prev.shape == list) && within(line, j) ||
+				escaped && prev.lit[0] == '"' && odd(line[:j]) ||
+				prev.shape == fixed && !prev.ended(line[:j]) {
+				at--
+				continue
+			}
+			break
+		}
+	}
+	return true
+}
+
+// unescape returns b without the escapes of nginx, Apache and JSON. What is none of them stays.
+func (e *Entry) unescape(b []byte) []byte {
+	begin := len(e.own)
+	e.own = slices.Grow(e.own, len(b)) // no escape is shorter than what it stands for
+	out := e.own[begin : begin+len(b)]
+	n := 0
+	for i := 0; i < len(b); n++ {
+		c, width := b[i], 1
+		if c == '\\' && i < len(b)-1 {
+			c, width = escape(b[i:])
+		}
+		out[n] = c
+		i += width
+	}
+	e.own = e.own[:begin+n]
+	return out[:n:n]
+}
+
+// escape returns what the escape at the begin of b stands for, and its length; of what is none, the backslash.
+func escape(b []byte) (c byte, width int) {
+	switch c = b[1]; c {
+	case '"', '\\', '/':
+		return c, 2
+	case 'b', 'f', 'n', 'r', 't', 'v':
+		return "\b\f\n\r\t\v"[strings.IndexByte("bfnrtv", c)], 2
+	case 'x':
+		if len(b) >= 4 && hex(b[2]) < 16 && hex(b[3]) < 16 {
+			return hex(b[2])<<4 | hex(b[3]), 4
+		}
+	case 'u': // nginx writes bytes of control characters so, and no others
+		if len(b) >= 6 && b[2] == '0' && b[3] == '0' && hex(b[4]) < 16 && hex(b[5]) < 16 {
+			return hex(b[4])<<4 | hex(b[5]), 6
+		}
+	}
+	return '\\', 1
+}
+
+// hex returns what a hexadecimal digit is, or more than 15.
+func hex(c byte) byte {
+	switch {
+	case c-'0' < 10:
+		return c - '0'
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 255
+}
+
+// join returns path?query, or the path alone.
+func (e *Entry) join(path, query []byte) []byte {
+	if len(query) == 0 {
+		return path
+	}
+	begin := len(e.own)
+	e.own = append(e.own, path...)
+	if query[0] != '?' {
+		e.own = append(e.own, '?')
+	}
+	e.own = append(e.own, query...)
+	return e.own[begin:len(e.own):len(e.own)]
+}
+
+// requestLine returns the method and the target of "GET /x HTTP/1.1". Both are nil if it is no request,
+// or one without a target, such as what speaks TLS to a port of HTTP.
+func requestLine(b []byte) (method, target []byte) {
+	i := bytes.IndexByte(b, ' ')
+	if i < 0 || !token(b[:i]) {
+		return nil, nil
+	}
+	method, target = b[:i], b[i+1:]
+	if i = bytes.LastIndexByte(target, ' '); bytes.HasPrefix(target[i+1:], []byte("HTTP/")) {
+		target = target[:max(i, 0)]
+	} else if len(target) > 0 && target[0] != '/' && !bytes.HasPrefix(target, []byte("http://")) { // HTTP/0.9 has no version
+		return nil, nil
+	}
+	if len(target) == 0 {
+		return nil, nil
+	}
+	return method, target
+}
+
+// token reports whether b can be a method.
+func token(b []byte) bool {
+	for _, c := range b {
+		if !tokenByte[c] {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// tokenByte are those that may be in a method.
+var tokenByte = func() (is [256]bool) {
+	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
+		is[c] = true
+	}
+	return is
+}()

@@ -1,0 +1,216 @@
+package accesslog
+
+import (
+	"bytes"
+	"time"
+)
+
+// moment is a point in time as a line writes it, maybe in parts.
+type moment struct {
+	year, month, day     int
+	hour, minute, second int
+	micros               int64 // of the second, or of the epoch if whole
+	offset               int   // seconds east of UTC
+	zoned                bool  // the offset is told
+	whole                bool  // micros is everything
+}
+
+// unix returns microseconds since the Unix epoch, and false if there is no such time. Without an offset
+// it is the time of zone.
+func (m *moment) unix(zone *time.Location) (int64, bool) {
+	if m.whole {
+		return m.micros, true
+	}
+	if m.month < 1 || m.month > 12 || m.day < 1 || m.day > daysOf(m.year, m.month) ||
+		m.hour > 23 || m.minute > 59 || m.second > 60 {
+		return 0, false
+	}
+	if !m.zoned && zone != nil && zone != time.UTC {
+		return time.Date(m.year, time.Month(m.month), m.day, m.hour, m.minute, m.second, 0, zone).Unix()*1e6 + m.micros, true
+	}
+	s := int64(daysBefore(m.year, m.month)+m.day-1)*86400 + int64(m.hour*3600+m.minute*60+m.second-m.offset)
+	return s*1e6 + m.micros, true
+}
+
+func leap(year int) bool { return year%4 == 0 && (year%100 != 0 || year%400 == 0) }
+
+func daysOf(year, month int) int {
+	if month == 2 && leap(year) {
+		return 29
+	}
+	return int("\x00\x1f\x1c\x1f\x1e\x1f\x1e\x1f\x1f\x1e\x1f\x1e\x1f"[month])
+}
+
+// before are the days of a common year that lie before a month.
+var before = [13]int{0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334}
+
+// daysBefore returns the days from 1970-01-01 to the first of a month, of a year from 0 on.
+func daysBefore(year, month int) int {
+	y := year
+	if month <= 2 {
+		y-- // the leap day of this year is not over
+	}
+	// 719527 days lie between the first days of the years 0 and 1970; year 0 was a leap year.
+	return year*365 + floor(y, 4) - floor(y, 100) + floor(y, 400) + 1 + before[month] - 719528
+}
+
+// floor is y/n rounded down, for y from -1 on.
+func floor(y, n int) int {
+	if y < 0 {
+		return -1
+	}
+	return y / n
+}
+
+// digits returns the number that b is, and false if it is not all digits.
+func digits(b []byte) (int, bool) {
+	n, bad := 0, len(b) == 0 || len(b) > 9
+	for _, c := range b {
+		c -= '0'
+		bad = bad || c > 9
+		n = n*10 + int(c)
+	}
+	return n, !bad
+}
+
+// two returns the number of two digits at the begin of b, or something over 9999.
+func two(b []byte) int {
+	hi, lo := b[0]-'0', b[1]-'0'
+	if hi > 9 || lo > 9 {
+		return 100_000
+	}
+	return int(hi)*10 + int(lo)
+}
+
+const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+// monthOf returns the number of an English month's first three letters, 0 if there is none.
+func monthOf(b []byte) int {
+	for i := 0; i < len(months); i += 3 {
+		if months[i] == b[0] && months[i+1] == b[1] && months[i+2] == b[2] {
+			return i/3 + 1
+		}
+	}
+	return 0
+}
+
+// logTime reads 20/Nov/2026:10:15:32 +0100, or without the zone.
+func (m *moment) logTime(b []byte) bool {
+	if len(b) != 26 && len(b) != 20 || b[2] != '/' || b[6] != '/' || b[11] != ':' || b[14] != ':' || b[17] != ':' {
+		return false
+	}
+	m.day, m.month = two(b), monthOf(b[3:])
+	m.year = two(b[7:])*100 + two(b[9:])
+	m.hour, m.minute, m.second = two(b[12:]), two(b[15:]), two(b[18:])
+	if m.year > 9999 {
+		return false
+	}
+	return len(b) == 20 || b[20] == ' ' && m.zone(b[21:])
+}
+
+// zone reads +0100, +01:00 or Z.
+func (m *moment) zone(b []byte) bool {
+	m.zoned = true
+	if len(b) == 1 && b[0] == 'Z' {
+		return true
+	}
+	if len(b) == 6 && b[3] == ':' {
+		return m.shift(b[0], two(b[1:]), two(b[4:]))
+	}
+	return len(b) == 5 && m.shift(b[0], two(b[1:]), two(b[3:]))
+}
+
+func (m *moment) shift(sign byte, hours, minutes int) bool {
+	m.offset = hours*3600 + minutes*60
+	if sign == '-' {
+		m.offset = -m.offset
+	}
+	return hours < 24 && minutes < 60 && (sign == '+' || sign == '-')
+}
+
+// iso reads 2026-11-20T10:15:32.123+01:00, with or without a fraction and a zone, and with a space for
+// the T.
+func (m *moment) iso(b []byte) bool {
+	if len(b) < 19 || b[4] != '-' || b[7] != '-' || b[10] != 'T' && b[10] != ' ' || b[13] != ':' || b[16] != ':' {
+		return false
+	}
+	m.year, m.month, m.day = two(b)*100+two(b[2:]), two(b[5:]), two(b[8:])
+	m.hour, m.minute, m.second = two(b[11:]), two(b[14:]), two(b[17:])
+	if m.year > 9999 {
+		return false
+	}
+	if b = b[19:]; len(b) > 0 && (b[0] == '.' || b[0] == ',') {
+		n := 1
+		for n < len(b) && b[n]-'0' < 10 {
+			n++
+		}
+		if n == 1 {
+			return false
+		}
+		m.micros = fraction(b[1:n])
+		b = b[n:]
+	}
+	return len(b) == 0 || m.zone(b)
+}
+
+// fraction returns the microseconds that the digits after a point are; what is finer is cut off.
+func fraction(b []byte) int64 {
+	n := int64(0)
+	for i := range 6 {
+		n *= 10
+		if i < len(b) {
+			n += int64(b[i] - '0')
+		}
+	}
+	return n
+}
+
+// isoTime returns the microseconds since the Unix epoch that an ISO 8601 time is; without a zone it is a
+// time of zone, or of UTC if that is nil.
+func isoTime(b []byte, zone *time.Location) (int64, bool) {
+	var m moment
+	if !m.iso(b) {
+		return 0, false
+	}
+	return m.unix(zone)
+}
+
+// decimal returns a number with or without a fraction, such as 1795169732.524, times scale, which is 1, 1e3 or
+// 1e6. What is finer is cut off.
+func decimal(b []byte, scale int64) (int64, bool) {
+	whole, frac, point := bytes.Cut(b, []byte("."))
+	if len(whole) == 0 || len(whole) > 18 || point && len(frac) == 0 {
+		return 0, false
+	}
+	n := int64(0)
+	for _, c := range whole {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(c)
+	}
+	for _, c := range frac {
+		if c-'0' > 9 {
+			return 0, false
+		}
+	}
+	if n >= 1<<62/scale {
+		return 0, false
+	}
+	return n*scale + fraction(frac)*scale/1e6, true
+}
+
+// integer returns a number of at most 18 digits.
+func integer(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > 18 {
+		return 0, false
+	}
+	n := int64(0)
+	for _, c := range b {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(c)
+	}
+	return n, true
+}

@@ -1,0 +1,322 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+)
+
+// stream is a file as the merger sees it.
+type stream struct {
+	*source
+	rank   int   // of the files, by the time of their first requests
+	latest int64 // time so far
+	bound  int64 // before which no request will come
+	block  int   // size
+	lines  int64
+	out    chan *block
+	err    error // that ended it, once out is closed
+}
+
+// run is what is left of a block, in the order of time.
+type run struct {
+	head int64 // time of the first
+	rank int
+	seq  int64 // of blocks
+	at   int
+	*block
+	stream *stream
+}
+
+func (r *run) before(s *run) bool {
+	if r.head != s.head {
+		return r.head < s.head
+	}
+	return r.rank < s.rank || r.rank == s.rank && r.seq < s.seq
+}
+
+// merger puts the requests of all files in one order. What it does depends on the files alone and not on
+// who is faster: it always reads on in the file that is furthest behind.
+type merger struct {
+	size     sizes
+	emit     func(*Batch) error
+	open     func(s *stream, ahead int)
+	progress func(force bool)
+	pool     *pool
+	stats    Stats
+
+	waiting []*stream // not yet open, by rank
+	active  []*stream
+	runs    []run // a heap
+	seq     int64
+	held    int   // memory of what waits
+	clock   int64 // time of the latest request that was handed on
+	batch   *Batch
+	batches int64
+	told    time.Time
+}
+
+func (m *merger) run(ctx context.Context, procs int) error {
+	for {
+		s := m.behind()
+		if s == nil {
+			break
+		}
+		if err := m.release(s.bound); err != nil {
+			return err
+		}
+		if s.out == nil {
+			m.start(s, procs)
+			continue
+		}
+		b, err := s.next(ctx)
+		switch {
+		case err != nil:
+			return err
+		case b == nil:
+			if err := m.end(s); err != nil {
+				return err
+			}
+		default:
+			m.add(s, b)
+		}
+		m.progress(false)
+	}
+	if err := m.release(math.MaxInt64); err != nil {
+		return err
+	}
+	if err := m.flush(); err != nil {
+		return err
+	}
+	m.stats.To = max(m.clock, m.stats.From)
+	return nil
+}
+
+// wait says which files are to be read.
+func (m *merger) wait(sources []*source) {
+	for _, s := range sources {
+		m.waiting = append(m.waiting, &stream{source: s, latest: math.MinInt64 / 2, bound: s.earliest(m.size.window)})
+	}
+	slices.SortStableFunc(m.waiting, func(a, b *stream) int { return cmp.Compare(a.first, b.first) })
+	for i, s := range m.waiting {
+		s.rank = i
+	}
+}
+
+// behind returns the file whose next request may be the earliest, nil if all have ended.
+func (m *merger) behind() *stream {
+	var first *stream
+	for _, s := range m.active {
+		if first == nil || s.bound < first.bound {
+			first = s
+		}
+	}
+	if len(m.waiting) > 0 && (first == nil || m.waiting[0].bound < first.bound) {
+		return m.waiting[0]
+	}
+	return first
+}
+
+// start opens the first file that waits. With many open, each has less memory.
+func (m *merger) start(s *stream, procs int) {
+	m.waiting = m.waiting[1:]
+	m.active = append(m.active, s)
+	const least = 32 << 10
+	s.block = min(m.size.block, max(least, m.size.memory/16/len(m.active)))
+	m.open(s, max(1, 2*procs/len(m.active)))
+}
+
+// next returns the next block once it is parsed, nil at the end.
+func (s *stream) next(ctx context.Context) (*block, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case b, ok := <-s.out:
+		if !ok {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-b.done:
+			return b, nil
+		}
+	}
+}
+
+func (m *merger) end(s *stream) error {
+	m.active = slices.DeleteFunc(m.active, func(a *stream) bool { return a == s })
+	if broken(s.err) {
+		s.file.Broken = s.err.Error()
+		return nil
+	}
+	if s.err != nil {
+		return named(s.name, s.err)
+	}
+	return nil
+}
+
+// add takes a block.
+func (m *merger) add(s *stream, b *block) {
+	st := &m.stats
+	for _, u := range b.unread[:min(len(b.unread), shown-len(st.Unread))] {
+		st.Unread = append(st.Unread, Unread{s.name, s.lines + u.line + 1, string(u.text), u.why.Error()})
+	}
+	s.lines += b.lines
+	s.file.Bytes += int64(b.size)
+	if b.format != nil {
+		s.file.Format, s.file.Tells = b.format.Name, b.format.Tells
+	}
+	st.Lines += b.lines
+	st.Skipped += b.skipped
+	st.Unreadable += b.unreadable
+	if len(b.order) == 0 {
+		m.pool.drop(b)
+		return
+	}
+	window := m.size.window.Microseconds()
+	st.Late += b.settle(s.latest, window)
+	s.latest = max(s.latest, b.to)
+	s.bound = s.latest - window
+	m.seq++
+	m.held += b.cost(s.block)
+	m.push(run{head: b.from, rank: s.rank, seq: m.seq, block: b, stream: s})
+}
+
+// release hands on what is earlier than bound, and more while too much is held.
+func (m *merger) release(bound int64) error {
+	for len(m.runs) > 0 {
+		r := &m.runs[0]
+		limit := bound
+		if m.held > m.size.memory {
+			limit = math.MaxInt64
+		}
+		if r.head >= limit {
+			return nil
+		}
+		rest := r.order[r.at:]
+		n := r.ahead(rest, limit, m.second())
+		if err := m.hand(r.block, rest[:n]); err != nil {
+			return err
+		}
+		if n < len(rest) {
+			r.at += n
+			r.head = rest[n].Time
+		} else {
+			m.held -= r.cost(r.stream.block)
+			m.pool.drop(r.block)
+			m.runs[0] = m.runs[len(m.runs)-1]
+			m.runs[len(m.runs)-1] = run{}
+			m.runs = m.runs[:len(m.runs)-1]
+		}
+		m.down()
+	}
+	return nil
+}
+
+// ahead returns how many entries are earlier than limit and before the next run, at least one.
+func (r *run) ahead(rest []*Entry, limit int64, next *run) int {
+	if next != nil && next.head < limit {
+		limit = next.head
+		if r.rank < next.rank || r.rank == next.rank && r.seq < next.seq {
+			limit++ // it is before next at the same time
+		}
+	}
+	if r.to < limit {
+		return len(rest)
+	}
+	n := 1
+	for n < len(rest) && rest[n].Time < limit {
+		n++
+	}
+	return n
+}
+
+// hand puts entries of a block into batches, and hands on those that are full.
+func (m *merger) hand(b *block, entries []*Entry) error {
+	if m.clock == math.MinInt64 {
+		m.stats.From = entries[0].Time
+	}
+	for _, e := range entries {
+		if e.Time >= m.clock {
+			break // and so are those after it
+		}
+		e.Time = m.clock
+		m.stats.Late++
+	}
+	m.clock = entries[len(entries)-1].Time
+	m.stats.Requests += int64(len(entries))
+	for len(entries) > 0 {
+		if m.batch == nil {
+			m.batch = m.pool.batch(m.size.batch)
+			m.batches++
+		}
+		if b.marked != m.batches {
+			b.marked = m.batches
+			b.refs.Add(1)
+			m.batch.blocks = append(m.batch.blocks, b)
+		}
+		n := min(len(entries), m.size.batch-len(m.batch.Entries))
+		m.batch.Entries = append(m.batch.Entries, entries[:n]...)
+		if entries = entries[n:]; len(m.batch.Entries) == m.size.batch {
+			if err := m.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *merger) flush() error {
+	b := m.batch
+	if b == nil {
+		return nil
+	}
+	m.batch = nil
+	return m.emit(b)
+}
+
+func (m *merger) push(r run) {
+	m.runs = append(m.runs, r)
+	for i := len(m.runs) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !m.runs[i].before(&m.runs[parent]) {
+			return
+		}
+		m.runs[i], m.runs[parent] = m.runs[parent], m.runs[i]
+		i = parent
+	}
+}
+
+// down puts the first run where it belongs.
+func (m *merger) down() {
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(m.runs); child++ {
+			if m.runs[child].before(&m.runs[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		m.runs[i], m.runs[least] = m.runs[least], m.runs[i]
+		i = least
+	}
+}
+
+// second returns the run after the first, nil if there is none.
+func (m *merger) second() *run {
+	switch {
+	case len(m.runs) < 2:
+		return nil
+	case len(m.runs) > 2 && m.runs[2].before(&m.runs[1]):
+		return &m.runs[2]
+	}
+	return &m.runs[1]
+}

@@ -1,0 +1,287 @@
+package recommend
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice"
+)
+
+// terms are what a limit has to keep.
+type terms struct {
+	share, sure *big.Rat
+	window      time.Duration
+	span        time.Duration // of the log: a bucket that takes longer to refill was not seen to
+}
+
+// point is a subject as limits see it.
+type point struct {
+	*subject
+	peaks    *peaks
+	requests int64
+}
+
+// points returns the subjects over the days before one.
+func points(subjects []*subject, before int32) []point {
+	var all []point
+	for _, s := range subjects {
+		if p, requests := s.before(before); requests > 0 {
+			all = append(all, point{s, p, requests})
+		}
+	}
+	return all
+}
+
+// bound is a burst for a rate, and what is known of it.
+type bound struct {
+	at    int   // of the grid
+	exact int64 // the least burst that keeps the promise
+	n, j  int   // the exact burst is the (j+1)-th largest of n, or more
+	looks int   // rates whose bursts were looked at to choose one: each costs confidence
+	sure  bool  // j of n is enough for the promise
+}
+
+// holds is the confidence in a statement about a rate that was chosen among several, of which each holds with
+// a confidence c by itself (Bonferroni).
+func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c)) }
+
+// choose returns the rate at which a subject gets least through in a window, and its burst.
+//
+// Who looks at the bursts of all rates to choose one must make sure of all of them. That takes more than twice
+// the subjects at first, and next to nothing where there are many. In between, a part of the subjects chooses
+// the rate, and as many as are needed bound the burst. Where there are too few for a promise, all choose.
+func (t *terms) choose(all []point) bound {
+	n := len(all)
+	needs := needed(t.share, t.sure)
+	if most := mayExceed(n, t.share, t.surer()); most >= 0 || n-n/10 < needs {
+		best := bound{at: -1}
+		for at := rates - 1; at >= 0; at-- {
+			b := t.burst(all, all, at, max(most, 0))
+			if best.at < 0 || t.suits(b) && (!t.suits(best) || t.harm(b) < t.harm(best)) {
+				best = b
+			}
+		}
+		best.looks, best.sure = rates, most >= 0
+		return best
+	}
+	shuffled := slices.Clone(all)
+	slices.SortFunc(shuffled, func(a, b point) int { return cmp.Compare(a.hash, b.hash) })
+	pilot, rest := shuffled[:min(n-needs, n/2)], shuffled[min(n-needs, n/2):]
+	best := bound{at: -1}
+	for at := rates - 1; at >= 0; at-- {
+		b := t.burst(pilot, pilot, at, 0)
+		if best.at < 0 || t.suits(b) && (!t.suits(best) || t.harm(b) < t.harm(best)) {
+			best = b
+		}
+	}
+	best = t.burst(all, rest, best.at, max(0, mayExceed(len(rest), t.share, t.sure)))
+	best.looks, best.sure = 1, true
+	return best
+}
+
+// surer is the confidence that each of the rates needs if all are looked at.
+func (t *terms) surer() *big.Rat {
+	one := big.NewRat(1, 1)
+	unsure := new(big.Rat).Sub(one, t.sure)
+	return unsure.Sub(one, unsure.Quo(unsure, big.NewRat(rates, 1)))
+}
+
+// suits reports whether the log is long enough to tell of such a limit: a bucket that takes longer to refill was
+// never seen to.
+func (t *terms) suits(b bound) bool {
+	return float64(b.exact)/grid[b.at].perSecond() <= t.span.Seconds()
+}
+
+func (t *terms) harm(b bound) float64 { return harm(b.exact, grid[b.at], t.window) }
+
+// harm is the most that one subject gets through in a window.
+func harm(burst int64, r rate, window time.Duration) float64 {
+	return float64(burst) + r.perSecond()*window.Seconds()
+}
+
+// burst returns the least burst at a rate that keeps the promise: that at most j of the rest are above, and on
+// the log at most the share of all subjects, with at most the share of all requests.
+func (t *terms) burst(all, rest []point, at, j int) bound {
+	whole := tail(all, at)
+	least := t.onLog(all, whole)
+	if len(rest) < len(all) {
+		return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(tail(rest, at), j), least)}
+	}
+	return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(whole, j), least)}
+}
+
+// step is how many subjects need exactly a burst, and how many requests they made.
+type step struct {
+	burst    int64
+	subjects int
+	requests int64
+}
+
+// tail returns the bursts that points need at a rate, the largest first.
+func tail(all []point, at int) []step {
+	seen := map[int64]int{}
+	var small [1024]int // places in steps, plus one, of the bursts that most have
+	var steps []step
+	for i := range all {
+		burst := all[i].peaks.of(at)
+		place := 0
+		if burst < int64(len(small)) {
+			place = small[burst]
+		} else {
+			place = seen[burst]
+		}
+		if place == 0 {
+			steps = append(steps, step{burst: burst})
+			place = len(steps)
+			if burst < int64(len(small)) {
+				small[burst] = place
+			} else {
+				seen[burst] = place
+			}
+		}
+		steps[place-1].subjects++
+		steps[place-1].requests += all[i].requests
+	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(b.burst, a.burst) })
+	return steps
+}
+
+// exceededBy returns the least burst that at most j are above.
+func exceededBy(steps []step, j int) int64 {
+	for _, s := range steps {
+		if j -= s.subjects; j < 0 {
+			return s.burst
+		}
+	}
+	return 1
+}
+
+// onLog returns the least burst above which there are at most that share of the points, with at most that share
+// of all requests.
+func (t *terms) onLog(all []point, steps []step) int64 {
+	var requests int64
+	for i := range all {
+		requests += all[i].requests
+	}
+	subjects, requests := part(t.share, int64(len(all))), part(t.share, requests)
+	for _, s := range steps {
+		subjects -= int64(s.subjects)
+		requests -= s.requests
+		if subjects < 0 || requests < 0 {
+			return s.burst
+		}
+	}
+	return 1
+}
+
+// above returns how many points are above a burst, and how many requests they made, which is the most that can
+// be refused.
+func above(all []point, at int, burst int64) (subjects int, requests int64) {
+	for _, p := range all {
+		if p.peaks.of(at) > burst {
+			subjects++
+			requests += p.requests
+		}
+	}
+	return subjects, requests
+}
+
+// logs are limits for which a sliding log of so few units is cheap, such as logins: nobody gets more than these
+// in any window.
+const logs = 20
+
+// limitOf makes a limit of a burst, rounded up. The burst that is returned is one that the limit is never below:
+// a bucket of the rate and that burst refuses whatever it refuses.
+func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, safe int64) {
+	r := grid[at]
+	// Whoever fits the bucket has at most burst + rate*window in a window, ends included. A log counts a unit
+	// for up to two of its ticks longer, which are 2^-15 of the window.
+	more := r.perSecond() * window.Seconds() * (1 + 1.0/4096)
+	if count := nextRound(int64(math.Floor(float64(burst) + more + 1e-9))); count <= logs {
+		return sluice.Limit{Count: count, Period: window, Algorithm: sluice.SlidingWindowLog}, max(burst, int64(math.Floor(float64(count)-more)))
+	}
+	safe = nextRound(burst)
+	return sluice.Limit{Count: r.count, Period: r.period, Burst: safe}, safe
+}
+
+// least is how many subjects a promise takes, with those that the rate is chosen by.
+func (t *terms) least() int {
+	n := needed(t.share, t.sure)
+	for all := n; ; all += max(1, (n - all + all/10)) {
+		if all-all/10 >= n {
+			return all
+		}
+	}
+}
+
+// lastDays are how many days are tried by what was known before them.
+const lastDays = 7
+
+// dayCount is how many subjects there were on a day.
+type dayCount struct {
+	number   int32
+	subjects int
+}
+
+// days returns the days on which there were requests, in order.
+func days(subjects []*subject) (all []dayCount) {
+	seen := map[int32]int{}
+	for _, s := range subjects {
+		for i := range s.days {
+			seen[s.days[i].number]++
+		}
+	}
+	for number, n := range seen {
+		all = append(all, dayCount{number, n})
+	}
+	slices.SortFunc(all, func(a, b dayCount) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+// forward proposes a limit from the days before one, and tells how it did on that day. Buckets go on from what
+// the days before have left in them.
+func (t *terms) forward(subjects, left []*subject, number int32) (Forward, bool) {
+	known := points(subjects, number)
+	if len(known) == 0 {
+		return Forward{}, false
+	}
+	b := t.choose(known)
+	limit, safe := limitOf(b.at, b.exact, t.window)
+	f := Forward{Day: time.Unix(int64(number)*86400, 0).UTC().Format(time.DateOnly), From: len(known), Limit: limit.String(), Algorithm: limit.Algorithm.String()}
+	f.Subjects, f.Above, f.Requests, f.RequestsAbove = onDay(subjects, number, b.at, safe)
+	_, f.AsideAbove, _, _ = onDay(left, number, b.at, safe)
+	allowed := int(part(new(big.Rat).Mul(t.share, big.NewRat(2, 1)), int64(f.Subjects)))
+	f.Within = f.Above <= allowed
+	f.Confidence = b.holds(nextDay(b.n, b.j, f.Subjects, allowed))
+	sure, _ := t.sure.Float64()
+	switch {
+	case f.Within:
+	case !b.sure:
+		f.Why = "the days before have " + counted(b.n, "subject") + ", and the promise takes " + humanize.Comma(int64(t.least())) + ": it could not be made"
+	case f.Confidence < sure:
+		f.Why = "with " + counted(f.Subjects, "subject") + " on that day it could be promised with only " + sureness(f.Confidence) + " confidence"
+	default:
+		f.Why = "it was to be within with " + sureness(f.Confidence) + " confidence, so that the traffic has probably changed"
+	}
+	return f, true
+}
+
+func onDay(subjects []*subject, number int32, at int, burst int64) (n, over int, requests, requestsOver int64) {
+	for _, s := range subjects {
+		for i := range s.days {
+			if d := &s.days[i]; d.number == number {
+				n++
+				requests += int64(d.requests)
+				if d.peaks.of(at) > burst {
+					over++
+					requestsOver += int64(d.requests)
+				}
+			}
+		}
+	}
+	return n, over, requests, requestsOver
+}

@@ -1,0 +1,382 @@
+package recommend
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxSegments  = 16   // of a path that are told apart
+	maxLiteral   = 64   // bytes of a segment that may stand for itself
+	fewChildren  = 12   // a place with more rare ones than this has a wildcard
+	maxRoutes    = 20   // that have limits of their own, the busiest
+	leastShare   = 0.01 // of all requests that a route has which gets a limit of its own
+	rareShare    = 0.005
+	defaultNodes = 1 << 16
+)
+
+// routes learns which paths are one. It is a tree of the segments of paths, in which what looks like an
+// identifier is a wildcard at once, and what turns out to be rare becomes one: when there is no room, and
+// at the end. So it takes a bounded number of nodes, and what has a hundredth of all requests is
+// never lost to a flood of others (lossy counting, Manku and Motwani 2002).
+type routes struct {
+	root     node
+	nodes    int
+	requests int64
+	room     int // nodes
+}
+
+type node struct {
+	children map[string]*node
+	wild     *node // what follows an identifier, or something rare
+	ids      int64 // requests of wild that had an identifier
+	ends     [len(methods)]int64
+}
+
+// methods are those that routes are told apart by. A pattern of GET matches HEAD as well.
+var methods = [...]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+func methodIndex(method string) int {
+	if method == "" || method == "HEAD" {
+		return 0
+	}
+	return slices.Index(methods[:], method)
+}
+
+// pathOf returns the path of a target, which may be absolute and have a query.
+func pathOf(target string) string {
+	if i := strings.Index(target, "://"); i > 0 && !strings.Contains(target[:i], "/") {
+		target = target[i+3:]
+		target = target[max(0, strings.IndexByte(target, '/')):]
+	}
+	if i := strings.IndexAny(target, "?#"); i >= 0 {
+		target = target[:i]
+	}
+	return target
+}
+
+// note counts a request.
+func (t *routes) note(method, target string) {
+	m := methodIndex(method)
+	path := pathOf(target)
+	t.requests++
+	if m < 0 || path == "" || path[0] != '/' {
+		return
+	}
+	if static(path) {
+		return
+	}
+	n := &t.root
+	for rest, depth := path[1:], 0; rest != ""; {
+		var segment string
+		segment, rest, _ = strings.Cut(rest, "/")
+		switch {
+		case segment == "":
+			continue
+		case segment == "." || segment == "..":
+			return // it is elsewhere, and servers differ on where
+		case depth == maxSegments:
+			return
+		}
+		n = t.child(n, segment)
+		depth++
+	}
+	n.ends[m]++
+	if t.room == 0 {
+		t.room = defaultNodes
+	}
+	if t.nodes > t.room {
+		t.prune()
+	}
+}
+
+// files are what pages are made of. They come with the pages, and need no limits of their own.
+var files = []string{".css", ".js", ".map", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp", ".avif", ".woff", ".woff2", ".ttf"}
+
+func static(path string) bool {
+	return slices.ContainsFunc(files, func(end string) bool { return strings.HasSuffix(path, end) })
+}
+
+func (t *routes) child(n *node, segment string) *node {
+	if c := n.children[segment]; c != nil {
+		return c
+	}
+	if id := identifies(segment); id || !plain(segment) {
+		if id {
+			n.ids++
+		}
+		if n.wild == nil {
+			n.wild = new(node)
+			t.nodes++
+		}
+		return n.wild
+	}
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	c := new(node)
+	n.children[strings.Clone(segment)] = c
+	t.nodes++
+	return c
+}
+
+// identifies reports whether a segment looks like the name of one of many things: a number, a date, a
+// UUID, a hash, a mail address.
+func identifies(s string) bool {
+	digits, hex := 0, 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9':
+			digits++
+			hex++
+		case 'a' <= c && c <= 'f', 'A' <= c && c <= 'F', c == '-':
+			hex++
+		case c == '@':
+			return true
+		}
+	}
+	return digits == len(s) || digits > 0 && hex == len(s) && len(s) >= 8
+}
+
+// plain reports whether a segment may stand for itself in a pattern. Others could mean something there,
+// or be read in several ways.
+func plain(s string) bool {
+	if len(s) > maxLiteral {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._", c) >= 0) {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *node) own() (sum int64) {
+	for _, c := range n.ends {
+		sum += c
+	}
+	return sum
+}
+
+// count is how many requests end here or below.
+func (n *node) count() int64 {
+	sum := n.own()
+	for _, c := range n.children {
+		sum += c.count()
+	}
+	if n.wild != nil {
+		sum += n.wild.count()
+	}
+	return sum
+}
+
+func (n *node) size() int {
+	size := 1
+	for _, c := range n.children {
+		size += c.size()
+	}
+	if n.wild != nil {
+		size += n.wild.size()
+	}
+	return size
+}
+
+// absorb adds what o has.
+func (n *node) absorb(o *node) {
+	for i, c := range o.ends {
+		n.ends[i] += c
+	}
+	n.ids += o.ids
+	for segment, c := range o.children {
+		if mine := n.children[segment]; mine != nil {
+			mine.absorb(c)
+			continue
+		}
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		n.children[segment] = c
+	}
+	switch {
+	case n.wild == nil:
+		n.wild = o.wild
+	case o.wild != nil:
+		n.wild.absorb(o.wild)
+	}
+}
+
+// merge makes a wildcard of the children that have fewer than least requests, where there are more
+// than few of them, everywhere below n.
+func (n *node) merge(least int64, few int) {
+	var rare []string
+	for segment, c := range n.children {
+		if c.count() < least {
+			rare = append(rare, segment)
+		}
+	}
+	if len(rare) > few {
+		slices.Sort(rare) // so that a log has one result
+		for _, segment := range rare {
+			if n.wild == nil {
+				n.wild = new(node)
+			}
+			n.wild.absorb(n.children[segment])
+			delete(n.children, segment)
+		}
+	}
+	for _, c := range n.children {
+		c.merge(least, few)
+	}
+	if n.wild != nil {
+		n.wild.merge(least, few)
+	}
+}
+
+// prune merges what is rare until half of the room is free. At the latest that is so when only one path of
+// wildcards is left.
+func (t *routes) prune() {
+	for least := max(2, t.requests/10_000); t.nodes > t.room/2; least *= 2 {
+		t.root.merge(least, 0)
+		t.nodes = t.root.size()
+	}
+}
+
+// route is a group of paths.
+type route struct {
+	pattern  string // in the syntax of net/http.ServeMux
+	requests int64  // of the log
+}
+
+// groups returns the routes that have enough requests for a limit of their own, the busiest first. Their
+// patterns can stand in one http.ServeMux.
+func (t *routes) groups() []route {
+	t.root.merge(max(2, int64(rareShare*float64(t.requests))), fewChildren)
+	least := max(2, int64(leastShare*float64(t.requests)))
+	var all []route
+	t.root.collect(nil, least, &all)
+	slices.SortFunc(all, func(a, b route) int {
+		return cmp.Or(cmp.Compare(b.requests, a.requests), strings.Compare(a.pattern, b.pattern))
+	})
+	mux := http.NewServeMux()
+	var kept []route
+	for _, r := range all {
+		if len(kept) < maxRoutes && register(mux, r.pattern) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// register reports whether a pattern fits beside those that mux has.
+func register(mux *http.ServeMux, pattern string) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	mux.Handle(pattern, http.NotFoundHandler())
+	return true
+}
+
+// collect adds the routes below n, and what of n is in none of them.
+func (n *node) collect(segments []string, least int64, all *[]route) {
+	var rest [len(methods)]int64
+	add := func(suffix string, counts [len(methods)]int64) {
+		for m, c := range counts {
+			if c >= least {
+				*all = append(*all, route{methods[m] + " /" + strings.Join(segments, "/") + suffix, c})
+			}
+		}
+	}
+	below := func(c *node, name string) {
+		if c.count() < least {
+			for m, k := range c.total() {
+				rest[m] += k
+			}
+			return
+		}
+		c.collect(append(slices.Clip(segments), name), least, all)
+	}
+	for _, segment := range sortedKeys(n.children) {
+		below(n.children[segment], segment)
+	}
+	if n.wild != nil {
+		name := "name"
+		if 2*n.ids >= n.wild.count() {
+			name = "id"
+		}
+		if k := wildcards(segments); k > 0 {
+			name += strconv.Itoa(k + 1)
+		}
+		below(n.wild, "{"+name+"}")
+	}
+	if len(segments) == 0 {
+		add("{$}", n.ends)
+	} else {
+		add("", n.ends)
+	}
+	if len(segments) > 0 {
+		add("/{rest...}", rest)
+	}
+}
+
+func (n *node) total() (sum [len(methods)]int64) {
+	sum = n.ends
+	add := func(c *node) {
+		for i, k := range c.total() {
+			sum[i] += k
+		}
+	}
+	for _, c := range n.children {
+		add(c)
+	}
+	if n.wild != nil {
+		add(n.wild)
+	}
+	return sum
+}
+
+func wildcards(segments []string) (n int) {
+	for _, s := range segments {
+		if s[0] == '{' {
+			n++
+		}
+	}
+	return n
+}
+
+func sortedKeys(m map[string]*node) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// ruleName makes a name for a rule of a pattern, unlike those that there are.
+func ruleName(pattern string, taken map[string]bool) string {
+	var b strings.Builder
+	for _, c := range strings.ToLower(pattern) {
+		switch {
+		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_':
+			b.WriteRune(c)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	name := strings.Trim(b.String(), "-.")
+	if len(name) > 56 {
+		name = strings.Trim(name[:56], "-.")
+	}
+	if !strings.Contains(name, "-") {
+		name += "-root"
+	}
+	unique := name
+	for i := 2; taken[unique]; i++ {
+		unique = name + "-" + strconv.Itoa(i)
+	}
+	taken[unique] = true
+	return unique
+}

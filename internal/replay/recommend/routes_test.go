@@ -1,0 +1,165 @@
+package recommend
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// compile fails unless the patterns stand in one ServeMux and the rules that are made of them in one policy.
+func compile(t testing.TB, groups []route) *http.ServeMux {
+	t.Helper()
+	mux := http.NewServeMux()
+	doc := policy.Document{}
+	taken := map[string]bool{}
+	for _, g := range groups {
+		mux.HandleFunc(g.pattern, func(http.ResponseWriter, *http.Request) {}) // panics if it is none
+		doc.Rules = append(doc.Rules, measuring(ruleName(g.pattern, taken), g.pattern, "client_ip"))
+	}
+	if _, err := policy.Compile(doc); err != nil {
+		t.Fatal(err)
+	}
+	return mux
+}
+
+func patterns(groups []route) (all []string) {
+	for _, g := range groups {
+		all = append(all, g.pattern)
+	}
+	return all
+}
+
+func TestRoutes(t *testing.T) {
+	var tree routes
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 30_000 {
+		id := rng.IntN(100_000)
+		switch i % 10 {
+		case 0, 1, 2:
+			tree.note("GET", fmt.Sprintf("/api/users/%d", id))
+		case 3:
+			tree.note("HEAD", fmt.Sprintf("https://example.com/api/users/%d?x=/y", id))
+		case 4:
+			tree.note("GET", fmt.Sprintf("/api/users/%d/orders/%08x-1b2c-4d5e-8f90-0123456789ab", id, id))
+		case 5:
+			tree.note("POST", "/auth/login")
+		case 6:
+			tree.note("GET", "/search?q="+fmt.Sprint(id))
+		case 7:
+			tree.note("GET", "/people/"+strings.Repeat(string(rune('a'+id%26)), 1+id%5)+"x"+string(rune('a'+id/26%26)))
+		case 8:
+			tree.note("GET", fmt.Sprintf("/assets/app.%d.js", id))
+		case 9:
+			tree.note("GET", "/")
+		}
+	}
+	groups := tree.groups()
+	compile(t, groups)
+	want := []string{"GET /api/users/{id}", "GET /api/users/{id}/orders/{id2}", "GET /people/{name}", "GET /search", "GET /{$}", "POST /auth/login"}
+	if got := slices.Sorted(slices.Values(patterns(groups))); !slices.Equal(got, want) {
+		t.Errorf("the routes are %q, want %q", got, want)
+	}
+	if i := slices.IndexFunc(groups, func(g route) bool { return g.pattern == "GET /api/users/{id}" }); i != 0 || groups[0].requests != 12_000 {
+		t.Errorf("the busiest is %+v", groups[0])
+	}
+}
+
+// hostile are paths of those who mean harm.
+func hostile(rng *rand.Rand) string {
+	switch rng.IntN(10) {
+	case 0:
+		return strings.Repeat("/a", 20_000)
+	case 1:
+		return "/" + strings.Repeat("b", 100<<10)
+	case 2:
+		return fmt.Sprintf("/{x}/{$}/%d/{rest...}", rng.IntN(5))
+	case 3:
+		return "/../.." + strings.Repeat("/..", rng.IntN(5)) + "/etc/passwd"
+	case 4:
+		return "/%2e%2e/\x00\n\xff<script>" + fmt.Sprint(rng.IntN(100))
+	case 5:
+		path := ""
+		for range rng.IntN(20) {
+			path += "/" + []string{"a", "b", "{id}", "1", "login", ":x", "*", "GET ", ""}[rng.IntN(9)]
+		}
+		return path
+	case 6:
+		return "http://" + strings.Repeat("h", rng.IntN(100))
+	case 7:
+		return fmt.Sprintf("/%x/%x/%x", rng.Uint64(), rng.Uint64(), rng.Uint64())
+	case 8:
+		return []string{"", "*", "?", "/?", "//", "/./", "example.com:443", "\\\\x"}[rng.IntN(8)]
+	}
+	b := make([]byte, rng.IntN(30))
+	for i := range b {
+		b[i] = byte(rng.IntN(256))
+	}
+	return "/" + string(b)
+}
+
+// TestHostileRoutes: the tree keeps to its room and finds what has a hundredth of the requests, whatever else
+// is asked for; and the patterns that come out are good ones.
+func TestHostileRoutes(t *testing.T) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		tree := routes{room: 300}
+		for i := range 20_000 {
+			method := []string{"GET", "POST", "", "BREW", "GET\x00", "{x}"}[rng.IntN(6)]
+			path := hostile(rng)
+			switch {
+			case len(path) > 1<<10 && i%10 > 0:
+				continue
+			case i%20 == 0:
+				method, path = "GET", fmt.Sprintf("/shop/item/%d", rng.IntN(1000))
+			}
+			tree.note(method, path)
+			if i%500 == 0 && tree.root.size() > tree.room+maxSegments {
+				t.Fatalf("seed %d: %d nodes in a room for %d", seed, tree.root.size(), tree.room)
+			}
+		}
+		groups := tree.groups()
+		compile(t, groups)
+		if len(groups) > maxRoutes {
+			t.Errorf("seed %d: %d routes", seed, len(groups))
+		}
+		if !slices.Contains(patterns(groups), "GET /shop/item/{id}") {
+			t.Errorf("seed %d: the shop is not among %q", seed, patterns(groups))
+		}
+	}
+}
+
+// TestConflictsAreLeftOut: of two patterns that a ServeMux cannot tell apart, the busier one stays.
+func TestConflictsAreLeftOut(t *testing.T) {
+	var tree routes
+	for i := range 1_000 {
+		tree.note("GET", fmt.Sprintf("/a/%d/c", i)) // GET /a/{id}/c
+		if i%2 == 0 {
+			tree.note("GET", fmt.Sprintf("/a/b/%d", i)) // GET /a/b/{id}
+		}
+	}
+	groups := tree.groups()
+	mux := compile(t, groups)
+	if _, pattern := mux.Handler(httptest.NewRequest("GET", "/a/b/c", nil)); pattern != "GET /a/{id}/c" {
+		t.Errorf("/a/b/c is of %q, among %q", pattern, patterns(groups))
+	}
+}
+
+func FuzzRoutes(f *testing.F) {
+	f.Add("GET", "/a/1", "/b/{x}")
+	f.Add("POST", "http://x/y?z", "//..//%00")
+	f.Fuzz(func(t *testing.T, method, a, b string) {
+		tree := routes{room: 10}
+		for range 3 {
+			tree.note(method, a)
+			tree.note("GET", b)
+			tree.note("GET", a+b)
+		}
+		compile(t, tree.groups())
+	})
+}

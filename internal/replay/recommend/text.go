@@ -1,0 +1,189 @@
+package recommend
+
+import (
+	"fmt"
+	"io"
+	"math/big"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// counted writes "1 subject" and "2,995 subjects".
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + what
+}
+
+// exactPercent writes a share as exactly as it was asked for.
+func exactPercent(share *big.Rat) string {
+	x := new(big.Rat).Mul(share, big.NewRat(100, 1))
+	s := strings.TrimRight(x.FloatString(12), "0")
+	return strings.TrimSuffix(s, ".") + "%"
+}
+
+func ratio(n, of int64) string {
+	if of == 0 {
+		return "none"
+	}
+	return percent(float64(n) / float64(of))
+}
+
+// words writes the limit as a policy has it, with its algorithm.
+func (r *Rule) words() string {
+	return r.Limit + ", " + r.Algorithm
+}
+
+// short writes 1m0s as 1m.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// promise says in sentences what the limit keeps.
+func (r *Rule) promise(out *Result) []string {
+	var lines []string
+	if r.Promised {
+		lines = append(lines, fmt.Sprintf("With %s confidence at most %s of all subjects are above it in a time as long as the log: of %s that bound it %s may be above.",
+			sureness(r.Confidence), out.Share, counted(r.N, "subject"), humanize.Comma(int64(r.J))))
+	} else {
+		lines = append(lines, fmt.Sprintf("CANNOT PROMISE %s at %s: that takes %s, and there are %s, enough for %s.",
+			out.Share, out.Confidence, counted(out.Needed, "subject"), humanize.Comma(int64(r.Subjects)), percent(r.Attainable)))
+	}
+	lines = append(lines, fmt.Sprintf("On this log %s of %s are above it, with at most %s of the requests.", humanize.Comma(int64(r.Above)), counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
+	if r.Promised {
+		lines = append(lines, fmt.Sprintf("On a day with %s at most twice the share of them will be, with %s confidence.", counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
+	}
+	return lines
+}
+
+func (r *Rule) bursts() string {
+	var parts []string
+	for _, q := range r.Bursts {
+		name := percent(q.Share)
+		if q.Share == 1 {
+			name = "all"
+		}
+		parts = append(parts, name+" "+humanize.Comma(q.Burst))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *Rule) neighbors(window string) string {
+	var parts []string
+	for _, n := range r.Neighbors {
+		parts = append(parts, fmt.Sprintf("%s (%.0f in %s)", n.Limit, n.Harm, window))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *Convention) words(window string) string {
+	return fmt.Sprintf("%s, a little above the p99 of %d/second, for a burst of 10 s: %s above it, %.0f in %s", c.Limit, c.P99, counted(c.Above, "subject"), c.Harm, window)
+}
+
+// WriteText writes the result for people.
+func (r *Result) WriteText(w io.Writer) error {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), counted(r.Days, "day"), r.Key)
+	fmt.Fprintf(b, "Asked for: at most %s of the subjects and of the requests are refused, with %s confidence; as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
+	for _, n := range r.Notes {
+		fmt.Fprintf(b, "! %s\n", n)
+	}
+	if len(r.Aside) > 0 {
+		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s. The limits are made without them, for those that are not like them.\n", counted(len(r.Aside), "subject"))
+		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+		for i, a := range r.Aside {
+			if i == 20 {
+				fmt.Fprintf(t, "  and %d more\n", len(r.Aside)-i)
+				break
+			}
+			fmt.Fprintf(t, "  %s\t%s\tburst %s\t%s\n", a.Key, counted(int(a.Requests), "request"), humanize.Comma(a.Burst), a.Why)
+		}
+		_ = t.Flush()
+	}
+	for i := range r.Rules {
+		if r.Rules[i].Limit != "" {
+			r.Rules[i].write(b, r)
+		}
+	}
+	if few := r.few(); few != "" {
+		fmt.Fprintf(b, "\nNo limit for %s: with fewer than %d subjects not even one in a hundred can be promised.\n", few, leastSubjects)
+	}
+	if p := r.Replay; p != nil {
+		fmt.Fprintf(b, "\nReplayed on the same log: of %s the whole policy refuses %s (%s), of %s", counted(int(p.Requests), "request"), humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), counted(p.Subjects, "subject"))
+		if len(r.Aside) > 0 {
+			b.WriteString(", beside those set aside")
+		}
+		switch {
+		case r.Sampled > 0:
+			b.WriteString(". Only a sample was looked at, so that the share on this log is not exact.\n")
+		case p.Kept:
+			b.WriteString(". Every rule keeps the promise on it.\n")
+		default:
+			b.WriteString(". THE PROMISE IS NOT KEPT: see the rules above.\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// few lists the routes that have too few subjects for a limit.
+func (r *Result) few() string {
+	var parts []string
+	for i := range r.Rules {
+		if rule := &r.Rules[i]; rule.Limit == "" {
+			parts = append(parts, fmt.Sprintf("%s (%s)", rule.matches(), humanize.Comma(int64(rule.Subjects))))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *Rule) matches() string {
+	if r.Match == "" {
+		return "every request"
+	}
+	return r.Match
+}
+
+func (r *Rule) write(b *strings.Builder, out *Result) {
+	fmt.Fprintf(b, "\n%s (%s): %s\n", r.Name, r.matches(), r.words())
+	for _, line := range r.promise(out) {
+		fmt.Fprintf(b, "  %s\n", line)
+	}
+	fmt.Fprintf(b, "  A subject gets at most %.0f through in %s. Bursts that keep within: %s.\n", r.Harm, out.Window, r.bursts())
+	if r.WithAside > 0 {
+		fmt.Fprintf(b, "  With those set aside the burst would be %s.\n", humanize.Comma(r.WithAside))
+	}
+	if len(r.Neighbors) > 0 {
+		fmt.Fprintf(b, "  Also: %s.\n", r.neighbors(out.Window))
+	}
+	if r.Convention != nil {
+		fmt.Fprintf(b, "  Rule of thumb: %s.\n", r.Convention.words(out.Window))
+	}
+	if out.Replay != nil {
+		p := out.Replay.Rules[r.Name]
+		fmt.Fprintf(b, "  Replayed: %s and %s are refused, and the share allows %s and %s", counted(p.Subjects, "subject"), counted(int(p.Refused), "request"), humanize.Comma(p.MaySubjects), humanize.Comma(p.MayRefuse))
+		if p.AsideSubjects > 0 {
+			fmt.Fprintf(b, "; beside %s and %s of those set aside", counted(p.AsideSubjects, "subject"), counted(int(p.AsideRefused), "request"))
+		}
+		b.WriteString(".\n")
+	}
+	for _, f := range r.Forward {
+		fmt.Fprintf(b, "  %s, learned from %s before: %s, %d of %d above it (%s).", f.Day, counted(f.From, "subject"), f.Limit, f.Above, f.Subjects, ratio(int64(f.Above), int64(f.Subjects)))
+		if f.Within {
+			b.WriteString(" Within twice the promise.\n")
+		} else {
+			fmt.Fprintf(b, " More than twice the promise: %s.\n", f.Why)
+		}
+	}
+}

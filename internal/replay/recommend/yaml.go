@@ -1,0 +1,102 @@
+package recommend
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// WriteYAML writes the policy with the evidence as comments.
+func (r *Result) WriteYAML(w io.Writer) error {
+	doc := r.Document
+	text, err := policyfile.Encode("recommended.yaml", doc)
+	if err != nil {
+		return err
+	}
+	b := &strings.Builder{}
+	comment := func(indent, format string, args ...any) {
+		for _, line := range wrap(fmt.Sprintf(format, args...), 100-len(indent)) {
+			fmt.Fprintf(b, "%s# %s\n", indent, line)
+		}
+	}
+	comment("", "Recommended from %s, %s to %s: %s, by %s.", counted(int(r.Requests), "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), counted(r.Days, "day"), r.Key)
+	comment("", "At most %s of the subjects and of the requests are to be refused, with %s confidence, by each rule.", r.Share, r.Confidence)
+	comment("", "All rules are shadows: they refuse nothing until \"shadow: true\" is taken out.")
+	for _, n := range r.Notes {
+		comment("", "%s", n)
+	}
+	if len(r.Aside) > 0 {
+		comment("", "Made without %s that look like abuse:", counted(len(r.Aside), "subject"))
+		for i, a := range r.Aside {
+			if i == 20 {
+				comment("", "  and %d more", len(r.Aside)-i)
+				break
+			}
+			comment("", "  %s: %s, %s", a.Key, counted(int(a.Requests), "request"), a.Why)
+		}
+	}
+	if few := r.few(); few != "" {
+		comment("", "No limit for %s: too few subjects.", few)
+	}
+	rules := map[string]*Rule{}
+	for i := range r.Rules {
+		rules[r.Rules[i].Name] = &r.Rules[i]
+	}
+	for line := range bytes.Lines(text) {
+		if name, found := strings.CutPrefix(string(bytes.TrimSpace(line)), "- name: "); found {
+			if rule := rules[name]; rule != nil {
+				rule.evidence(r, func(format string, args ...any) { comment("  ", format, args...) })
+			}
+		}
+		b.Write(line)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
+	for _, line := range r.promise(out) {
+		comment("%s", line)
+	}
+	comment("Bursts that keep within: %s; %s rounded up. A subject gets at most %.0f through in %s.", r.bursts(), humanize.Comma(r.Exact), r.Harm, out.Window)
+	if r.WithAside > 0 {
+		comment("With those that look like abuse the burst would be %s.", humanize.Comma(r.WithAside))
+	}
+	if r.Convention != nil {
+		comment("Rule of thumb: %s.", r.Convention.words(out.Window))
+	}
+	within := 0
+	for _, f := range r.Forward {
+		if f.Within {
+			within++
+		}
+	}
+	if len(r.Forward) > 0 {
+		comment("Learned from the days before it, it stayed within twice the promise on %d of %s.", within, counted(len(r.Forward), "day"))
+	}
+}
+
+// wrap breaks a text into lines of about so many characters, without anything that a comment cannot hold.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffd {
+			return ' '
+		}
+		return c
+	}, text)) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

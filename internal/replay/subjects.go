@@ -1,0 +1,346 @@
+package replay
+
+import (
+	"hash/maphash"
+	"math"
+	"strings"
+)
+
+// MaxSubjects is how many subjects, those of each rule apart, are told apart in all. Of further ones it is
+// estimated how many they are. One takes up to 400 bytes if it was refused, and else up to 200.
+const MaxSubjects = 1 << 20
+
+// runGap is the silence that ends a run of requests, in seconds.
+const runGap = 10
+
+// subject is what is known of a subject of a rule: half a cache line, since nearly every one is a miss.
+// Times are in seconds since the first request of all, and counts stop at the largest number.
+type subject struct {
+	hash     uint64
+	first    uint32 // request
+	last     uint32
+	runBegin uint32 // of the run of requests that last belongs to
+	requests uint32 // 0: the place is free
+	record   uint32 // from 1; 0: it was never refused
+	run      uint16 // requests in the run
+	runs     uint16
+}
+
+// record is what is known of a subject that was refused.
+type record struct {
+	key     string // of the store
+	name    string // of the client, if the log has names
+	rule    int
+	subject *subject // at the end
+	refused int64
+	first   int64 // refusal
+	last    int64
+	since   int64 // when it went down; 0: it is not
+	until   int64 // when what it was told last lets it pass again
+	down    int64 // longest time
+	bestRun uint16
+	runSpan uint32 // of that run
+	paths   [3]pathCount
+	// enforced says that it was refused by a rule that does not only watch it.
+	enforced bool
+}
+
+// pathCount is how often a path was asked for; those that are asked for most stay.
+type pathCount struct{ path, count uint32 }
+
+// subjects are those of some clients, or of all.
+type subjects struct {
+	seed    maphash.Seed
+	places  []subject // open addressing, a power of two
+	none    uint64    // the hash of no value
+	fetched uint32    // means nothing
+	known   int
+	room    int
+	ofRule  []int64 // how many are known
+	begin   int64   // time of the first request, in microseconds since the Unix epoch; 0 before
+	records []record
+	// values are the values of keys, whichever rule has them, and whether one that enforces has refused
+	// them.
+	values map[uint64]bool
+	paths  pathTable
+	beyond *beyond // what there was no room for
+}
+
+// beyond are estimates of subjects that were not told apart.
+type beyond struct {
+	seen, refused map[int]*distinct // by rule
+	values        distinct
+	refusedValues distinct
+}
+
+func newSubjects(seed maphash.Seed, room, rules int) *subjects {
+	return &subjects{seed: seed, none: maphash.String(seed, ""), places: make([]subject, 64), room: room, ofRule: make([]int64, rules), values: map[uint64]bool{}}
+}
+
+// seen is a subject that has just made a request.
+type seen struct {
+	key   string
+	rule  int
+	of    *subject // nil: there is no room for it
+	hash  uint64
+	value uint64 // stands for the value, whichever rule of the group has it
+}
+
+// request notes a request of the subject of a rule that has a key of the store, whose value has that hash. What
+// it returns is good until the next one.
+func (t *subjects) request(rule, group int, key string, text uint64, now int64) seen {
+	if t.begin == 0 {
+		t.begin = now
+	}
+	second := uint32(max(0, now-t.begin) / 1e6)
+	hash, value := subjectHash(rule, text), text+uint64(group)*0xbf58476d1ce4e5b9
+	s := t.find(hash)
+	if s.requests == 0 {
+		if s = t.newcomer(hash); s == nil {
+			t.further(rule, value, hash)
+			return seen{key, rule, nil, hash, value}
+		}
+		t.ofRule[rule]++
+		*s = subject{hash: hash, first: second, last: second, runBegin: second, requests: 1, run: 1, runs: 1}
+		if _, known := t.values[value]; !known {
+			t.values[value] = false
+		}
+		return seen{key, rule, s, hash, value}
+	}
+	if s.requests < math.MaxUint32 {
+		s.requests++
+	}
+	if second > s.last+runGap {
+		t.endRun(s)
+		s.runBegin, s.run = second, 0
+		if s.runs < math.MaxUint16 {
+			s.runs++
+		}
+	}
+	if s.run < math.MaxUint16 {
+		s.run++
+	}
+	s.last = second
+	return seen{key, rule, s, hash, value}
+}
+
+// subjectHash returns the hash of the subject of a rule whose value has that hash. It differs from those of three
+// other rules in its topmost bits alone, so that the places of these are side by side: one request is often of
+// all of them.
+func subjectHash(rule int, text uint64) uint64 {
+	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
+}
+
+// fetch has the processor fetch the place that subjects of a value are likely to have, while it does other things.
+func (t *subjects) fetch(text uint64) { t.fetched += t.places[text&uint64(len(t.places)-1)].requests }
+
+// newcomer returns a place for a hash that has none, or nil if there is no room.
+func (t *subjects) newcomer(hash uint64) *subject {
+	if t.known >= t.room {
+		return nil
+	}
+	if t.known*2 >= len(t.places) {
+		t.grow()
+	}
+	t.known++
+	return t.find(hash)
+}
+
+// endRun keeps the run that has ended if it is the largest since the first refusal.
+func (t *subjects) endRun(s *subject) {
+	if s.record == 0 {
+		return
+	}
+	if r := &t.records[s.record-1]; s.run > r.bestRun {
+		r.bestRun, r.runSpan = s.run, s.last-s.runBegin
+	}
+}
+
+// refused notes that the request was refused, or would have been by a rule that only watches.
+// Wait is what it was told, in microseconds.
+func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path string) {
+	if s.of == nil {
+		estimate(t.beyond.refused, s.rule).add(s.hash)
+		if !enforced {
+			return
+		}
+		if known(t.values, s.value) {
+			t.values[s.value] = true
+		} else {
+			t.beyond.refusedValues.add(s.value)
+		}
+		return
+	}
+	if s.of.record == 0 {
+		t.records = append(t.records, record{key: strings.Clone(s.key), name: strings.Clone(name), rule: s.rule, first: now})
+		s.of.record = uint32(len(t.records))
+	}
+	r := &t.records[s.of.record-1]
+	if enforced && !r.enforced {
+		r.enforced = true
+		t.values[s.value] = true
+	}
+	r.refused++
+	r.last, r.until = now, now+wait
+	if r.since == 0 {
+		r.since = max(now, 1)
+	}
+	r.ask(t.paths.number(path, t.seed))
+}
+
+// passed notes that it passed.
+func (t *subjects) passed(s seen, now int64) {
+	if s.of == nil || s.of.record == 0 {
+		return
+	}
+	if r := &t.records[s.of.record-1]; r.since != 0 {
+		// Whoever goes away is not down for as long as that lasts.
+		r.down = max(r.down, min(now, r.until)-r.since)
+		r.since = 0
+	}
+}
+
+// end ends what is under way, when there are no more requests.
+func (t *subjects) end() {
+	for i := range t.places {
+		s := &t.places[i]
+		if s.requests == 0 || s.record == 0 {
+			continue
+		}
+		t.endRun(s)
+		r := &t.records[s.record-1]
+		r.subject = s
+		if r.since != 0 {
+			r.down = max(r.down, r.last-r.since)
+		}
+	}
+}
+
+// find returns the place of a hash, which may be free.
+func (t *subjects) find(hash uint64) *subject {
+	mask := uint64(len(t.places) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		if s := &t.places[i]; s.hash == hash || s.requests == 0 {
+			return s
+		}
+	}
+}
+
+func (t *subjects) grow() {
+	old := t.places
+	t.places = make([]subject, 2*len(old))
+	for i := range old {
+		if old[i].requests > 0 {
+			*t.find(old[i].hash) = old[i]
+		}
+	}
+}
+
+// textHash returns the hash of a value of a key.
+func (t *subjects) textHash(value string) uint64 { return maphash.String(t.seed, value) }
+
+// valueOf takes the hash tag and the name of the rule off a key.
+func valueOf(key string) string {
+	if key != "" && key[0] == '{' {
+		_, key, _ = strings.Cut(key, "}")
+	}
+	_, value, _ := strings.Cut(key, "/")
+	return value
+}
+
+// further estimates how many subjects there are that there is no room for.
+func (t *subjects) further(rule int, value, hash uint64) {
+	if t.beyond == nil {
+		t.beyond = &beyond{seen: map[int]*distinct{}, refused: map[int]*distinct{}}
+	}
+	b := t.beyond
+	estimate(b.seen, rule).add(hash)
+	if !known(t.values, value) {
+		b.values.add(value)
+	}
+}
+
+func estimate(of map[int]*distinct, rule int) *distinct {
+	d := of[rule]
+	if d == nil {
+		d = new(distinct)
+		of[rule] = d
+	}
+	return d
+}
+
+func known(values map[uint64]bool, value uint64) bool {
+	_, known := values[value]
+	return known
+}
+
+// ask counts that a path was asked for (Space-Saving): one that is asked for more often than a third of
+// the time is among those that are kept.
+func (r *record) ask(path uint32) {
+	least := &r.paths[0]
+	for i := range r.paths {
+		c := &r.paths[i]
+		if c.path == path && c.count > 0 {
+			c.count++
+			return
+		}
+		if c.count < least.count {
+			least = c
+		}
+	}
+	least.path = path
+	least.count++
+}
+
+// path returns the number of the path that was asked for most.
+func (r *record) path() uint32 {
+	best := r.paths[0]
+	for _, c := range r.paths[1:] {
+		if c.count > best.count {
+			best = c
+		}
+	}
+	return best.path
+}
+
+// pathTable numbers paths, up to maxPaths of them; all others are 0, which is no path. It takes paths of one hash
+// for one: to read their texts again would be most of the work of a refusal.
+type pathTable struct {
+	places []uint64 // open addressing: a hash, and in its lowest bits the number; 0 is free
+	texts  []string
+}
+
+const (
+	maxPaths   = 1 << 13
+	maxPathLen = 200
+)
+
+func (t *pathTable) number(path string, seed maphash.Seed) uint32 {
+	if len(path) > maxPathLen {
+		path = path[:maxPathLen]
+	}
+	if t.places == nil {
+		t.places, t.texts = make([]uint64, 2*maxPaths), []string{""}
+	}
+	const mask = 2*maxPaths - 1
+	hash := maphash.String(seed, path)
+	for i := hash >> 32 & mask; ; i = (i + 1) & mask {
+		switch place := t.places[i]; {
+		case place == 0 && len(t.texts) >= maxPaths:
+			return 0
+		case place == 0:
+			t.texts = append(t.texts, strings.Clone(path))
+			t.places[i] = hash&^mask | uint64(len(t.texts)-1)
+			return uint32(len(t.texts) - 1)
+		case (place^hash)&^mask == 0:
+			return uint32(place & mask)
+		}
+	}
+}
+
+func (t *pathTable) text(n uint32) string {
+	if int(n) >= len(t.texts) {
+		return ""
+	}
+	return t.texts[n]
+}

@@ -1,0 +1,114 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// discarding is a connection whose replies nobody looks at.
+type discarding struct{ net.Conn }
+
+func (discarding) Write(p []byte) (int, error) { return len(p), nil }
+
+// pipelined returns a connection on which commands have just come.
+func pipelined(tb testing.TB, commands string, observers ...func(context.Context, *policy.Observation)) (c *conn, run func()) {
+	tb.Helper()
+	s := New(Config{Engine: policy.NewEngine(memory.New(), nil)})
+	for _, f := range observers {
+		s.Engine.Observe(f)
+	}
+	c = newConn(s, discarding{})
+	c.in = []byte(commands)
+	return c, func() {
+		c.start, c.end = 0, len(c.in)
+		c.runAll()
+		c.flush()
+	}
+}
+
+const throttle = "*5\r\n$11\r\nCL.THROTTLE\r\n$7\r\nuser123\r\n$2\r\n15\r\n$2\r\n30\r\n$2\r\n60\r\n"
+
+// A decision takes no memory, neither of a client that repeats itself nor of one that does not. The
+// race detector makes pools forget at random, so the best of many runs counts.
+func TestNoAllocation(t *testing.T) {
+	another := strings.Replace(throttle, "15", "16", 1)
+	seen := 0
+	see := func(_ context.Context, o *policy.Observation) { seen += len(o.Key(0)) + o.RuleIndex(0) }
+	for name, commands := range map[string]string{"repeated": throttle, "another": another + "*1\r\n$4\r\nPING\r\n" + throttle, "a list": strings.Repeat(throttle, 64)} {
+		_, run := pipelined(t, commands, see)
+		least := testing.AllocsPerRun(1, run)
+		for range 200 {
+			least = min(least, testing.AllocsPerRun(1, run))
+		}
+		if least > 0 {
+			t.Errorf("%s: %v allocations", name, least)
+		}
+	}
+}
+
+// A connection grows for what it reads, within bounds, and shrinks when that is done.
+func TestBuffer(t *testing.T) {
+	c, _ := pipelined(t, "")
+	for _, step := range []struct{ size, start, end, want int }{
+		{smallBuffer, 0, 0, smallBuffer},
+		{smallBuffer, 10, smallBuffer, 2 * smallBuffer}, // it was filled, so there may be more
+		{smallBuffer, 0, smallBuffer, 2 * smallBuffer},
+		{largeBuffer, largeBuffer, largeBuffer, largeBuffer},
+		{largeBuffer, 0, largeBuffer, 2 * largeBuffer}, // half a command that needs it
+		{maxCommand / 2, 0, maxCommand / 2, maxCommand},
+		{maxCommand, 100, maxCommand, maxCommand},
+		{maxCommand, 100, 100, smallBuffer},
+	} {
+		c.in, c.start, c.end = make([]byte, step.size), step.start, step.end
+		c.makeRoom()
+		if len(c.in) != step.want || c.start != 0 || c.end != step.end-step.start {
+			t.Errorf("%+v: %d bytes, from %d to %d", step, len(c.in), c.start, c.end)
+		}
+	}
+}
+
+func BenchmarkPipelined(b *testing.B) {
+	seen := 0
+	see := func(_ context.Context, o *policy.Observation) { seen += len(o.Key(0)) + o.RuleIndex(0) }
+	for name, observers := range map[string][]func(context.Context, *policy.Observation){"unobserved": nil, "observed": {see}} {
+		b.Run(name, func(b *testing.B) {
+			_, run := pipelined(b, strings.Repeat(throttle, 64), observers...)
+			b.ReportAllocs()
+			for b.Loop() {
+				run()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/command")
+		})
+	}
+}
+
+// BenchmarkPipelinedKeys has 12,800 keys, of which nobody is refused.
+func BenchmarkPipelinedKeys(b *testing.B) {
+	var all []func()
+	s := New(Config{Engine: policy.NewEngine(memory.New(), nil)})
+	for i := range 200 {
+		var text strings.Builder
+		for j := range 64 {
+			text.WriteString(strings.Replace(strings.Replace(throttle, "user123", fmt.Sprintf("u%06d", i*64+j), 1), "$2\r\n15", "$6\r\n900000", 1))
+		}
+		c := newConn(s, discarding{})
+		c.in = []byte(text.String())
+		all = append(all, func() {
+			c.start, c.end = 0, len(c.in)
+			c.runAll()
+			c.flush()
+		})
+	}
+	i := 0
+	for b.Loop() {
+		all[i%200]()
+		i++
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/command")
+}

@@ -1,0 +1,165 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// about is what a command of ours is about.
+type about struct {
+	rule string
+	key  map[string]string
+	cost int64
+	id   string
+}
+
+// subjectArgs reads "rule [part value ...] [COST n] [ID id]". Names and values take turns, so that
+// no value is taken for a name.
+func subjectArgs(args [][]byte) (a about, err error) {
+	a = about{rule: string(args[1]), key: make(map[string]string), cost: 1}
+	if len(args)%2 != 0 {
+		return a, errors.New("the parts of the key, COST and ID each have a value behind them: one is missing")
+	}
+	for at := 2; at < len(args); at += 2 {
+		name, value := args[at], args[at+1]
+		switch {
+		case is(name, "COST"):
+			n, err := strconv.ParseInt(string(value), 10, 64)
+			if err != nil || n < 1 {
+				return a, fmt.Errorf("COST is %s: it is a whole number of at least 1", quoted(value))
+			}
+			a.cost = n
+		case is(name, "ID"):
+			a.id = string(value)
+		default:
+			if _, twice := a.key[string(name)]; twice {
+				return a, fmt.Errorf("%s is there twice", quoted(name))
+			}
+			a.key[string(name)] = string(value)
+		}
+	}
+	return a, nil
+}
+
+// subject returns the subject that a command is about.
+func (c *conn) subject(args [][]byte) (a about, s *policy.Subject, err error) {
+	if a, err = subjectArgs(args); err == nil {
+		s, err = c.server.Engine.Subject(a.rule, a.key)
+	}
+	return a, s, err
+}
+
+// check is SLUICE.CHECK, and SLUICE.PEEK.
+func (c *conn) check(args [][]byte, mode policy.Mode) {
+	a, subject, err := c.subject(args)
+	if err != nil {
+		c.refuse(failure(err))
+		return
+	}
+	r, _ := c.ask(question{})
+	r.Subject, r.Cost, r.Mode, r.ID = subject, a.cost, mode, a.id
+}
+
+// resetSubject is SLUICE.RESET.
+func (c *conn) resetSubject(args [][]byte) {
+	a, subject, err := c.subject(args)
+	if err == nil && (a.cost != 1 || a.id != "") {
+		err = errors.New("SLUICE.RESET forgets everything: it has no COST and no ID")
+	}
+	if err == nil {
+		err = subject.Reset(c.server.ctx)
+	}
+	if err != nil {
+		c.fail(failure(err))
+		return
+	}
+	c.ok()
+}
+
+// failure returns the reply to a command that failed.
+func failure(err error) string { return "ERR " + strings.TrimPrefix(err.Error(), "policy: ") }
+
+// tellChecked answers SLUICE.CHECK and SLUICE.PEEK.
+func (c *conn) tellChecked(d *policy.Decision) {
+	var rule string
+	var limit int64
+	var r sluice.Decision
+	results := d.Results
+	if d.Blocked != "" {
+		rule, results = d.Blocked, nil // they have no plans
+	}
+	if i := answer.MostRestrictive(results, d.Now); i >= 0 {
+		rule, limit, r = nameOf(&results[i]), results[i].Plan.Capacity, results[i].Decision
+	}
+	c.pairs(9)
+	c.pair("allowed", truth(d.Allowed))
+	c.textPair("reason", reason(d))
+	c.textPair("rule", rule)
+	c.pair("limit", limit)
+	c.pair("remaining", r.Remaining)
+	c.pair("retry_after", retryAfter(d.Allowed, d.RetryAfter))
+	c.pair("reset_after", seconds(r.ResetAfter))
+	c.pair("delay_ms", int64((d.Delay+time.Millisecond-1)/time.Millisecond))
+	c.bulk("limits")
+	c.tellLimits(results)
+}
+
+func (c *conn) tellLimits(results []policy.Result) {
+	c.array(len(results))
+	for i := range results {
+		r := &results[i]
+		c.array(6)
+		c.bulk(nameOf(r))
+		c.integer(truth(r.Allowed))
+		c.integer(r.Plan.Capacity)
+		c.integer(r.Remaining)
+		c.integer(retryAfter(r.Allowed, r.RetryAfter))
+		c.integer(seconds(r.ResetAfter))
+	}
+}
+
+func nameOf(r *policy.Result) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return r.Rule
+}
+
+// reason returns why a decision refuses.
+func reason(d *policy.Decision) string {
+	switch {
+	case d.Allowed:
+		return ""
+	case d.Blocked != "":
+		return "blocked"
+	case d.Unavailable:
+		return "unavailable"
+	case d.Missing != "": // the policy has changed since the subject was found
+		return "malformed"
+	}
+	return "limit"
+}
+
+func retryAfter(allowed bool, wait time.Duration) int64 {
+	switch {
+	case allowed:
+		return 0
+	case wait == sluice.Never:
+		return -1
+	}
+	return max(1, seconds(wait))
+}
+
+func truth(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,228 @@
+package resp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// command is one that the door knows.
+type command struct {
+	run         func(c *conn, args [][]byte)
+	least, most int  // arguments, with the name; most is 0 where any number will do
+	open        bool // also to who has not shown a token yet
+	asks        bool // for a decision, which is told with others: all else is told when it is run
+	key         int  // which argument is the key, for clients that want to know
+}
+
+// commands are by their names in upper case. They are what people call and what clients say when
+// they connect.
+var commands map[string]command
+
+func init() { // COMMAND tells of all of them
+	commands = map[string]command{
+		"CL.THROTTLE":  {run: (*conn).throttle, least: 5, most: 6, asks: true, key: 1},
+		"SLUICE.CHECK": {run: func(c *conn, args [][]byte) { c.check(args, policy.Charge) }, least: 2, asks: true},
+		"SLUICE.PEEK":  {run: func(c *conn, args [][]byte) { c.check(args, policy.Peek) }, least: 2, asks: true},
+		"SLUICE.RESET": {run: (*conn).resetSubject, least: 2},
+
+		"AUTH":    {run: (*conn).auth, least: 2, most: 3, open: true},
+		"CLIENT":  {run: (*conn).client, least: 2},
+		"COMMAND": {run: (*conn).tellCommands, least: 1},
+		"CONFIG":  {run: (*conn).config, least: 2},
+		"ECHO":    {run: func(c *conn, args [][]byte) { c.bulk(string(args[1])) }, least: 2, most: 2},
+		"HELLO":   {run: (*conn).hello, least: 1, open: true},
+		"INFO":    {run: (*conn).info, least: 1},
+		"MULTI":   {run: (*conn).multi, least: 1, most: 1},
+		"PING":    {run: (*conn).ping, least: 1, most: 2},
+		"QUIT":    {run: func(c *conn, _ [][]byte) { c.ok(); c.leaving = true }, least: 1, open: true},
+		"RESET":   {run: (*conn).reset, least: 1, most: 1, open: true},
+		"SELECT":  {run: (*conn).selectDB, least: 2, most: 2},
+	}
+}
+
+// run runs a command.
+func (c *conn) run(args [][]byte) {
+	if len(args) == 0 {
+		return
+	}
+	cmd, known := find(args[0])
+	switch {
+	case !cmd.open && !c.permitted:
+		c.refuse("NOAUTH Authentication required: send AUTH with a token")
+	case !known:
+		c.refuse("ERR unknown command " + quoted(args[0]) + ": Sluice knows CL.THROTTLE, SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET")
+	case len(args) < cmd.least || cmd.most > 0 && len(args) > cmd.most:
+		c.refuse("ERR wrong number of arguments for " + quoted(args[0]) + usage(args[0]))
+	case cmd.asks:
+		cmd.run(c, args)
+	default:
+		c.decide()
+		cmd.run(c, args)
+	}
+}
+
+// find looks a name up, in any case.
+func find(name []byte) (cmd command, known bool) {
+	var upper [16]byte
+	if len(name) > len(upper) {
+		return cmd, false
+	}
+	for i, b := range name {
+		if 'a' <= b && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		upper[i] = b
+	}
+	cmd, known = commands[string(upper[:len(name)])]
+	return cmd, known
+}
+
+func usage(name []byte) string {
+	switch {
+	case is(name, "CL.THROTTLE"):
+		return ": write CL.THROTTLE key max_burst count period [quantity]"
+	case len(name) > 7 && is(name[:7], "SLUICE."):
+		return ": write it as in SLUICE.CHECK rule part value"
+	}
+	return ""
+}
+
+func (c *conn) ping(args [][]byte) {
+	if len(args) == 2 {
+		c.bulk(string(args[1]))
+		return
+	}
+	c.line('+', "PONG")
+}
+
+func (c *conn) selectDB(args [][]byte) {
+	if string(args[1]) != "0" {
+		c.fail("ERR there is no database but 0")
+		return
+	}
+	c.ok()
+}
+
+func (c *conn) multi([][]byte) {
+	c.fail("ERR there are no transactions here: pipeline without one, as with pipeline(transaction=False)")
+}
+
+// reset is RESET: the connection is as if it were new.
+func (c *conn) reset([][]byte) {
+	c.proto, c.name = 2, ""
+	c.login = login{permitted: c.server.Authorize == nil}
+	c.line('+', "RESET")
+}
+
+// speaks is the version that clients take this for: they go by it in what they say.
+const speaks = "7.0.0"
+
+func (c *conn) info([][]byte) {
+	c.bulk("# Server\r\nserver_name:sluice\r\nredis_version:" + speaks + "\r\nredis_mode:standalone\r\n" +
+		"# Persistence\r\nloading:0\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n")
+}
+
+// config answers CONFIG GET, with what clients look at.
+func (c *conn) config(args [][]byte) {
+	if !is(args[1], "GET") || len(args) < 3 {
+		c.fail("ERR settings are those of sluice serve: here CONFIG GET is all there is")
+		return
+	}
+	known := [...][2]string{{"save", ""}, {"appendonly", "no"}, {"databases", "1"}, {"timeout", "0"}}
+	var found [][2]string
+	for _, setting := range known {
+		for _, arg := range args[2:] {
+			if strings.EqualFold(string(arg), setting[0]) {
+				found = append(found, setting)
+				break
+			}
+		}
+	}
+	c.pairs(len(found))
+	for _, setting := range found {
+		c.textPair(setting[0], setting[1])
+	}
+}
+
+// tellCommands is COMMAND: what there is, and where the keys are.
+func (c *conn) tellCommands(args [][]byte) {
+	switch {
+	case len(args) == 1:
+		c.array(len(commands))
+		for name, cmd := range commands {
+			c.describe(name, cmd)
+		}
+	case is(args[1], "COUNT"):
+		c.integer(int64(len(commands)))
+	case is(args[1], "DOCS"):
+		c.pairs(0)
+	case is(args[1], "INFO"):
+		c.array(len(args) - 2)
+		for _, arg := range args[2:] {
+			if cmd, known := find(arg); known {
+				c.describe(string(arg), cmd)
+			} else {
+				c.null()
+			}
+		}
+	default:
+		c.fail("ERR of COMMAND there are COUNT, DOCS and INFO")
+	}
+}
+
+func (c *conn) describe(name string, cmd command) {
+	arity := int64(cmd.least)
+	if cmd.most != cmd.least {
+		arity = -arity
+	}
+	c.array(6)
+	c.bulk(strings.ToLower(name))
+	c.integer(arity)
+	c.array(1)
+	c.line('+', "fast")
+	c.integer(int64(cmd.key))
+	c.integer(int64(cmd.key))
+	c.integer(int64(min(cmd.key, 1)))
+}
+
+// client is CLIENT, of which clients send what they are called.
+func (c *conn) client(args [][]byte) {
+	what, rest := args[1], args[2:]
+	switch {
+	case is(what, "SETNAME") && len(rest) == 1:
+		c.setName(rest[0])
+	case is(what, "GETNAME") && len(rest) == 0:
+		c.bulk(c.name)
+	case is(what, "ID") && len(rest) == 0:
+		c.integer(c.id)
+	case is(what, "INFO") && len(rest) == 0:
+		c.bulk(fmt.Sprintf("id=%d addr=%v laddr=%v name=%s db=0 resp=%d\n", c.id, c.socket.RemoteAddr(), c.socket.LocalAddr(), c.name, c.proto))
+	case is(what, "SETINFO") && len(rest) == 2, is(what, "NO-EVICT"), is(what, "NO-TOUCH"), is(what, "TRACKING"):
+		c.ok() // nothing is cached that could change, and nothing is evicted for a client
+	default:
+		c.fail("ERR unknown subcommand or wrong number of arguments for CLIENT " + quoted(what))
+	}
+}
+
+// setName sets the name of the connection, and tells whether it is one.
+func (c *conn) setName(name []byte) {
+	if text, ok := clientName(name); ok {
+		c.name = text
+		c.ok()
+		return
+	}
+	c.fail(badName)
+}
+
+const badName = "ERR a client's name has at most 128 printable characters and no spaces"
+
+func clientName(name []byte) (text string, ok bool) {
+	for _, b := range name {
+		if b <= ' ' || b > '~' {
+			return "", false
+		}
+	}
+	return string(name), len(name) <= 128
+}

@@ -1,0 +1,220 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+)
+
+// A command has at most maxArgs arguments and takes at most maxCommand bytes, names and lengths
+// included: none of ours is anywhere near.
+const (
+	maxArgs    = 64
+	maxCommand = 64 << 10
+)
+
+// decoder reads commands from a buffer. Its arguments are parts of that buffer, and are only valid
+// until the next call.
+type decoder struct{ args [][]byte }
+
+// What is wrong with clients that speak something else, or too much of it.
+var (
+	errCount   = errors.New("invalid multibulk length")
+	errMany    = errors.New("too many arguments")
+	errLength  = errors.New("invalid bulk length")
+	errLarge   = errors.New("the command is too large")
+	errDollar  = errors.New("expected '$'")
+	errEnding  = errors.New("a bulk string must end with CRLF")
+	errQuotes  = errors.New("unbalanced quotes in request")
+	errBrowser = errors.New("this is not HTTP")
+)
+
+// next reads the command that buf begins with, and returns its length; 0 if there is more to come.
+// An empty command has no arguments.
+func (d *decoder) next(buf []byte) (n int, err error) {
+	d.args = d.args[:0]
+	switch {
+	case len(buf) == 0:
+		return 0, nil
+	case buf[0] == '*':
+		n, err = d.array(buf)
+	default:
+		n, err = d.inline(buf[:min(len(buf), maxCommand)])
+	}
+	if n == 0 && err == nil && len(buf) >= maxCommand {
+		err = errLarge
+	}
+	return n, err
+}
+
+func (d *decoder) array(buf []byte) (n int, err error) {
+	count, at, err := number(buf, 1, maxArgs, errCount, errMany)
+	if at == 0 || err != nil {
+		return 0, err
+	}
+	for range count {
+		var arg []byte
+		if arg, at, err = bulk(buf, at); at == 0 || err != nil {
+			return 0, err
+		}
+		d.args = append(d.args, arg)
+	}
+	return at, nil
+}
+
+// bulk reads a bulk string, and returns where it ends; 0 if there is more to come.
+func bulk(buf []byte, at int) (arg []byte, end int, err error) {
+	if at == len(buf) {
+		return nil, 0, nil
+	}
+	if buf[at] != '$' {
+		return nil, 0, errDollar
+	}
+	size, begin, err := number(buf, at+1, maxCommand, errLength, errLarge)
+	if begin == 0 || err != nil {
+		return nil, 0, err
+	}
+	end = begin + size
+	switch {
+	case end+2 > maxCommand:
+		return nil, 0, errLarge
+	case end+2 > len(buf):
+		return nil, 0, nil
+	case buf[end] != '\r' || buf[end+1] != '\n':
+		return nil, 0, errEnding
+	}
+	return buf[begin:end:end], end + 2, nil
+}
+
+// number reads a length and its CRLF, and returns where it ends; 0 if there is more to come. What
+// is no such number is bad, and what is above most is large.
+func number(buf []byte, at, most int, bad, large error) (n, end int, err error) {
+	begin := at
+	for ; at < len(buf) && '0' <= buf[at] && buf[at] <= '9'; at++ {
+		if n = n*10 + int(buf[at]-'0'); n > most {
+			return 0, 0, large
+		}
+		if at > begin && buf[begin] == '0' {
+			return 0, 0, bad
+		}
+	}
+	switch {
+	case at < len(buf) && (at == begin || buf[at] != '\r'):
+		return 0, 0, bad
+	case at+1 >= len(buf):
+		return 0, 0, nil
+	case buf[at+1] != '\n':
+		return 0, 0, bad
+	}
+	return n, at + 2, nil
+}
+
+// inline reads a line of words, as people write it into telnet.
+func (d *decoder) inline(buf []byte) (n int, err error) {
+	line, _, whole := bytes.Cut(buf, []byte{'\n'})
+	if !whole {
+		return 0, nil
+	}
+	n = len(line) + 1
+	for {
+		line = bytes.TrimLeft(line, spaces)
+		if len(line) == 0 {
+			return n, nil
+		}
+		if len(d.args) == maxArgs {
+			return 0, errMany
+		}
+		word, rest, ok := cutWord(line)
+		if !ok {
+			return 0, errQuotes
+		}
+		d.args, line = append(d.args, word), rest
+		if browser(d.args[0]) {
+			return 0, errBrowser
+		}
+	}
+}
+
+const spaces = " \t\r\v\f\x00"
+
+// browser reports whether a line is one that a browser can be made to send here.
+func browser(word []byte) bool { return is(word, "POST") || is(word, "HOST:") }
+
+// cutWord cuts the word that line begins with, in whose place it writes what it says: "\n" in
+// quotes is a line feed. What is quoted must end with a space or the line.
+func cutWord(line []byte) (word, rest []byte, ok bool) {
+	word = line[:0]
+	for at := 0; at < len(line); {
+		switch c := line[at]; {
+		case bytes.IndexByte([]byte(spaces), c) >= 0:
+			return word, line[at:], true
+		case c == '"' || c == '\'':
+			if word, at, ok = unquote(word, line, at); !ok {
+				return nil, nil, false
+			}
+		default:
+			word = append(word, c)
+			at++
+		}
+	}
+	return word, nil, true
+}
+
+// unquote appends to word what the quotes at line[at] enclose, and returns where they end.
+func unquote(word, line []byte, at int) (_ []byte, end int, ok bool) {
+	quote := line[at]
+	for at++; at < len(line); {
+		switch c := line[at]; {
+		case c == quote:
+			at++
+			return word, at, at == len(line) || bytes.IndexByte([]byte(spaces), line[at]) >= 0
+		case c == '\\':
+			var plain byte
+			plain, at = escape(line, at, quote)
+			word = append(word, plain)
+		default:
+			word = append(word, c)
+			at++
+		}
+	}
+	return nil, 0, false
+}
+
+// escape returns what the backslash at line[at] and what is behind it stand for.
+func escape(line []byte, at int, quote byte) (plain byte, end int) {
+	if at+1 == len(line) {
+		return '\\', at + 1
+	}
+	c := line[at+1]
+	switch {
+	case quote == '\'' && c != '\'':
+		return '\\', at + 1
+	case quote == '"' && c == 'x' && at+3 < len(line) && hexDigit(line[at+2]) >= 0 && hexDigit(line[at+3]) >= 0:
+		return byte(hexDigit(line[at+2])<<4 | hexDigit(line[at+3])), at + 4
+	}
+	if i := bytes.IndexByte([]byte("nrtba"), c); quote == '"' && i >= 0 {
+		return "\n\r\t\b\a"[i], at + 2
+	}
+	return c, at + 2
+}
+
+func hexDigit(c byte) int { return bytes.IndexByte([]byte("0123456789abcdef"), lower(c)) }
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// is reports whether word is name, which is in upper case, in any case.
+func is(word []byte, name string) bool {
+	if len(word) != len(name) {
+		return false
+	}
+	for i, c := range word {
+		if c != name[i] && (c < 'a' || c > 'z' || c-'a'+'A' != name[i]) {
+			return false
+		}
+	}
+	return true
+}

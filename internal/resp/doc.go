@@ -1,0 +1,32 @@
+// Package resp is the door for clients of Redis: CL.THROTTLE as redis-cell answers it, and
+// SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET for the rules of the policy, in RESP2 and RESP3.
+//
+//	CL.THROTTLE key max_burst count period [quantity]
+//
+// answers five integers: 1 if limited, else 0; the limit, max_burst+1; what remains of it; the
+// seconds until quantity fits, or -1 if it does fit, or never will; the seconds until nothing is
+// used. Seconds are rounded up. A quantity of 0 only looks. Count per period is kept exactly. A
+// key that is asked about with another rate begins anew; with another burst it does not.
+//
+//	SLUICE.CHECK rule [part value ...] [COST n] [ID id]
+//	SLUICE.PEEK rule [part value ...] [COST n]
+//	SLUICE.RESET rule [part value ...]
+//
+// name a subject by the parts of the rule's key, as the policy writes them. Since parts and values
+// take turns, no value can be taken for an option. CHECK and PEEK answer a map, which is an array
+// of names and values in RESP2:
+//
+//	allowed      1 or 0
+//	reason       why not: "limit", "blocked", "unavailable" (of the store), or "malformed" where the
+//	             policy has just changed; else ""
+//	rule         the name of the limit that the numbers are about: the one that restricts most
+//	limit        how much it lets through at once
+//	remaining    what is left of it
+//	retry_after  seconds until the cost fits, rounded up; 0 at once, -1 never
+//	reset_after  seconds until nothing is used, rounded up
+//	delay_ms     how long to wait for a turn in the queue of a leaky bucket
+//	limits       for each limit of the rule an array of rule, allowed, limit, remaining,
+//	             retry_after and reset_after
+//
+// Besides, it knows what clients say when they connect.
+package resp

@@ -1,0 +1,76 @@
+package resp
+
+import "strconv"
+
+// reply is what a client is told: replies one behind the other.
+type reply struct {
+	text  []byte
+	proto int // 2 or 3
+}
+
+func (r *reply) line(kind byte, text string) {
+	r.text = append(append(append(r.text, kind), text...), "\r\n"...)
+}
+
+func (r *reply) header(kind byte, n int) {
+	r.text = strconv.AppendInt(append(r.text, kind), int64(n), 10)
+	r.text = append(r.text, "\r\n"...)
+}
+
+func (r *reply) ok() { r.line('+', "OK") }
+
+func (r *reply) integer(n int64) {
+	r.text = append(r.text, ':')
+	if 0 <= n && n < 10 {
+		r.text = append(r.text, byte('0'+n), '\r', '\n')
+		return
+	}
+	r.text = append(strconv.AppendInt(r.text, n, 10), '\r', '\n')
+}
+
+func (r *reply) array(n int) { r.header('*', n) }
+
+// pairs begins a map of n names and values, of which RESP2 makes an array.
+func (r *reply) pairs(n int) {
+	if r.proto < 3 {
+		r.header('*', 2*n)
+	} else {
+		r.header('%', n)
+	}
+}
+
+func (r *reply) bulk(text string) {
+	r.header('$', len(text))
+	r.text = append(append(r.text, text...), "\r\n"...)
+}
+
+func (r *reply) null() {
+	if r.proto < 3 {
+		r.text = append(r.text, "$-1\r\n"...)
+	} else {
+		r.text = append(r.text, "_\r\n"...)
+	}
+}
+
+// fail tells an error: its first word is its kind.
+func (r *reply) fail(text string) {
+	r.text = append(r.text, '-')
+	for i := range len(text) {
+		c := text[i]
+		if c < ' ' {
+			c = ' ' // a line break would begin another reply
+		}
+		r.text = append(r.text, c)
+	}
+	r.text = append(r.text, "\r\n"...)
+}
+
+func (r *reply) pair(name string, value int64) {
+	r.bulk(name)
+	r.integer(value)
+}
+
+func (r *reply) textPair(name, value string) {
+	r.bulk(name)
+	r.bulk(value)
+}

@@ -1,0 +1,102 @@
+package resp
+
+import "time"
+
+// login is who a connection has shown to be.
+type login struct {
+	permitted bool
+	token     string
+	verified  time.Time
+}
+
+// verifyEvery is how long a token is believed: it may be taken back, or end.
+const verifyEvery = time.Second
+
+// verify looks at the token again.
+func (l *login) verify(authorize func(string) bool) {
+	if authorize == nil || !l.permitted {
+		return
+	}
+	if now := time.Now(); now.Sub(l.verified) >= verifyEvery {
+		l.verified, l.permitted = now, authorize(l.token)
+	}
+}
+
+const wrongPass = "WRONGPASS this is no token that lets anybody in"
+
+// auth is AUTH [user] token. Users have no names here.
+func (c *conn) auth(args [][]byte) {
+	if c.enter(args[len(args)-1]) {
+		c.ok()
+	}
+}
+
+// enter lets in who has a token, and tells others why not.
+func (c *conn) enter(token []byte) bool {
+	authorize := c.server.Authorize
+	switch {
+	case authorize == nil:
+		c.fail("ERR nobody needs a token here: --door-tokens is not set")
+		return false
+	case len(token) == 0 || !authorize(string(token)):
+		c.fail(wrongPass)
+		return false
+	}
+	c.login = login{permitted: true, token: string(token), verified: time.Now()}
+	return true
+}
+
+// hello is HELLO [version [AUTH user token] [SETNAME name]].
+func (c *conn) hello(args [][]byte) {
+	proto, name := c.proto, c.name
+	if len(args) > 1 {
+		switch string(args[1]) {
+		case "2":
+			proto = 2
+		case "3":
+			proto = 3
+		default:
+			c.fail("NOPROTO unsupported protocol version: there are 2 and 3")
+			return
+		}
+	}
+	var token []byte
+	for at := 2; at < len(args); {
+		switch {
+		case is(args[at], "AUTH") && at+2 < len(args):
+			token = args[at+2]
+			at += 3
+		case is(args[at], "SETNAME") && at+1 < len(args):
+			var ok bool
+			if name, ok = clientName(args[at+1]); !ok {
+				c.fail(badName)
+				return
+			}
+			at += 2
+		default:
+			c.fail("ERR syntax error in HELLO option " + quoted(args[at]))
+			return
+		}
+	}
+	switch {
+	case token != nil && !c.enter(token):
+		return
+	case !c.permitted:
+		c.fail("NOAUTH Authentication required: send HELLO 3 AUTH default TOKEN, or AUTH TOKEN first")
+		return
+	}
+	c.proto, c.name = proto, name
+	c.tellHello()
+}
+
+func (c *conn) tellHello() {
+	c.pairs(7)
+	c.textPair("server", "sluice")
+	c.textPair("version", speaks)
+	c.pair("proto", int64(c.proto))
+	c.pair("id", c.id)
+	c.textPair("mode", "standalone")
+	c.textPair("role", "master")
+	c.bulk("modules")
+	c.array(0)
+}

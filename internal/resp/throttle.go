@@ -1,0 +1,100 @@
+package resp
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// throttleName is what limits of CL.THROTTLE are called.
+const throttleName = "CL.THROTTLE"
+
+// throttleArgs are the numbers behind the key.
+var throttleArgs = [...]struct {
+	name        string
+	least, most int64
+}{
+	{"max_burst", 0, math.MaxInt64 - 1},
+	{"count", 1, math.MaxInt64},
+	{"period", 1, int64(math.MaxInt64 / time.Second)}, // what a Duration holds
+	{"quantity", 0, math.MaxInt64},
+}
+
+// throttle is CL.THROTTLE.
+func (c *conn) throttle(args [][]byte) {
+	n := [len(throttleArgs)]int64{3: 1}
+	for i, arg := range args[2:] {
+		a := &throttleArgs[i]
+		v, err := strconv.ParseInt(string(arg), 10, 64)
+		if err != nil || v < a.least || v > a.most {
+			c.refuse(fmt.Sprintf("ERR CL.THROTTLE: %s is %s: it is a whole number from %d to %d", a.name, quoted(arg), a.least, a.most))
+			return
+		}
+		n[i] = v
+	}
+	l, err := c.server.limits.of(rate{burst: n[0], count: n[1], period: n[2]})
+	if err != nil {
+		c.refuse("ERR CL.THROTTLE: " + err.Error())
+		return
+	}
+	c.last.note(c.command, l, n[3])
+	c.throttleBy(l, args[1], n[3])
+}
+
+// throttleBy asks for a quantity under a key.
+func (c *conn) throttleBy(l *limit, key []byte, quantity int64) {
+	r, subject := c.ask(question{limit: l, looks: quantity == 0})
+	// The key is copied before the buffer is used again.
+	l.brought.AdhocInto(subject, unsafe.String(unsafe.SliceData(key), len(key)))
+	if r.Subject, r.Cost = subject, quantity; quantity == 0 {
+		r.Mode = policy.Peek
+	}
+}
+
+// tellThrottled answers CL.THROTTLE.
+func (c *conn) tellThrottled(q question, d *policy.Decision) {
+	limited, retry := 0, int64(-1)
+	if !d.Allowed && !q.looks {
+		limited = 1
+		if d.RetryAfter != sluice.Never {
+			retry = seconds(d.RetryAfter)
+		}
+	}
+	var remaining int64
+	var reset time.Duration
+	if len(d.Results) > 0 {
+		r := &d.Results[0]
+		remaining, reset = r.Remaining, r.ResetAfter
+	}
+	c.text = append(c.text, q.limit.begins[limited]...)
+	c.integer(remaining)
+	if retry < 0 {
+		c.text = append(c.text, ":-1\r\n"...)
+	} else {
+		c.integer(retry)
+	}
+	c.integer(seconds(reset))
+}
+
+// seconds returns d in seconds, rounded up.
+func seconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}
+
+// quoted returns what a client has written, as far as an error shows it.
+func quoted(text []byte) string {
+	const most = 64
+	if len(text) > most {
+		return strconv.QuoteToASCII(string(text[:most])) + "..."
+	}
+	return strconv.QuoteToASCII(string(text))
+}

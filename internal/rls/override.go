@@ -1,0 +1,96 @@
+package rls
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// overrideLimit is a limit that a request brings, as the response tells it.
+type overrideLimit struct {
+	requests, multiplier uint32
+	unit                 unit
+}
+
+// plans are those of limits that requests have brought: as many as there are kinds of customers.
+type plans struct {
+	mu  sync.RWMutex
+	all map[overrideLimit]*sluice.Plan
+}
+
+// maxPlans bounds them: whoever brings more makes them anew.
+const maxPlans = 1024
+
+func (p *plans) of(l overrideLimit, algorithm sluice.Algorithm) (*sluice.Plan, error) {
+	p.mu.RLock()
+	plan := p.all[l]
+	p.mu.RUnlock()
+	if plan != nil {
+		return plan, nil
+	}
+	plan, err := sluice.NewPlan(sluice.Limit{Count: int64(l.requests), Period: l.period(), Algorithm: algorithm})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil || len(p.all) >= maxPlans {
+		p.all = make(map[overrideLimit]*sluice.Plan)
+	}
+	p.all[l] = plan
+	return plan, nil
+}
+
+func (l *overrideLimit) period() time.Duration {
+	return time.Duration(units[l.unit].seconds) * time.Duration(l.multiplier) * time.Second
+}
+
+// maxPeriod is that of the longest limit that a request may bring.
+const maxPeriod = 10 * 365 * 24 * time.Hour
+
+// override has a descriptor decided by the limit that it brings, and by nothing else.
+func (c *call) override(i int) error {
+	d, p := &c.request.descriptors[i], &c.parts[i]
+	o := &d.limit
+	l := overrideLimit{requests: o.requests, unit: unit(o.unit), multiplier: 1}
+	if o.hasMultiplier {
+		l.multiplier = o.multiplier
+	}
+	switch limits := c.limits(); {
+	case limits != nil && limits.domains[c.request.domain] == nil:
+		return nil // as with any other descriptor of a domain that there is not
+	case l.unit < second || l.unit > year:
+		return fmt.Errorf("descriptors[%d].limit.unit: %d is no unit", i, o.unit)
+	case l.multiplier == 0:
+		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: it is 0", i)
+	case int64(l.multiplier) > int64(maxPeriod/time.Second) || l.period() > maxPeriod:
+		return fmt.Errorf("descriptors[%d].limit.unit_multiplier: the limit is for longer than ten years", i)
+	}
+	p.plan = l
+	if l.requests == 0 {
+		p.unasked, p.closed = true, c.request.cost(d) > 0 && !d.negative
+		c.asked[i].Mode = policy.Peek // rules, whose answer is not told
+		return nil
+	}
+	plan, err := c.plans.of(l, c.Algorithm)
+	if err != nil {
+		return fmt.Errorf("descriptors[%d].limit: %w", i, err)
+	}
+	p.brought = true
+	c.asked[i].Subject = c.Engine.Adhoc("envoy", c.keyOf(d), plan, c.OnError)
+	return nil
+}
+
+// keyOf returns a text that no other descriptor has.
+func (c *call) keyOf(d *descriptor) string {
+	k := sluice.AppendKeyPart(c.shape[:0], c.request.domain)
+	for _, e := range c.request.entriesOf(d) {
+		k = append(sluice.AppendKeyPart(append(k, '/'), e.key), '/')
+		k = sluice.AppendKeyPart(k, e.value)
+	}
+	c.shape = k
+	return string(k)
+}

@@ -1,0 +1,458 @@
+package rls
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+const (
+	maxDepth = 32
+	// maxNodes bounds what aliases can make of a small file.
+	maxNodes = 1 << 20
+)
+
+// File is a file of a configuration.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// ReadDir reads the files of a configuration: those in a directory whose names end with .yaml or
+// .yml, in the order of their names.
+func ReadDir(dir string) (files []File, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		ending := filepath.Ext(e.Name())
+		if strings.HasPrefix(e.Name(), ".") || ending != ".yaml" && ending != ".yml" {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // a pipe would be waited for
+			return nil, fmt.Errorf("%s: it is no file: name it otherwise, or move it elsewhere", name)
+		}
+		data, err := policyfile.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{name, data})
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: there is no file in it whose name ends with .yaml", dir)
+	}
+	return files, nil
+}
+
+// Read reads a configuration of envoyproxy/ratelimit. The algorithm is that of the limits that name
+// none. The error is a [policy.Errors] that lists everything that is wrong.
+func Read(files []File, algorithm sluice.Algorithm) (*Limits, error) {
+	r := &reader{limits: &Limits{domains: make(map[string]*node)}, algorithm: algorithm}
+	for _, f := range files {
+		before := len(r.problems)
+		r.read(f)
+		slices.SortStableFunc(r.problems[before:], func(a, b policy.Problem) int { return a.Line - b.Line })
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	r.limits.document(algorithm)
+	return r.limits, nil
+}
+
+// reader gathers every problem on the way.
+type reader struct {
+	limits    *Limits
+	algorithm sluice.Algorithm
+	file      string
+	nodes     int
+	problems  policy.Errors
+}
+
+func (r *reader) fail(line int, hint, format string, args ...any) {
+	r.problems = append(r.problems, policy.Problem{File: r.file, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (r *reader) read(f File) {
+	r.file, r.nodes = f.Name, 0
+	if len(f.Data) > policyfile.MaxDocument {
+		r.fail(1, "split it", "the file has more than %d bytes", policyfile.MaxDocument)
+		return
+	}
+	var doc, more yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		r.fail(1, "it begins with \"domain: …\"", "the file is empty")
+	case err != nil:
+		r.problems = append(r.problems, policyfile.YAMLProblem(f.Name, f.Data, err))
+	case dec.Decode(&more) == nil:
+		r.fail(more.Line, "put it into a file of its own", "there is a second document in the file")
+	case r.small(&doc, 0):
+		r.root(doc.Content[0])
+	}
+}
+
+// small reports whether a document has a bounded number of nodes below it, aliases followed.
+func (r *reader) small(n *yaml.Node, depth int) bool {
+	if r.nodes++; r.nodes > maxNodes || depth > 4*maxDepth {
+		r.fail(max(n.Line, 1), "split it, or write less in each other", "the document is too large or too deep")
+		return false
+	}
+	if n.Kind == yaml.AliasNode {
+		return r.small(n.Alias, depth+1)
+	}
+	for _, c := range n.Content {
+		if !r.small(c, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// member is a key of a mapping.
+type member struct {
+	key  string
+	read func(*yaml.Node)
+}
+
+// mapping reads a mapping, whose other keys are errors.
+func (r *reader) mapping(n *yaml.Node, what string, members []member) {
+	if n = follow(n); n.Kind != yaml.MappingNode {
+		r.fail(n.Line, "write \"name: value\" lines", "%s is %s, and must be a mapping", what, kindOf(n))
+		return
+	}
+	seen := make(map[string]bool)
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := follow(n.Content[i]), follow(n.Content[i+1])
+		at := slices.IndexFunc(members, func(m member) bool { return m.key == key.Value })
+		switch {
+		case at < 0 || key.Kind != yaml.ScalarNode:
+			r.fail(key.Line, "it may have "+namesOf(members), "unknown key %.60q in %s", key.Value, what)
+		case seen[key.Value]:
+			r.fail(key.Line, "remove one of them", "%s is there twice", key.Value)
+		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // as if it were not there
+		default:
+			members[at].read(value)
+		}
+		seen[key.Value] = true
+	}
+}
+
+func follow(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+func namesOf(members []member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.key)
+	}
+	return strings.Join(names, ", ")
+}
+
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return "a single value"
+}
+
+func (r *reader) items(n *yaml.Node, what string, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		r.fail(n.Line, "write lines that begin with \"- \"", "%s is %s, and must be a list", what, kindOf(n))
+		return
+	}
+	for _, item := range n.Content {
+		read(follow(item))
+	}
+}
+
+func (r *reader) text(n *yaml.Node, what string) string {
+	if n.Kind != yaml.ScalarNode {
+		r.fail(n.Line, "write one value", "%s is %s, and must be a single value", what, kindOf(n))
+		return ""
+	}
+	return n.Value
+}
+
+func (r *reader) boolean(n *yaml.Node, what string) bool {
+	var b bool
+	if n.Kind != yaml.ScalarNode || n.Decode(&b) != nil {
+		r.fail(n.Line, "write true or false", "%s is %.40q", what, n.Value)
+	}
+	return b
+}
+
+// count reads a number; what YAML makes another one of, as 010 or 1.5, is an error.
+func (r *reader) count(n *yaml.Node, what string, most uint64) uint64 {
+	text := r.text(n, what)
+	v, err := strconv.ParseUint(text, 10, 64)
+	if n.Kind == yaml.ScalarNode && (err != nil || v > most || len(text) > 1 && text[0] == '0') {
+		r.fail(n.Line, fmt.Sprintf("write a whole number of at most %d, without zeros before it", most), "%s is %.40q", what, text)
+		return 0
+	}
+	return v
+}
+
+func (r *reader) root(n *yaml.Node) {
+	domain, descriptors := "", (*yaml.Node)(nil)
+	r.mapping(n, "the file", []member{
+		{"domain", func(n *yaml.Node) { domain = r.text(n, "domain") }},
+		{"descriptors", func(n *yaml.Node) { descriptors = n }},
+	})
+	if domain == "" {
+		r.fail(n.Line, "write \"domain: …\", as Envoy's configuration names it", "the file has no domain")
+		return
+	}
+	of := r.limits.domains[domain]
+	if of == nil {
+		of = &node{place: place{r.file, n.Line}}
+		r.limits.domains[domain] = of
+	}
+	if descriptors != nil {
+		r.descriptors(descriptors, of, []step{{key: domain}})
+	}
+}
+
+// descriptors reads a list of them below a node, to which the steps lead; the first is the domain.
+func (r *reader) descriptors(n *yaml.Node, parent *node, steps []step) {
+	if len(steps) > maxDepth {
+		r.fail(n.Line, "Envoy sends descriptors of a few entries", "descriptors are more than %d deep in each other", maxDepth)
+		return
+	}
+	r.items(n, "descriptors", func(n *yaml.Node) { r.descriptor(n, parent, steps) })
+}
+
+// written is a descriptor as it is written.
+type written struct {
+	key, value            string
+	rateLimit             *yaml.Node
+	descriptors, metadata *yaml.Node
+	shadow, quota, shared bool
+}
+
+func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
+	var w written
+	r.mapping(n, "a descriptor", []member{
+		{"key", func(n *yaml.Node) { w.key = r.text(n, "key") }},
+		{"value", func(n *yaml.Node) { w.value = r.text(n, "value") }},
+		{"rate_limit", func(n *yaml.Node) { w.rateLimit = n }},
+		{"descriptors", func(n *yaml.Node) { w.descriptors = n }},
+		{"shadow_mode", func(n *yaml.Node) { w.shadow = r.boolean(n, "shadow_mode") }},
+		{"quota_mode", func(n *yaml.Node) { w.quota = r.boolean(n, "quota_mode") }},
+		// These two say what metrics of that project are called; they change no decision.
+		{"detailed_metric", func(n *yaml.Node) { r.boolean(n, "detailed_metric") }},
+		{"value_to_metric", func(n *yaml.Node) { r.boolean(n, "value_to_metric") }},
+		{"share_threshold", func(n *yaml.Node) { w.shared = r.boolean(n, "share_threshold") }},
+		{"metadata", func(n *yaml.Node) { w.metadata = n }},
+	})
+	switch {
+	case n.Kind != yaml.MappingNode: // this has been reported
+		return
+	case w.key == "":
+		r.fail(n.Line, "write \"key: …\"", "the descriptor has no key")
+		return
+	case strings.Contains(w.key, "*"):
+		r.fail(n.Line, "write it into the value", "the key %.60q has a wildcard", w.key)
+		return
+	case w.shared && !strings.Contains(w.value, "*"):
+		r.fail(n.Line, "write a value with *, or leave it out", "share_threshold is of a descriptor without a wildcard")
+	}
+	s := step{key: w.key, value: w.value, shared: w.shared}
+	child := r.add(n, parent, &s)
+	if child == nil {
+		return
+	}
+	way := append(slices.Clip(steps), s)
+	if w.rateLimit != nil {
+		child.limit = r.rateLimit(&w, way)
+	} else if w.metadata != nil {
+		r.settings(w.metadata) // only looks whether it is right
+	}
+	if w.descriptors != nil {
+		r.descriptors(w.descriptors, child, way)
+	}
+}
+
+// add puts a new node below another one.
+func (r *reader) add(n *yaml.Node, parent *node, s *step) *node {
+	if parent.children == nil {
+		parent.children = make(map[string]*level)
+	}
+	of := parent.children[s.key]
+	if of == nil {
+		of = &level{exact: make(map[string]*node)}
+		parent.children[s.key] = of
+		parent.order = append(parent.order, s.key)
+	}
+	child := &node{place: place{r.file, n.Line}}
+	first := of.exact[s.value]
+	switch {
+	case s.value == "":
+		first, s.kind = of.plain, plainStep
+	case strings.Contains(s.value, "*"):
+		s.kind = wildcardStep
+		if at := slices.IndexFunc(of.wildcards, func(w wildcard) bool { return w.pattern == s.value }); at >= 0 {
+			first = of.wildcards[at].node
+		}
+	default:
+		s.kind = exactStep
+	}
+	if first != nil {
+		r.fail(n.Line, fmt.Sprintf("the first is at %s:%d", first.place.file, first.place.line), "there are two descriptors of key %.60q and value %.60q", s.key, s.value)
+		return nil
+	}
+	switch s.kind {
+	case plainStep:
+		of.plain = child
+	case wildcardStep:
+		of.wildcards = append(of.wildcards, wildcard{s.value, s.shared, child})
+	default:
+		of.exact[s.value] = child
+		of.values = append(of.values, s.value)
+	}
+	return child
+}
+
+func (r *reader) rateLimit(w *written, steps []step) *limit {
+	n := w.rateLimit
+	l := &limit{place: place{r.file, n.Line}, steps: steps, shadow: w.shadow, quota: w.quota}
+	name := ""
+	r.mapping(n, "rate_limit", []member{
+		{"unit", func(n *yaml.Node) { name = r.text(n, "unit") }},
+		{"requests_per_unit", func(n *yaml.Node) { l.requests = uint32(r.count(n, "requests_per_unit", math.MaxUint32)) }},
+		{"unlimited", func(n *yaml.Node) { l.unlimited = r.boolean(n, "unlimited") }},
+		{"name", func(n *yaml.Node) { l.name = r.text(n, "name") }},
+		{"replaces", func(n *yaml.Node) {
+			r.items(n, "replaces", func(n *yaml.Node) { l.replaces = append(l.replaces, r.replaced(n)) })
+		}},
+	})
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	switch l.unit = unitNamed(name); {
+	case l.unlimited && l.unit != 0:
+		r.fail(n.Line, "leave one of them out", "unlimited has no unit")
+	case !l.unlimited && l.unit == 0:
+		r.fail(n.Line, "write second, minute, hour, day, week, month or year", "unit is %.40q", name)
+	}
+	if l.name != "" && slices.Contains(l.replaces, l.name) {
+		r.fail(n.Line, "name another one, or leave it out", "the limit %.60q replaces itself", l.name)
+	}
+	if w.metadata != nil {
+		l.own, l.metadata = r.settings(w.metadata), r.free(w.metadata)
+	}
+	if l.own.burst > 0 && !r.bursts(l) {
+		r.fail(n.Line, "write \"algorithm: token_bucket\" beside it, or leave it out", "metadata.sluice.burst is of an algorithm that has none")
+	}
+	r.limits.limits = append(r.limits.limits, l)
+	return l
+}
+
+// bursts reports whether the algorithm of a limit has a burst.
+func (r *reader) bursts(l *limit) bool {
+	a := r.algorithm
+	if named, err := sluice.ParseAlgorithm(l.own.algorithm); err == nil {
+		a = named
+	}
+	return a == sluice.TokenBucket || a == sluice.LeakyBucket || a == sluice.GCRA
+}
+
+func (r *reader) replaced(n *yaml.Node) (name string) {
+	r.mapping(n, "an entry of replaces", []member{{"name", func(n *yaml.Node) { name = r.text(n, "name") }}})
+	if name == "" && n.Kind == yaml.MappingNode {
+		r.fail(n.Line, "write \"name: …\"", "the entry of replaces has no name")
+	}
+	return name
+}
+
+// settings reads ours in metadata, of which the rest is anybody's.
+func (r *reader) settings(n *yaml.Node) (s settings) {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n.Line, "write \"name: value\" lines", "metadata is %s, and must be a mapping", kindOf(n))
+		return s
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == "sluice" {
+			r.own(follow(n.Content[i+1]), &s)
+		}
+	}
+	return s
+}
+
+func (r *reader) own(n *yaml.Node, s *settings) {
+	r.mapping(n, "metadata.sluice", []member{
+		{"algorithm", func(n *yaml.Node) {
+			s.algorithm = r.text(n, "algorithm")
+			if _, err := sluice.ParseAlgorithm(s.algorithm); err != nil {
+				r.fail(n.Line, "", "%v", err)
+			}
+		}},
+		{"burst", func(n *yaml.Node) {
+			if s.burst = int64(r.count(n, "burst", math.MaxUint32)); s.burst == 0 {
+				r.fail(n.Line, "leave it out, or write at least 1", "burst is 0")
+			}
+		}},
+		{"on_error", func(n *yaml.Node) {
+			s.onError = r.text(n, "on_error")
+			if _, err := sluice.ParseOnError(s.onError); err != nil {
+				r.fail(n.Line, "", "%v", err)
+			}
+		}},
+	})
+}
+
+// free reads what has no form of ours, as JSON has it.
+func (r *reader) free(n *yaml.Node) any {
+	switch n = follow(n); n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any)
+		for i := 0; i < len(n.Content); i += 2 {
+			m[follow(n.Content[i]).Value] = r.free(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, item := range n.Content {
+			list = append(list, r.free(item))
+		}
+		return list
+	}
+	return scalar(n)
+}
+
+func scalar(n *yaml.Node) any {
+	var b bool
+	var f float64
+	switch {
+	case n.Tag == "!!null":
+		return nil
+	case n.Tag == "!!bool" && n.Decode(&b) == nil:
+		return b
+	case (n.Tag == "!!int" || n.Tag == "!!float") && n.Decode(&f) == nil && !math.IsNaN(f) && !math.IsInf(f, 0):
+		return f
+	}
+	return n.Value
+}

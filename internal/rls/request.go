@@ -1,0 +1,268 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// What a request may have at most: Envoy sends a few descriptors of a few entries.
+const (
+	maxDescriptors = 128
+	maxEntries     = 32 // of one descriptor
+	maxText        = 4 << 10
+)
+
+// maxHits is above what any limit holds, and below what the arithmetic of limits holds exactly.
+const maxHits = 1 << 50
+
+// request is a RateLimitRequest, and is used again: its strings are parts of one.
+type request struct {
+	domain      string
+	hits        uint32 // 0 stands for 1
+	descriptors []descriptor
+	entries     []entry // of all descriptors
+	fault       error   // what is wrong with it, if it could not be read or is too large
+}
+
+type entry struct{ key, value string }
+
+type descriptor struct {
+	from, to int // its entries
+	limit    override
+	hasLimit bool
+	hits     uint64
+	hasHits  bool
+	negative bool
+}
+
+// override is a limit that the request brings.
+type override struct {
+	requests      uint32
+	unit          int32
+	multiplier    uint32
+	hasMultiplier bool
+}
+
+func (r *request) reset() {
+	clear(r.entries)
+	r.domain, r.hits, r.fault = "", 0, nil
+	r.descriptors, r.entries = r.descriptors[:0], r.entries[:0]
+}
+
+// entriesOf returns those of a descriptor.
+func (r *request) entriesOf(d *descriptor) []entry { return r.entries[d.from:d.to] }
+
+// cost returns how many hits a descriptor asks for; 0 is to look only.
+func (r *request) cost(d *descriptor) int64 {
+	switch {
+	case d.hasHits:
+		return int64(min(d.hits, maxHits))
+	case r.hits == 0:
+		return 1
+	}
+	return int64(r.hits)
+}
+
+var (
+	errWire = errors.New("this is no message of Protocol Buffers")
+	errUTF8 = errors.New("a text in the message is not UTF-8")
+)
+
+// field is one of a message: a number in value, or bytes.
+type field struct {
+	number protowire.Number
+	kind   protowire.Type
+	value  uint64
+	bytes  string
+}
+
+// next cuts the first field off a message.
+func next(m string) (f field, rest string, err error) {
+	tag, n := varint(m)
+	if n == 0 || tag>>3 == 0 || tag>>3 > uint64(protowire.MaxValidNumber) {
+		return f, "", errWire
+	}
+	f.number, f.kind, m = protowire.Number(tag>>3), protowire.Type(tag&7), m[n:]
+	switch f.kind {
+	case protowire.VarintType:
+		if f.value, n = varint(m); n == 0 {
+			return f, "", errWire
+		}
+		return f, m[n:], nil
+	case protowire.BytesType:
+		size, n := varint(m)
+		if n == 0 || size > uint64(len(m)-n) {
+			return f, "", errWire
+		}
+		f.bytes = m[n : n+int(size)]
+		return f, m[n+int(size):], nil
+	}
+	// Of no field that is read here.
+	if n = protowire.ConsumeFieldValue(f.number, f.kind, unsafe.Slice(unsafe.StringData(m), len(m))); n < 0 {
+		return f, "", errWire
+	}
+	return f, m[n:], nil
+}
+
+// varint reads one of at most ten bytes, and says how many it has; 0 if there is none.
+func varint(m string) (v uint64, n int) {
+	for ; n < len(m) && n < 10; n++ {
+		b := m[n]
+		if n == 9 && b > 1 {
+			return 0, 0
+		}
+		v |= uint64(b&0x7F) << (7 * n)
+		if b < 0x80 {
+			return v, n + 1
+		}
+	}
+	return 0, 0
+}
+
+// each calls do with the fields of a message.
+func each(m string, do func(field) error) error {
+	for m != "" {
+		f, rest, err := next(m)
+		if err != nil {
+			return err
+		}
+		if err := do(f); err != nil {
+			return err
+		}
+		m = rest
+	}
+	return nil
+}
+
+func text(f field, into *string) error {
+	if !utf8.ValidString(f.bytes) {
+		return errUTF8
+	}
+	*into = f.bytes
+	return nil
+}
+
+// read decodes a message into r, which is empty.
+func (r *request) read(m string) error {
+	return each(m, func(f field) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			return text(f, &r.domain)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			return r.readDescriptor(f.bytes)
+		case f.number == 3 && f.kind == protowire.VarintType:
+			r.hits = uint32(f.value)
+		}
+		return nil
+	})
+}
+
+func (r *request) readDescriptor(m string) error {
+	if len(r.descriptors) == maxDescriptors {
+		return &tooMuch{fmt.Sprintf("the request has more than %d descriptors", maxDescriptors)}
+	}
+	r.descriptors = append(r.descriptors, descriptor{from: len(r.entries)})
+	d := &r.descriptors[len(r.descriptors)-1]
+	err := each(m, func(f field) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			if len(r.entries)-d.from == maxEntries {
+				return &tooMuch{fmt.Sprintf("descriptors[%d] has more than %d entries", len(r.descriptors)-1, maxEntries)}
+			}
+			return r.readEntry(f.bytes)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			d.hasLimit = true
+			return d.limit.read(f.bytes)
+		case f.number == 3 && f.kind == protowire.BytesType:
+			d.hasHits = true
+			return wrapped(f.bytes, func(v uint64) { d.hits = v })
+		case f.number == 4 && f.kind == protowire.VarintType:
+			d.negative = f.value != 0
+		}
+		return nil
+	})
+	d.to = len(r.entries)
+	return err
+}
+
+// tooMuch says that a request is larger than it may be.
+type tooMuch struct{ what string }
+
+func (t *tooMuch) Error() string { return t.what }
+
+func (r *request) readEntry(m string) error {
+	r.entries = append(r.entries, entry{})
+	e := &r.entries[len(r.entries)-1]
+	return each(m, func(f field) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.BytesType:
+			return text(f, &e.key)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			return text(f, &e.value)
+		}
+		return nil
+	})
+}
+
+func (o *override) read(m string) error {
+	return each(m, func(f field) error {
+		switch {
+		case f.number == 1 && f.kind == protowire.VarintType:
+			o.requests = uint32(f.value)
+		case f.number == 2 && f.kind == protowire.VarintType:
+			o.unit = int32(f.value)
+		case f.number == 3 && f.kind == protowire.BytesType:
+			o.hasMultiplier = true
+			return wrapped(f.bytes, func(v uint64) { o.multiplier = uint32(v) })
+		}
+		return nil
+	})
+}
+
+// wrapped reads a message with a number in it, such as a UInt64Value.
+func wrapped(m string, set func(uint64)) error {
+	return each(m, func(f field) error {
+		if f.number == 1 && f.kind == protowire.VarintType {
+			set(f.value)
+		}
+		return nil
+	})
+}
+
+// check says what is wrong with a request that could be read.
+func (r *request) check() error {
+	if r.domain == "" {
+		return errors.New("domain: the request has none")
+	}
+	if len(r.descriptors) == 0 {
+		return errors.New("descriptors: the request has none")
+	}
+	if len(r.domain) > maxText {
+		return fmt.Errorf("domain: it has %d bytes, and %d are the most", len(r.domain), maxText)
+	}
+	for i := range r.descriptors {
+		if err := checkEntries(i, r.entriesOf(&r.descriptors[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkEntries(at int, entries []entry) error {
+	if len(entries) == 0 {
+		return fmt.Errorf("descriptors[%d]: it has no entries", at)
+	}
+	for i, e := range entries {
+		switch {
+		case e.key == "":
+			return fmt.Errorf("descriptors[%d].entries[%d]: it has no key", at, i)
+		case len(e.key)+len(e.value) > maxText:
+			return fmt.Errorf("descriptors[%d].entries[%d]: it has %d bytes, and %d are the most", at, i, len(e.key)+len(e.value), maxText)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3" // for who asks what there is, by reflection
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// serviceName is that of the service.
+const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
+
+// Config is what the service decides by.
+type Config struct {
+	Engine *policy.Engine
+	// Limits returns the configuration in force, of which the engine's policy is made. Nil, or
+	// what it returns being nil: there is none.
+	Limits func() *Limits
+	// Authorize says whether a token lets a caller ask. Nil lets everybody.
+	Authorize func(token string) bool
+	// Algorithm and OnError are those of limits that requests bring.
+	Algorithm sluice.Algorithm
+	OnError   sluice.OnError
+	// CountRefused counts as envoyproxy/ratelimit does: every descriptor by itself, and one that is
+	// refused uses up what is left.
+	CountRefused bool
+	// Answers adds the fields and the body with which the gateway would answer.
+	Answers bool
+	// Metadata adds dynamic metadata that tells what was asked.
+	Metadata bool
+	Logger   *slog.Logger // slog.Default() if nil
+}
+
+// service answers calls.
+type service struct {
+	Config
+	encoder answer.Encoder
+	outage  answer.Outage
+	plans   plans
+	calls   sync.Pool // of *call
+}
+
+// Register registers the service. The server needs [Codec].
+func Register(server grpc.ServiceRegistrar, c Config) {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
+	s.calls.New = func() any { return new(call) }
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: serviceName,
+		HandlerType: (*any)(nil),
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}},
+		Metadata:    "envoy/service/ratelimit/v3/rls.proto",
+	}, s)
+}
+
+// errInternal is all that a caller hears of a mistake of ours.
+var errInternal = grpcstatus.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
+
+func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (_ any, err error) {
+	s := srv.(*service)
+	if err := s.authorized(ctx); err != nil {
+		return nil, err
+	}
+	c := s.calls.Get().(*call)
+	defer func() {
+		if p := recover(); p != nil { // c is not used again
+			s.Logger.Error("deciding a request failed", "panic", p, "stack", string(debug.Stack()))
+			err = errInternal
+		}
+	}()
+	c.begin(s)
+	if err := decode(&c.request); err != nil {
+		return nil, err
+	}
+	out, err := c.answer(ctx)
+	c.end()
+	s.calls.Put(c)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the metadata authorization: Bearer TOKEN, with a token that lets you ask")
+
+func (s *service) authorized(ctx context.Context) error {
+	if s.Authorize == nil {
+		return nil
+	}
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) != 1 {
+		return errUnauthorized
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "bearer") || !s.Authorize(strings.TrimSpace(token)) {
+		return errUnauthorized
+	}
+	return nil
+}
+
+// invalid is the answer to a request that cannot be understood.
+func invalid(err error) error {
+	return grpcstatus.Error(codes.InvalidArgument, "sluice: "+err.Error())
+}
+
+// unread is the answer to a request that could not be read.
+func unread(err error) error {
+	if _, large := errors.AsType[*tooMuch](err); large {
+		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
+	}
+	return invalid(err)
+}

@@ -1,0 +1,137 @@
+package rls
+
+import (
+	"math"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// encode makes the response.
+func (c *call) encode(over bool) *reply {
+	code := uint64(codeOK)
+	if over {
+		code = codeOver
+	}
+	b := appendNumber(make([]byte, 0, 16+48*len(c.parts)), 1, code)
+	for i := range c.parts {
+		s := c.status(i)
+		b = s.append(b)
+	}
+	if c.Answers {
+		b = c.appendAnswer(b, over)
+	}
+	if c.Metadata {
+		b = c.appendMetadata(b)
+	}
+	return &reply{b}
+}
+
+// status returns what is said of a descriptor.
+func (c *call) status(i int) (s status) {
+	p, d := &c.parts[i], &c.ds[i]
+	s = status{code: codeOK, reset: -1}
+	if p.over {
+		s.code = codeOver
+	}
+	switch {
+	case p.unasked:
+		s.hasLimit = true
+		s.limit = currentLimit{unit: int32(p.plan.unit), multiplier: p.plan.multiplier}
+	case p.limit != nil && p.limit.unlimited && !p.over:
+		s.remaining = math.MaxUint32
+	default:
+		c.tell(&s, p, d)
+	}
+	return s
+}
+
+// tell adds the state of the limit that a descriptor is nearest to.
+func (c *call) tell(s *status, p *part, d *policy.Decision) {
+	r := nearest(d, p.limit)
+	switch {
+	case r != nil:
+		s.limit, s.hasLimit = limitOf(r), true
+		s.remaining = saturated(r.Remaining)
+		if c.CountRefused && !r.Allowed {
+			s.remaining = 0 // it has been used up
+		}
+		s.reset = resetOf(r)
+	case d.Unavailable || d.Blocked != "" && d.RetryAfter != sluice.Never:
+		s.reset = wholeSeconds(d.RetryAfter)
+	}
+	switch {
+	case p.brought:
+		s.limit.name = "" // it is no rule
+	case p.limit != nil && !p.limit.unlimited && (r == nil || r.Rule == p.limit.rule):
+		s.limit, s.hasLimit = currentLimit{p.limit.name, p.limit.requests, int32(p.limit.unit), 0}, true
+	}
+}
+
+// nearest returns the result that restricts most, or nil where nothing is known. Shadows are not
+// told, but for that of the configuration, which the asker knows.
+func nearest(d *policy.Decision, own *limit) *policy.Result {
+	if d.Now == 0 {
+		return nil
+	}
+	if i := answer.MostRestrictive(d.Results, d.Now); i >= 0 && d.Results[i].Plan != nil {
+		return &d.Results[i]
+	}
+	if r := resultOf(d, own); r != nil && r.Plan != nil {
+		return r
+	}
+	return nil
+}
+
+// limitOf says what a limit is in Envoy's terms: so many in so many units. A fraction of a second is
+// told in whole seconds at the same rate.
+func limitOf(r *policy.Result) (l currentLimit) {
+	if l.name = r.Name; l.name == "" {
+		l.name = r.Rule
+	}
+	limit := &r.Plan.Limit
+	if r.Plan.Kernel == sluice.InFlight { // for which there is no unit
+		l.requests = saturated(r.Plan.Capacity)
+		return l
+	}
+	if limit.MonthDay > 0 {
+		l.requests, l.unit = saturated(limit.Count), int32(month)
+		return l
+	}
+	seconds := wholeSeconds(limit.Period)
+	count := limit.Count
+	if exact := time.Duration(seconds) * time.Second; exact != limit.Period {
+		count = int64(float64(count) * (float64(exact) / float64(limit.Period)))
+	}
+	u, n := unitOf(seconds)
+	l.requests, l.unit, l.multiplier = saturated(count), int32(u), saturated(n)
+	return l
+}
+
+func saturated(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+
+// resetOf returns the seconds after which, of a refusal, the request fits, else nothing is used any
+// more or the window ends; negative if never.
+func resetOf(r *policy.Result) int64 {
+	switch {
+	case !r.Allowed && r.RetryAfter == sluice.Never:
+		return -1
+	case !r.Allowed:
+		return wholeSeconds(r.RetryAfter)
+	case r.Plan.Limit.Algorithm == sluice.FixedWindow:
+		_, _, end := r.Plan.WindowAt(r.Now)
+		return wholeSeconds(time.Duration(end-r.Now) * time.Microsecond)
+	}
+	return wholeSeconds(r.ResetAfter)
+}
+
+// wholeSeconds rounds up: Envoy drops what is behind the point.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}

@@ -1,0 +1,165 @@
+package source
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"slices"
+)
+
+// maxBack is how many entries of the audit log are looked through for the last change of rules, and
+// how many one change may have to be taken back.
+const maxBack = 20_000
+
+// errLarge is an [Invalid]: part of a change is no version that ever was in force.
+var errLarge error = &Invalid{"entry", "the last change has too many entries to be taken back at once: import the policy that is to hold"}
+
+// LastChange returns the entries of the audit log of the last change of rules, tiers and settings, in
+// the order in which they were made; none if there was none. Who is in which tier, overrides, and that
+// the whole policy is a shadow, come and go by themselves, and are left out.
+func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	all, err := d.lastChange(ctx, d.read)
+	if err == errLarge {
+		return nil, err
+	}
+	return all, d.away(err)
+}
+
+func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err error) {
+	const some = 200
+	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit" +
+		" WHERE id < $1 AND kind IN ('rule', 'tier', 'settings') AND action IN ('create', 'replace', 'delete') ORDER BY id DESC LIMIT $2"
+	for before, seen := int64(math.MaxInt64), 0; ; seen += some {
+		if seen >= maxBack {
+			return nil, errLarge
+		}
+		page, err := readEntries(ctx, q, d.dialect.text(text), before, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			switch {
+			case onlyShadow(&e):
+				continue
+			case len(all) > 0 && (e.Actor != all[0].Actor || !e.At.Equal(all[0].At)): // which are those of a transaction
+				slices.Reverse(all)
+				return all, nil
+			}
+			all = append(all, e)
+		}
+		if len(page) < some {
+			slices.Reverse(all)
+			return all, nil
+		}
+		before = page[len(page)-1].ID
+	}
+}
+
+// onlyShadow reports whether an entry says no more than that the whole policy is a shadow, or is not.
+func onlyShadow(e *Entry) bool {
+	if e.Kind != settingsKind.name {
+		return false
+	}
+	was, is := SettingsRow{}, SettingsRow{}
+	if e.Before != "" && decode([]byte(e.Before), &was) != nil || e.After != "" && decode([]byte(e.After), &is) != nil {
+		return false
+	}
+	return was.saysBeside() == is.saysBeside()
+}
+
+// saysBeside is what settings say beside that all is a shadow.
+func (r *SettingsRow) saysBeside() string {
+	said := *r
+	said.Document.Shadow, said.Document.Rules = "", nil
+	return settingsKind.says(&said)
+}
+
+// Restore puts back what there was before the last change of rules, tiers and settings, of which that
+// is the ID of the last entry in the audit log: see [Database.LastChange]. It is a change itself, so
+// that doing it again puts back what it has taken away. It is a [Conflict] if there has been another
+// one since, or if a row has been changed by SQL.
+func (tx *Tx) Restore(last int64) error {
+	all, err := tx.d.lastChange(tx.ctx, tx.tx)
+	if err == errLarge {
+		return err
+	} else if err != nil {
+		return tx.failed(err)
+	}
+	if len(all) == 0 || all[len(all)-1].ID != last {
+		return &Conflict{"audit entry", "the last", last}
+	}
+	for _, e := range slices.Backward(all) {
+		switch e.Kind {
+		case ruleKind.name:
+			err = restore(tx, ruleKind, &e)
+		case tierKind.name:
+			err = restore(tx, tierKind, &e)
+		default:
+			err = tx.restoreSettings(&e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore puts a row back as it was before an entry, if it is as the entry has left it.
+func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
+	was, is, err := rowsOf[R](e)
+	if err != nil {
+		return err
+	}
+	row := &is
+	if e.After == "" {
+		row = &was
+	}
+	values, err := k.values(row)
+	if err != nil {
+		return err
+	}
+	now, found, err := k.stored(tx, values[:k.key])
+	if err != nil {
+		return err
+	}
+	if found != (e.After != "") || found && k.says(&now) != k.says(&is) {
+		return &Conflict{k.name, e.Target, k.meta(&now).Version}
+	}
+	if e.Before == "" {
+		return remove(tx, k, Any, e.Target, values[:k.key]...)
+	}
+	_, err = put(tx, k, was, Any, nil)
+	return err
+}
+
+// restoreSettings leaves it as it is whether all is a shadow.
+func (tx *Tx) restoreSettings(e *Entry) error {
+	was, is, err := rowsOf[SettingsRow](e)
+	if err != nil {
+		return err
+	}
+	now := &tx.before.Settings
+	if now.saysBeside() != is.saysBeside() {
+		return &Conflict{settingsKind.name, e.Target, now.Version}
+	}
+	doc := was.Document
+	doc.Shadow, doc.Rules = now.Document.Shadow, nil
+	if reflect.ValueOf(doc).IsZero() {
+		return tx.DeleteSettings(Any)
+	}
+	_, err = tx.PutSettings(doc, Any)
+	return err
+}
+
+// rowsOf returns the rows of an entry, which are zero where there was or is none.
+func rowsOf[R any](e *Entry) (was, is R, err error) {
+	if e.Before != "" {
+		err = decode([]byte(e.Before), &was)
+	}
+	if err == nil && e.After != "" {
+		err = decode([]byte(e.After), &is)
+	}
+	return was, is, err
+}

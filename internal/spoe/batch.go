@@ -1,0 +1,174 @@
+package spoe
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// batch is what is decided at once: frames that have come together.
+type batch struct {
+	questions []*question
+	spare     []*question
+	requests  []*policy.Request // of those that are asked about
+	asked     []*question
+	decisions []policy.Decision
+	came      time.Time
+	encoding
+}
+
+// encoding is the memory for one answer.
+type encoding struct {
+	answer answer.Answer
+	fields http.Header
+}
+
+// add reads a frame. An error ends the connection; what was added before is still to be answered.
+func (b *batch) add(frame []byte) error {
+	switch frame[0] {
+	case haproxyDisconnect:
+		return &fault{codeNormal, "normal"}
+	case notify:
+		q := b.question()
+		b.questions = append(b.questions, q)
+		err := q.decode(frame)
+		if err != nil {
+			b.questions = b.questions[:len(b.questions)-1]
+		}
+		return err
+	}
+	return &fault{codeInvalid, "a frame is neither NOTIFY nor HAPROXY-DISCONNECT"}
+}
+
+func (b *batch) question() *question {
+	if n := len(b.spare); n > 0 {
+		q := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		return q
+	}
+	return newQuestion()
+}
+
+// forget makes the batch ready for others.
+func (b *batch) forget() {
+	for _, q := range b.questions {
+		if !q.queued {
+			q.forget()
+			b.spare = append(b.spare, q)
+		}
+	}
+	clear(b.questions)
+	clear(b.requests)
+	clear(b.asked)
+	b.questions, b.requests, b.asked = b.questions[:0], b.requests[:0], b.asked[:0]
+}
+
+// answer decides about all of the batch, and appends the answers to c.out, but for those whose turn
+// has yet to come.
+func (c *conn) answer(b *batch) {
+	b.came = time.Now()
+	for _, q := range b.questions {
+		if c.refuseUnread(b, q) {
+			continue
+		}
+		q.request.Door = "spoe"
+		b.asked, b.requests = append(b.asked, q), append(b.requests, &q.request)
+	}
+	for len(b.decisions) < len(b.asked) {
+		b.decisions = append(b.decisions, policy.Decision{})
+	}
+	decisions := b.decisions[:len(b.asked)]
+	c.agent.config.Engine.DecideEach(c.ctx, b.requests, decisions)
+	for i, q := range b.asked {
+		d := &decisions[i]
+		c.agent.outage.Note(d)
+		switch {
+		case q.unseen:
+			c.agent.complain("a request is refused since a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
+			*d = policy.Decision{Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
+		case d.Allowed && d.Delay > 0:
+			c.queue(b, q, d)
+			continue
+		}
+		c.out = c.encode(c.out, &b.encoding, q, d)
+	}
+}
+
+// refuseUnread answers what the engine need not see, and reports whether it has.
+func (c *conn) refuseUnread(b *batch, q *question) bool {
+	if forgotten := q.seen.missing(); forgotten != "" {
+		c.agent.complain("requests are refused since HAProxy does not send what rules may look at: add " + forgotten + " to the arguments of the message")
+		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{Unavailable: true, RetryAfter: time.Second})
+		return true
+	}
+	if fault := q.misaimed(); fault != "" {
+		e := &b.encoding
+		e.begin()
+		c.agent.encoder.Malformed(&e.answer, e.fields, fault, c.client(q, false))
+		c.out = e.append(c.out, q.head, c.size, false)
+		return true
+	}
+	return false
+}
+
+// queue answers a request of b when its turn comes. One that HAProxy does not wait for so long is
+// refused, and so are too many: their turn is given back.
+func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
+	ctx, cancel := context.WithDeadline(c.ctx, b.came.Add(q.wait))
+	select {
+	case c.queued <- struct{}{}:
+	default:
+		cancel()
+		c.settle(ctx, d)
+		c.out = c.encode(c.out, &b.encoding, q, d)
+		return
+	}
+	q.queued = true // and no longer the batch's
+	own := d.Clone()
+	c.waiting.Go(func() {
+		defer cancel()
+		defer func() { <-c.queued }()
+		defer c.rescue()
+		c.settle(ctx, &own)
+		if c.write(c.encode(nil, new(encoding), q, &own)) != nil {
+			c.socket.Close()
+		}
+	})
+}
+
+// settle waits for the turn of a request.
+func (c *conn) settle(ctx context.Context, d *policy.Decision) {
+	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.config.Engine.Refund(ctx, *d) })
+}
+
+func (c *conn) client(q *question, allowed bool) answer.Client {
+	p := c.agent.config.Engine.Policy()
+	client := answer.Client{Header: q.header, CORS: p.CORS()}
+	if !allowed {
+		client.Answers = p.Answers()
+	}
+	return client
+}
+
+// encode appends the answer that says d.
+func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision) []byte {
+	e.begin()
+	c.agent.encoder.Encode(&e.answer, e.fields, d, c.client(q, d.Allowed))
+	return e.append(dst, q.head, c.size, d.Allowed)
+}
+
+func (e *encoding) begin() {
+	if e.fields == nil {
+		e.fields = make(http.Header)
+	}
+	clear(e.fields)
+}
+
+func (e *encoding) append(dst []byte, h head, size int, allowed bool) []byte {
+	r := beginReply(dst, h, size)
+	r.setAnswer(&e.answer, allowed, e.fields)
+	return endFrame(r.dst, r.from)
+}

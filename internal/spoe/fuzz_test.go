@@ -1,0 +1,96 @@
+package spoe
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"slices"
+	"testing"
+	"time"
+)
+
+// tape is a connection on which all has been said already.
+type tape struct {
+	net.Conn // nil: what is not below is not to be called
+	said     *bytes.Reader
+	heard    bytes.Buffer
+}
+
+func (t *tape) Read(p []byte) (int, error)      { return t.said.Read(p) }
+func (t *tape) Write(p []byte) (int, error)     { return t.heard.Write(p) }
+func (t *tape) Close() error                    { return nil }
+func (t *tape) SetReadDeadline(time.Time) error { return nil }
+func (t *tape) RemoteAddr() net.Addr            { return &net.UnixAddr{} }
+
+// Whatever is said, the answers are frames of the protocol, no longer than agreed, and the memory is
+// bounded by what was said.
+func FuzzConnection(f *testing.F) {
+	hello := helloOf("2.0", 16380)
+	body := text("body") + "\x09" + text("user=a")
+	for _, said := range []string{
+		hello, helloOf("2.0", 256) + message(1, asked("GET", "/")...), "GET / HTTP/1.1\r\n\r\n",
+		hello + message(1, asked("GET", "/a", "accept", "text/html", "host", "x")...) + message(300, asked("POST", "/login")...),
+		hello + message(1, append(asked("POST", "/login", "content-length", "6"), body, stringArg("id", "x"), numberArg("wait", 0))...),
+		hello + message(1, append(asked("GET", "/country"), stringArg("country", "fr"), text("x")+"\x11", text("y")+"\x06abcd")...),
+		hello + framed(haproxyDisconnect, 0, 0, ""), hello + "\x00\x00\x00\x01\x03", hello + "\xff\xff\xff\xff", hello + "\x00\x00\x00\x00",
+	} {
+		f.Add([]byte(said))
+	}
+	engine := engineOf(f, document)
+	agent := New(Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		if bytes.Contains(said, []byte("queue")) {
+			t.Skip() // turns take time
+		}
+		wire := &tape{said: bytes.NewReader(said)}
+		c := newConn(agent, wire)
+		c.serve()
+		if len(c.frames.buf) > max(2*len(said), firstBuffer) {
+			t.Errorf("%d bytes of memory for %d", len(c.frames.buf), len(said))
+		}
+		for wire.heard.Len() > 0 {
+			before := wire.heard.Len()
+			a, err := readFrame(&wire.heard)
+			switch size := before - wire.heard.Len() - frameLength; {
+			case err != nil:
+				t.Fatalf("the answer is no frame: %v", err)
+			case c.size > 0 && size > c.size && a.kind == ack:
+				t.Errorf("an answer of %d bytes, where %d are agreed on", size, c.size)
+			case a.kind == ack && !slices.Contains([]any{200, 400, 403, 429, 503}, a.set["status"]):
+				t.Errorf("answer: %v", a)
+			}
+		}
+	})
+}
+
+// What is decoded is what was encoded, and no byte of it is made up.
+func FuzzQuestion(f *testing.F) {
+	f.Add("GET", "/a", "x=1", "accept", "text/html", "id", []byte("body"))
+	f.Add("POST", "/a%2fb", "", "X-Api-Key", "k", "", []byte{})
+	f.Fuzz(func(t *testing.T, method, path, query, name, value, id string, body []byte) {
+		args := asked(method, path+"?"+query, name, value)
+		args = append(args, stringArg("id", id), text("body")+"\x09"+text(string(body)))
+		q := newQuestion()
+		if err := q.decode([]byte(message(5, args...)[frameLength:])); err != nil {
+			t.Fatal(err)
+		}
+		r := &q.request
+		if got := r.Path + "?" + r.RawQuery; got != path+"?"+query || r.Method != method || r.ID != id || q.body != string(body) {
+			t.Errorf("read as %q %q %q %q", r.Method, got, r.ID, q.body)
+		}
+		total := 0
+		for name, values := range r.Header {
+			total += len(name)
+			for _, v := range values {
+				total += len(v)
+			}
+		}
+		if total > len(name)+len(value) {
+			t.Errorf("fields: %q", r.Header)
+		}
+		q.forget()
+		if err := q.decode([]byte(message(6)[frameLength:])); err != nil || r.Path+r.Method+r.ID+q.body+r.Host != "" || len(r.Header) > 0 || r.Peer.IsValid() || q.seen != (arguments{}) {
+			t.Errorf("something of the last request is left: %v %v", q, err)
+		}
+	})
+}

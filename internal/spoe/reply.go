@@ -1,0 +1,95 @@
+package spoe
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/sluicehq/sluice/answer"
+)
+
+const (
+	actionSetVar     = 1
+	argumentsOfSet   = 3
+	scopeTransaction = 2
+)
+
+// reply makes an ACK frame that sets variables. What does not fit into the frame any more is left
+// out: allowed and status come first, and the body last.
+type reply struct {
+	dst  []byte
+	from int
+	most int // bytes that the frame may end at
+}
+
+func beginReply(dst []byte, h head, size int) reply {
+	from := len(dst)
+	dst = beginFrame(dst, head{kind: ack, stream: h.stream, frame: h.frame})
+	return reply{dst, from, from + frameLength + size}
+}
+
+// set begins a variable, of which add appends the value.
+func (r *reply) set(name string, add func(dst []byte) []byte) {
+	dst := append(r.dst, actionSetVar, argumentsOfSet, scopeTransaction)
+	dst = appendVarint(dst, uint64(len(name)))
+	for i := range len(name) {
+		dst = append(dst, variableByte[name[i]])
+	}
+	if dst = add(dst); len(dst) <= r.most {
+		r.dst = dst
+	}
+}
+
+func (r *reply) setBool(name string, b bool) {
+	r.set(name, func(dst []byte) []byte {
+		if b {
+			return append(dst, typeBool|flagTrue)
+		}
+		return append(dst, typeBool)
+	})
+}
+
+func (r *reply) setText(name, text string) {
+	r.set(name, func(dst []byte) []byte { return appendText(append(dst, typeString), text) })
+}
+
+// setAnswer sets all that HAProxy needs to say what a says.
+func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
+	r.setBool("allowed", allowed)
+	r.set("status", func(dst []byte) []byte { return appendVarint(append(dst, typeInt32), uint64(a.Status)) })
+	for name, texts := range fields {
+		if len(texts) > 0 {
+			r.setText(name, texts[0])
+		}
+	}
+	if body := a.Body(); len(body) > 0 {
+		r.set("body", func(dst []byte) []byte { return appendText(append(dst, typeString), oneLine(body)) })
+	}
+}
+
+// oneLine returns a body without ends of lines, which HAProxy would write as "%0A".
+func oneLine(body []byte) []byte {
+	body = bytes.TrimRight(body, "\r\n")
+	if bytes.IndexByte(body, '\n') < 0 {
+		return body
+	}
+	return bytes.Map(func(c rune) rune {
+		if c == '\n' || c == '\r' {
+			return ' '
+		}
+		return c
+	}, body)
+}
+
+// variableByte makes the name of a variable of that of a field: retry_after of Retry-After.
+var variableByte = func() (t [256]byte) {
+	for i := range t {
+		t[i] = '_'
+	}
+	for c := byte('0'); c <= '9'; c++ {
+		t[c] = c
+	}
+	for c := byte('a'); c <= 'z'; c++ {
+		t[c], t[c-'a'+'A'] = c, c
+	}
+	return t
+}()

@@ -1,0 +1,721 @@
+package spoe
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func engineOf(tb testing.TB, document string) *policy.Engine {
+	tb.Helper()
+	p, err := policyfile.Parse("test.yaml", []byte(document))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return policy.NewEngine(memory.New(), p)
+}
+
+const document = `
+version: 1
+cors: {origins: ["https://app.example"]}
+rules:
+  - {name: per-ip, key: [client_ip], limit: 2/minute, algorithm: fixed_window}
+  - {name: login, match: POST /login, key: [body:user], limit: 1/minute, algorithm: fixed_window}
+  - {name: queue, match: /queue, algorithm: leaky_bucket, limit: 1/second burst 3}
+  - {name: country, match: /country, key: [attr:country], limit: 1/minute, algorithm: fixed_window}
+`
+
+// peer is HAProxy's end of a connection, written after the description of the protocol.
+type peer struct {
+	testing.TB
+	net.Conn
+	agent *Agent
+	log   *lines
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func (l *lines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.String(), text)
+}
+
+// pipes is a listener of the connections that tests make.
+type pipes struct {
+	come   chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.come:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// serve runs an agent, and returns a connection to it that has said nothing yet.
+func serve(tb testing.TB, engine *policy.Engine) peer {
+	tb.Helper()
+	log := new(lines)
+	agent := New(Config{Engine: engine, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	l := &pipes{come: make(chan net.Conn), closed: make(chan struct{})}
+	ended := make(chan error)
+	go func() { ended <- agent.Serve(l) }()
+	ours, theirs := net.Pipe()
+	l.come <- theirs
+	tb.Cleanup(func() {
+		ours.Close()
+		if err := agent.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := <-ended; err != nil {
+			tb.Error(err)
+		}
+	})
+	return peer{tb, ours, agent, log}
+}
+
+// framed returns a frame with its length.
+func framed(kind byte, stream, frame uint64, payload string) string {
+	b := append([]byte{kind, 0, 0, 0, flagFin}, appendVarint(appendVarint(nil, stream), frame)...)
+	b = append(b, payload...)
+	return string(binary.BigEndian.AppendUint32(nil, uint32(len(b)))) + string(b)
+}
+
+func text(s string) string { return string(appendText(nil, s)) }
+
+func stringArg(name, s string) string { return text(name) + "\x08" + text(s) }
+func numberArg(name string, n uint64) string {
+	return text(name) + "\x03" + string(appendVarint(nil, n))
+}
+func nullArg(name string) string { return text(name) + "\x00" }
+
+func helloOf(versions string, size uint64) string {
+	return framed(haproxyHello, 0, 0, stringArg("supported-versions", versions)+numberArg("max-frame-size", size)+stringArg("capabilities", "pipelining,async"))
+}
+
+// asked returns the arguments of a message about a request from 192.0.2.1.
+func asked(method, path string, headers ...string) []string {
+	var bin string
+	for _, h := range headers {
+		bin += text(h)
+	}
+	return []string{
+		stringArg("method", method), stringArg("path", path), stringArg("host", "api.example"),
+		text("src") + "\x06\xc0\x00\x02\x01", text("headers") + "\x09" + text(bin+"\x00\x00"),
+	}
+}
+
+func message(stream uint64, args ...string) string {
+	return framed(notify, stream, 1, text("request")+string(rune(len(args)))+strings.Join(args, ""))
+}
+
+func (p peer) send(frames ...string) {
+	p.Helper()
+	if _, err := io.WriteString(p, strings.Join(frames, "")); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// frame is what has been answered.
+type answered struct {
+	head
+	set map[string]any // variables, or the pairs of other frames
+}
+
+func (p peer) receive() (f answered) {
+	p.Helper()
+	f, err := readFrame(p)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return f
+}
+
+func readFrame(r io.Reader) (f answered, err error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return f, err
+	}
+	b := make([]byte, binary.BigEndian.Uint32(length[:]))
+	if _, err := io.ReadFull(r, b); err != nil {
+		return f, err
+	}
+	d := decoder{rest: string(b)}
+	f.head, f.set = d.head(), map[string]any{}
+	for d.rest != "" {
+		if f.kind == ack && d.take(3) != "\x01\x03\x02" {
+			return f, fmt.Errorf("an action is not set-var in the scope of the transaction: %q", b)
+		}
+		name, v := d.text(), d.value()
+		switch v.kind {
+		case typeString:
+			f.set[name] = v.text
+		case typeBool:
+			f.set[name] = v.number != 0
+		default:
+			f.set[name] = int(v.number)
+		}
+	}
+	return f, d.err()
+}
+
+func (p peer) greet() {
+	p.Helper()
+	p.send(helloOf("1.0, 2.0", 16380))
+	if f := p.receive(); f.kind != agentHello || f.set["version"] != "2.0" || f.set["max-frame-size"] != 16380 || f.set["capabilities"] != "pipelining" {
+		p.Fatalf("hello: %v", f)
+	}
+}
+
+// ask sends a message and returns its answer.
+func (p peer) ask(args ...string) answered {
+	p.Helper()
+	p.send(message(7, args...))
+	f := p.receive()
+	if f.kind != ack || f.stream != 7 || f.frame != 1 || f.flags != flagFin {
+		p.Fatalf("answer: %v", f)
+	}
+	return f
+}
+
+func (p peer) asks(want int, args ...string) answered {
+	p.Helper()
+	f := p.ask(args...)
+	if f.set["status"] != want || f.set["allowed"] != (want == 200) {
+		p.Errorf("%q: %v, want %d", args, f.set, want)
+	}
+	return f
+}
+
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, engineOf(t, document))
+		p.greet()
+		f := p.asks(200, asked("GET", "/")...)
+		if f.set["ratelimit_policy"] != `"per-ip";q=2;w=60` || f.set["x_ratelimit_remaining"] != "1" || f.set["retry_after"] != nil || f.set["body"] != nil {
+			t.Errorf("allowed: %v", f.set)
+		}
+		p.asks(200, asked("GET", "/")...)
+		f = p.asks(429, asked("GET", "/", "accept", "text/plain")...)
+		if f.set["retry_after"] != "60" || f.set["content_type"] != "text/plain" || f.set["cache_control"] != "no-store" {
+			t.Errorf("refused: %v", f.set)
+		}
+		if body, _ := f.set["body"].(string); !strings.Contains(body, "Retry in 60 s.") || strings.ContainsAny(body, "\r\n") {
+			t.Errorf("refused: %q", body)
+		}
+	})
+}
+
+// The client is whom HAProxy names, and no field of its own makes it another.
+func TestSource(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\ntrusted_proxies: [192.0.2.1]\nrules: [{name: a, key: [client_ip], limit: 1/day}]"))
+	p.greet()
+	from := func(src string, headers ...string) []string {
+		args := asked("GET", "/", headers...)
+		args[3] = text("src") + src
+		return args
+	}
+	const trusted, other = "\x06\xc0\x00\x02\x01", "\x06\xc6\x33\x64\x01"
+	p.asks(200, from(other, "x-forwarded-for", "203.0.113.9")...)
+	p.asks(429, from(other, "x-forwarded-for", "203.0.113.8", "x-real-ip", "203.0.113.8", "forwarded", "for=203.0.113.8")...)
+	p.asks(200, from(trusted, "x-forwarded-for", "203.0.113.9")...)
+	p.asks(429, from(trusted, "x-forwarded-for", "203.0.113.7", "x-forwarded-for", "203.0.113.9")...)
+	p.asks(200, from("\x07\x20\x01\r\xb8"+zeros(11)+"\x01")...)
+	p.asks(429, from("\x07\x20\x01\r\xb8"+zeros(11)+"\x02")...) // of the same /64
+}
+
+func TestAttributes(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\nrules: [{name: a, key: [attr:country], limit: 1/day, missing: skip}]"))
+	p.greet()
+	for _, c := range []struct {
+		arg  string
+		want int
+	}{
+		{stringArg("country", "fr"), 200}, {stringArg("country", "fr"), 429}, {stringArg("country", "de"), 200},
+		{numberArg("country", 33), 200}, {stringArg("country", "33"), 429},
+		{text("country") + "\x11", 200}, {stringArg("country", "true"), 429},
+		{text("country") + "\x06\xc0\x00\x02\x01", 200}, {stringArg("country", "192.0.2.1"), 429},
+		{nullArg("country"), 200}, {nullArg("country"), 200},
+	} {
+		p.asks(c.want, append(asked("GET", "/"), c.arg)...)
+	}
+}
+
+// Whatever HAProxy shows of a body, a rule that counts by it is not passed by.
+func TestBodies(t *testing.T) {
+	const form = "user=alice"
+	body := func(s string) string { return text("body") + "\x09" + text(s) }
+	for name, c := range map[string]struct {
+		headers []string
+		body    string
+		want    int
+		key     string // what it was counted by, if it passed
+	}{
+		"whole":                 {[]string{"content-length", "10"}, body(form), 200, "alice"},
+		"cut":                   {[]string{"content-length", "11"}, body(form), 400, ""},
+		"longer":                {[]string{"content-length", "9"}, body(form), 400, ""},
+		"chunked":               {[]string{"transfer-encoding", "chunked"}, body(form), 400, ""},
+		"chunked, not here yet": {[]string{"transfer-encoding", "chunked"}, body(""), 400, ""},
+		"no length":             {nil, body(form), 400, ""},
+		"two lengths":           {[]string{"content-length", "10", "content-length", "10"}, body(form), 400, ""},
+		"odd length":            {[]string{"content-length", "+10"}, body(form), 200, "alice"},
+		"negative length":       {[]string{"content-length", "-10"}, body(form), 400, ""},
+		"none":                  {nil, body(""), 200, ""},
+		"null":                  {nil, nullArg("body"), 200, ""},
+		"empty":                 {[]string{"content-length", "0"}, body(""), 200, ""},
+		"not sent":              {[]string{"content-length", "10"}, "", 503, ""},
+		"not sent, no length":   {nil, "", 503, ""},
+		"not sent, but none":    {[]string{"content-length", "0"}, "", 200, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, engineOf(t, document))
+			p.greet()
+			args := asked("POST", "/login", append([]string{"content-type", "application/x-www-form-urlencoded"}, c.headers...)...)
+			if c.body != "" {
+				args = append(args, c.body)
+			}
+			p.asks(c.want, args...)
+			if unseen := p.log.has("add body=req.body"); unseen != (c.want == 503) {
+				t.Errorf("log: %s", &p.log.Buffer)
+			}
+			if c.key != "" {
+				p.asks(429, append(asked("POST", "/login", "content-type", "application/x-www-form-urlencoded", "content-length", "10"), body(form))...)
+			}
+		})
+	}
+}
+
+// A message that lacks what rules may look at is refused, and no rule is passed by.
+func TestForgottenArguments(t *testing.T) {
+	for i, forgotten := range []string{"method=method", "path=pathq", "", "src=src", "headers=req.hdrs_bin"} {
+		p := serve(t, engineOf(t, document))
+		p.greet()
+		all := asked("GET", "/")
+		args := append(append([]string{}, all[:i]...), all[i+1:]...)
+		if forgotten == "" { // host, which the fields have as well
+			p.asks(200, args...)
+			continue
+		}
+		p.asks(503, args...)
+		if !p.log.has("add " + forgotten) {
+			t.Errorf("log: %s", &p.log.Buffer)
+		}
+	}
+}
+
+func TestMisaimed(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\nrules: []"))
+	p.greet()
+	p.asks(200, asked("OPTIONS", "*")...)
+	p.asks(200, asked("GET", "/a%2fb?x")...)
+	for _, target := range []string{"*", "a", "", "/a#b", "/a?b#c"} {
+		p.asks(400, asked("GET", target)...)
+	}
+	p.asks(400, asked("CONNECT", "/")...)
+	args := asked("GET", "/")
+	args[2] = stringArg("host", "a:80:80")
+	p.asks(400, args...)
+	// HAProxy's req.hdr(host) says "x" of the Host "api.example, x", which the backend gets.
+	args = asked("GET", "/", "Host", "api.example, x")
+	args[2] = stringArg("host", "x")
+	p.asks(400, args...)
+	p.asks(200, asked("GET", "/", "Host", "api.example")...)
+}
+
+// The path is read as it was sent, and in every way that servers read it.
+func TestPaths(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\nrules: [{name: a, match: /login, key: [client_ip], limit: 1/day}]"))
+	p.greet()
+	p.asks(200, asked("GET", "/%6cogin?x=1")...)
+	for _, path := range []string{"/login", "//login", "/x/../login", "/./login", "/login/", "/login;x"} {
+		p.asks(429, asked("GET", path)...)
+	}
+	p.asks(200, asked("GET", "/else?/login")...)
+}
+
+// What comes together is answered, each to whom has asked.
+func TestPipelined(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\nrules: [{name: a, limit: 70/day, algorithm: fixed_window}]"))
+	p.greet()
+	const n = 100
+	go func() {
+		var all strings.Builder
+		for i := range uint64(n) {
+			all.WriteString(message(i, asked("GET", "/")...))
+		}
+		_, _ = io.WriteString(p, all.String())
+	}()
+	allowed, seen := 0, map[uint64]bool{}
+	for range n {
+		f := p.receive()
+		seen[f.stream] = true
+		if f.set["allowed"] == true {
+			allowed++
+		}
+	}
+	if allowed != 70 || len(seen) != n {
+		t.Errorf("%d allowed of %d", allowed, len(seen))
+	}
+}
+
+// A request with a turn is answered when it comes, and others need not wait for that.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, engineOf(t, "version: 1\nrules: [{name: queue, match: /queue, algorithm: leaky_bucket, limit: 1/second burst 3}]"))
+		p.greet()
+		queue := append(asked("GET", "/queue"), numberArg("wait", 1500))
+		start := time.Now()
+		p.asks(200, queue...)
+		p.send(message(1, queue...), message(2, queue...), message(3, asked("GET", "/")...))
+		want := []answered{
+			{head{stream: 3}, map[string]any{"status": 200, "at": time.Duration(0)}},
+			{head{stream: 2}, map[string]any{"status": 429, "at": time.Duration(0)}}, // two seconds are too long
+			{head{stream: 1}, map[string]any{"status": 200, "at": time.Second}},
+		}
+		got := map[uint64]bool{}
+		for range want {
+			f := p.receive()
+			for _, w := range want {
+				if w.stream == f.stream && (w.set["status"] != f.set["status"] || w.set["at"] != time.Since(start)) {
+					t.Errorf("%d after %v: %v", f.stream, time.Since(start), f.set)
+				}
+			}
+			got[f.stream] = true
+			if f.stream == 2 && f.set["retry_after"] != "2" {
+				t.Errorf("not waited for: %v", f.set)
+			}
+		}
+		if len(got) != 3 {
+			t.Errorf("answered: %v", got)
+		}
+		// Its place was given back, so this one is the second in the queue.
+		again := time.Now()
+		p.asks(200, queue...)
+		if waited := time.Since(again); waited != time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		p.asks(429, asked("GET", "/queue")...) // without "wait" nobody waits
+	})
+}
+
+// So many wait, and no more.
+func TestQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, engineOf(t, "version: 1\nrules: [{name: queue, algorithm: leaky_bucket, limit: 100/second burst 1000}]"))
+		p.greet()
+		queue := append(asked("GET", "/"), numberArg("wait", 60000))
+		const n = maxWaiting + 50
+		go func() {
+			for i := range uint64(n) {
+				if _, err := io.WriteString(p, message(i, queue...)); err != nil {
+					return
+				}
+			}
+		}()
+		allowed := 0
+		for range n {
+			if p.receive().set["allowed"] == true {
+				allowed++
+			}
+		}
+		if allowed < maxWaiting || allowed == n {
+			t.Errorf("%d waited, of whom only %d may at a time", allowed, maxWaiting)
+		}
+	})
+}
+
+func TestHello(t *testing.T) {
+	for name, c := range map[string]struct {
+		send string
+		code int
+	}{
+		"no version":   {framed(haproxyHello, 0, 0, numberArg("max-frame-size", 16380)), codeNoVersion},
+		"old version":  {helloOf("1.0", 16380), codeUnsupported},
+		"no size":      {framed(haproxyHello, 0, 0, stringArg("supported-versions", "2.0")), codeNoMaxSize},
+		"small":        {helloOf("2.0", 255), codeBadMaxSize},
+		"no hello":     {message(1, asked("GET", "/")...), codeInvalid},
+		"broken":       {framed(haproxyHello, 0, 0, "\xff\xff\xff\xff"), codeInvalid},
+		"empty":        {"\x00\x00\x00\x00", codeInvalid},
+		"huge":         {"\xff\xff\xff\xff\x01", codeTooBig},
+		"just too big": {"\x00\x01\x00\x01\x01", codeTooBig},
+		"other":        {"GET / HTTP/1.1\r\n\r\n", codeTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, engineOf(t, document))
+			p.send(c.send)
+			if f := p.receive(); f.kind != agentDisconnect || f.set["status-code"] != c.code || f.set["message"] == "" {
+				t.Errorf("%v, want %d", f, c.code)
+			}
+		})
+	}
+}
+
+func TestHealthCheck(t *testing.T) {
+	p := serve(t, engineOf(t, document))
+	p.send(framed(haproxyHello, 0, 0, stringArg("supported-versions", "2.0")+numberArg("max-frame-size", 16380)+stringArg("capabilities", "")+text("healthcheck")+"\x11"))
+	if f := p.receive(); f.kind != agentHello {
+		t.Errorf("%v", f)
+	}
+	if _, err := readFrame(p); err != io.EOF {
+		t.Errorf("the connection stays: %v", err)
+	}
+}
+
+// A frame that no HAProxy sends ends the connection with a reason, behind the answers to those before.
+func TestHostileFrames(t *testing.T) {
+	whole := message(1, asked("GET", "/")...)
+	fragment := []byte(message(2, asked("GET", "/")...))
+	fragment[8] = 0
+	for name, c := range map[string]struct {
+		send string
+		code int
+	}{
+		"two messages":       {framed(notify, 2, 1, text("a")+"\x00"+text("b")+"\x00"), codeInvalid},
+		"broken":             {framed(notify, 2, 1, text("a")+"\x05"), codeInvalid},
+		"huge length":        {framed(notify, 2, 1, text("a")+"\x01"+text("path")+"\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), codeInvalid},
+		"unknown type":       {framed(notify, 2, 1, text("a")+"\x01"+text("path")+"\x0b"), codeInvalid},
+		"only a head":        {"\x00\x00\x00\x01\x03", codeFragmented},
+		"fragment":           {string(fragment), codeFragmented},
+		"larger than agreed": {"\x00\x00\x40\x00\x03", codeTooBig},
+		"another hello":      {helloOf("2.0", 16380), codeInvalid},
+		"from an agent":      {framed(ack, 1, 1, ""), codeInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, engineOf(t, document))
+			p.greet()
+			p.send(whole + c.send)
+			if f := p.receive(); f.kind != ack || f.stream != 1 {
+				t.Errorf("before: %v", f)
+			}
+			if f := p.receive(); f.kind != agentDisconnect || f.set["status-code"] != c.code {
+				t.Errorf("%v, want %d", f, c.code)
+			}
+		})
+	}
+}
+
+// Whoever announces much and sends little costs little, and not for long.
+func TestHalfOpen(t *testing.T) {
+	for name, send := range map[string]string{"nothing": "", "half a hello": helloOf("2.0", 16380)[:20]} {
+		synctest.Test(t, func(t *testing.T) {
+			p := serve(t, engineOf(t, document))
+			p.send(send)
+			start := time.Now()
+			if _, err := readFrame(p); err != io.EOF || time.Since(start) != patience {
+				t.Errorf("%s: %v after %v", name, err, time.Since(start))
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, engineOf(t, document))
+		p.greet()
+		time.Sleep(time.Hour) // between frames nobody is in a hurry
+		p.asks(200, asked("GET", "/")...)
+		p.send("\x00\x00\x3f\x00\x03")
+		start := time.Now()
+		trickled := make(chan struct{})
+		go func() { // a byte now and then is not enough
+			defer close(trickled)
+			for range 100 {
+				time.Sleep(time.Second)
+				if _, err := p.Write([]byte{0}); err != nil {
+					return
+				}
+			}
+		}()
+		if f := p.receive(); f.kind != agentDisconnect || f.set["status-code"] != codeTimeout || time.Since(start) != patience {
+			t.Errorf("%v after %v", f, time.Since(start))
+		}
+		p.Close()
+		<-trickled
+	})
+}
+
+func TestBuffers(t *testing.T) {
+	for _, announced := range []uint32{100, 60000} {
+		f := frames{most: maxFrame, from: io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, announced)), bytes.NewReader(make([]byte, announced)))}
+		for n := 0; ; n++ {
+			frame, err := f.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if frame != nil {
+				if len(frame) != int(announced) {
+					t.Errorf("a frame of %d is of %d", announced, len(frame))
+				}
+				break
+			}
+			if got := f.end; len(f.buf) > max(2*got, firstBuffer) {
+				t.Fatalf("%d bytes for %d that have come", len(f.buf), got)
+			}
+			if err := f.fill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.from = strings.NewReader("x")
+		if err := f.fill(); err != nil || len(f.buf) > keptBuffer {
+			t.Errorf("%d bytes are kept for nothing: %v", len(f.buf), err)
+		}
+	}
+}
+
+// The answer fits into the frames of HAProxy, whatever it has to leave out.
+func TestSmallFrames(t *testing.T) {
+	p := serve(t, engineOf(t, "version: 1\nrules: [{name: "+strings.Repeat("a", 60)+", limit: 1/day}, {name: "+strings.Repeat("b", 60)+", limit: 1/day}]"))
+	p.send(helloOf("2.0", minFrame))
+	p.receive()
+	args := []string{stringArg("method", "GET"), stringArg("path", "/"), nullArg("src"), nullArg("headers")}
+	for _, want := range []int{200, 429} {
+		p.send(message(1, args...))
+		var length [4]byte
+		if _, err := io.ReadFull(p, length[:]); err != nil {
+			t.Fatal(err)
+		}
+		n := binary.BigEndian.Uint32(length[:])
+		f, err := readFrame(io.MultiReader(bytes.NewReader(length[:]), io.LimitReader(p, int64(n))))
+		if err != nil || n > minFrame || f.set["status"] != want || f.set["allowed"] != (want == 200) {
+			t.Errorf("%d bytes: %v %v", n, f, err)
+		}
+	}
+}
+
+// Shutdown answers what has come, those in a queue too, and tells HAProxy.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, engineOf(t, "version: 1\nrules: [{name: queue, algorithm: leaky_bucket, limit: 1/second burst 3}]"))
+		p.greet()
+		queue := append(asked("GET", "/"), numberArg("wait", 5000))
+		p.asks(200, queue...)
+		p.send(message(1, queue...))
+		synctest.Wait()
+		start, ended := time.Now(), make(chan error)
+		go func() { ended <- p.agent.Shutdown(context.Background()) }()
+		if f := p.receive(); f.stream != 1 || f.set["allowed"] != true || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", f, time.Since(start))
+		}
+		if f := p.receive(); f.kind != agentDisconnect || f.set["status-code"] != codeNormal {
+			t.Errorf("goodbye: %v", f)
+		}
+		p.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who is cut off while it waits gives its place back.
+func TestShutdownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := engineOf(t, "version: 1\nrules: [{name: queue, algorithm: leaky_bucket, limit: 1/minute burst 3}]")
+		p := serve(t, engine)
+		p.greet()
+		queue := append(asked("GET", "/"), numberArg("wait", 60000))
+		p.asks(200, queue...)
+		p.send(message(1, queue...))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		go func() { _, _ = io.Copy(io.Discard, p) }()
+		if err := p.agent.Shutdown(ctx); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		d := engine.Decide(context.Background(), &policy.Request{Method: "GET", Path: "/"})
+		if !d.Allowed || d.Delay > time.Minute {
+			t.Errorf("the next one waits for %v", d.Delay)
+		}
+	})
+}
+
+func TestDisconnect(t *testing.T) {
+	p := serve(t, engineOf(t, document))
+	p.greet()
+	p.send(framed(haproxyDisconnect, 0, 0, numberArg("status-code", 0)+stringArg("message", "bye")))
+	if f := p.receive(); f.kind != agentDisconnect || f.set["status-code"] != codeNormal {
+		t.Errorf("%v", f)
+	}
+	p.Close()
+	if p.log.has("WARN") {
+		t.Errorf("log: %s", &p.log.Buffer)
+	}
+}
+
+// counting counts the calls of a store.
+type counting struct {
+	*memory.Store
+	calls atomic.Int64
+}
+
+func (c *counting) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	c.calls.Add(1)
+	return c.Store.Take(ctx, charges, receipts)
+}
+
+func (c *counting) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	c.calls.Add(1)
+	sluice.TakeEach(ctx, c.Store, calls)
+}
+
+// What comes together is one call of the store, as HAProxy sends it with deploy/haproxy.
+func TestBatchIsOneCall(t *testing.T) {
+	form := text("body") + "\x09" + text("user=alice")
+	for name, args := range map[string][]string{
+		"no body":     append(asked("GET", "/"), nullArg("body")),
+		"with an ID":  append(asked("POST", "/login", "content-length", "10", "content-type", "application/x-www-form-urlencoded"), form, stringArg("id", "1")),
+		"no argument": append(asked("GET", "/"), stringArg("id", "1")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine := engineOf(t, document)
+			store := &counting{Store: memory.New()}
+			p := serve(t, policy.NewEngine(store, engine.Policy()))
+			p.greet()
+			go func() { _, _ = io.WriteString(p, strings.Repeat(message(1, args...), 10)) }() // it would be missed below
+			for range 10 {
+				p.receive()
+			}
+			if n := store.calls.Load(); n != 1 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}

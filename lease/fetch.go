@@ -1,0 +1,203 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// fetchFor is how long a reservation may take: units that come later would hardly live.
+const fetchFor = Horizon
+
+// turns is into how many turns a horizon is divided by pools that have been refused.
+const turns = 4
+
+// longestTurn is how long, in microseconds, a pool refuses what the store has refused, which others may
+// have given back.
+const longestTurn = 1_000_000
+
+// fetch reserves n units, or as many as there are of them, where all are wanted, and at least need.
+func (s *Store) fetch(p *pool, n, all, need int64) {
+	defer s.running.Done()
+	var b *batch
+	var err error
+	for range 2 {
+		if b, err = s.reserve(p, n); b != nil || err != nil {
+			break
+		}
+		p.mu.Lock()
+		room := p.plan.Decide(0, p.known.receipt).Remaining
+		p.mu.Unlock()
+		if room < max(1, need) {
+			break
+		}
+		n = max(1, need, room/2)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.fetched(p, b, all, err)
+	if b == nil || p.dead.Load() || p.last > 0 {
+		return
+	}
+	more := p.deposit(&b.grant, b.level, s.now())
+	if more <= 0 || p.fetching != nil {
+		return
+	}
+	p.fetching = make(chan struct{})
+	p.mu.Unlock()
+	b, err = s.reserve(p, more)
+	p.mu.Lock()
+	s.fetched(p, b, 0, err)
+}
+
+// reserve takes n units, and returns nothing where they do not fit.
+func (s *Store) reserve(p *pool, n int64) (*batch, error) {
+	charges := [1]sluice.Charge{{Key: p.key, Plan: p.plan, Cost: n, OnError: p.onError}}
+	var receipts [1]sluice.Receipt
+	sent := s.now()
+	if err := s.shared.TakeWithin(context.Background(), fetchFor, charges[:], receipts[:]); err != nil {
+		return nil, err
+	}
+	back := s.now() + 1
+	r := &receipts[0]
+	if heard := s.heard.Load(); heard != nil {
+		(*heard)(&charges[0], r)
+	}
+	p.mu.Lock()
+	if r.Now >= p.known.receipt.Now || sent-p.known.sent > longestTurn {
+		p.known = known{*r, sent, back}
+	}
+	p.mu.Unlock()
+	if !r.Fits {
+		return nil, nil
+	}
+	b := granted(p.plan, n, p.others(), r, sent, back)
+	if b.n == 0 {
+		charges[0].Cost, charges[0].Until = -n, (r.Tick+1)*p.plan.Span*p.plan.Tick
+		if err := s.shared.TakeWithin(context.Background(), fetchFor, charges[:], receipts[:]); err != nil {
+			return nil, err
+		}
+		return nil, errBehind
+	}
+	return b, nil
+}
+
+// errBehind is the outcome of a reservation in a window that the server's clock, which was set back, has
+// not reached: the store decides until it has.
+var errBehind = errors.New("lease: the clock of the shared store is behind what it has counted")
+
+// others is how many units all processes may give back in a horizon.
+func (p *pool) others() int64 {
+	if p.budget == nil {
+		return 0
+	}
+	return 2 * p.budget.Capacity
+}
+
+// fetched takes note of what a reservation has brought, where all were wanted. p.mu is held.
+func (s *Store) fetched(p *pool, b *batch, all int64, err error) {
+	at := s.now()
+	close(p.fetching)
+	p.fetching, p.err = nil, err
+	p.last = 0
+	granted := int64(0)
+	if b != nil {
+		granted = b.n
+		if !p.dead.Load() { // else it drains
+			p.add(b, at)
+		}
+	}
+	if err != nil || granted >= all {
+		return
+	}
+	switch room := p.room(at); {
+	case p.plan.Kernel == sluice.Meter && (granted == 0 || room <= 2*p.perTurn()):
+		p.last, p.again = max(1, granted), at+p.horizon/turns
+	case p.plan.Limit.Algorithm == sluice.SlidingWindowCounter && (granted == 0 || room <= p.perTurn()/4):
+		p.again = at + p.horizon/turns/4
+	case p.plan.Limit.Algorithm == sluice.FixedWindow && granted == 0:
+		_, _, end := p.plan.WindowAt(p.known.receipt.Now)
+		p.again = at + min(end-p.known.receipt.Now, longestTurn)
+	}
+}
+
+// end ends a pool, and returns the calls that give back what it has.
+func (s *Store) end(p *pool) []sluice.TakeCall {
+	p.mu.Lock()
+	rest := p.kill()
+	p.mu.Unlock()
+	s.remove(p)
+	return p.giveBack(rest, s.now())
+}
+
+// giveBack returns the calls that give back batches that are closed.
+func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
+	for _, b := range batches {
+		first, now := b.next.Load(), b.latest(at)
+		if p.budget != nil { // of what lives longest, as much as the budget holds
+			first = max(first, b.first(now), b.n-p.budget.Capacity)
+		}
+		n := b.n - first
+		if n <= 0 || now > b.until(first) {
+			continue
+		}
+		charges := []sluice.Charge{{Key: p.key, Plan: p.plan, Cost: -n, Until: b.until(first)}}
+		if p.budget != nil {
+			charges = append(charges, sluice.Charge{Key: p.key, Plan: p.budget, Cost: n})
+		}
+		calls = append(calls, sluice.TakeCall{Charges: charges, Receipts: make([]sluice.Receipt, len(charges))})
+	}
+	return calls
+}
+
+// sweepEvery is how often pools are looked at.
+const sweepEvery = Horizon / 8
+
+// sweepLater has the pools looked at. s.inserting is held.
+func (s *Store) sweepLater() {
+	if s.sweeper == nil {
+		s.sweeper = time.AfterFunc(sweepEvery, s.sweep)
+	} else {
+		s.sweeper.Reset(sweepEvery)
+	}
+}
+
+// sweep ends the pools that nobody asks any more, and gives back what is of no use.
+func (s *Store) sweep() {
+	if !s.track() {
+		return
+	}
+	defer s.running.Done()
+	var calls []sluice.TakeCall
+	for _, p := range s.all() {
+		idle, old := p.look(s.now())
+		calls = append(calls, p.giveBack(old, s.now())...)
+		if idle {
+			calls = append(calls, s.end(p)...)
+		}
+	}
+	if len(calls) > 0 {
+		// What cannot be given back drains, or is over with its window.
+		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
+	}
+	s.inserting.Lock()
+	if s.held > 0 && !s.closed.Load() {
+		s.sweepLater()
+	}
+	s.inserting.Unlock()
+}
+
+// look reports whether nobody has asked for longer than it takes to ask for three units, and returns
+// what can only be given back.
+func (p *pool) look(at int64) (idle bool, old []*batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trim(at)
+	old, p.old = p.old, nil
+	if total := p.spent() + p.refused; total != p.swept || p.fetching != nil {
+		p.swept, p.asked = total, at
+	}
+	return at-p.asked >= max(sweepEvery.Microseconds(), 3*p.horizon/p.demand), old
+}

@@ -1,0 +1,175 @@
+package lease
+
+import (
+	"math"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Horizon is how long a unit may be kept at most, by the server's clock.
+const Horizon = 250 * time.Millisecond
+
+// grant is what a receipt says of units that were reserved by one Take. They are numbered from 0 in
+// the order in which they are spent, and each may be spent up to a time of its own, which never gets
+// earlier from one to the next. Times are the server's, in microseconds.
+type grant struct {
+	plan    *sluice.Plan
+	now     int64 // when they were reserved
+	n       int64 // how many there are
+	beneath int64 // of a meter, the level beneath the first, whatever others give back
+	end     int64 // until when any may be spent
+	deep    bool  // all may, until then
+}
+
+// newGrant returns what a receipt of n units grants. Where the clock of the server has stepped back,
+// so that the window of its state has not begun, it is nothing.
+// Others give back at most so many units in a horizon.
+func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
+	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
+	if p.Kernel == sluice.Meter {
+		g.beneath = r.Used - (n+others)*p.Unit
+		g.deep = g.until(0) == g.end
+		return g
+	}
+	number, _, end := p.WindowAt(r.Now)
+	if number != r.Tick {
+		g.n = 0
+	}
+	g.end = min(g.end, end-1)
+	return g
+}
+
+// first returns which unit is the first that may be spent at a time, g.n if there is none. The time
+// is not before that of the reservation.
+func (g *grant) first(at int64) int64 {
+	switch {
+	case at > g.end:
+		return g.n
+	case g.deep:
+		return 0
+	}
+	p := g.plan
+	drained := (at/p.Tick-g.now/p.Tick)*p.Drain - g.beneath
+	if drained <= 0 {
+		return 0
+	}
+	return min(g.n, (drained+p.Unit-1)/p.Unit)
+}
+
+// until returns up to when unit i may be given back. That of a meter may be spent until then, too; of a
+// window none may be spent behind the end of the grant.
+func (g *grant) until(i int64) int64 {
+	p := g.plan
+	level := g.beneath + i*p.Unit
+	switch {
+	case p.Kernel != sluice.Meter:
+		_, _, end := p.WindowAt(g.now)
+		return end - 1
+	case level < 0:
+		return g.now - 1
+	}
+	return min(g.end, (g.now/p.Tick+level/p.Drain+1)*p.Tick-1)
+}
+
+// horizon returns for how long, in microseconds, units of a plan are to be reserved, or 0 where that
+// is not worth it. It is a quarter of the time in which a full bucket drains, so that the level that
+// is kept beneath them is a small part of the burst.
+func horizon(p *sluice.Plan) int64 {
+	if p.Leasable() != nil {
+		return 0
+	}
+	h, perHorizon := Horizon.Microseconds(), int64(0)
+	if p.Kernel == sluice.Meter {
+		h = min(h, p.Size/p.Drain*p.Tick/4)
+		perHorizon = h / p.Tick * p.Drain / p.Unit
+	} else {
+		span := p.Span * p.Tick
+		if span < h {
+			return 0
+		}
+		perHorizon = int64(float64(p.Capacity) * float64(h) / float64(span))
+	}
+	if h < shortest || perHorizon < fewest {
+		return 0
+	}
+	return h
+}
+
+const (
+	shortest = 2_000 // µs: a horizon of less is not worth it
+	fewest   = 4     // nor is one in which fewer units pass
+)
+
+// budget returns the plan of what all processes together may give back, which is charged with it, or
+// nil where they may give back all: of a meter, a sixteenth of what it lets pass in a horizon h. Its period,
+// which is no shorter than any unit lives, is one that no other limit has.
+func budget(p *sluice.Plan, h int64) *sluice.Plan {
+	if p.Kernel != sluice.Meter {
+		return nil
+	}
+	n := max(1, largest(p, h)/4)
+	b, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.GCRA, Count: n, Period: Horizon + 7*time.Microsecond, Burst: n})
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// largest returns the most units that one charge may take from a lease. A larger one asks the store.
+func largest(p *sluice.Plan, h int64) int64 {
+	if p.Kernel == sluice.Meter {
+		return max(1, h/p.Tick*p.Drain/p.Unit/4)
+	}
+	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
+}
+
+// refused returns the receipt of a charge that does not fit now, and is told to come back after wait,
+// in microseconds: a state of the plan that says so. A window cannot say less than its end, nor a
+// sliding one anything beyond.
+func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
+	r := sluice.Receipt{Now: now, Origin: sluice.ByLease}
+	if p.Kernel == sluice.Meter {
+		ticks := (now+wait+p.Tick-1)/p.Tick - now/p.Tick
+		r.Used = p.Size - cost*p.Unit + max(1, ticks)*p.Drain
+		return r
+	}
+	number, _, end := p.WindowAt(now)
+	r.Tick, r.Used = number, p.Capacity
+	if rest := (end - now - wait) / p.Tick; p.Limit.Algorithm == sluice.SlidingWindowCounter && rest > 0 && cost < p.Capacity {
+		// The count of the previous window that leaves room for the cost with so much of this one left.
+		room := (p.Capacity - cost) * p.Span
+		r.Used, r.Prev = 0, (room+rest-1)/rest
+	}
+	return r
+}
+
+// admitted returns the receipt of a charge that was spent at now, when left units remain in this
+// process. If none does, and another is to be had from the store as far as is known, one remains.
+func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
+	p := g.plan
+	*r = sluice.Receipt{Now: now, Fits: true, Origin: sluice.ByLease}
+	left = min(left, p.Capacity)
+	if p.Kernel == sluice.Meter {
+		if left > 0 {
+			r.Used = p.Size - left*p.Unit
+			return
+		}
+		r.Used = max(level-(now/p.Tick-g.now/p.Tick)*p.Drain, p.Size-p.Unit)
+		return
+	}
+	if left == 0 && level < p.Capacity {
+		left = 1
+	}
+	r.Tick, _, _ = p.WindowAt(now)
+	r.Used = p.Capacity - left
+}
+
+// drained returns a level, of a meter, by now, if nobody has taken since.
+func drained(p *sluice.Plan, level, since, now int64) int64 {
+	ticks := max(0, now/p.Tick-since/p.Tick)
+	if ticks > math.MaxInt64/2/p.Drain {
+		return 0
+	}
+	return max(0, level-ticks*p.Drain)
+}

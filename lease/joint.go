@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// joint is a Take of several charges of which some are decided here.
+type joint struct {
+	spent    []spending
+	charges  []sluice.Charge // for the shared store
+	receipts []sluice.Receipt
+	places   []int // of these in the Take
+	refused  bool  // by a lease
+}
+
+// spending is a charge that was spent from a batch.
+type spending struct {
+	pool        *pool
+	batch       *batch
+	place       int
+	first, cost int64
+	at          int64
+	left        int64
+}
+
+func (s *Store) release(j *joint) {
+	clear(j.spent)
+	clear(j.charges)
+	j.spent, j.charges, j.receipts, j.places = j.spent[:0], j.charges[:0], j.receipts[:0], j.places[:0]
+	s.joints.Put(j)
+}
+
+// takeJoint spends what is leased, and has the shared store decide about the rest. If that refuses,
+// what was spent is put back. Where a lease refuses, nothing else is charged.
+func (s *Store) takeJoint(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	j := s.beginJoint(charges, receipts)
+	defer s.release(j)
+	var err error
+	if len(j.charges) > 0 {
+		err = s.ask(ctx, wait, j.charges, j.receipts)
+	}
+	s.endJoint(j, receipts, err)
+	return err
+}
+
+// beginJoint decides what is leased. What j lists is for the shared store.
+func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *joint {
+	j := s.joints.Get().(*joint)
+	guard := s.spendAll(j, charges, receipts)
+	if j.refused = guard >= 0; j.refused {
+		s.putBack(j, receipts)
+	}
+	if j.refused && len(j.charges) > 0 {
+		// What never fits has the others told of, and not charged.
+		never := charges[guard]
+		never.Cost = never.Plan.Capacity + 1
+		j.charges, j.receipts = append(j.charges, never), append(j.receipts, sluice.Receipt{})
+	}
+	return j
+}
+
+// endJoint takes note of what the shared store has decided.
+func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
+	if err == nil {
+		for i, place := range j.places {
+			receipts[place] = j.receipts[i]
+		}
+	}
+	if !j.refused && (err != nil || !sluice.Admitted(j.charges, j.receipts)) {
+		s.putBack(j, receipts)
+	}
+}
+
+// spendAll spends what is leased and lists the rest, and returns which charge refuses, or -1.
+func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Receipt) (guard int) {
+	guard = -1
+	for i := range charges {
+		c := &charges[i]
+		if p := s.pool(c); p != nil && s.spendOne(j, p, c, i, &receipts[i]) {
+			if !receipts[i].Fits && !c.Shadow && guard < 0 {
+				guard = i
+			}
+			continue
+		}
+		j.charges, j.receipts, j.places = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.places, i)
+	}
+	return guard
+}
+
+// spendOne decides a charge by its pool, and reports false if the shared store has to.
+func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *sluice.Receipt) bool {
+	at := s.now()
+	b := p.batch.Load()
+	var first int64
+	var low, ok bool
+	if b != nil {
+		first, low, ok = b.spend(c.Cost, b.latest(at))
+	}
+	if !ok {
+		p.mu.Lock()
+		if b, first, low, ok = p.spend(c.Cost, at); !ok {
+			defer p.mu.Unlock()
+			if p.refuses(c.Cost, at) && !p.dead.Load() {
+				p.refuse(c, r, at)
+				return true
+			}
+			p.refused += c.Cost
+			s.fetchLocked(p, at, 0)
+			return false
+		}
+		p.mu.Unlock()
+	}
+	if low {
+		s.renew(p)
+	}
+	left := b.n - first - c.Cost + p.queued.Load()
+	b.admit(r, b.latest(at), left)
+	j.spent = append(j.spent, spending{p, b, place, first, c.Cost, at, left})
+	return true
+}
+
+// putBack undoes what was spent, whose receipts then tell what remains without it.
+func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
+	for i := range j.spent {
+		x := &j.spent[i]
+		x.pool.putBack(x.batch, x.first, x.cost, x.at)
+		x.batch.admit(&receipts[x.place], x.batch.latest(x.at), x.left+x.cost)
+	}
+}

@@ -1,0 +1,405 @@
+package lease
+
+import (
+	"context"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Shared is what a [Store] needs of the store that it stands before, of which redisstore.Store is one.
+// The bargain of its methods is that of failover.SharedEach.
+type Shared interface {
+	sluice.EachTaker
+	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
+	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
+	Shard(key string) int
+	Heartbeat(ctx context.Context, id string) (instances int, err error)
+}
+
+// Store spends units that it has reserved in a shared store. It is a [Shared] itself, and safe for
+// concurrent use. See the package's documentation.
+type Store struct {
+	shared Shared
+	base   time.Time
+	seed   maphash.Seed
+
+	pools    table
+	counters [counters]atomic.Uint64
+	joints   sync.Pool
+	heard    atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
+
+	inserting sync.Mutex // what follows
+	held      int        // pools in the table
+	sweeper   *time.Timer
+	closed    atomic.Bool // set under inserting
+	running   sync.WaitGroup
+}
+
+var _ Shared = (*Store)(nil)
+
+// New returns a store that leases from shared. Close it when done.
+func New(shared Shared) *Store {
+	s := &Store{shared: shared, base: time.Now().Add(-time.Millisecond), seed: maphash.MakeSeed()}
+	s.joints.New = func() any { return new(joint) }
+	return s
+}
+
+// now is the clock of s, in microseconds. It is never 0.
+func (s *Store) now() int64 { return int64(time.Since(s.base) / time.Microsecond) }
+
+// track counts something that Close has to wait for, unless s is closed.
+func (s *Store) track() bool {
+	s.inserting.Lock()
+	defer s.inserting.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// closeFor is how long Close takes to give back, at most.
+const closeFor = time.Second
+
+// Close gives back what may be, for which it waits no longer than a second, and ends what runs in the
+// background. It leaves the shared store open. A Take that comes later is passed on to it.
+func (s *Store) Close() {
+	s.inserting.Lock()
+	again := s.closed.Swap(true)
+	if s.sweeper != nil {
+		s.sweeper.Stop()
+	}
+	s.inserting.Unlock()
+	if again {
+		return
+	}
+	s.running.Wait()
+	var calls []sluice.TakeCall
+	for _, p := range s.all() {
+		calls = append(calls, s.end(p)...)
+	}
+	if len(calls) > 0 {
+		s.shared.TakeEachWithin(context.Background(), closeFor, calls)
+	}
+}
+
+// Shard implements [Shared].
+func (s *Store) Shard(key string) int { return s.shared.Shard(key) }
+
+// Heartbeat implements [Shared].
+func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
+	return s.shared.Heartbeat(ctx, id)
+}
+
+// Overhear has a function told of what the shared store answers to reservations, of which no Take
+// tells. It is called from any goroutine, and must be quick. A failover.Store calls it.
+func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.heard.Store(&heard) }
+
+// unbounded is the wait of a Take that has none.
+const unbounded = -1
+
+// Take implements [sluice.Store]. What is spent from a lease is told by receipts of
+// [sluice.ByLease], whose Now is the latest time that the server can have had.
+func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
+		return nil
+	}
+	return s.take(ctx, unbounded, charges, receipts)
+}
+
+// TakeWithin is Take that returns after wait at the latest, and with a wait of 0 answers only what it
+// can without the server.
+func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
+		return nil
+	}
+	return s.take(ctx, max(0, wait), charges, receipts)
+}
+
+// takeFast spends a charge from the batch at hand, and reports false, having done nothing, where that
+// cannot be done.
+func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
+	if c.Consistency != sluice.Leased || c.Cost <= 0 || c.Plan == nil {
+		return false
+	}
+	p := s.find(s.hash(c), c)
+	if p == nil || c.Cost > p.most || !p.like(c.Plan) {
+		return false
+	}
+	b := p.batch.Load()
+	if b == nil {
+		return false
+	}
+	to := b.latest(s.now())
+	first, low, ok := b.spend(c.Cost, to)
+	if !ok {
+		return false
+	}
+	if low {
+		s.renew(p)
+	}
+	b.admit(r, to, b.n-first-c.Cost+p.queued.Load())
+	return true
+}
+
+// ask has the shared store decide.
+func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if wait == unbounded {
+		return s.shared.Take(ctx, charges, receipts)
+	}
+	return s.shared.TakeWithin(ctx, wait, charges, receipts)
+}
+
+// concerned reports whether any of charges may be leased, or gives back what may have been.
+func concerned(charges []sluice.Charge) bool {
+	for i := range charges {
+		if charges[i].Consistency == sluice.Leased || charges[i].Cost < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// take decides what is not simple.
+func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if !concerned(charges) {
+		return s.ask(ctx, wait, charges, receipts)
+	}
+	if err := sluice.CheckCharges(charges, receipts); err != nil {
+		return err
+	}
+	if s.drops(charges) {
+		err := s.ask(ctx, wait, charges, receipts)
+		s.drops(charges) // what was reserved meanwhile
+		return err
+	}
+	if !s.leases(charges) {
+		return s.ask(ctx, wait, charges, receipts)
+	}
+	if len(charges) > 1 {
+		return s.takeJoint(ctx, wait, charges, receipts)
+	}
+	c := &charges[0]
+	p := s.pool(c)
+	if p == nil {
+		return s.ask(ctx, wait, charges, receipts)
+	}
+	began := s.now()
+	decided, err := s.await(ctx, wait, began, p, c, &receipts[0])
+	if decided || err != nil {
+		return err
+	}
+	return s.ask(ctx, s.remains(wait, began), charges, receipts)
+}
+
+// remains returns what is left of a wait that began at a time of s.
+func (s *Store) remains(wait time.Duration, began int64) time.Duration {
+	if wait == unbounded {
+		return wait
+	}
+	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
+}
+
+// drops ends the leases of what is given back to, and reports whether anything is.
+func (s *Store) drops(charges []sluice.Charge) (any bool) {
+	for i := range charges {
+		c := &charges[i]
+		if c.Cost >= 0 {
+			continue
+		}
+		any = true
+		if p := s.find(s.hash(c), c); p != nil {
+			s.drop(p)
+		}
+	}
+	return any
+}
+
+// drop ends a lease without giving anything back.
+func (s *Store) drop(p *pool) {
+	p.mu.Lock()
+	p.kill()
+	p.mu.Unlock()
+	s.remove(p)
+}
+
+// leases reports whether any of charges may be leased. With a lock, the store has to see all that it
+// watches.
+func (s *Store) leases(charges []sluice.Charge) (any bool) {
+	if s.closed.Load() {
+		return false
+	}
+	for i := range charges {
+		c := &charges[i]
+		if c.Plan.Kernel == sluice.Lock {
+			return false
+		}
+		any = any || c.Consistency == sluice.Leased && c.Cost > 0
+	}
+	return any
+}
+
+// pool returns the pool that decides a charge, or nil if the shared store does. It counts what is
+// asked for, and begins a lease where that is worth it.
+func (s *Store) pool(c *sluice.Charge) *pool {
+	if c.Consistency != sluice.Leased || c.Cost <= 0 {
+		return nil
+	}
+	hash := s.hash(c)
+	p := s.find(hash, c)
+	switch {
+	case p == nil:
+		if at := s.now(); s.asked(hash, c.Cost, at) {
+			s.begin(hash, c, at)
+		}
+		return nil
+	case !p.like(c.Plan):
+		s.drop(p) // the limit has changed
+		return nil
+	case c.Cost > p.most:
+		return nil
+	}
+	return p
+}
+
+// begin makes the pool of a key, if it is worth one, and reserves its first units.
+func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
+	h := horizon(c.Plan)
+	if h == 0 {
+		return
+	}
+	most := largest(c.Plan, h)
+	p := &pool{
+		hash: hash, key: strings.Clone(c.Key), plan: c.Plan, onError: c.OnError,
+		horizon: h, most: most, budget: budget(c.Plan, h),
+		demand: max(worth, c.Cost), measured: at, asked: at,
+	}
+	s.insert(p)
+	if s.find(hash, c) == p {
+		s.renew(p)
+	}
+}
+
+// late is the error of a Take that may not wait.
+type late struct{}
+
+func (late) Error() string {
+	return "lease: the shared store has to be asked, and there is no time for it"
+}
+func (late) NotCharged() bool { return true }
+func (late) Unwrap() error    { return context.DeadlineExceeded }
+
+// await decides a charge by its pool, waiting for a reservation if need be. It reports false where the
+// shared store is to decide: the lease has ended, or a reservation has failed.
+func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *pool, c *sluice.Charge, r *sluice.Receipt) (decided bool, err error) {
+	for {
+		pending := s.try(p, c, r)
+		switch {
+		case pending == nil:
+			return r.Origin == sluice.ByLease, nil
+		case wait == 0:
+			return false, late{}
+		}
+		if err := s.waitFor(ctx, wait, began, pending); err != nil {
+			return false, err
+		}
+		p.mu.Lock()
+		failed := p.err != nil
+		p.mu.Unlock()
+		if failed {
+			return false, nil
+		}
+	}
+}
+
+// waitFor waits for a reservation until wait is over, which began at a time of s.
+func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
+	var over <-chan time.Time
+	if wait != unbounded {
+		t := time.NewTimer(s.remains(wait, began))
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-pending:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-over:
+		return late{}
+	}
+}
+
+// try decides a charge by what its pool has, or returns what is to be waited for. If neither is to be,
+// the receipt has another Origin than ByLease. A reservation is begun where one is needed.
+func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.Origin = sluice.ByStore
+	at := s.now()
+	b, first, low, ok := p.spend(c.Cost, at)
+	switch {
+	case ok:
+		if low {
+			s.fetchLocked(p, at, 0)
+		}
+		b.admit(r, b.latest(at), b.n-first-c.Cost+p.queued.Load())
+		return nil
+	case p.dead.Load():
+		return nil
+	case p.refuses(c.Cost, at):
+		p.refuse(c, r, at)
+		return nil
+	}
+	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
+		return nil // the store is being closed
+	}
+	return p.fetching
+}
+
+// refuse writes the receipt of a charge that has to wait. p.mu is held.
+func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
+	p.refused += c.Cost
+	k, wait := &p.known, p.again-at
+	now := k.receipt.Now + max(0, at-k.back-1)
+	*r = refused(p.plan, c.Cost, now, wait)
+	if p.plan.Kernel == sluice.Meter || k.back == 0 {
+		return
+	}
+	// What is known of a window may say that it takes longer than until the store is asked again.
+	var last sluice.Receipt
+	p.plan.Step(sluice.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last)
+	last.Fits, last.Origin = false, sluice.ByLease
+	if p.plan.Decide(c.Cost, last).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
+		*r = last
+	}
+}
+
+// renew has more units reserved.
+func (s *Store) renew(p *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead.Load() {
+		s.fetchLocked(p, s.now(), 0)
+	}
+}
+
+// fetchLocked begins a reservation, unless one is under way or none is wanted. p.mu is held.
+func (s *Store) fetchLocked(p *pool, at, need int64) {
+	if p.fetching != nil || need == 0 && at < p.again {
+		return
+	}
+	p.measure(at)
+	p.tidy(at)
+	n, all := p.wants(at, need)
+	if n <= 0 || !s.track() {
+		return
+	}
+	p.fetching = make(chan struct{})
+	go s.fetch(p, n, all, need)
+}

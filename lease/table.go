@@ -1,0 +1,113 @@
+package lease
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice"
+)
+
+const (
+	sets     = 2048
+	ways     = 4
+	maxPools = 4096
+	counters = 1 << 14
+	// worth is how many units of a key are to be asked for in countFor before it is leased.
+	worth    = 8
+	countFor = 250_000 // µs
+)
+
+// table has the pools, by a hash of key and fingerprint.
+type table [sets][ways]atomic.Pointer[pool]
+
+func (s *Store) hash(c *sluice.Charge) uint64 {
+	return maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint
+}
+
+// find returns the pool of a charge, or nil.
+func (s *Store) find(hash uint64, c *sluice.Charge) *pool {
+	set := &s.pools[hash%sets]
+	for i := range set {
+		if p := set[i].Load(); p != nil && p.hash == hash && p.counts(c) {
+			return p
+		}
+	}
+	return nil
+}
+
+// insert adds a pool, unless there is no room or it is there already.
+func (s *Store) insert(p *pool) {
+	s.inserting.Lock()
+	defer s.inserting.Unlock()
+	if s.closed.Load() || s.held >= maxPools {
+		return
+	}
+	set := &s.pools[p.hash%sets]
+	free := -1
+	for i := range set {
+		switch old := set[i].Load(); {
+		case old == nil:
+			free = i
+		case old.hash == p.hash && old.key == p.key && old.plan.Fingerprint == p.plan.Fingerprint:
+			return
+		}
+	}
+	if free < 0 {
+		return
+	}
+	set[free].Store(p)
+	if s.held++; s.held == 1 {
+		s.sweepLater()
+	}
+}
+
+// remove takes a pool out of the table.
+func (s *Store) remove(p *pool) {
+	s.inserting.Lock()
+	defer s.inserting.Unlock()
+	set := &s.pools[p.hash%sets]
+	for i := range set {
+		if set[i].CompareAndSwap(p, nil) {
+			s.held--
+		}
+	}
+}
+
+// all returns the pools.
+func (s *Store) all() (pools []*pool) {
+	for i := range s.pools {
+		for j := range s.pools[i] {
+			if p := s.pools[i][j].Load(); p != nil {
+				pools = append(pools, p)
+			}
+		}
+	}
+	return pools
+}
+
+// asked counts units of a key that has no pool, and reports whether it is worth one. A counter
+// belongs to one key at a time; one that is asked for more often gets it in the end.
+//
+// A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
+func (s *Store) asked(hash uint64, cost, at int64) bool {
+	counter := &s.counters[hash%counters]
+	tag, turn := hash>>40, uint64(at/countFor)&(1<<24-1)
+	for {
+		old := counter.Load()
+		n := int64(old & (1<<16 - 1))
+		own := tag
+		switch {
+		case old>>16&(1<<24-1) != turn:
+			n = min(cost, worth)
+		case old>>40 == tag:
+			n = min(n+cost, worth)
+		case n > cost:
+			n, own = n-cost, old>>40
+		default:
+			n = min(cost, worth)
+		}
+		if counter.CompareAndSwap(old, own<<40|turn<<16|uint64(n)) {
+			return own == tag && n >= worth
+		}
+	}
+}

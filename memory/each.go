@@ -1,0 +1,73 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/sluicehq/sluice"
+)
+
+// atOnce is how many Takes of a list share a reading of the clock, and are fetched together.
+const atOnce = 32
+
+// TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one
+// charge share readings of it, and are cheapest.
+func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
+	for len(calls) > 0 {
+		n := min(len(calls), atOnce)
+		s.takeGroup(calls[:n])
+		calls = calls[n:]
+	}
+}
+
+// place is where the state of a single charge is, unless it moves.
+type place struct {
+	layout        *layout // nil: the charge is not of the usual kind
+	hash          uint64
+	first, second *bucket
+}
+
+// takeGroup has the processor fetch all states while it reads the clock. Each is asked at that time
+// first: see takeClockFirst.
+func (s *Store) takeGroup(calls []sluice.TakeCall) {
+	var places [atOnce]place
+	for i := range calls {
+		places[i] = s.placeOf(&calls[i])
+	}
+	now := s.now()
+	for i := range calls {
+		c, p := &calls[i], &places[i]
+		if p.layout == nil {
+			c.Err = s.take(own, c.Charges, c.Receipts)
+			now = s.now() // nobody is told an earlier time than those before
+			continue
+		}
+		c.Err = nil
+		now = s.takePlaced(now, p, &c.Charges[0], &c.Receipts[0])
+	}
+}
+
+// takePlaced takes a charge of the usual kind, and returns at what time.
+func (s *Store) takePlaced(now int64, p *place, c *sluice.Charge, r *sluice.Receipt) int64 {
+	l, tag := p.layout, p.layout.tag(p.hash)
+	if !s.takeClockFirst(now, p.first, p.second, l, tag, c.Cost, r) &&
+		!s.takeStateFirst(own, p.hash>>stripeShift, l, tag, c.Cost, r) {
+		s.takeOne(own, p.hash, c, r)
+	}
+	return r.Now
+}
+
+func (s *Store) placeOf(call *sluice.TakeCall) (p place) {
+	if len(call.Charges) != 1 || len(call.Receipts) != 1 {
+		return p
+	}
+	c := &call.Charges[0]
+	if c.Plan == nil || c.Plan.Tick < 1 {
+		return p
+	}
+	if l := s.plans.find(c.Plan); l != nil && l.fits && 0 < c.Cost && c.Cost <= l.most {
+		p.layout, p.hash = l, s.hash(c)
+		p.first, p.second = s.tables.buckets(p.hash>>stripeShift, l.tag(p.hash))
+		prefetch(p.first, p.second)
+	}
+	return p
+}

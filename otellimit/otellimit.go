@@ -1,0 +1,159 @@
+// Package otellimit tells OpenTelemetry of rate limits: the span of a request that is recorded gets
+// an event for each decision about it. It needs the API of OpenTelemetry only; without an SDK, and
+// for requests that are not sampled, it costs nothing.
+package otellimit
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Event is the name of the event. Semantic conventions have none for rate limits, so that the
+// attributes are of Sluice's own names:
+//
+//   - sluice.outcome: "allow", "delayed", "degraded", "would_deny" or "deny", as in package telemetry
+//   - sluice.door: as in [policy.Request]; sluice.mode: "peek" or "give_back", where nothing is charged
+//   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows
+//   - sluice.because: what refuses, as in [policy.Result.Because], or "malformed"; sluice.missing
+//   - sluice.limit, sluice.remaining: of the limit of which the smallest share is left, as clients know it
+//   - sluice.subject: of the rule that refuses, or else of that limit, as the rule lets people see it
+//   - sluice.retry_after, sluice.delay: in seconds
+//   - sluice.degraded: decided without the shared store
+const Event = "sluice.decision"
+
+// Observe has all decisions of e noted in the span of their context, if it is recorded. Call it
+// before the first decision. What is decided as one list is noted in one span.
+func Observe(e *policy.Engine) { e.Observe(note) }
+
+func note(ctx context.Context, o *policy.Observation) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent(Event, trace.WithAttributes(attributes(o)...))
+	}
+}
+
+const maxText = 160 // bytes of an attribute
+
+func attributes(o *policy.Observation) []attribute.KeyValue {
+	d := &o.Decision
+	all := make([]attribute.KeyValue, 0, 12)
+	text := func(name, value string) {
+		if value != "" {
+			all = append(all, attribute.String(name, printable.Text(value, maxText)))
+		}
+	}
+	refused, shadows, about := refusals(d)
+	lacks := cmp.Or(d.Missing, o.Pardoned())
+	text("sluice.outcome", outcome(d, len(shadows) > 0 || lacks != ""))
+	text("sluice.door", o.Request.Door)
+	text("sluice.mode", modes[o.Request.Mode])
+	all = append(all, attribute.Bool("sluice.degraded", d.Degraded))
+	if len(refused) > 0 {
+		all = append(all, attribute.StringSlice("sluice.refused_by", refused))
+	}
+	if len(shadows) > 0 {
+		all = append(all, attribute.StringSlice("sluice.would_be_refused_by", shadows))
+	}
+	tightest := tightest(d)
+	if tightest >= 0 {
+		r := &d.Results[tightest]
+		name := r.Name
+		if name == "" {
+			name = r.Rule
+		}
+		text("sluice.limit", name)
+		all = append(all, attribute.Int64("sluice.remaining", r.Remaining))
+	}
+	if about < 0 {
+		about = tightest
+	}
+	if about >= 0 {
+		text("sluice.because", d.Results[about].Because())
+		if o.Key(about) != "" {
+			text("sluice.subject", o.Shown(about))
+		}
+	}
+	if len(refused)+len(shadows) == 0 && lacks != "" {
+		text("sluice.because", "malformed")
+		text("sluice.missing", lacks)
+	}
+	if seconds, ok := (sluice.Decision{RetryAfter: d.RetryAfter}).RetryAfterSeconds(); ok && !d.Allowed {
+		all = append(all, attribute.Int64("sluice.retry_after", seconds))
+	}
+	if d.Delay > 0 {
+		all = append(all, attribute.Float64("sluice.delay", d.Delay.Round(time.Millisecond).Seconds()))
+	}
+	return all
+}
+
+var modes = map[policy.Mode]string{policy.Peek: "peek", policy.GiveBack: "give_back"}
+
+// refusals returns the rules that refuse, those that would, and the first result that does, or else would.
+func refusals(d *policy.Decision) (refused, shadows []string, about int) {
+	about = -1
+	for i := range d.Results {
+		switch r := &d.Results[i]; {
+		case r.Allowed:
+		case r.Shadow:
+			shadows = add(shadows, r.Rule)
+			if about < 0 {
+				about = i
+			}
+		default:
+			if len(refused) == 0 {
+				about = i
+			}
+			refused = add(refused, r.Rule)
+		}
+	}
+	return refused, shadows, about
+}
+
+// maxRules is the most rules that are named.
+const maxRules = 16
+
+// add adds a rule, of which there may be several results in a row.
+func add(rules []string, rule string) []string {
+	rule = printable.Text(rule, maxText)
+	if n := len(rules); n == maxRules || n > 0 && rules[n-1] == rule {
+		return rules
+	}
+	return append(rules, rule)
+}
+
+// tightest returns the result that is in force of which the smallest share is left, or -1.
+func tightest(d *policy.Decision) int {
+	best := -1
+	if d.Now == 0 { // nobody knows what is left
+		return best
+	}
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Plan != nil && !r.Shadow && (best < 0 || share(r) < share(&d.Results[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
+func share(r *policy.Result) float64 { return float64(r.Remaining) / float64(r.Plan.Capacity) }
+
+func outcome(d *policy.Decision, would bool) string {
+	switch {
+	case !d.Allowed:
+		return "deny"
+	case would:
+		return "would_deny"
+	case d.Degraded:
+		return "degraded"
+	case d.Delay > 0:
+		return "delayed"
+	}
+	return "allow"
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+)
+
+const (
+	adhoc    = -1       // is the index of a rule that a caller has brought
+	ofCaller = "caller" // is where its limit comes from
+)
+
+// Adhoc returns a subject of no rule of the policy: whoever asks brings the limit. The name is what
+// is told as its rule; the key keeps subjects apart, along with the name, and no other key of this
+// store meets them, whatever both are. What has been counted belongs to them and to the kind of the
+// limit, so that a changed burst keeps it.
+func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
+	r := &rule{
+		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,
+		own: resolved{limits: []limit{{plan: plan}}, from: ofCaller},
+	}
+	// The keys of rules begin with their names, or with the tag before these.
+	r.keyStart = string(sluice.AppendKeyPart([]byte{'/'}, name))
+	limits := r.own.counted()
+	s := &Subject{engine: e, rule: r, inForce: limits, all: limits}
+	s.setAdhocKey(key)
+	return s
+}
+
+// AdhocInto makes into what [Engine.Adhoc] would return for another key of the same limit, which
+// takes no memory if it has been used for this before. What [Subject.Key] has returned for into is
+// not valid any more then, and no decision about it may be under way.
+func (s *Subject) AdhocInto(into *Subject, key string) {
+	into.engine, into.rule, into.inForce, into.all = s.engine, s.rule, s.inForce, s.all
+	into.setAdhocKey(key)
+}
+
+func (s *Subject) setAdhocKey(key string) {
+	begin := len(s.rule.keyStart) + 1
+	s.text = append(append(s.text[:0], s.rule.keyStart...), '/')
+	s.text = sluice.AppendKeyPart(s.text, key)
+	s.charged = unsafe.String(unsafe.SliceData(s.text), len(s.text))
+	s.key, s.values = s.charged, append(s.values[:0], s.charged[begin:])
+}
+
+// chargeSubject makes the charges of the one subject that is asked for, unless the request is
+// decided by then.
+func (s *scratch) chargeSubject(d *Decision) bool {
+	subject := s.request.Subject
+	r := subject.rule
+	if r.index != adhoc {
+		if r = s.presentRule(r, d); r == nil {
+			return false
+		}
+	}
+	s.keys.begin(r.keyStart)
+	for _, v := range subject.values {
+		s.keys.addWritten(v)
+	}
+	if r.tiers != nil || r.sharing != nil {
+		tier, known := s.tierOf(r)
+		if !known {
+			tier = s.policy.tier
+		}
+		s.tier, s.tierFrom, s.tierKnown = tier, tierDefault, true
+	}
+	s.addCharges(r)
+	return true
+}
+
+// presentRule returns the rule that the policy in force has in place of another one, or nil if that
+// counts nothing, or something else.
+func (s *scratch) presentRule(was *rule, d *Decision) *rule {
+	i, known := s.policy.byName[was.name]
+	if !known {
+		d.Allowed = true
+		return nil
+	}
+	r := &s.policy.rules[i]
+	switch {
+	case r.exempt:
+		d.Allowed, d.Exempt = true, true
+	case r.block:
+		if s.barring = append(s.barring, r); r.shadow {
+			d.Allowed = true
+		} else {
+			s.refuseBarred(d, r)
+		}
+	case !sameKey(r, was):
+		s.malformed(d, "the key that rule "+r.name+" has now")
+	default:
+		return r
+	}
+	return nil
+}

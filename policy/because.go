@@ -1,0 +1,19 @@
+package policy
+
+import "github.com/sluicehq/sluice"
+
+// Because says what refuses: "limit", "penalty", "block", or "store" where that is away and on_error
+// says deny. It is empty for a result that does not refuse.
+func (r *Result) Because() string {
+	switch {
+	case r.Allowed:
+		return ""
+	case r.Plan == nil:
+		return "block"
+	case r.Origin == sluice.ByOnError:
+		return "store"
+	case r.Locked:
+		return "penalty"
+	}
+	return "limit"
+}

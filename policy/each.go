@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluicehq/sluice"
+)
+
+// DecideEach decides about requests that have nothing to do with each other, each as
+// [Engine.DecideInto] does, in the order of the list where they count for the same. All that they
+// charge goes to the store in one call, where it knows how (see [sluice.TakeEach]), but for requests
+// with a Body and without an ID. ds is as long as reqs.
+func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
+	switch len(reqs) {
+	case 0:
+		return
+	case 1:
+		e.DecideInto(ctx, reqs[0], &ds[0])
+		return
+	}
+	began := e.began()
+	b := e.lists.Get().(*each)
+	b.begin(e, len(reqs))
+	for i, r := range reqs {
+		d := &ds[i]
+		d.reset()
+		if b.plain(r) {
+			b.charge(r, d)
+			continue
+		}
+		s := e.begin(r, d)
+		b.all = append(b.all, made{asking{s, d}, r, 0})
+		// Rules may ask the store before they read a body (see looksFirst), and for places that those
+		// before this request have taken.
+		if r.Body != nil && r.ID == "" || b.flying && !r.Ends {
+			b.take(ctx, e)
+		}
+		if e.prepare(ctx, s, d) {
+			b.flying = b.flying || s.flying && r.Ends
+			s.complete()
+			b.ask(asking{s, d}, s.charges, s.receipts)
+		}
+	}
+	b.take(ctx, e)
+	took := e.took(began)
+	for i := range b.all {
+		if a := &b.all[i]; a.s != nil {
+			e.finish(ctx, a.s, a.d, took)
+		} else {
+			e.observe(ctx, b.remembered(a), a.d, took)
+		}
+	}
+	b.end()
+	e.lists.Put(b)
+}
+
+// each is the memory of a DecideEach.
+type each struct {
+	all    []made   // all that observers are told of, and those with a scratch of their own
+	asking []asking // those that wait for the store
+	flying bool     // some of them for a place in flight
+	calls  []sluice.TakeCall
+
+	// Requests that are plain share a scratch, so that a list of them stays in the processor's
+	// caches.
+	shared   scratch
+	anyPlain bool
+	watched  bool
+	charges  []sluice.Charge
+	receipts []sluice.Receipt
+}
+
+type asking struct {
+	s *scratch // nil: the shared one
+	d *Decision
+}
+
+// made is a decision to tell of, once all are made.
+type made struct {
+	asking
+	request *Request
+	charge  int // of a plain request, in each.charges
+}
+
+func (b *each) begin(e *Engine, n int) {
+	b.shared.policy, b.watched, b.anyPlain = e.current(), e.watched(), len(e.blocksNow()) == 0
+	b.charges, b.receipts = slices.Grow(b.charges[:0], n), slices.Grow(b.receipts[:0], n)
+}
+
+// plain reports whether a request is one charge under a limit that the caller has brought, and
+// nothing else has a say.
+func (b *each) plain(r *Request) bool {
+	return b.anyPlain && r.Subject != nil && r.Subject.rule.index == adhoc && r.Mode == Charge && r.ID == ""
+}
+
+// charge makes the charge of a plain request.
+func (b *each) charge(r *Request, d *Decision) {
+	s, n := &b.shared, len(b.charges)
+	s.request, s.charges, s.results = r, b.charges[n:n:n+1], d.Results
+	s.addLimits(r.Subject.rule, &r.Subject.rule.own, r.Subject.charged, s.policy.isShadow(r.Subject.rule))
+	d.Results = s.results
+	b.charges, b.receipts = b.charges[:n+1], b.receipts[:n+1]
+	b.ask(asking{nil, d}, b.charges[n:], b.receipts[n:])
+	if b.watched {
+		b.all = append(b.all, made{asking{nil, d}, r, n})
+	}
+}
+
+// remembered returns the shared scratch as it was for a plain request.
+func (b *each) remembered(a *made) *scratch {
+	s := &b.shared
+	s.request, s.charges, s.results = a.request, b.charges[a.charge:a.charge+1], a.d.Results
+	return s
+}
+
+func (b *each) ask(a asking, charges []sluice.Charge, receipts []sluice.Receipt) {
+	b.calls = append(b.calls, sluice.TakeCall{Charges: charges, Receipts: receipts})
+	b.asking = append(b.asking, a)
+}
+
+// take concludes the decisions that wait for the store.
+func (b *each) take(ctx context.Context, e *Engine) {
+	if len(b.calls) == 0 {
+		return
+	}
+	sluice.TakeEach(ctx, e.store, b.calls)
+	for i, a := range b.asking {
+		c := &b.calls[i]
+		if a.s == nil {
+			a.s = &b.shared
+			a.s.charges, a.s.receipts, a.s.results, a.s.firstLock = c.Charges, c.Receipts, a.d.Results, 1
+		}
+		a.s.conclude(a.d, c.Err)
+	}
+	clear(b.calls)
+	clear(b.asking)
+	b.flying = false
+	b.calls, b.asking = b.calls[:0], b.asking[:0]
+}
+
+// end lets go of what was decided.
+func (b *each) end() {
+	clear(b.all)
+	b.all = b.all[:0]
+	clear(b.charges) // of keys that are not its own
+	b.shared = scratch{}
+}

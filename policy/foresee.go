@@ -1,0 +1,80 @@
+package policy
+
+import "github.com/sluicehq/sluice"
+
+// After returns what [Engine.Decide] would say now of the request: the Decision, with Remaining,
+// ResetAfter and Delay of its results as they are once the request has been charged. Where a
+// sliding window log has no room then, RetryAfter is the latest that it can be. Of a request that is
+// refused before its body is read, there are only the results of the rules that were asked by then.
+func (t *Trace) After() Decision {
+	if t.after != nil {
+		return *t.after
+	}
+	return t.Decision
+}
+
+// foresee returns what becomes of a decision that was rehearsed once what fits is taken. If nothing
+// is taken, it is nil.
+func (s *scratch) foresee(d *Decision) *Decision {
+	switch {
+	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
+		return nil
+	case !d.Allowed:
+		return s.refusedFirst(d)
+	}
+	after := d.Clone()
+	after.Delay = 0
+	for i := range after.Results {
+		r, receipt, cost := &after.Results[i], s.receipts[i], s.charges[i].Cost
+		if !receipt.Fits || receipt.Origin == sluice.ByOnError {
+			continue // nothing is taken, or nobody knows what remains
+		}
+		spend(r.Plan, &receipt, cost)
+		s.charges[i].Plan.DecideInto(cost, &receipt, &r.Decision)
+		s.foreseeTurn(i, r, &receipt)
+		if lock := s.lockOf(i); lock >= 0 {
+			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
+		}
+		after.weigh(r)
+	}
+	return &after
+}
+
+// refusedFirst returns the decision of those rules that refuse before a body is read for others:
+// see [Engine.refusedUnread]. If none does, it is nil.
+func (s *scratch) refusedFirst(d *Decision) *Decision {
+	if s.offence || !s.looksFirst() {
+		return nil
+	}
+	first := d.Clone()
+	first.Results, first.RetryAfter = first.Results[:0], 0
+	refuses := false
+	for i := range d.Results {
+		if r := s.ruleOf(i); r.readsBody || r.shadow || s.charges[i].Cost != 1 {
+			continue
+		}
+		refuses = refuses || !d.Results[i].Allowed
+		first.Results = append(first.Results, d.Results[i])
+		first.weigh(&d.Results[i])
+	}
+	if !refuses {
+		return nil
+	}
+	return &first
+}
+
+// spend makes the receipt of a peek that of a charge that fits.
+func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
+	if p.Kernel.Log() {
+		newest := r.Now / p.Tick
+		r.Wait = 0
+		if r.Used+cost >= p.Capacity {
+			r.Wait = newest + p.Span // at the latest, when what is taken now expires
+			if r.Used > 0 {
+				r.Wait = r.Tick + p.Span // or the newest before it
+			}
+		}
+		r.Tick = max(r.Tick, newest)
+	}
+	r.Used += p.Level(cost)
+}

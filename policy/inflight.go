@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// inFlight compiles a rule that counts requests under way.
+func (c *compiler) inFlight(r *Rule, out *rule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0},
+		{"cost", r.Cost != Cost{}}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
+	} {
+		if f.set {
+			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s", f.name)
+		}
+	}
+	plan, err := sluice.NewInFlight(r.InFlight)
+	if err != nil {
+		c.fail("in_flight", "use a number from 1 to 65536", "in_flight is %d", r.InFlight)
+		return
+	}
+	out.inFlight = true
+	out.own = resolved{limits: []limit{{plan: plan}}, from: "rule", source: r.Source}
+}
+
+// InFlight returns the names of the rules that count requests under way, in the order of the document.
+func (p *Policy) InFlight() (names []string) {
+	for i := range p.rules {
+		if p.rules[i].inFlight {
+			names = append(names, p.rules[i].name)
+		}
+	}
+	return names
+}
+
+// InFlight reports whether the rule counts requests under way. Nothing can be given back to such a
+// subject but all of it.
+func (s *Subject) InFlight() bool { return s.rule.inFlight }
+
+// Held reports whether the request has a place in flight: see [Engine.Release].
+func (d *Decision) Held() bool { return len(d.held) > 0 }
+
+// releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
+const releaseTimeout = time.Second
+
+// Release says that a request has ended, by the decision that has let it pass, so that its places in
+// flight are free for others. As long as it is not called they are held. All copies of the decision
+// share them, and they are released once. The context may have ended. If the store does not answer in
+// time, it is tried again in the background, and a place is free after [sluice.PlaceLasts] at the latest.
+func (e *Engine) Release(ctx context.Context, d Decision) {
+	if len(d.held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = e.holder.Release(ctx, d.held...) // what cannot be given back now is so later
+}
+
+// ReleaseAll is Release for all requests under way, for a process that ends and has cut them off.
+func (e *Engine) ReleaseAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = e.holder.ReleaseAll(ctx) // what cannot be given back is free after a while
+}
+
+// takePlace makes the charge that was added last one of a place in flight: of a place of its own, if
+// the request is to have one.
+func (s *scratch) takePlace() {
+	s.flying = true
+	switch c := &s.charges[len(s.charges)-1]; {
+	case s.mode == GiveBack: // which one it had is not known
+		s.results[len(s.results)-1].Cost = 0
+	case s.mode == Charge && s.request.Ends:
+		c.Place = sluice.NewPlaceNumber()
+	}
+}
+
+// leavePlaces makes all charges of places in flight ones that only look.
+func (s *scratch) leavePlaces() {
+	for i := range s.charges {
+		s.charges[i].Place = 0
+	}
+}
+
+// lookOnly makes charges without a place of their own ones that only look.
+func (s *scratch) lookOnly() {
+	for i := range s.charges[:len(s.results)] {
+		if c := &s.charges[i]; c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
+			c.Cost = 0
+		}
+	}
+}
+
+// looksForPlaces reports whether the request passes only if a place is free, which it does not take.
+func (s *scratch) looksForPlaces() bool {
+	return s.flying && s.mode == Charge && !s.request.Ends
+}
+
+// refusedInFlight reports whether a request that takes no place is refused because none is free. It
+// looks before anything is taken, so that what it refuses has used up nothing of other limits.
+func (e *Engine) refusedInFlight(ctx context.Context, s *scratch, d *Decision) bool {
+	e.rehearse(ctx, s, d)
+	if !d.Allowed && !s.offence { // which has to be noted
+		for i := range d.Results {
+			if r := &d.Results[i]; r.Plan.Kernel == sluice.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
+				return true
+			}
+		}
+	}
+	d.reset()
+	s.offence, s.charges = false, s.charges[:len(s.results)] // the others are made again
+	return false
+}
+
+// hold holds the places that were taken, of which the decision of on_error has none.
+func (s *scratch) hold(d *Decision) {
+	if d.held != nil {
+		return // by now
+	}
+	for i := range s.results {
+		c, r := &s.charges[i], &s.receipts[i]
+		if c.Plan.Kernel == sluice.InFlight && c.Place != 0 && r.Fits && r.Origin != sluice.ByOnError {
+			d.held = append(d.held, s.holder.Hold(*c))
+		}
+	}
+}
+
+// giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
+// have counted all the same. Else whoever leaves while it is asked could block the places of others.
+func (s *scratch) giveBackUnsure(d *Decision) {
+	for i := range s.results {
+		c := &s.charges[i]
+		if c.Plan.Kernel == sluice.InFlight && c.Place != 0 && (d.Err != nil || s.receipts[i].Origin == sluice.ByOnError) {
+			s.holder.GiveBack(*c)
+		}
+	}
+}

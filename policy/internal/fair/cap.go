@@ -1,0 +1,374 @@
+// Package fair divides a cap among the tenants who share it, by their weights: who asks for less than
+// their part has what they ask for, and what they leave is divided among the others. It has no clock
+// and counts nothing that is taken: it says on what terms a store is to be asked.
+package fair
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// MaxTenants is how many tenants of a cap are told apart at a time. Further ones share a place.
+	MaxTenants = 10_000
+	// MaxWeight is the largest weight.
+	MaxWeight = 1000
+	// MaxUnits is the most units that a cap may have in its window.
+	MaxUnits = 1 << 30
+	// MaxWindow is the longest window of a cap.
+	MaxWindow = 24 * time.Hour
+
+	epochs     = 4       // of a window
+	minWindow  = 1e6     // microseconds
+	minUnits   = 32      // of a window, so that slow caps have parts to divide
+	scale      = 1 << 10 // of demands, so that parts are precise
+	othersLast = 1e6     // microseconds for which what was heard of others holds
+	farAhead   = 1 << 40 // more than anybody asks for in an epoch
+)
+
+// Cap is what the tenants who share a limit have asked for lately. It is safe for concurrent use.
+//
+// Time is divided into epochs, a quarter of the window each. Demand is what was asked for in the last
+// window, of a newcomer in proportion, and a tenant is active who has asked in it. The first who asks
+// in an epoch divides the cap anew, in time n·log n, while others go on by the old division.
+type Cap struct {
+	ID            uint64 // the same in all processes
+	count, period int64  // units in so many microseconds
+	unit          int64  // what one adds to the level of the bucket
+	epoch         int64  // microseconds
+	units         int64  // of a window, times scale
+	least         int64  // see Terms
+	// Units that the bucket holds: all, without the reserve, and while there is less than is asked for.
+	burst, line, aim int64
+
+	began  atomic.Int64 // when the epoch did, in microseconds
+	short  atomic.Bool  // there is less than is asked for
+	weight atomic.Int64 // of all who are active
+	level  atomic.Int64 // of the bucket when noted, of which a unit is so much
+	noted  atomic.Int64 // microseconds
+	known  atomic.Pointer[map[string]*tenant]
+
+	adding sync.Mutex         // whoever changes fresh or known
+	fresh  map[string]*tenant // that are not known yet
+	many   int                // of both
+
+	dividing sync.Mutex // whoever has what follows, and the past of tenants
+	division Level      // changed with adding, too
+	wants    []Want
+	rest     tenant // all who have no place
+	others   others
+}
+
+// tenant is what one of them has asked for.
+type tenant struct {
+	id      uint64
+	weight  atomic.Int64
+	asked   atomic.Int64 // in this epoch
+	limited atomic.Bool  // it asks for more than there is for it
+	free    atomic.Int64 // units of an epoch from which on it does so, where there is less than is asked for
+	each    atomic.Int64 // see Terms; of one who is limited
+	due     atomic.Int64 // when it is no more ahead of its time, in microseconds
+
+	past   [epochs]int64 // in the last epochs, the newest first
+	age    int64         // how many of these it has been there, at most epochs
+	demand int64         // in the window
+	wants  int64         // that, and what it asks other processes for, times scale
+}
+
+// Terms are on what terms a store is to be asked for a tenant.
+type Terms struct {
+	// Each is how many nanoseconds of its own time a unit takes a tenant.
+	Each int64
+	// Short says that there is less than is asked for.
+	Short bool
+	// Over says that the tenant asks for more than its part. Then the bucket is to hold no more than
+	// Line with what is asked for, and the reserve is left to those who do not. It says so where that
+	// can be.
+	Over bool
+	Line int64
+	// Above says that the bucket held more when this was last known.
+	Above bool
+
+	part          Level // of an epoch
+	weight, asked int64
+	tenant        *tenant
+}
+
+// NoteAhead notes how many nanoseconds the tenant is ahead of its time, at a time in microseconds.
+func (t *Terms) NoteAhead(ahead, now int64) {
+	t.tenant.due.Store(now + ahead/1000)
+}
+
+// Ahead returns how far it is ahead, by what was noted last.
+func (t *Terms) Ahead(now int64) int64 { return max(0, t.tenant.due.Load()-now) * 1000 }
+
+// Within returns how many more units the tenant can ask for in this epoch until it is over its part.
+func (t *Terms) Within() int64 { return t.part.Of(t.weight) - t.asked }
+
+// Window returns the time in microseconds in which who asks is active.
+func Window(count int64, period time.Duration) int64 {
+	return max(minWindow, mulDiv(minUnits, period.Microseconds(), count))
+}
+
+// Units returns how many units a cap has in its window.
+func Units(count int64, period time.Duration) int64 {
+	return mulDiv(count, Window(count, period), period.Microseconds())
+}
+
+// New returns a cap of count units a period, with Units of at most MaxUnits. The name is that of it
+// in all processes, and unit is what one adds to the level of its bucket.
+func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
+	c := &Cap{
+		unit: unit,
+		ID:   identify(name), count: count, period: period.Microseconds(), burst: burst,
+		epoch: Window(count, period) / epochs,
+		least: max(1, period.Nanoseconds()/count),
+	}
+	units := Units(count, period)
+	c.line = burst - min(burst/2, units/epochs)
+	c.aim = c.line - min(c.line, units)/4
+	c.units = mulDiv(count*scale, c.epoch*epochs, c.period)
+	c.known.Store(&map[string]*tenant{})
+	c.rest.weight.Store(1)
+	return c
+}
+
+// Same reports whether the cap is one of these numbers.
+func (c *Cap) Same(count int64, period time.Duration, burst int64) bool {
+	return c.count == count && c.period == period.Microseconds() && c.burst == burst
+}
+
+// Idle reports whether nobody has asked for a while.
+func (c *Cap) Idle(now int64) bool { return now-c.began.Load() > 2*epochs*c.epoch }
+
+// identify returns the same number for a name in all processes.
+func identify(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// Ask notes that a tenant asks for units at a time in microseconds, and returns its terms. The key is
+// copied.
+func (c *Cap) Ask(key string, weight, units, now int64) Terms {
+	c.pass(now)
+	t := c.tenant(key, weight, true)
+	units = min(max(units, 0), MaxUnits)
+	return c.terms(t, t.asked.Add(units), units, now)
+}
+
+// Look returns the terms that Ask would, and notes nothing.
+func (c *Cap) Look(key string, weight, units, now int64) Terms {
+	c.pass(now)
+	units = min(max(units, 0), MaxUnits)
+	if t := c.tenant(key, weight, false); t != nil {
+		return c.terms(t, t.asked.Load()+units, units, now)
+	}
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	var t tenant
+	c.admit(&t, weight)
+	return c.terms(&t, units, units, now)
+}
+
+// Note notes the level of the cap's bucket at a time.
+func (c *Cap) Note(used, now int64) {
+	c.level.Store(used)
+	c.noted.Store(now)
+}
+
+func (c *Cap) terms(t *tenant, asked, units, now int64) Terms {
+	terms := Terms{Each: c.least, Short: c.short.Load(), Line: c.line, weight: t.weight.Load(), asked: asked, tenant: t}
+	if terms.Short {
+		terms.Each = max(c.least, t.each.Load())
+		terms.part = Level{t.free.Load(), terms.weight}
+		terms.Over = t.limited.Load() || asked > t.free.Load()
+	} else if all := c.weight.Load(); all > terms.weight {
+		terms.part = Level{c.units / scale, all}
+		terms.Over = !terms.part.covers(Want{min(asked, farAhead), terms.weight})
+	}
+	terms.Over = (terms.Over || t == &c.rest) && units <= c.line
+	terms.Above = terms.Over && c.held(now)+units > c.line
+	return terms
+}
+
+// tenant returns that of a key. If it is new and is not to be added, it is nil.
+func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
+	if t := (*c.known.Load())[key]; t != nil {
+		if t.weight.Load() != weight {
+			t.weight.Store(weight)
+		}
+		return t
+	}
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	t := c.fresh[key]
+	if t == nil {
+		t = (*c.known.Load())[key]
+	}
+	switch {
+	case t != nil || !add:
+		return t
+	case c.many >= MaxTenants:
+		return &c.rest
+	}
+	t = &tenant{id: identify(key)}
+	c.admit(t, weight)
+	c.weight.Add(weight)
+	if c.fresh == nil {
+		c.fresh = make(map[string]*tenant)
+	}
+	c.fresh[strings.Clone(key)] = t
+	c.many++
+	return t
+}
+
+// admit gives a newcomer its part.
+func (c *Cap) admit(t *tenant, weight int64) {
+	t.weight.Store(weight)
+	c.grant(t, weight)
+}
+
+// grant tells a tenant its part. Whoever calls it has adding or dividing.
+func (c *Cap) grant(t *tenant, weight int64) (part int64) {
+	part = c.division.Of(weight)
+	t.free.Store(max(1, part/scale))
+	if c.division.Weight > 0 {
+		t.each.Store(c.each(weight))
+	}
+	return part
+}
+
+// each returns how many nanoseconds lie between the units of one who is limited.
+func (c *Cap) each(weight int64) int64 {
+	if c.division.Rest == 0 {
+		return c.epoch * epochs * 1000 // nothing is left for it
+	}
+	return mulDiv(c.epoch*epochs*1000*scale, c.division.Weight, c.division.Rest*weight)
+}
+
+// pass begins a new epoch, if it is time to.
+func (c *Cap) pass(now int64) {
+	if since := now - c.began.Load(); since >= 0 && since < c.epoch || since < 0 && since > -c.epoch*epochs {
+		return // clocks of processors differ a little
+	}
+	if c.dividing.TryLock() {
+		defer c.dividing.Unlock()
+		c.renew(now)
+	}
+}
+
+// renew begins the epoch of a time, with dividing.
+func (c *Cap) renew(now int64) {
+	begins := now - now%c.epoch
+	steps := (begins - c.began.Load()) / c.epoch
+	if steps == 0 {
+		return
+	}
+	if steps < 0 || steps > epochs {
+		steps = epochs + 1 // all that was known is over
+	}
+	c.began.Store(begins)
+	c.turn(steps)
+	c.divide(now)
+}
+
+// turn moves what was asked for into the past, and forgets who is not active.
+func (c *Cap) turn(steps int64) {
+	c.rest.turn(steps)
+	known := *c.known.Load()
+	gone := 0
+	for _, t := range known {
+		if t.turn(steps); t.demand == 0 {
+			gone++
+		}
+	}
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	if gone == 0 && len(c.fresh) == 0 {
+		return
+	}
+	next := make(map[string]*tenant, len(known)-gone+len(c.fresh))
+	for key, t := range known {
+		if t.demand > 0 || t.asked.Load() > 0 {
+			next[key] = t
+		}
+	}
+	for key, t := range c.fresh {
+		if t.turn(steps); t.demand > 0 || t.asked.Load() > 0 {
+			next[key] = t
+		}
+	}
+	c.known.Store(&next)
+	c.fresh, c.many = nil, len(next)
+}
+
+func (t *tenant) turn(steps int64) {
+	asked, before := t.asked.Swap(0), t.past
+	t.past = [epochs]int64{}
+	if steps <= epochs {
+		t.past[steps-1] = asked
+		copy(t.past[steps:], before[:])
+	}
+	t.age = min(t.age+steps, epochs)
+	sum := int64(0)
+	for _, n := range t.past {
+		sum += n
+	}
+	// Who has asked for a lot and stops is not waited for until the window is over: no more is
+	// believed than what the last epoch makes likely.
+	last := t.past[0]
+	t.demand = min(sum*epochs/t.age, epochs*(last+2*root(last)+4))
+}
+
+// divide divides the cap among those who are active.
+func (c *Cap) divide(now int64) {
+	theirs := c.heard(now)
+	known := *c.known.Load()
+	c.wants = c.wants[:0]
+	all := int64(0)
+	want := func(demand, weight int64) int64 {
+		demand = min((demand+root(demand))*scale, 2*c.units)
+		if demand > 0 {
+			c.wants = append(c.wants, Want{demand, weight})
+			all += weight
+		}
+		return demand
+	}
+	for _, t := range known {
+		t.wants = want(t.demand+theirs.of(t.id), t.weight.Load())
+	}
+	want(c.rest.demand, 1)
+	theirs.elsewhere(want)
+
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	c.division = Fill(c.wants, c.available(now))
+	c.grant(&c.rest, 1)
+	for _, t := range known {
+		t.limited.Store(t.wants > c.grant(t, t.weight.Load()))
+	}
+	for _, t := range c.fresh { // who have come meanwhile
+		all += t.weight.Load()
+		c.grant(t, t.weight.Load())
+	}
+	c.weight.Store(all)
+	c.short.Store(c.division.Weight > 0)
+}
+
+// root returns the square root, rounded up.
+func root(n int64) int64 { return int64(math.Ceil(math.Sqrt(float64(n)))) }
+
+// available returns what there is to divide in a window, times scale.
+func (c *Cap) available(now int64) int64 {
+	return c.units + min(max(2*(c.aim-c.held(now))*scale, -c.units/2), c.units/4)
+}
+
+// held returns how many units the bucket held at a time, by what was noted last.
+func (c *Cap) held(now int64) int64 {
+	return max(0, c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period))
+}

@@ -1,0 +1,228 @@
+package fair
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"slices"
+)
+
+// MaxPosted is how many tenants a post names. Of the others it has the sum.
+const MaxPosted = 1000
+
+// Asked is what a tenant has asked for in a window. Its ID is the same in all processes; 0 stands for
+// several, of whom only the sum is known.
+type Asked struct {
+	ID             uint64
+	Demand, Weight int64
+}
+
+// Post is what the tenants of a cap have asked one process for.
+type Post struct {
+	Cap   uint64 // its ID
+	Asked []Asked
+}
+
+// Asked returns what tenants have asked this process for in the window until now.
+func (c *Cap) Asked(now int64) (all []Asked) {
+	c.dividing.Lock()
+	defer c.dividing.Unlock()
+	c.renew(now)
+	for _, t := range *c.known.Load() {
+		if t.demand > 0 {
+			all = append(all, Asked{t.id, t.demand, t.weight.Load()})
+		}
+	}
+	if c.rest.demand > 0 {
+		all = append(all, Asked{0, c.rest.demand, 1})
+	}
+	return all
+}
+
+// Hear has the divisions of the next second go by what tenants have asked other processes for, too.
+// One that several of them name is one tenant.
+func (c *Cap) Hear(said []Asked, now int64) {
+	o := others{at: now, tenants: make(map[uint64]*other, len(said))}
+	for _, a := range said {
+		sum := &o.sum
+		if a.ID != 0 {
+			if sum = o.tenants[a.ID]; sum == nil {
+				sum = &other{}
+				o.tenants[a.ID] = sum
+			}
+			sum.weight = max(sum.weight, a.Weight)
+		} else {
+			sum.weight += a.Weight
+		}
+		sum.demand = min(sum.demand+a.Demand, farAhead)
+	}
+	c.dividing.Lock()
+	defer c.dividing.Unlock()
+	c.others = o
+}
+
+// others is what other processes have said.
+type others struct {
+	at      int64
+	tenants map[uint64]*other
+	sum     other // of those whose names nobody knows
+}
+
+type other struct {
+	demand, weight int64
+	here           bool // it asks this process, too
+}
+
+// heard returns what others have said, if it is not too old.
+func (c *Cap) heard(now int64) *others {
+	if age := now - c.others.at; age < -othersLast || age > othersLast {
+		return nil
+	}
+	return &c.others
+}
+
+// of returns what a tenant of this process has asked others for.
+func (o *others) of(id uint64) int64 {
+	if o == nil || o.tenants[id] == nil {
+		return 0
+	}
+	o.tenants[id].here = true
+	return o.tenants[id].demand
+}
+
+// elsewhere calls want for all tenants that of was not asked for since.
+func (o *others) elsewhere(want func(demand, weight int64) int64) {
+	if o == nil {
+		return
+	}
+	for _, t := range o.tenants {
+		if !t.here {
+			want(t.demand, t.weight)
+		}
+		t.here = false
+	}
+	want(o.sum.demand, o.sum.weight)
+}
+
+// Trim makes posts name at most MaxPosted tenants together, those who ask for the most.
+func Trim(posts []Post) {
+	total := 0
+	for i := range posts {
+		total += len(posts[i].Asked)
+	}
+	if total <= MaxPosted {
+		return
+	}
+	all := make([]*Asked, 0, total)
+	for i := range posts {
+		for j := range posts[i].Asked {
+			all = append(all, &posts[i].Asked[j])
+		}
+	}
+	slices.SortFunc(all, func(a, b *Asked) int { return cmp.Or(cmp.Compare(b.Demand, a.Demand), cmp.Compare(a.ID, b.ID)) })
+	for _, a := range all[MaxPosted:] {
+		a.ID = 0
+	}
+	for i := range posts {
+		named, sum := posts[i].Asked[:0], Asked{}
+		for _, a := range posts[i].Asked {
+			if a.ID != 0 {
+				named = append(named, a)
+				continue
+			}
+			sum.Demand += a.Demand
+			sum.Weight += a.Weight
+		}
+		if sum.Demand > 0 {
+			named = append(named, sum)
+		}
+		posts[i].Asked = named
+	}
+}
+
+// format is the first byte of a post. Posts of another format are of another version.
+const format = 1
+
+// Append appends posts, which take some 12 bytes a tenant.
+func Append(dst []byte, posts []Post) []byte {
+	dst = append(dst, format)
+	for _, p := range posts {
+		dst = binary.LittleEndian.AppendUint64(dst, p.Cap)
+		dst = binary.AppendUvarint(dst, uint64(len(p.Asked)))
+		for _, a := range p.Asked {
+			dst = binary.LittleEndian.AppendUint64(dst, a.ID)
+			dst = binary.AppendUvarint(dst, uint64(a.Demand))
+			dst = binary.AppendUvarint(dst, uint64(a.Weight))
+		}
+	}
+	return dst
+}
+
+var errNoPost = errors.New("fair: this is no post of demands, or one of another version")
+
+// Read calls each with what Append has appended. It calls it for nothing else than that, or not at all.
+func Read(said []byte, each func(limit uint64, a Asked)) error {
+	if err := read(said, func(uint64, Asked) {}); err != nil {
+		return err
+	}
+	return read(said, each)
+}
+
+func read(said []byte, each func(limit uint64, a Asked)) error {
+	r := reader{rest: said}
+	if r.byte() != format {
+		return errNoPost
+	}
+	for len(r.rest) > 0 && !r.bad {
+		limit := r.id()
+		for n := r.number(); n > 0 && !r.bad; n-- {
+			a := Asked{ID: r.id(), Demand: int64(r.number()), Weight: int64(r.number())}
+			if most := uint64(MaxWeight * MaxTenants); a.Weight < 1 || uint64(a.Weight) > most || a.Demand < 0 || a.Demand > farAhead {
+				return errNoPost
+			}
+			if !r.bad {
+				each(limit, a)
+			}
+		}
+	}
+	if r.bad {
+		return errNoPost
+	}
+	return nil
+}
+
+// reader reads a post. Behind its end there are zeros, and it is bad.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) byte() byte {
+	if len(r.rest) == 0 {
+		r.bad = true
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) id() uint64 {
+	if len(r.rest) < 8 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	id := binary.LittleEndian.Uint64(r.rest)
+	r.rest = r.rest[8:]
+	return id
+}
+
+func (r *reader) number() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}

@@ -1,0 +1,132 @@
+package fair
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// readAll returns what a post says, with the cap's ID in place of an ID of 0.
+func readAll(said []byte) (all map[uint64][]Asked, err error) {
+	all = make(map[uint64][]Asked)
+	err = Read(said, func(id uint64, a Asked) { all[id] = append(all[id], a) })
+	return all, err
+}
+
+func TestPostIsRead(t *testing.T) {
+	posts := []Post{
+		{Cap: 7, Asked: []Asked{{1, 2, 3}, {^uint64(0), farAhead, MaxWeight}, {0, 5, MaxWeight * MaxTenants}}},
+		{Cap: 8, Asked: []Asked{{1, 1, 1}}},
+	}
+	said := Append(nil, posts)
+	all, err := readAll(said)
+	if err != nil || len(all) != 2 || !slices.Equal(all[7], posts[0].Asked) || !slices.Equal(all[8], posts[1].Asked) {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for n := range said {
+		if all, err := readAll(said[:n]); err == nil && n != 1 && len(all) == 2 || err != nil && len(all) > 0 {
+			t.Errorf("of %d bytes of %d: %v, %v", n, len(said), all, err)
+		}
+	}
+	said[0]++
+	if _, err := readAll(said); err == nil {
+		t.Error("a post of another version was read")
+	}
+}
+
+// FuzzRead holds that a post can be anything, and that what is read of it can be divided.
+func FuzzRead(f *testing.F) {
+	f.Add(Append(nil, []Post{{Cap: 7, Asked: []Asked{{1, 2, 3}, {0, 5, 6}}}}))
+	f.Add([]byte{format})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		all, err := readAll(said)
+		if err != nil && len(all) > 0 {
+			t.Fatalf("%v, and it was read: %v", err, all)
+		}
+		for _, asked := range all {
+			c := New("cap", 1000, time.Second, 1000, 1)
+			c.Hear(asked, 5e6)
+			c.Ask("t", 1, 1, 5e6)
+			if got := c.Ask("t", 1, 1, 5e6+c.epoch); got.Each < 0 {
+				t.Fatalf("terms %+v", got)
+			}
+		}
+	})
+}
+
+func TestTrim(t *testing.T) {
+	var posts []Post
+	demand, weight := int64(0), int64(0)
+	for p := range 3 {
+		post := Post{Cap: uint64(p + 1)}
+		for i := range 700 {
+			a := Asked{uint64(1 + i), int64(1 + (i*3+p)%2100), 1 + int64(i%5)}
+			demand, weight = demand+a.Demand, weight+a.Weight
+			post.Asked = append(post.Asked, a)
+		}
+		posts = append(posts, post)
+	}
+	Trim(posts)
+	named, least, most := 0, int64(farAhead), int64(0)
+	for _, p := range posts {
+		for _, a := range p.Asked {
+			if demand, weight = demand-a.Demand, weight-a.Weight; a.ID != 0 {
+				named++
+				least = min(least, a.Demand)
+			} else {
+				most = max(most, a.Demand)
+			}
+		}
+	}
+	if named != MaxPosted || demand != 0 || weight != 0 || least != 1101 || most == 0 {
+		t.Errorf("%d are named, who ask for %d or more; demand of %d and weight of %d are missing", named, least, demand, weight)
+	}
+	if said := Append(nil, posts); len(said) > 13<<10 {
+		t.Errorf("a post of %d bytes", len(said))
+	}
+}
+
+// What a tenant asks elsewhere counts for it, for a second.
+func TestDemandElsewhere(t *testing.T) {
+	const second = 1_000_000
+	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100*second)
+	other := New("cap", 1000, time.Second, 1000, 1)
+	each := func(ask int64) int64 {
+		for range 8 {
+			now += c.epoch
+			c.Ask("a", 1, ask, now)
+			other.Ask("a", 1, 100, now)
+			other.Ask("b", 3, 1000, now)
+			c.Hear(other.Asked(now), now)
+		}
+		now += c.epoch
+		return c.Look("a", 1, 1, now).Each
+	}
+	// The level is 1000/4 a second, and more as nothing is ever taken: the bucket is empty.
+	if got := each(150); got < 3_199_000 || got > 3_201_000 {
+		t.Errorf("a unit of one who asks for 1000 a second takes %d ns", got)
+	}
+	now += 2 * second
+	if got := c.Look("a", 1, 1, now).Each; got != 1e6 {
+		t.Errorf("a unit takes %d ns once nobody asks", got)
+	}
+}
+
+func TestManyTenants(t *testing.T) {
+	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100_000_000)
+	for i := range MaxTenants + 100 {
+		c.Ask(fmt.Sprint(i), 1, 1, now)
+	}
+	if c.many != MaxTenants || c.rest.asked.Load() != 100 {
+		t.Fatalf("%d are told apart, and %d units were asked for by others", c.many, c.rest.asked.Load())
+	}
+	now += c.epoch
+	if got := len(c.Asked(now)); got != MaxTenants+1 {
+		t.Fatalf("%d are said to have asked", got)
+	}
+	now += 6 * c.epoch
+	if got := c.Ask("new", 1, 1, now); got.Short || c.many != 1 {
+		t.Fatalf("after a while there are %d, on terms %+v", c.many, got)
+	}
+}

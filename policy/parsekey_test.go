@@ -1,0 +1,179 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// odd are values that have something to escape, to fold, to shorten or to hash.
+var odd = []string{
+	"", "a", "alice", "a/b", "{x}", "!", "*", "#", "%41", "%", "ÄÖÜ", "\u202egnp.exe", "a\nb", "a\x00b", "\xff\xfe", "(missing)", " · ", " x ",
+	"#" + strings.Repeat("0a", 16), strings.Repeat("k", sluice.MaxKeyPart), strings.Repeat("k", sluice.MaxKeyPart+1), strings.Repeat("é", 200), "192.0.2.9",
+}
+
+// oddPolicy has rules by all that requests of oddRequest have.
+func oddPolicy(r dice) *Document {
+	d := &Document{Tiers: Tiers{Subject: "header:X-User", From: "attr:plan"}, Subjects: []TierSubject{{Subject: "alice", Tier: "pro"}}}
+	for i := range 3 {
+		key := some(r, 0, 4, "client_ip", "header:X-User", "api_key", "attr:user", "query:q", "const:v1", "const:"+strings.Repeat("c", 300), "host", "method", "route")
+		d.Rules = append(d.Rules, Rule{
+			Name: fmt.Sprint("r", i), Key: key, Together: some(r, 0, len(key), key...), Match: []string{"/{rest...}"},
+			Limits: []string{"50/hour", "70/day"}, Tiers: map[string]Limits{"pro": {"90/hour"}},
+			ShowKey: pick(r, "", "whole", "short", "hash"),
+		})
+		if slices.Contains(key, "header:X-User") {
+			d.Overrides = append(d.Overrides, Override{Rule: fmt.Sprint("r", i), Key: map[string]string{"header:X-User": pick(r, odd[1:11]...)}, Limit: "33/hour"})
+		}
+	}
+	return d
+}
+
+func oddRequest(r dice) *Request {
+	q := randomQuery(r).request(r)
+	q.Mode, q.ID, q.Cost, q.Body = Charge, "", 0, nil
+	for _, name := range []string{"X-User", "X-Api-Key"} {
+		if q.Header.Del(name); r.one(2) {
+			q.Header[name] = []string{pick(r, odd...)}
+		}
+	}
+	q.Attributes = map[string]string{"user": pick(r, odd...)}
+	q.RawQuery = pick(r, "", "q=Alice", "q=%C3%84", "q="+strings.Repeat("z", 300), "q=a%2Fb")
+	return q
+}
+
+// A key that was observed leads to the subject that was counted, whose values name it.
+func TestSubjectOfObserved(t *testing.T) {
+	keys, hashed := 0, 0
+	for seed := range uint64(25) {
+		r := dice{rand.New(rand.NewPCG(seed, 13))}
+		p, err := Compile(*oddPolicy(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := NewEngine(memory.New(), p)
+		e.Observe(func(ctx context.Context, o *Observation) {
+			for i := range o.Decision.Results {
+				said, key := o.Decision.Results[i], strings.Clone(o.Key(i))
+				s, err := e.SubjectOf(key)
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				states, err := s.Peek(ctx)
+				at := slices.IndexFunc(states, func(r Result) bool { return r.Plan == said.Plan && r.Remaining == said.Remaining })
+				if keys++; err != nil || at < 0 || s.Rule() != said.Rule || s.charged != key {
+					t.Fatalf("seed %d: %s is counted under %s, and has %+v, %v; want %+v", seed, key, s.charged, states, err, said)
+				}
+				if len(s.Hashed()) > 0 {
+					hashed++
+					continue
+				}
+				named, err := e.Subject(said.Rule, s.Values())
+				if err != nil || named.charged != s.charged || named.key != s.key || !reflect.DeepEqual(named.inForce, s.inForce) || !reflect.DeepEqual(named.values, s.values) {
+					t.Fatalf("seed %d: %s has the values %q, which are %+v, %v", seed, key, s.Values(), named, err)
+				}
+				if again, err := e.SubjectOf(s.Key()); err != nil || !reflect.DeepEqual(again, s) {
+					t.Fatalf("seed %d: %s leads to %+v, %v", seed, s.Key(), again, err)
+				}
+			}
+		})
+		for range 60 {
+			e.Decide(t.Context(), oddRequest(r))
+		}
+	}
+	if keys < 5000 || hashed < 100 {
+		t.Errorf("%d keys, %d of them with a hash", keys, hashed)
+	}
+}
+
+// What a request said is what Values says.
+func TestSubjectValues(t *testing.T) {
+	e := engine(t, subjects)
+	for _, v := range odd {
+		if strings.TrimSpace(v) != v || strings.ContainsAny(v, "\n\x00") || !utf8.ValidString(v) {
+			continue // no header has it
+		}
+		var key string
+		e.observers = nil
+		e.Observe(func(_ context.Context, o *Observation) { key = strings.Clone(o.Key(0)) })
+		r := get("/")
+		r.Header["X-User"] = []string{v}
+		e.Decide(t.Context(), r)
+		s, err := e.SubjectOf(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := s.Values()
+		if len(v) > sluice.MaxKeyPart {
+			if hashed := s.Hashed(); len(hashed) != 1 || hashed[0] != "header:X-User" || s.Reset(t.Context()) != nil {
+				t.Errorf("%.20q…: %q, %q", v, got, hashed)
+			}
+			continue
+		}
+		if want := map[string]string{"header:X-User": v, "client_ip": "192.0.2.1", "const:v1": "v1"}; !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestSubjectOfNothing(t *testing.T) {
+	e := engine(t, subjects)
+	for key, want := range map[string]string{
+		"":                                   "brings",
+		"user":                               "under the key",
+		"usr/a":                              "there is no rule",
+		"open/":                              "exempt",
+		"user/bob/192.0.2.1":                 "under the key",
+		"user/bob/192.0.2.1/v1/v1":           "under the key",
+		"user/bob/192.0.2.1/v2":              "under the key",
+		"user/bob/192.0.2.01/v1":             "under the key",
+		"user/bob/::ffff:192.0.2.1/v1":       "under the key",
+		"user/b%6fb/192.0.2.1/v1":            "under the key",
+		"user/b%2/192.0.2.1/v1":              "under the key",
+		"user/b b/192.0.2.1/v1":              "under the key",
+		"user//192.0.2.1/v1":                 "under the key",
+		"user/*/192.0.2.1/v1":                "under the key",
+		"user/#12/192.0.2.1/v1":              "under the key",
+		"{192.0.2.2}user/bob/192.0.2.1/v1":   "under the key",
+		"{192.0.2.1/v1}user/bob/192.0.2.1":   "under the key",
+		"{192.0.2.1user/bob/192.0.2.1/v1":    "brings",
+		"all":                                "under the key",
+		"{}all/":                             "under the key",
+		"all/x":                              "under the key",
+		"/throttle/bob":                      "brings",
+		"all" + strings.Repeat("/", 1000000): "under the key",
+	} {
+		if s, err := e.SubjectOf(key); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
+			t.Errorf("%.40s: %+v, %v", key, s, err)
+		}
+	}
+	for _, key := range []string{"user/bob/192.0.2.1/v1", "{192.0.2.1}user/bob/192.0.2.1/v1", "user/!/!/v1", "all/"} {
+		if _, err := e.SubjectOf(key); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzSubjectOf(f *testing.F) {
+	p, err := Compile(*oddPolicy(dice{rand.New(rand.NewPCG(1, 2))}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	e := NewEngine(memory.New(), p)
+	f.Add("r0/a/b")
+	f.Add("{a}r1/a%2Fb/!")
+	f.Fuzz(func(t *testing.T, key string) {
+		if s, err := e.SubjectOf(key); err == nil && key != s.key && key != s.charged {
+			t.Errorf("%q leads to %q and %q", key, s.key, s.charged)
+		}
+		mustShow(t, p.ShownKey(key))
+	})
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request
+// goes by its outcome, or by what is known of it yet.
+var ErrNothingToSettle = errors.New("policy: no rule that counts the request goes by this outcome")
+
+// ErrNotCharged is matched by the errors of [Engine.SettleRequest] about a request that the policy
+// would not have let through.
+var ErrNotCharged = errors.New("policy: the request was not charged")
+
+// SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that has no
+// decision any more. The request must have been let through and charged by the same policy, and not
+// be settled yet: what it was charged is found by matching it again. With an ID it is settled once
+// within [RepeatedWithin], however often this is called.
+//
+// Time is when it was charged, by which old charges are not given back: now, if it is zero. How
+// full a bucket was then is not known any more, so it gives back for as long as a full one takes
+// to drain, and not only until this one would have.
+func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) error {
+	var d Decision
+	s := e.begin(req, &d)
+	defer e.end(s)
+	s.mode = settling
+	e.prepare(ctx, s, &d)
+	switch {
+	case d.Missing != "":
+		return fmt.Errorf("%w: it lacks %s", ErrNotCharged, d.Missing)
+	case d.Blocked != "":
+		return fmt.Errorf("%w, or by a policy that has changed: rule %q blocks it", ErrNotCharged, d.Blocked)
+	}
+	u := s.chargedBefore()
+	waiting := len(u.open)
+	charges := u.settle(&o)
+	if len(u.open) == waiting {
+		return ErrNothingToSettle
+	}
+	if req.ID != "" {
+		asked := appendAsked([]byte{settledOnce}, req.ID, s.charges, 1)
+		charges = append([]sluice.Charge{onceCharge(&s.keys, asked, s.charges[0].Key)}, charges...)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	return e.fill(ctx, charges)
+}
+
+// chargedBefore returns what the outcome is to settle of a request that has been charged what is in s.
+func (s *scratch) chargedBefore() *unsettled {
+	u := &unsettled{taken: s.request.Time}
+	if u.taken.IsZero() {
+		u.taken = time.Now()
+	}
+	for i, c := range s.charges {
+		if r := s.ruleOf(i); r.settles() {
+			c.Shadow = true
+			u.open = append(u.open, openCharge{c, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
+		}
+	}
+	return u
+}
+
+// longestRefund returns how long what was taken at a time can be given back, at the longest.
+func longestRefund(p *sluice.Plan, taken time.Time) time.Duration {
+	if p.Kernel.Log() {
+		return p.Limit.Period
+	}
+	var r sluice.Receipt
+	p.Step(sluice.State{}, taken.UnixMicro(), p.Capacity, &r)
+	result := Result{Plan: p, Decision: p.Decide(p.Capacity, r)}
+	return result.Lasts()
+}

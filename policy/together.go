@@ -1,0 +1,306 @@
+package policy
+
+import (
+	"context"
+	"math"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Mode is what a request asks for.
+type Mode uint8
+
+const (
+	Charge   Mode = iota // decide, and take what it costs
+	Peek                 // decide as if it were made, and take nothing
+	GiveBack             // give back what it costs, as if it had been taken before
+
+	settling // settle what it was charged
+)
+
+// DecideTogether decides about the parts of one request: all of them are charged, or none. What
+// several parts charge alike is added up. Each decision says what its own part is told. If one part
+// is refused none is charged, and the decisions that are Allowed say only what would have been. A
+// part that peeks refuses none but itself: it is told how things stand once the others are charged.
+// The result is whether all parts that do not peek are allowed or, if all peek, whether all are.
+//
+// With an ID in any part, all parts are one question. No more than 1024 charges can be taken
+// together, one for each limit of a key, for each penalty and for the ID: a request that needs more
+// is refused, as Missing says.
+func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
+	began := e.began()
+	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int)}
+	for i, r := range reqs {
+		p := &t.parts[i]
+		p.d = &ds[i]
+		p.d.reset()
+		p.s = e.begin(r, p.d)
+		p.asks = e.prepare(ctx, p.s, p.d)
+		e.takeMalformed(ctx, p)
+		t.refused = t.refused || p.s.mode != Peek && !p.asks && !p.d.Allowed
+	}
+	t.decide(ctx, e.store)
+	took := e.took(began)
+	for i := range t.parts {
+		e.finish(ctx, t.parts[i].s, t.parts[i].d, took)
+	}
+	return t.allowed()
+}
+
+// takeMalformed charges a part that is refused for what it lacks.
+func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
+	if p.asks && p.d.Missing != "" {
+		p.s.conclude(p.d, p.s.take(ctx, e.store))
+		p.asks = false
+	}
+}
+
+// maxTogether is the most charges that any store takes at once.
+const maxTogether = 1024
+
+// together is a DecideTogether.
+type together struct {
+	parts    []onePart
+	charges  []sluice.Charge // of all parts: limits, then locks, then the ID
+	limits   int             // how many of them are of limits
+	receipts []sluice.Receipt
+	places   map[stateID]int // of charges
+	refused  bool            // before the store was asked
+	left     []int64         // of each charge, what is left for the next part
+	first    []int64         // what was left for the first
+}
+
+// onePart is a part of it.
+type onePart struct {
+	s    *scratch
+	d    *Decision
+	asks bool  // it has charges
+	at   []int // the place of each
+}
+
+// stateID tells states apart.
+type stateID struct {
+	key         string
+	fingerprint uint64
+}
+
+func (t *together) decide(ctx context.Context, store sluice.Store) {
+	t.merge()
+	switch {
+	case len(t.charges) == 0:
+		return
+	case len(t.charges) > maxTogether:
+		for i := range t.parts {
+			if t.parts[i].asks {
+				t.parts[i].s.malformed(t.parts[i].d, "a number of limits that can be taken together")
+			}
+		}
+		return
+	}
+	if t.refused {
+		for i := range t.charges {
+			t.charges[i].Cost = 0
+		}
+	}
+	t.receipts = make([]sluice.Receipt, len(t.charges))
+	err := store.Take(ctx, t.charges, t.receipts)
+	switch {
+	case err != nil:
+		t.each(func(p *onePart) { p.s.withoutStore(p.d, err) })
+	case t.repeats():
+		t.each(t.repeat)
+	case !t.refused && sluice.Admitted(t.charges, t.receipts):
+		t.each(t.admit)
+	default:
+		t.refuse()
+	}
+}
+
+// each calls do for the parts that have charges, with their receipts.
+func (t *together) each(do func(p *onePart)) {
+	for i := range t.parts {
+		p := &t.parts[i]
+		if !p.asks {
+			continue
+		}
+		p.s.receipts = p.s.receipts[:0]
+		for _, at := range p.at {
+			p.s.receipts = append(p.s.receipts, t.receipts[at])
+		}
+		do(p)
+	}
+}
+
+// merge adds up what the parts charge.
+func (t *together) merge() {
+	for i := range t.parts {
+		if p := &t.parts[i]; p.asks {
+			p.s.addTurns()
+			p.s.firstLock = len(p.s.charges)
+			p.s.addLocks()
+			t.add(p, p.s.charges[:p.s.firstLock])
+		}
+	}
+	t.limits = len(t.charges)
+	t.addOnce()
+	for i := range t.parts {
+		if p := &t.parts[i]; p.asks {
+			t.add(p, p.s.charges[p.s.firstLock:])
+		}
+	}
+}
+
+func (t *together) add(p *onePart, charges []sluice.Charge) {
+	for i, c := range charges {
+		if p.s.mode == Peek || c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
+			c.Cost = 0
+		}
+		id := stateID{c.Key, c.Plan.Fingerprint}
+		at, known := t.places[id]
+		if !known {
+			at = len(t.charges)
+			t.places[id] = at
+			t.charges = append(t.charges, c)
+		} else if sum := &t.charges[at]; c.Plan.Kernel == sluice.Lock {
+			sum.Cost = max(sum.Cost, c.Cost)
+		} else if c.Plan.Kernel == sluice.InFlight { // the parts of a request have one place
+			if sum.Place == 0 {
+				sum.Place, sum.Cost = c.Place, c.Cost
+			} else {
+				charges[i].Place = 0
+			}
+		} else {
+			sum.Cost = addUp(sum.Cost, c.Cost)
+			if isTurn(c.Plan) {
+				sum.Plan = largerTurn(sum.Plan, c.Plan, sum.Cost)
+			} else if c.Plan.Capacity < sum.Plan.Capacity {
+				sum.Plan = c.Plan
+			}
+		}
+		p.at = append(p.at, at)
+	}
+}
+
+// addUp adds costs, of which the largest never fits.
+func addUp(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < -math.MaxInt64-b:
+		return -math.MaxInt64
+	}
+	return a + b
+}
+
+// addOnce adds the charge of the ID, if there is one, behind the limits.
+func (t *together) addOnce() {
+	asked := []byte{askedOnce}
+	for i := range t.parts {
+		if id := t.parts[i].s.request.ID; id != "" {
+			asked = appendText(asked, id)
+		}
+	}
+	if len(asked) == 1 || t.limits == 0 || t.peeks() {
+		return
+	}
+	asked = appendAsked(asked, "", t.charges[:t.limits], 1) // no ID is empty
+	t.charges = append(t.charges, onceCharge(&t.parts[0].s.keys, asked, t.charges[0].Key))
+}
+
+// repeats reports whether the store has refused the charge of the ID.
+func (t *together) repeats() bool {
+	return t.limits < len(t.charges) && t.charges[t.limits].Plan.Once && !t.receipts[t.limits].Fits &&
+		t.receipts[t.limits].Origin != sluice.ByOnError
+}
+
+// peeks reports whether all parts do.
+func (t *together) peeks() bool {
+	for i := range t.parts {
+		if t.parts[i].s.mode != Peek {
+			return false
+		}
+	}
+	return true
+}
+
+// repeat decides about a part of a request that was let through before.
+func (t *together) repeat(p *onePart) {
+	p.s.allowAgain(p.d)
+	p.s.decision(p.d)
+}
+
+// admit decides about a part of a request that was taken.
+func (t *together) admit(p *onePart) {
+	if p.s.mode == Peek {
+		p.s.foretell()
+	}
+	p.s.decision(p.d)
+	t.queue(p)
+}
+
+// queue has a part wait for the turn of all that was taken from a queue, and not for that of its
+// own units behind the others.
+func (t *together) queue(p *onePart) {
+	if p.d.Delay == 0 || p.s.mode != Charge {
+		return
+	}
+	p.d.Delay = 0
+	for i := range p.d.Results {
+		r, sum := &p.d.Results[i], t.charges[p.at[i]].Cost
+		if r.Delay > 0 && sum > p.s.charges[i].Cost {
+			r.Delay = r.Plan.Decide(sum, p.s.receipts[i]).Delay
+		}
+		p.d.weigh(r)
+	}
+	p.d.taken = p.d.taken[:0]
+	p.s.keepOpen(p.d)
+}
+
+// refuse decides about the parts of a request of which nothing was taken: in their order, each by
+// what those before it would have left.
+func (t *together) refuse() {
+	t.left = make([]int64, len(t.charges))
+	for i := range t.charges {
+		t.left[i] = t.charges[i].Plan.Decide(0, t.receipts[i]).Remaining
+	}
+	t.first = append(t.first, t.left...)
+	t.each(func(p *onePart) {
+		s := p.s
+		for i := range s.onceAt() {
+			c, r, at := &s.charges[i], &s.receipts[i], p.at[i]
+			if r.Origin != sluice.ByOnError {
+				if r.Fits = c.Cost <= t.left[at]; !r.Fits {
+					c.Cost = addUp(c.Cost, t.first[at]-t.left[at])
+				}
+			}
+		}
+		if t.refused {
+			s.foretellLocks()
+		}
+		mode := s.mode
+		if mode == Charge {
+			s.mode = Peek
+		}
+		s.decision(p.d)
+		if s.mode = mode; p.d.Allowed && mode != Peek {
+			for i := range s.onceAt() {
+				at := p.at[i]
+				if s.charges[i].Plan.Kernel == sluice.InFlight {
+					continue // what shares the place of this one
+				}
+				t.left[at] = min(max(t.left[at]-s.charges[i].Cost, 0), s.charges[i].Plan.Capacity)
+			}
+		}
+	})
+}
+
+// allowed reports whether the whole is.
+func (t *together) allowed() bool {
+	all := t.peeks()
+	for i := range t.parts {
+		if p := &t.parts[i]; !p.d.Allowed && (all || p.s.mode != Peek) {
+			return false
+		}
+	}
+	return true
+}

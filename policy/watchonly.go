@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// ShadowAlways is the Shadow of a [Document] that is a shadow until that is taken away.
+const ShadowAlways = "always"
+
+// ShadowAll makes a shadow of every policy that is in force from now on, whatever it says: see
+// [Policy.Shadowed]. Nothing is refused any more. Call it before the first decision.
+func (e *Engine) ShadowAll() {
+	e.shadow = true
+	e.Swap(e.Policy())
+}
+
+// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule is
+// a shadow, also one that blocks, and with it what overrides say, and limits that callers bring. Nor
+// is anything refused as malformed: see [Observation.Pardoned]. What p exempts stays exempt.
+func (p *Policy) Shadowed() *Policy {
+	if p.watchOnly {
+		return p
+	}
+	next := *p
+	next.watchOnly, next.beneath = true, p
+	next.rules = slices.Clone(p.rules)
+	for i := range next.rules {
+		r := &next.rules[i]
+		r.shadow, r.share = !r.exempt, 0
+	}
+	next.index = newIndex(next.rules, p.ignoreCase)
+	if p.cors != nil {
+		cors := *p.cors
+		cors.typed = newTyped(next.rules, p.ignoreCase)
+		next.cors = &cors
+	}
+	return &next
+}
+
+// WatchOnly reports whether the policy refuses nothing: see [Policy.Shadowed].
+func (p *Policy) WatchOnly() bool { return p.watchOnly }
+
+// ShadowUntil returns until when the document says that all of it is a shadow, as an [Engine] makes
+// it one. The time is zero where that does not end, and may have passed.
+func (p *Policy) ShadowUntil() (until time.Time, says bool) {
+	switch p.shadowEnds {
+	case 0:
+		return until, false
+	case never:
+		return until, true
+	}
+	return time.UnixMicro(p.shadowEnds).UTC(), true
+}
+
+// never is when what does not end by itself ends.
+const never = math.MaxInt64
+
+// shadowEnds reads until when the whole policy is a shadow, in microseconds since the Unix epoch; 0: it
+// is none.
+func (c *compiler) shadowEnds(text string) int64 {
+	switch text {
+	case "":
+		return 0
+	case ShadowAlways:
+		return never
+	}
+	t, err := ParseUntil(text)
+	if err != nil {
+		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, and has to be until when the whole policy refuses nothing", spelling.Quote(text))
+		return 0
+	}
+	return max(1, t.UnixMicro())
+}
+
+// LongerShadow returns the one of two texts of [Document] Shadow that makes a shadow of a policy for
+// longer. One that cannot be read comes first, so that it is complained of.
+func LongerShadow(a, b string) string {
+	switch {
+	case b == "" || a == ShadowAlways:
+		return a
+	case a == "" || b == ShadowAlways:
+		return b
+	}
+	endsA, errA := ParseUntil(a)
+	endsB, errB := ParseUntil(b)
+	if errA == nil && (errB != nil || endsB.After(endsA)) {
+		return b
+	}
+	return a
+}
+
+// dressed returns a policy as the engine has it in force: a shadow, if all are, or as long as the
+// policy says so.
+func (e *Engine) dressed(p *Policy) *Policy {
+	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
+		return p.Shadowed()
+	}
+	return p
+}
+
+// undress puts the policy into force that a shadow was made of, now that this has ended, and returns
+// what is in force.
+func (e *Engine) undress(p *Policy) *Policy {
+	if !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
+		e.policy.CompareAndSwap(p, p.beneath)
+		return e.policy.Load()
+	}
+	return p
+}
+
+// current returns the policy in force.
+func (e *Engine) current() *Policy {
+	p := e.policy.Load()
+	if p.watchOnly && p.shadowEnds != never && p.shadowEnds != 0 {
+		return e.undress(p)
+	}
+	return p
+}
+
+// isShadow reports whether a rule that refuses nobody by itself, or by the whole policy, refuses.
+// What callers bring is no rule of the policy, and may outlive it.
+func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
+
+// malformed refuses a request for what it lacks, unless the policy only watches.
+func (s *scratch) malformed(d *Decision, lacks string) {
+	if !s.policy.watchOnly {
+		d.Missing = lacks
+		return
+	}
+	d.Allowed, s.pardoned, s.pardonedGarbled = true, lacks, false
+}

@@ -1,0 +1,104 @@
+// Package promlimit tells Prometheus what an engine of package policy decides:
+//
+//	engine := policy.NewEngine(store, rules)
+//	prometheus.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))
+//
+// Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their
+// number depends on the policy and not on requests: at most two rules more than
+// [telemetry.MaxRules] (the rest of them share a name) with 7 series each, and 8 and a histogram
+// for each door. What is counted is read when Prometheus asks; a decision costs nothing more for
+// it.
+package promlimit
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("sluice_"+name, help, labels, nil)
+}
+
+var (
+	decisions = desc("decisions_total", "Decisions of each rule, by outcome: allow, delayed, degraded, deny or would_deny.", "rule", "outcome")
+	nearLimit = desc("near_limit_total", "Decisions that a rule allowed with less than a fifth of the limit left.", "rule")
+	local     = desc("local_decisions_total", "Decisions of each rule made without the shared store, also those that refuse.", "rule")
+	requests  = desc("requests_total", "Requests decided, each once whatever the number of rules, by door and outcome; of lists and of parts that pass together, each.", "door", "outcome")
+	malformed = desc("requests_malformed_total", "Requests refused for what they lack, such as an API key that a rule asks for.", "door")
+	repeated  = desc("requests_repeated_total", "Requests that were asked about again, and not charged again.", "door")
+	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
+	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
+)
+
+// always are the outcomes that each rule and door has from the start: a rate needs the zero that
+// comes before the first.
+var always = [telemetry.Outcomes]bool{telemetry.Allow: true, telemetry.Deny: true}
+
+type collector struct{ recorder *telemetry.Recorder }
+
+// New returns a collector of what the recorder counts. Its metrics are:
+//
+//	sluice_decisions_total{rule,outcome}      allow, delayed, degraded, deny, would_deny
+//	sluice_near_limit_total{rule}             allowed, with less than a fifth of the limit left
+//	sluice_local_decisions_total{rule}        made without the shared store
+//	sluice_requests_total{door,outcome}       each request once
+//	sluice_requests_malformed_total{door}     of these
+//	sluice_requests_repeated_total{door}      likewise
+//	sluice_requests_exempt_total{door}        likewise
+//	sluice_decision_duration_seconds{door}    a histogram
+//
+// The outcomes allow and deny are there from the start, others from when there is one. A rule that
+// leaves the policy takes its series along.
+func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
+
+// Describe implements [prometheus.Collector].
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, duration} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	for _, t := range c.recorder.Rules() {
+		rule := strings.ToValidUTF8(t.Rule, "\uFFFD")
+		count(ch, decisions, rule, &t.Counts)
+		ch <- counter(nearLimit, t.Near, rule)
+		ch <- counter(local, t.Local, rule)
+	}
+	for _, t := range c.recorder.Doors() {
+		door := strings.ToValidUTF8(t.Door, "\uFFFD")
+		count(ch, requests, door, &t.Counts)
+		ch <- counter(malformed, t.Malformed, door)
+		ch <- counter(repeated, t.Repeated, door)
+		ch <- counter(exempt, t.Exempt, door)
+		ch <- histogram(&t.Took, door)
+	}
+}
+
+// count sends a series for each outcome.
+func count(ch chan<- prometheus.Metric, d *prometheus.Desc, of string, counts *telemetry.Counts) {
+	for o, n := range counts {
+		if n > 0 || always[o] {
+			ch <- counter(d, n, of, telemetry.Outcome(o).String())
+		}
+	}
+}
+
+func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func histogram(h *telemetry.Histogram, door string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(h.Bounds))
+	total := uint64(0)
+	for i, n := range h.Counts {
+		if total += n; i < len(h.Bounds) { // Prometheus adds them up
+			buckets[h.Bounds[i].Seconds()] = total
+		}
+	}
+	return prometheus.MustNewConstHistogram(duration, total, h.Sum.Seconds(), buckets, door)
+}

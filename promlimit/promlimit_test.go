@@ -1,0 +1,169 @@
+package promlimit_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/promlimit"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+func compiled(t *testing.T, rules ...policy.Rule) *policy.Policy {
+	t.Helper()
+	p, err := policy.Compile(policy.Document{Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// page is what is scraped, as Prometheus reads it.
+type page map[string]*dto.MetricFamily
+
+func scrape(t *testing.T, registry *prometheus.Registry) page {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	read, err := parser.TextToMetricFamilies(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// series returns how many Prometheus would keep.
+func (p page) series() (n int) {
+	for _, f := range p {
+		for _, m := range f.Metric {
+			if h := m.Histogram; h != nil {
+				n += len(h.Bucket) + 2
+			} else {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// value returns what a metric has in all for some labels, as in "rule=login,outcome=deny".
+func (p page) value(name, labels string) (sum float64) {
+	for _, m := range p[name].GetMetric() {
+		fits := true
+		for want := range strings.SplitSeq(labels, ",") {
+			found := want == ""
+			for _, l := range m.Label {
+				found = found || l.GetName()+"="+l.GetValue() == want
+			}
+			fits = fits && found
+		}
+		if fits {
+			sum += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+// However many rules there are, and whatever is asked, there are no more series than the
+// documentation says, and nothing that comes with a request is in them.
+func TestBounded(t *testing.T) {
+	const rules, asked = 10_000, 30_000
+	var all []policy.Rule
+	for i := range rules {
+		all = append(all, policy.Rule{Name: fmt.Sprint("rule-", i), Match: []string{fmt.Sprintf("/r%d/", i)}, Key: []string{"header:X-Key", "host"},
+			Limits: []string{"2/day", "50/hour"}, Shadow: i%3 == 0})
+	}
+	engine := policy.NewEngine(memory.New(), compiled(t, all...))
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{Subjects: true})))
+	before := scrape(t, registry)
+	if n := len(before["sluice_decisions_total"].GetMetric()); n < 2*telemetry.MaxRules || before.value("sluice_decisions_total", "") != 0 {
+		t.Errorf("before the first request there are %d series of decisions, want zeros of allow and deny for %d rules", n, telemetry.MaxRules)
+	}
+
+	doors := []string{"gateway", "auth", "check", "grpc", "rls", "resp", "spoe", "http", "grpc_server"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range asked {
+		secret := fmt.Sprintf("secret-%d", random.Uint64())
+		engine.Decide(t.Context(), &policy.Request{
+			Path: fmt.Sprintf("/r%d/%s", random.IntN(rules), secret), Host: secret + ".example.com",
+			Peer: netip.AddrFrom4([4]byte(fmt.Appendf(nil, "%04d", i%10_000))),
+			Door: doors[i%len(doors)], Header: http.Header{"X-Key": {secret}, "User-Agent": {secret}},
+		})
+	}
+	for range 10 { // and what is refused
+		engine.Decide(t.Context(), &policy.Request{Path: "/r1/", Host: "example.com", Door: "gateway", Header: http.Header{"X-Key": {"again"}}})
+	}
+	after := scrape(t, registry)
+	const buckets = 40 // of a histogram, at most
+	if most := (telemetry.MaxRules+2)*7 + len(doors)*(8+buckets); after.series() > most {
+		t.Errorf("%d series, at most %d", after.series(), most)
+	}
+	for name, f := range after {
+		if strings.Contains(f.String(), "secret") {
+			t.Errorf("%s tells what was in a request", name)
+		}
+	}
+	const made = asked + 10
+	if n := after.value("sluice_requests_total", ""); n != made {
+		t.Errorf("%v requests, %d were made", n, made)
+	}
+	if n := after.value("sluice_decision_duration_seconds", ""); n != made {
+		t.Errorf("%v durations, %d requests were made", n, made)
+	}
+	if n := after.value("sluice_decisions_total", ""); n != made {
+		t.Errorf("%v decisions of rules, %d requests were made of one rule each", n, made)
+	}
+	if allow, deny := after.value("sluice_requests_total", "outcome=allow"), after.value("sluice_decisions_total", "rule=rule-1,outcome=deny"); deny != 8 || allow == 0 {
+		t.Errorf("%v of ten are refused, two pass", deny)
+	}
+}
+
+// A rule that leaves takes its series along, and its name may be anything that a policy allows.
+func TestRulesCome(t *testing.T) {
+	engine := policy.NewEngine(memory.New(), compiled(t, policy.Rule{Name: "old", Limit: "1/day"}))
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))
+	ask := func() { engine.Decide(t.Context(), &policy.Request{Path: "/", Door: "http"}) }
+	ask()
+	ask()
+	p := scrape(t, registry)
+	if p.value("sluice_decisions_total", "rule=old,outcome=allow") != 1 || p.value("sluice_decisions_total", "rule=old,outcome=deny") != 1 {
+		t.Errorf("%v", p["sluice_decisions_total"])
+	}
+	engine.Swap(compiled(t, policy.Rule{Name: "new", Limit: "6/day"}))
+	for range 6 {
+		ask()
+	}
+	p = scrape(t, registry)
+	if text := p["sluice_decisions_total"].String(); strings.Contains(text, "old") || p.value("sluice_decisions_total", "rule=new,outcome=allow") != 6 {
+		t.Error(text)
+	}
+	// Of six, one leaves 1 and one leaves 0: less than a fifth is below 1.2.
+	if n := p.value("sluice_near_limit_total", "rule=new"); n != 2 {
+		t.Errorf("%v of six are near the limit", n)
+	}
+	if n := p.value("sluice_requests_total", "door=http"); n != 8 {
+		t.Errorf("%v requests of eight", n)
+	}
+}

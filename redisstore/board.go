@@ -1,0 +1,144 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// maxPosts is how many instances a board has room for. Who would have expired first makes room.
+	maxPosts = 256
+	// maxPosted bounds what an instance leaves there.
+	maxPosted = 1 << 20
+)
+
+// post leaves what an instance says in a hash, whose fields have no expiry of their own everywhere:
+// when each ends is kept beside it. What would end much later is of a clock that has stepped back.
+var post = fmt.Sprintf(`
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local function forget(list)
+	for _, id in ipairs(list) do
+		redis.call('HDEL', KEYS[1], id)
+		redis.call('ZREM', KEYS[2], id)
+	end
+end
+forget(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now))
+forget(redis.call('ZRANGEBYSCORE', KEYS[2], now + 2 * ARGV[3], '+inf'))
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('ZADD', KEYS[2], now + ARGV[3], ARGV[1])
+local over = redis.call('ZCARD', KEYS[2]) - %d
+if over > 0 then
+	forget(redis.call('ZRANGE', KEYS[2], 0, over - 1))
+end
+local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+redis.call('PEXPIREAT', KEYS[1], last[2])
+redis.call('PEXPIREAT', KEYS[2], last[2])
+`, maxPosts)
+
+// Post leaves what an instance has to say to others that share the store, in place of what it has
+// said before, until it expires. There are a few parts, for each of which there are two keys: the
+// prefix and "{posts:PART}", and that with ":until". With a HashKey what is said is encrypted, and
+// the names of instances are not. At most 256 instances have room, and a MiB each. All posts of a
+// part expire after about the same time: one that would stay twice as long is taken for one of a
+// clock that was ahead, and forgotten.
+func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
+	if len(said) > maxPosted {
+		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
+	}
+	key := s.postKey(part)
+	text := s.posts.seal(part, instance, said)
+	_, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
+		b := s.client.B().Arbitrary("EVAL", post, "2").Keys(key, key+":until").Args(instance, text, fmt.Sprint(expires.Milliseconds()))
+		return s.client.Do(ctx, b.Build())
+	})
+	if rueidis.IsRedisNil(err) { // the script returns nothing
+		return nil
+	}
+	return err
+}
+
+// Posted returns what instances have said of a part, by instance. What is not encrypted with this
+// HashKey is left out.
+func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, error) {
+	key := s.postKey(part)
+	m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
+		return s.client.Do(ctx, s.client.B().Arbitrary("HGETALL").Keys(key).Build())
+	})
+	if err != nil {
+		return nil, err
+	}
+	texts, err := m.AsStrMap()
+	if err != nil {
+		return nil, failure(err)
+	}
+	all := make(map[string][]byte, len(texts))
+	for instance, text := range texts {
+		if said, ok := s.posts.open(part, instance, text); ok && len(all) < maxPosts {
+			all[instance] = said
+		}
+	}
+	return all, nil
+}
+
+func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
+
+// talk asks the server something that is no Take, and returns as soon as its context ends.
+func (s *Store) talk(ctx context.Context, ask func(context.Context) rueidis.RedisResult) (rueidis.RedisMessage, error) {
+	type answer struct {
+		message rueidis.RedisMessage
+		err     error
+	}
+	if !s.track() {
+		return rueidis.RedisMessage{}, &Error{NotSent, errors.New("the store is closed")}
+	}
+	done := make(chan answer, 1)
+	go func() {
+		defer s.running.Done()
+		var a answer
+		for range maxStale {
+			if a.message, a.err = ask(ctx).ToMessage(); !errors.Is(a.err, errStale) {
+				break
+			}
+		}
+		done <- a
+	}()
+	select {
+	case a := <-done:
+		if a.err != nil && !rueidis.IsRedisNil(a.err) {
+			a.err = failure(a.err)
+		}
+		return a.message, a.err
+	case <-ctx.Done():
+		return rueidis.RedisMessage{}, failure(ctx.Err())
+	}
+}
+
+// postCodec encrypts posts if keys are secret. What one instance says of a part cannot be passed off
+// as what another says, or of another.
+type postCodec struct{ aead cipher.AEAD }
+
+func postedBy(part, instance string) []byte { return []byte(part + "\x00" + instance) }
+
+func (c postCodec) seal(part, instance string, said []byte) string {
+	if c.aead == nil {
+		return rueidis.BinaryString(said)
+	}
+	return rueidis.BinaryString(c.aead.Seal(nil, nil, said, postedBy(part, instance)))
+}
+
+func (c postCodec) open(part, instance, text string) ([]byte, bool) {
+	if len(text) > 2*maxPosted {
+		return nil, false
+	}
+	if c.aead == nil {
+		return []byte(text), true
+	}
+	said, err := c.aead.Open(nil, nil, []byte(text), postedBy(part, instance))
+	return said, err == nil
+}

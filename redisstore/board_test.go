@@ -1,0 +1,167 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+func post(t *testing.T, s *redisstore.Store, part, instance, said string, expires time.Duration) {
+	t.Helper()
+	if err := s.Post(t.Context(), part, instance, []byte(said), expires); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// posted returns what there is as "instance=said", in order.
+func posted(t *testing.T, s *redisstore.Store, part string) (all []string) {
+	t.Helper()
+	found, err := s.Posted(t.Context(), part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for instance, said := range found {
+		all = append(all, instance+"="+string(said))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func testBoard(t *testing.T, url string) {
+	a, b := open(t, url), open(t, url)
+	if got := posted(t, a, "now"); len(got) > 0 {
+		t.Errorf("an empty board says %q", got)
+	}
+	post(t, a, "now", "a", "one\x00\xff", time.Minute)
+	post(t, b, "now", "b", "two", time.Minute)
+	post(t, b, "history", "b", "three", time.Minute)
+	post(t, a, "now", "a", "four\x00\xff", time.Minute)
+	for _, s := range []*redisstore.Store{a, b} {
+		if got := posted(t, s, "now"); !slices.Equal(got, []string{"a=four\x00\xff", "b=two"}) {
+			t.Errorf("%q is posted", got)
+		}
+		if got := posted(t, s, "history"); !slices.Equal(got, []string{"b=three"}) {
+			t.Errorf("%q is posted as history", got)
+		}
+	}
+	if err := a.Post(t.Context(), "now", "a", bytes.Repeat([]byte("x"), 1<<20+1), time.Minute); err == nil {
+		t.Error("more than a MiB is taken")
+	}
+	if got := posted(t, a, "now"); !slices.Equal(got, []string{"a=four\x00\xff", "b=two"}) {
+		t.Errorf("then %q is posted", got)
+	}
+}
+
+func TestBoard(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) {
+		server := redistest.Start(t)
+		testBoard(t, server.URL()+"?prefix=mine:")
+		for key := range strings.FieldsSeq(server.Do("KEYS", "*")) {
+			if !strings.HasPrefix(key, "mine:") {
+				t.Errorf("there is a key %q", key)
+			}
+			if ttl := server.Do("PTTL", key); strings.HasPrefix(ttl, "-") {
+				t.Errorf("%s stays for ever", key)
+			}
+		}
+	})
+	t.Run("cluster", func(t *testing.T) {
+		testBoard(t, redistest.StartCluster(t, 3, 0).URL())
+	})
+	t.Run("hash key", func(t *testing.T) {
+		file := func(secret string) string {
+			name := filepath.Join(t.TempDir(), "secret")
+			if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return name
+		}
+		server := redistest.Start(t)
+		secret := server.URL() + "?hash_key=" + file("0123456789abcdef0123456789abcdef")
+		testBoard(t, secret)
+		store := open(t, secret)
+		post(t, store, "now", "a", "alice@example.com", time.Minute)
+		raw := server.Do("HGET", "sluice:{posts:now}", "a")
+		if raw == "" || strings.Contains(raw, "alice") {
+			t.Errorf("the server sees %q", raw)
+		}
+		// Neither another secret reads it, nor is it taken for what another says, or of another part.
+		other := open(t, server.URL()+"?hash_key="+file("another secret of 32 bytes......"))
+		server.Do("HSET", "sluice:{posts:now}", "b", raw, "c", "plain")
+		server.Do("HSET", "sluice:{posts:then}", "a", raw)
+		if got := posted(t, other, "now"); len(got) > 0 {
+			t.Errorf("with another secret: %q", got)
+		}
+		if got := posted(t, store, "now"); !slices.Equal(got, []string{"a=alice@example.com"}) {
+			t.Errorf("%q is believed", got)
+		}
+		if got := posted(t, store, "then"); len(got) > 0 {
+			t.Errorf("%q is believed of another part", got)
+		}
+	})
+}
+
+// Whoever posts under ever new names fills neither the server nor those who read.
+func TestBoardIsBounded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	for i := range 300 {
+		post(t, store, "now", fmt.Sprintf("%03d", i), "x", time.Minute+time.Duration(i)*time.Second)
+	}
+	got := posted(t, store, "now")
+	if len(got) != 256 || got[0] != "044=x" {
+		t.Errorf("%d instances, from %q on", len(got), got[0])
+	}
+	if n := server.Do("ZCARD", "sluice:{posts:now}:until"); n != "256" {
+		t.Errorf("%s ends are kept", n)
+	}
+}
+
+// What is over is gone, and a clock that was ahead leaves nothing for ever.
+func TestBoardClock(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartMovable(t)
+	store := open(t, server.URL())
+	post(t, store, "now", "short", "x", 40*time.Second)
+	post(t, store, "now", "long", "y", time.Minute)
+	server.SetClock(50 * time.Second)
+	post(t, store, "now", "late", "z", 45*time.Second)
+	if got := posted(t, store, "now"); !slices.Equal(got, []string{"late=z", "long=y"}) {
+		t.Errorf("after 50 seconds %q is posted", got)
+	}
+	server.SetClock(24 * time.Hour)
+	post(t, store, "now", "ahead", "x", time.Minute)
+	server.SetClock(0)
+	post(t, store, "now", "a", "y", time.Minute)
+	if got := posted(t, store, "now"); !slices.Equal(got, []string{"a=y"}) {
+		t.Errorf("after the clock was set right, %q is posted", got)
+	}
+}
+
+// A server that is away holds nobody up beyond the context.
+func TestBoardAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	server.Freeze()
+	defer server.Thaw()
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := store.Post(soon, "now", "a", nil, time.Minute); err == nil {
+		t.Error("a server that is away has taken it")
+	}
+	if _, err := store.Posted(soon, "now"); err == nil {
+		t.Error("a server that is away has answered")
+	}
+}

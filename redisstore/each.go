@@ -1,0 +1,136 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// TakeEach implements [sluice.EachTaker]: up to 1024 charges are one call of the server, and more
+// are as many calls, one after the other. On a cluster it is one call for each hash slot, and all
+// that go to one master are sent together; Takes of several slots are decided after the others, in
+// no order. A Take that is refused from memory may not know what those before it in the list take from
+// the limits that do not refuse it.
+func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	var lanes []*lane
+	var across []*sluice.TakeCall
+	for i := range calls {
+		c := &calls[i]
+		var done bool
+		if done, c.Err = s.recall(ctx, c.Charges, c.Receipts); done || c.Err != nil {
+			continue
+		}
+		r := s.request(c.Charges, false)
+		if s.cluster && !r.oneSlot() {
+			s.requests.Put(r)
+			across = append(across, c)
+			continue
+		}
+		s.denyCache.forget(c.Charges) // see decide
+		b := s.batcher
+		if s.cluster {
+			b = s.nodes.batcher(r.slot)
+		}
+		lanes = addTo(lanes, b, flight{r, c})
+	}
+	stays := ctx.Done() == nil && len(lanes) == 1
+	for waiting := len(lanes) > 0; waiting; {
+		waiting = false
+		for _, l := range lanes {
+			l.send(stays)
+		}
+		for _, l := range lanes {
+			l.wait(ctx, s)
+			waiting = waiting || len(l.flights) > 0
+		}
+	}
+	s.takeEachAcross(ctx, across)
+}
+
+// TakeEachWithin is TakeEach that waits no longer than wait for the server: see [Store.TakeWithin].
+func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
+	if wait <= 0 {
+		for i := range calls {
+			c := &calls[i]
+			c.Err = s.TakeWithin(ctx, 0, c.Charges, c.Receipts)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	s.TakeEach(ctx, calls)
+}
+
+// flight is a call of a TakeEach on its way.
+type flight struct {
+	r    *request
+	call *sluice.TakeCall
+}
+
+// lane has the calls of a TakeEach that go to one server.
+type lane struct {
+	b       *batcher
+	flights []flight // that have not returned
+	sent    int      // of them
+	err     error    // of sending
+}
+
+func addTo(lanes []*lane, b *batcher, f flight) []*lane {
+	for _, l := range lanes {
+		if l.b == b {
+			l.flights = append(l.flights, f)
+			return lanes
+		}
+	}
+	return append(lanes, &lane{b: b, flights: []flight{f}})
+}
+
+// send queues as many as go in one call.
+func (l *lane) send(stays bool) {
+	var requests []*request
+	charges := 0
+	for _, f := range l.flights {
+		if charges += len(f.r.charges); charges > maxCallCharges {
+			break
+		}
+		f.r.follows = len(requests) > 0
+		requests = append(requests, f.r)
+	}
+	if l.sent = len(requests); l.sent == 0 {
+		return
+	}
+	weight := 0
+	for i := l.sent - 1; i >= 0; i-- {
+		weight += len(requests[i].charges)
+		requests[i].weight = weight
+	}
+	l.err = l.b.add(stays, requests...)
+}
+
+// wait waits for those that were sent.
+func (l *lane) wait(ctx context.Context, s *Store) {
+	for _, f := range l.flights[:l.sent] {
+		if f.call.Err = l.err; l.err == nil {
+			f.call.Err = s.await(ctx, f.r, f.call.Charges, f.call.Receipts)
+		}
+	}
+	l.flights = l.flights[l.sent:]
+}
+
+// acrossAtOnce is how many Takes of several slots are under way at once for one TakeEach.
+const acrossAtOnce = 64
+
+func (s *Store) takeEachAcross(ctx context.Context, calls []*sluice.TakeCall) {
+	var all sync.WaitGroup
+	free := make(chan struct{}, acrossAtOnce)
+	for _, c := range calls {
+		free <- struct{}{}
+		all.Go(func() {
+			c.Err = s.takeAcrossSlots(ctx, c.Charges, c.Receipts)
+			<-free
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,174 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// aPlace returns the charge that takes a place, or gives it back.
+func aPlace(t testing.TB, key string, places int64, number uint64, cost int64) sluice.Charge {
+	t.Helper()
+	return sluice.Charge{Key: key, Plan: inFlight(t, places), Place: number, Cost: cost}
+}
+
+// takeAll takes charges at once, and returns their receipts.
+func takeAll(t testing.TB, s sluice.Store, charges ...sluice.Charge) []sluice.Receipt {
+	t.Helper()
+	receipts := make([]sluice.Receipt, len(charges))
+	if err := s.Take(t.Context(), charges, receipts); err != nil {
+		t.Fatal(err)
+	}
+	return receipts
+}
+
+// Places end by the server's clock. Nothing is left of those that were given back, and the key of
+// those that nobody gives back expires.
+func TestPlacesExpire(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartMovable(t)
+	store := open(t, server.URL())
+	const last = ^uint64(0)
+	takeAll(t, store, aPlace(t, "k", 2, 1, 1))
+	r := takeAll(t, store, aPlace(t, "k", 2, last, 1))[0]
+	name := server.Do("KEYS", "*")
+	ends := r.Now + sluice.PlaceLasts.Microseconds()
+	if at := number(t, server, "PEXPIRETIME", name) * 1000; at < ends || at > ends+sluice.PlaceLasts.Microseconds()+1000 {
+		t.Errorf("the last place ends at %d, and the key expires at %d", ends, at)
+	}
+	takeAll(t, store, aPlace(t, "k", 2, 1, -1))
+	takeAll(t, store, aPlace(t, "k", 2, last, -1))
+	if n := server.Do("DBSIZE"); n != "0" {
+		t.Errorf("all were given back, and there are %s keys", n)
+	}
+
+	takeAll(t, store, aPlace(t, "k", 2, 1, 1), aPlace(t, "other", 2, 1, 1))
+	server.SetClock(sluice.PlaceLasts / 2)
+	takeAll(t, store, aPlace(t, "k", 2, 2, 1))
+	if r := takeAll(t, store, aPlace(t, "k", 2, 3, 1))[0]; r.Fits {
+		t.Errorf("a third of two places: %+v", r)
+	}
+	server.SetClock(sluice.PlaceLasts + time.Second)
+	if r := takeAll(t, store, aPlace(t, "k", 2, 3, 1))[0]; !r.Fits || r.Used != 2 {
+		t.Errorf("a third of two places, when the first has ended: %+v", r)
+	}
+	if n := server.Do("ZCARD", name); n != "2" {
+		t.Errorf("%s places are kept, of which 2 are held", n)
+	}
+	server.SetClock(10 * sluice.PlaceLasts)
+	redistest.Eventually(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
+}
+
+// No refusal of a place is remembered, since others give theirs back at any time. But what else
+// refuses a request is, and tells how many places were taken.
+func TestPlacesAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	mine, other := open(t, server.URL()), open(t, server.URL())
+	takeAll(t, other, aPlace(t, "k", 1, 1, 1))
+	for range 3 {
+		if r := takeAll(t, mine, aPlace(t, "k", 1, 2, 1))[0]; r.Fits || r.Origin != sluice.ByStore {
+			t.Fatalf("a second place of one: %+v", r)
+		}
+	}
+	takeAll(t, other, aPlace(t, "k", 1, 1, -1))
+	if r := takeAll(t, mine, aPlace(t, "k", 1, 2, 1))[0]; !r.Fits {
+		t.Errorf("another has given the place back: %+v", r)
+	}
+
+	limit := sluice.Charge{Key: "k", Plan: plan(t, sluice.TokenBucket, "1/day"), Cost: 1}
+	takeAll(t, mine, limit)
+	takeAll(t, mine, limit, aPlace(t, "k", 1, 2, 1)) // learns it
+	for range 3 {
+		r := takeAll(t, mine, aPlace(t, "k", 1, 3, 1), limit)
+		if r[0].Origin != sluice.ByDenyCache || r[1].Origin != sluice.ByDenyCache || r[1].Fits || r[0].Used != 1 {
+			t.Errorf("beside a limit that refuses: %+v", r)
+		}
+		takeAll(t, mine, aPlace(t, "k", 1, 2, -1)) // which gives nothing back to the limit
+		takeAll(t, mine, aPlace(t, "k", 1, 2, 1))
+	}
+}
+
+// On a cluster a place that was taken is given back where another slot refuses.
+func TestPlacesAcrossSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	store, other := open(t, c.URL()), open(t, c.URL())
+	// So large a limit is asked after the places.
+	limit := func(user int, cost int64) sluice.Charge {
+		return sluice.Charge{Key: fmt.Sprint("user", user), Plan: plan(t, sluice.FixedWindow, "1000000/10d"), Cost: cost}
+	}
+	const users = 30 // some on each master
+	for user := range users {
+		takeAll(t, other, limit(user, 1_000_000)) // so that store does not know that it refuses
+		charges := []sluice.Charge{aPlace(t, "upstream", 2, uint64(user), 1), limit(user, 1)}
+		if r := takeAll(t, store, charges...); sluice.Admitted(charges, r) || !r[0].Fits {
+			t.Fatalf("user %d: %+v", user, r)
+		}
+		if r := takeAll(t, store, aPlace(t, "upstream", 2, 99, 0)); r[0].Used != 0 {
+			t.Fatalf("user %d was refused, and %d places are taken", user, r[0].Used)
+		}
+	}
+	all := []sluice.Charge{aPlace(t, "upstream", 2, 1, 1), limit(1000, 1), limit(1001, 1), limit(1002, 1)}
+	if r := takeAll(t, store, all...); !sluice.Admitted(all, r) || r[0].Used != 1 {
+		t.Errorf("a request that fits: %+v", r)
+	}
+}
+
+// A text under the key of places is deleted, once, and another type stays: as with all states.
+func TestPlacesForeign(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	c := aPlace(t, "k", 2, 1, 1)
+	name := redisstore.Name(store, c.Key, c.Plan)
+	unit := sluice.Charge{Key: "other", Plan: plan(t, sluice.TokenBucket, "10/day"), Cost: 1}
+	for _, charges := range [][]sluice.Charge{{c}, {unit, c}, {c, unit}} {
+		receipts := make([]sluice.Receipt, len(charges))
+		at := slices.IndexFunc(charges, func(one sluice.Charge) bool { return one.Key == c.Key })
+		server.Do("SET", name, "17")
+		f := foreign(t, store.Take(t.Context(), charges, receipts), "a text")
+		if !f.Deleted[0] || f.Keys[0] != name || f.Unreadable()[0] != at {
+			t.Errorf("a text: %+v", f)
+		}
+		if n := server.Do("DBSIZE"); n != "0" {
+			t.Errorf("a text: there are %s keys", n)
+		}
+		server.Do("RPUSH", name, "x")
+		for range 2 {
+			if f := foreign(t, store.Take(t.Context(), charges, receipts), "a list"); f.Deleted[0] || f.Keys[0] != name || f.Unreadable()[0] != at {
+				t.Errorf("a list: %+v", f)
+			}
+		}
+		server.Do("DEL", name)
+		if r := takeAll(t, store, charges...); !sluice.Admitted(charges, r) || r[at].Used != 1 {
+			t.Errorf("once it is gone: %+v", r)
+		}
+		server.Do("FLUSHALL")
+	}
+	// Several of a call meet it.
+	timed := redisstore.Timed(store)
+	for _, deleted := range []bool{true, false} {
+		if server.Do("SET", name, "17"); !deleted {
+			server.Do("DEL", name)
+			server.Do("RPUSH", name, "x")
+		}
+		receipts := [][]sluice.Receipt{make([]sluice.Receipt, 1), make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)}
+		errs := timed.TakeEachAt(t.Context(), 1_700_000_000_000_000, [][]sluice.Charge{{c}, {c}, {unit}}, receipts)
+		foreign(t, errs[0])
+		if errs[2] != nil || !receipts[2][0].Fits {
+			t.Errorf("another request of the call: %+v, %v", receipts[2][0], errs[2])
+		}
+		if deleted && (errs[1] != nil || receipts[1][0].Used != 1) {
+			t.Errorf("the next request, when the text is gone: %+v, %v", receipts[1][0], errs[1])
+		} else if !deleted {
+			foreign(t, errs[1])
+		}
+		server.Do("FLUSHALL")
+	}
+}

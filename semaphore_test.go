@@ -1,0 +1,362 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// flights is a store of places in flight, which can be made to fail and to be slow.
+type flights struct {
+	mu     sync.Mutex
+	places map[string]*sluice.Places
+	err    error
+	takes  atomic.Int64
+	delay  atomic.Int64 // before a place is taken
+}
+
+func (f *flights) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if charges[0].Cost > 0 {
+		time.Sleep(time.Duration(f.delay.Load()))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takes.Add(1)
+	if f.err != nil {
+		return f.err
+	}
+	for i, c := range charges {
+		if f.places == nil {
+			f.places = map[string]*sluice.Places{}
+		}
+		if f.places[c.Key] == nil {
+			f.places[c.Key] = new(sluice.Places)
+		}
+		receipts[i] = f.places[c.Key].Step(c.Plan, time.Now().UnixMicro(), c.Place, c.Cost)
+	}
+	return nil
+}
+
+func (f *flights) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func semaphore(t *testing.T, store sluice.Store, places int64) *sluice.Semaphore {
+	t.Helper()
+	s, err := sluice.NewSemaphore(store, "jobs", places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// acquire takes a place that has to be free, or not.
+func acquire(t *testing.T, s *sluice.Semaphore, key string, want bool) (release func()) {
+	t.Helper()
+	release, d, err := s.Acquire(t.Context(), key)
+	if err != nil || d.Allowed != want {
+		t.Fatalf("acquire %s: %+v, %v, want allowed %v", key, d, err, want)
+	}
+	return release
+}
+
+func TestSemaphore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, new(flights), 2)
+		first := acquire(t, s, "a", true)
+		second := acquire(t, s, "a", true)
+		acquire(t, s, "b", true)()
+		refused, d, err := s.Acquire(t.Context(), "a")
+		if want := (sluice.Decision{RetryAfter: time.Second, Now: time.Now().UnixMicro()}); err != nil || d != want {
+			t.Errorf("of two places a third: %+v, %v, want %+v", d, err, want)
+		}
+		refused() // gives back nothing
+		acquire(t, s, "a", false)
+		first()
+		first() // and not that of another
+		third := acquire(t, s, "a", true)
+		acquire(t, s, "a", false)
+		second()
+		third()
+		if d, err := s.Peek(t.Context(), "a"); err != nil || d.Remaining != 2 {
+			t.Errorf("when all are released: %+v, %v", d, err)
+		}
+	})
+}
+
+// A place is held for as long as its holder lives, and a place that nobody takes again is free after
+// PlaceLasts.
+func TestSemaphoreHoldsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		release := acquire(t, semaphore(t, store, 1), "a", true)
+		other := semaphore(t, store, 1)
+		for range 100 {
+			time.Sleep(sluice.PlaceLasts / 3)
+			acquire(t, other, "a", false)
+		}
+		store.fail(errors.New("away")) // it does not come back before the place is free
+		time.Sleep(sluice.PlaceLasts)
+		store.fail(nil)
+		acquire(t, other, "a", true)()
+		release()
+
+		release = acquire(t, other, "a", true)
+		store.fail(errors.New("away")) // and now it does
+		time.Sleep(sluice.PlaceLasts * 2 / 3)
+		store.fail(nil)
+		time.Sleep(sluice.PlaceLasts * 2 / 3)
+		acquire(t, semaphore(t, store, 1), "a", false)
+		release()
+	})
+}
+
+// Nobody is asked for what is held no more.
+func TestHolderRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		h := sluice.NewHolder(store)
+		plan, err := sluice.NewInFlight(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var holds []*sluice.Hold
+		for i := range uint64(3) {
+			holds = append(holds, h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: i + 1}))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := store.takes.Load(); n < 3*30 || n > 3*40 {
+			t.Errorf("three places were taken again %d times in a minute, want every two seconds", n)
+		}
+		for _, p := range holds {
+			if err := p.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		store.takes.Store(0)
+		time.Sleep(time.Minute)
+		if n := store.takes.Load(); n > 0 || h.Held() > 0 {
+			t.Errorf("%d takes of %d places when all are released", n, h.Held())
+		}
+	})
+}
+
+// Whoever ends gives back all that it holds, and later that which is released anyway nothing more.
+func TestHolderReleaseAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		h := sluice.NewHolder(store)
+		plan, err := sluice.NewInFlight(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.ReleaseAll(t.Context()); err != nil || store.takes.Load() > 0 {
+			t.Errorf("of nothing: %v, %d takes", err, store.takes.Load())
+		}
+		var holds []*sluice.Hold
+		for i := range uint64(3) {
+			c := sluice.Charge{Key: string('a' + rune(i/2)), Plan: plan, Cost: 1, Place: i + 1}
+			if err := store.Take(t.Context(), []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
+				t.Fatal(err)
+			}
+			holds = append(holds, h.Hold(c))
+		}
+		if err := h.ReleaseAll(t.Context()); err != nil || h.Held() > 0 {
+			t.Errorf("%v, %d are held", err, h.Held())
+		}
+		for _, key := range []string{"a", "b"} {
+			r := make([]sluice.Receipt, 1)
+			if err := store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r); err != nil || r[0].Used > 0 {
+				t.Errorf("%s: %+v, %v", key, r[0], err)
+			}
+		}
+		takes := store.takes.Load()
+		if err := holds[1].Release(t.Context()); err != nil || store.takes.Load() > takes {
+			t.Errorf("released again: %v, %d takes more", err, store.takes.Load()-takes)
+		}
+	})
+}
+
+// slow is a store that takes its time.
+type slow struct {
+	sluice.Store
+	takes time.Duration
+}
+
+func (s *slow) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	time.Sleep(s.takes)
+	return s.Store.Take(ctx, charges, receipts)
+}
+
+// Whoever ends waits for what others are giving back.
+func TestHolderReleaseAllWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: new(flights), takes: 100 * time.Millisecond}
+		h := sluice.NewHolder(store)
+		plan, err := sluice.NewInFlight(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 1})
+		var all sync.WaitGroup
+		defer all.Wait()
+		began := time.Now()
+		all.Go(func() { _ = hold.Release(context.Background()) })
+		synctest.Wait()
+		if err := h.ReleaseAll(t.Context()); err != nil || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		store.takes = time.Minute
+		hold = h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 2})
+		all.Go(func() { _ = hold.Release(context.Background()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if err := h.ReleaseAll(ctx); err != nil || time.Since(began) != time.Second {
+			t.Errorf("%v after %v, and the context ended after a second", err, time.Since(began))
+		}
+	})
+}
+
+// A place that is released while it is being taken again is free all the same.
+func TestReleasedWhileTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		release := acquire(t, semaphore(t, store, 1), "a", true)
+		store.delay.Store(int64(100 * time.Millisecond))
+		time.Sleep(sluice.PlaceLasts/5 + 50*time.Millisecond) // the Take is under way
+		release()
+		time.Sleep(200 * time.Millisecond)
+		store.delay.Store(0)
+		acquire(t, semaphore(t, store, 1), "a", true)()
+	})
+}
+
+// Of many who wait, never more are under way than there are places, and all get one.
+func TestSemaphoreWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := semaphore(t, new(flights), 3)
+		var now, most, done atomic.Int64
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				release, err := s.Wait(t.Context(), "a")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer release()
+				n := now.Add(1)
+				defer now.Add(-1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				time.Sleep(30 * time.Millisecond)
+				done.Add(1)
+			})
+		}
+		all.Wait()
+		if most.Load() != 3 || done.Load() != 50 {
+			t.Errorf("%d of 50 were done, at most %d at once, want 3", done.Load(), most.Load())
+		}
+	})
+}
+
+func TestSemaphoreWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		s := semaphore(t, store, 1)
+		release := acquire(t, s, "a", true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Wait(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+			t.Errorf("a Wait for what is taken ends with %v", err)
+		}
+		away := errors.New("away")
+		store.fail(away)
+		if _, err := s.Wait(t.Context(), "a"); !errors.Is(err, away) {
+			t.Errorf("a Wait for a store that is away ends with %v", err)
+		}
+		store.fail(nil)
+		release()
+	})
+}
+
+// Whoever leaves while the store is asked leaves no place behind, although it was taken.
+func TestSemaphoreLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		s := semaphore(t, lost{store}, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := s.Acquire(ctx, "a"); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		time.Sleep(time.Second)
+		acquire(t, semaphore(t, store, 1), "a", true)()
+	})
+}
+
+// A release that fails is tried again, until the store is back.
+func TestReleasedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flights)
+		s := semaphore(t, store, 2)
+		first, second := acquire(t, s, "a", true), acquire(t, s, "a", true)
+		away := errors.New("away")
+		store.fail(away)
+		first()
+		time.Sleep(sluice.PlaceLasts / 3)
+		store.fail(nil)
+		time.Sleep(time.Second)
+		if d, err := s.Peek(t.Context(), "a"); err != nil || d.Remaining != 1 {
+			t.Errorf("a second after the store is back: %+v, %v", d, err)
+		}
+		second()
+		store.takes.Store(0)
+		time.Sleep(time.Minute)
+		if n := store.takes.Load(); n > 0 {
+			t.Errorf("%d takes when nothing is held and nothing is owed", n)
+		}
+		third := acquire(t, s, "a", true)
+		store.fail(away) // for longer than a place lasts: it is forgotten
+		third()
+		time.Sleep(time.Minute)
+		store.takes.Store(0)
+		time.Sleep(time.Minute)
+		if n := store.takes.Load(); n > 0 {
+			t.Errorf("%d takes for a place that is free by itself", n)
+		}
+	})
+}
+
+// lost is a store whose answers nobody hears whose context has ended.
+type lost struct{ sluice.Store }
+
+func (l lost) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if err := l.Store.Take(ctx, charges, receipts); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func TestSemaphoreMistakes(t *testing.T) {
+	for _, err := range []error{
+		second(sluice.NewSemaphore(nil, "", 1)), second(sluice.NewSemaphore(new(flights), "", 0)), second(sluice.NewSemaphore(new(flights), "", 1<<16+1)),
+	} {
+		if !errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("error %v, want one of usage", err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

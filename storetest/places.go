@@ -1,0 +1,219 @@
+package storetest
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+)
+
+func inFlight(t testing.TB, places int64) *sluice.Plan {
+	t.Helper()
+	p, err := sluice.NewInFlight(places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// testPlaces holds that a place is known by its number: taken again it takes no second one, and
+// given back twice it frees nobody else's.
+func testPlaces(t *testing.T, s takes) {
+	p := inFlight(t, 2)
+	place := func(number uint64, cost int64) sluice.Charge {
+		return sluice.Charge{Key: t.Name(), Plan: p, Place: number, Cost: cost}
+	}
+	const most = ^uint64(0)
+	for i, step := range []struct {
+		number uint64
+		cost   int64
+		fits   bool
+		used   int64
+	}{
+		{1, 0, true, 0}, {1, 1, true, 1}, {most, 1, true, 2}, {0, 1, false, 2}, {1, 1, true, 2}, {0, 0, true, 2},
+		{0, -1, true, 2}, {1, -1, true, 1}, {1, -1, true, 1}, {0, 2, false, 1}, {most - 1, 1, true, 2}, {1, 1, false, 2},
+		{most, -5, true, 1}, {0, 1, true, 2}, {7, sluice.All, true, 0}, {7, 1, true, 1}, {8, 1, true, 2}, {7, -1 << 62, true, 1},
+	} {
+		r, _ := s.all(place(step.number, step.cost))
+		if r[0].Fits != step.fits || r[0].Used != step.used {
+			t.Fatalf("step %d, %+v: %+v", i+1, step, r[0])
+		}
+	}
+}
+
+// testPlacesBeside takes places together with limits, all or none.
+func testPlacesBeside(t *testing.T, s takes) {
+	p := inFlight(t, 2)
+	each(t, still(4), func(t *testing.T, limit *sluice.Plan) {
+		s := takes{t, s.store}
+		key := t.Name()
+		place := func(number uint64, cost int64) sluice.Charge {
+			return sluice.Charge{Key: key, Plan: p, Place: number, Cost: cost}
+		}
+		unit := sluice.Charge{Key: key, Plan: limit, Cost: 1}
+		expect := func(what string, places, units int64) {
+			t.Helper()
+			if r, _ := s.all(place(99, 0)); r[0].Used != places {
+				t.Fatalf("%s: %d places are taken, want %d", what, r[0].Used, places)
+			}
+			if used := s.used(key, limit); used != units {
+				t.Fatalf("%s: %d units are used, want %d", what, used, units)
+			}
+		}
+		s.all(place(1, 1), unit)
+		s.all(unit, place(2, 1))
+		expect("two", 2, 2)
+		if r, ok := s.all(unit, place(3, 1)); ok || !r[0].Fits || r[1].Fits {
+			t.Fatalf("a third of two places: %+v", r)
+		}
+		expect("a third of two", 2, 2)
+		if _, ok := s.all(place(1, 1), unit); !ok {
+			t.Fatal("a place that is held does not fit")
+		}
+		expect("one of them again", 2, 3)
+		s.all(place(2, -1), unit)
+		expect("one given back with a unit that fits", 1, 4)
+		if r, ok := s.all(place(3, 1), unit); ok || !r[0].Fits || r[1].Fits {
+			t.Fatalf("a place with a unit that does not fit: %+v", r)
+		}
+		expect("with a unit that does not fit", 1, 4)
+		if r, ok := s.all(place(1, -1), unit); ok || !r[0].Fits {
+			t.Fatalf("a place given back with a unit that does not fit: %+v", r)
+		}
+		expect("given back with a unit that does not fit", 1, 4)
+
+		other := key + "/other"
+		one := sluice.Charge{Key: other, Plan: inFlight(t, 1), Place: 1, Cost: 1}
+		s.all(one)
+		shadow := one
+		shadow.Place, shadow.Shadow = 2, true
+		if r, ok := s.all(place(4, 1), shadow); !ok || r[1].Fits {
+			t.Fatalf("a shadow of places that are taken: %+v", r)
+		}
+		expect("beside a shadow that does not fit", 2, 4)
+	})
+}
+
+// testPlacesOfMany has many ask for places: never do more hold one than there are, and at the end
+// all are free.
+func testPlacesOfMany(t *testing.T, s takes) {
+	const places = 5
+	p := inFlight(t, places)
+	var holding, took, refused atomic.Int64
+	together(func(caller int) {
+		for i := range 60 {
+			c := sluice.Charge{Key: t.Name(), Plan: p, Place: uint64(caller<<32 | i), Cost: 1}
+			if _, ok := s.all(c); !ok {
+				refused.Add(1)
+				continue
+			}
+			took.Add(1)
+			if n := holding.Add(1); n > places {
+				t.Errorf("%d hold one of %d places", n, places)
+			}
+			s.all(c) // for longer
+			holding.Add(-1)
+			c.Cost = -1
+			s.all(c)
+		}
+	})
+	if r, _ := s.all(sluice.Charge{Key: t.Name(), Plan: p}); r[0].Used != 0 {
+		t.Errorf("all were given back, and %d are taken", r[0].Used)
+	}
+	if took.Load() < places {
+		t.Errorf("%d took a place, and %d were refused", took.Load(), refused.Load())
+	}
+	// Those who hold on to theirs.
+	var last sync.Map
+	together(func(caller int) {
+		c := sluice.Charge{Key: t.Name(), Plan: p, Place: uint64(caller), Cost: 1}
+		if _, ok := s.all(c); ok {
+			last.Store(caller, true)
+		}
+	})
+	n := 0
+	last.Range(func(any, any) bool { n++; return true })
+	if n != places {
+		t.Errorf("%d of %d callers got one of %d places", n, callers, places)
+	}
+}
+
+// testLate gives back too late, which gives nothing.
+func testLate(t *testing.T, s takes) {
+	early := func(plan *sluice.Plan, c sluice.Charge) sluice.Charge {
+		r, _ := s.all(sluice.Charge{Key: c.Key, Plan: plan})
+		c.Until = r[0].Now + 3600e6
+		return c
+	}
+	each(t, still(10), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		c := sluice.Charge{Key: t.Name(), Plan: p, Cost: 6}
+		s.all(c)
+		for _, cost := range []int64{-2, sluice.All} {
+			c.Cost, c.Until = cost, 1
+			if r, ok := s.all(c); !ok || p.Decide(0, r[0]).Remaining != 4 {
+				t.Errorf("%d come back too late: %+v", cost, r)
+			}
+		}
+		other := sluice.Charge{Key: t.Name() + "/other", Plan: p, Cost: 1}
+		s.all(c, other)
+		expectUsed(t, s, c, 6)
+		expectUsed(t, s, other, 1)
+		c.Cost = -2
+		s.all(early(p, c))
+		expectUsed(t, s, c, 4)
+		s.all(early(p, c), other)
+		expectUsed(t, s, c, 2)
+		c.Cost, c.Until = 1, 1
+		s.all(c) // what is taken is never late
+		expectUsed(t, s, c, 3)
+	})
+	p := inFlight(t, 2)
+	c := sluice.Charge{Key: t.Name(), Plan: p, Place: 1, Cost: 1}
+	s.all(c)
+	c.Cost, c.Until = -1, 1
+	if r, _ := s.all(c); r[0].Used != 1 {
+		t.Errorf("a place that is given back too late: %+v", r)
+	}
+	if r, _ := s.all(early(p, c)); r[0].Used != 0 {
+		t.Errorf("a place that is given back in time: %+v", r)
+	}
+}
+
+// testPlacesEnd holds that a place is held for as long as it lasts, and no longer.
+func testPlacesEnd(t *testing.T, store TimedStore) {
+	p := inFlight(t, 2)
+	const start = int64(1_700_000_000_123_457)
+	ask := func(now int64, number uint64, cost int64) sluice.Receipt {
+		t.Helper()
+		r := spoilt(1)
+		c := sluice.Charge{Key: t.Name(), Plan: p, Place: number, Cost: cost}
+		if err := store.TakeAt(t.Context(), now, []sluice.Charge{c}, r); err != nil {
+			t.Fatal(err)
+		}
+		return r[0]
+	}
+	expect := func(now int64, number uint64, cost int64, fits bool, used int64) {
+		t.Helper()
+		if want := (sluice.Receipt{Now: now, Fits: fits, Used: used}); ask(now, number, cost) != want {
+			t.Errorf("place %d, cost %d, %d µs after the start: want %+v", number, cost, now-start, want)
+		}
+	}
+	expect(start, 1, 1, true, 1)
+	expect(start+lasts/2, 2, 1, true, 2)
+	expect(start+lasts-1, 3, 1, false, 2)
+	expect(start+lasts, 3, 0, true, 1)
+	expect(start+lasts-1, 3, 0, true, 2) // nobody has forgotten it yet
+	expect(start+lasts, 3, 1, true, 2)
+	expect(start+lasts-1, 1, 0, true, 2) // and now it is gone
+	expect(start+lasts+lasts/2-1, 2, 1, true, 2)
+	expect(start+2*lasts, 4, 1, true, 2)
+	expect(start+3*lasts, 4, 0, true, 0)
+	expect(start+3*lasts, 5, 1, true, 1)
+	expect(start+2*lasts, 6, 1, true, 2) // the clock steps back
+	expect(start+2*lasts-1, 7, 0, true, 1)
+	expect(start+2*lasts-1, 7, 1, true, 2)
+	expect(start+3*lasts, 7, 0, true, 0)
+	expect(start, 8, sluice.All, true, 0)
+}

@@ -1,0 +1,163 @@
+package synced
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// pool is what is known of a key here: what the shared store has said of it last, and what this
+// process has taken since. That may be above the limit, so it is counted by a plan with more room.
+type pool struct {
+	mu         sync.Mutex
+	serial     int64
+	plan, wide *sluice.Plan
+
+	// state has all that is known, as of now, in microseconds since the Unix epoch by the store's
+	// clock, or later.
+	state sluice.State
+	now   int64
+	// The store has answered between sent and back, by the clock of the Store; never, if back is 0.
+	// It has said that so much was used then, by its clock.
+	sent, back time.Duration
+	said, used int64
+
+	own    int64         // units taken since that the store does not know of; below 0, given back
+	flying int64         // units that it is being told of
+	window int64         // that own belongs to, if windows are fixed
+	taken  time.Duration // when own has changed last
+	asked  time.Duration // when somebody asked last
+	pins   int           // who is using it
+}
+
+// use makes p count by a plan, which may have changed.
+func (p *pool) use(plan *sluice.Plan) {
+	if p.plan != plan {
+		p.plan, p.wide = plan, widened(plan)
+	}
+}
+
+// fresh reports whether p may decide.
+func (p *pool) fresh(at time.Duration) bool { return p.back > 0 && at-p.sent <= staleAfter }
+
+// clock returns the earliest time that it can be by the store's clock. Clocks do not run alike.
+func (p *pool) clock(at time.Duration) int64 {
+	if p.back == 0 {
+		return time.Now().UnixMicro()
+	}
+	elapsed := max(0, (at - p.back).Microseconds())
+	return p.now + elapsed - elapsed/1000
+}
+
+// look returns the receipt of a peek.
+func (p *pool) look(at time.Duration) (r sluice.Receipt) {
+	p.step(at, 0, &r)
+	return r
+}
+
+// step takes or gives back units, whatever the limit says.
+func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
+	now := p.clock(at)
+	p.roll(now)
+	p.state = p.wide.Step(p.state, now, cost, r)
+	r.Origin = sluice.BySync
+}
+
+// roll forgets what was taken in a fixed window that is over.
+func (p *pool) roll(now int64) {
+	if p.plan.Limit.Algorithm != sluice.FixedWindow {
+		return
+	}
+	if n, _, _ := p.plan.WindowAt(now); n != p.window {
+		p.window, p.own, p.flying = n, 0, 0
+	}
+}
+
+// fits reports whether units fit, by the receipt of a peek.
+func (p *pool) fits(r *sluice.Receipt, cost int64) bool {
+	var d sluice.Decision
+	p.plan.DecideInto(0, r, &d)
+	return cost <= d.Remaining
+}
+
+// take takes units that fit, and returns the receipt. A cost of 0 looks.
+func (p *pool) take(at time.Duration, cost int64) sluice.Receipt {
+	r := p.look(at)
+	if r.Fits = p.fits(&r, cost); r.Fits && cost > 0 {
+		p.step(at, cost, &r)
+		p.own, p.taken = p.own+cost, at
+	}
+	return r
+}
+
+// heard notes what the store has said of what it was asked for at sent, and returns the receipt of it
+// that includes what it does not know.
+func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.learn(r, sent, at)
+	all := p.look(at)
+	all.Fits, all.Origin = r.Fits, r.Origin
+	return all
+}
+
+// learn notes what the store has said, and reports whether nothing newer was known: answers come in
+// any order.
+func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
+	if sent < p.back && (r.Now < p.said || r.Now == p.said && r.Used < p.used) {
+		return false
+	}
+	now := r.Now
+	if p.back > 0 && now >= p.clock(sent) { // else the store's clock has been set
+		now = max(now, p.clock(back))
+	}
+	p.now, p.sent, p.back, p.said, p.used = now, sent, back, r.Now, r.Used
+	p.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
+	if p.plan.Kernel == sluice.Meter {
+		p.state = sluice.State{Tick: r.Now / p.plan.Tick, Used: r.Used}
+	} else {
+		p.window = max(p.window, r.Tick) // what was taken since sent may have been taken in it
+	}
+	var own sluice.Receipt
+	if p.step(back, p.own+p.flying, &own); !own.Fits {
+		p.step(back, p.wide.Decide(0, own).Remaining, &own) // all that there is room for
+	}
+	return true
+}
+
+// tell returns a charge that tells the store what was taken here, and 0 if it only asks.
+func (p *pool) tell(at time.Duration) (cost, until int64) {
+	if p.back > 0 {
+		p.roll(p.clock(at))
+	}
+	switch {
+	case p.own < 0 && !p.fresh(at), p.own > 0 && (at-p.taken).Microseconds() > p.plan.Lifetime():
+		p.own = 0 // what it was about has drained
+	}
+	cost, p.flying, p.own = p.own, p.own, 0
+	if cost < 0 && p.plan.Kernel == sluice.Window {
+		_, _, until = p.plan.WindowAt(p.clock(at))
+	}
+	return cost, until
+}
+
+// told notes that the store has counted what it was told, in a window, as r says.
+func (p *pool) told(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
+	flying := p.flying
+	p.flying = 0
+	if p.plan.Limit.Algorithm == sluice.FixedWindow && r.Tick > window {
+		p.own -= cost // of the window before
+	}
+	if !p.learn(r, sent, back) && flying != 0 { // what is newer has it, too
+		var all sluice.Receipt
+		p.step(back, -flying, &all)
+	}
+}
+
+// notTold notes that the store has certainly not counted what it was to be told.
+func (p *pool) notTold(cost, window int64) {
+	if p.flying = 0; p.window == window || p.plan.Limit.Algorithm != sluice.FixedWindow {
+		p.own += cost
+	}
+}

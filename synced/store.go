@@ -1,0 +1,159 @@
+package synced
+
+import (
+	"context"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Shared is what a [Store] needs of the store that it stands before. What failover.Shared says of
+// these methods holds here. It may have a TakeEachWithin, too.
+type Shared interface {
+	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
+	Shard(key string) int
+	Heartbeat(ctx context.Context, id string) (instances int, err error)
+}
+
+type sharedEach interface {
+	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
+}
+
+// maxPools is how many keys are counted here.
+const maxPools = 1 << 16
+
+const shards = 64
+
+// Store decides charges that are [sluice.Synced] by itself: see the package's documentation. It is a
+// failover.SharedEach, and safe for concurrent use.
+type Store struct {
+	shared Shared
+	base   time.Time // of its clock
+	seed   maphash.Seed
+	tables [shards]table
+	pools  atomic.Int64 // in the tables
+	serial atomic.Int64 // of the last pool
+	takes  sync.Pool    // of *take
+	plans  sync.Map     // *sluice.Plan: whether it can be counted here
+	known  atomic.Int64 // plans
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	closed  atomic.Bool
+}
+
+type table struct {
+	mu    sync.Mutex
+	pools map[stateID]*pool
+}
+
+// stateID is the identity of a state.
+type stateID struct {
+	key         string
+	fingerprint uint64
+}
+
+// New puts a Store before a shared store. Call Close when done.
+func New(shared Shared) *Store {
+	s := &Store{shared: shared, base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
+	for i := range s.tables {
+		s.tables[i].pools = map[stateID]*pool{}
+	}
+	s.takes.New = func() any { return new(take) }
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.running.Go(func() { s.keepTelling(ctx) })
+	return s
+}
+
+// Close tells the shared store what it does not know yet, for which it takes a second at most, and
+// ends what runs in the background. It does not close the shared store, to which all later Takes
+// are passed on. Call it when no Take is under way.
+func (s *Store) Close() {
+	if s.closed.Swap(true) {
+		return
+	}
+	s.stop()
+	s.running.Wait()
+	s.tellLast()
+}
+
+// Shard implements failover.Shared.
+func (s *Store) Shard(key string) int { return s.shared.Shard(key) }
+
+// Heartbeat implements failover.Shared.
+func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
+	return s.shared.Heartbeat(ctx, id)
+}
+
+// Overhear implements failover.Overheard for the shared store.
+func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
+	if o, ok := s.shared.(interface {
+		Overhear(func(*sluice.Charge, *sluice.Receipt))
+	}); ok {
+		o.Overhear(heard)
+	}
+}
+
+// clock is the time of this process, and never 0.
+func (s *Store) clock() time.Duration { return time.Since(s.base) }
+
+// maxPlans is how many plans are remembered. They change with policies only.
+const maxPlans = 1 << 14
+
+// counts reports whether a charge is decided here.
+func (s *Store) counts(c *sluice.Charge) bool {
+	if c.Consistency != sluice.Synced || c.Plan == nil || s.closed.Load() {
+		return false
+	}
+	if can, known := s.plans.Load(c.Plan); known {
+		return can.(bool)
+	}
+	can := Can(c.Plan) == nil
+	if s.known.Add(1) > maxPlans {
+		s.plans.Clear()
+		s.known.Store(1)
+	}
+	s.plans.Store(c.Plan, can)
+	return can
+}
+
+// pin returns the pool of a charge, which stays until it is released, or nil if there is no room.
+func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
+	id := stateID{c.Key, c.Plan.Fingerprint}
+	t := s.table(c.Key)
+	t.mu.Lock()
+	p := t.pools[id]
+	if p == nil {
+		if s.pools.Load() >= maxPools {
+			t.mu.Unlock()
+			return nil
+		}
+		s.pools.Add(1)
+		id.key = strings.Clone(c.Key)
+		p = &pool{serial: s.serial.Add(1)}
+		t.pools[id] = p
+	}
+	p.mu.Lock()
+	t.mu.Unlock()
+	p.use(c.Plan)
+	p.pins++
+	p.asked = at
+	p.mu.Unlock()
+	return p
+}
+
+func (p *pool) release() {
+	p.mu.Lock()
+	p.pins--
+	p.mu.Unlock()
+}
+
+func (s *Store) table(key string) *table { return &s.tables[maphash.String(s.seed, key)%shards] }
+
+// Keys returns how many keys are counted here.
+func (s *Store) Keys() int { return int(s.pools.Load()) }

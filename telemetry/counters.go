@@ -1,0 +1,166 @@
+package telemetry
+
+import (
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Counters are striped, so that cores do not wait for each other: each stripe has cache lines of its
+// own, and a decision chooses one by the address of its request, which belongs to a goroutine.
+
+const maxStripes = 16
+
+var stripeShift = 64 - bits.Len(uint(min(maxStripes, runtime.GOMAXPROCS(0)*2))-1)
+
+func stripes() int { return 1 << (64 - stripeShift) }
+
+// stripeOf returns the stripe for a request.
+func stripeOf(r *policy.Request) int {
+	return int(uint64(uintptr(unsafe.Pointer(r))>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
+}
+
+// columns are what is counted of a rule: its outcomes, and
+const (
+	nearColumn = Outcomes + iota
+	columns
+)
+
+// column counts of a rule, or of all requests: see Counts and nearColumn.
+type column [columns]uint64
+
+// minus returns how much was added since o.
+func (c *column) minus(o *column) (d column) {
+	for i := range c {
+		d[i] = c[i] - o[i]
+	}
+	return d
+}
+
+func (c *column) isZero() bool { return *c == column{} }
+
+// ruleCell is a stripe of a rule's counters.
+type ruleCell struct {
+	n     [columns]atomic.Uint64
+	local atomic.Uint64
+	_     [64 - (columns+1)*8%64]byte
+}
+
+// ruleCounters count what one rule says, since it was first seen.
+type ruleCounters struct {
+	name    string
+	cells   []ruleCell
+	sampled column  // what the history has
+	history *series // nil: there was no traffic
+}
+
+func newRuleCounters(name string) *ruleCounters {
+	return &ruleCounters{name: name, cells: make([]ruleCell, stripes())}
+}
+
+func (c *ruleCounters) read() (sum column) {
+	for i := range c.cells {
+		for j := range sum {
+			sum[j] += c.cells[i].n[j].Load()
+		}
+	}
+	return sum
+}
+
+func (c *ruleCounters) totals() Totals {
+	sum := c.read()
+	t := Totals{Rule: c.name, Counts: Counts(sum[:Outcomes]), Near: sum[nearColumn]}
+	for i := range c.cells {
+		t.Local += c.cells[i].local.Load()
+	}
+	return t
+}
+
+// bounds are those of every Histogram.
+var bounds = []time.Duration{
+	time.Microsecond, 2 * time.Microsecond, 5 * time.Microsecond,
+	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond,
+	100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+}
+
+const buckets = 23 // one more than bounds
+
+// durations is how many durations were in each bucket.
+type durations [buckets]uint64
+
+// bucket returns where a duration belongs.
+func bucket(d time.Duration) int {
+	for i, b := range bounds {
+		if d <= b {
+			return i
+		}
+	}
+	return buckets - 1
+}
+
+// latency returns what a durations says. Of the last bucket nothing is known but its lower bound.
+func (s *durations) latency() Latency {
+	l := Latency{}
+	for _, n := range s {
+		l.Count += n
+	}
+	quantile := func(percent uint64) time.Duration {
+		rank := (l.Count*percent + 99) / 100
+		for i, n := range s {
+			if n >= rank {
+				return bounds[min(i, len(bounds)-1)]
+			}
+			rank -= n
+		}
+		return 0
+	}
+	if l.Count > 0 {
+		l.P50, l.P99 = quantile(50), quantile(99)
+	}
+	return l
+}
+
+// doorCell is a stripe of a door's counters. Those of repeated requests are not in n.
+type doorCell struct {
+	n                                  [Outcomes]atomic.Uint64
+	exempt, malformed, repeated, local atomic.Uint64
+	took                               [buckets]atomic.Uint64
+	sum                                atomic.Int64
+	_                                  [64 - (Outcomes+4+buckets+1)*8%64]byte
+}
+
+type doorCounters struct {
+	name  string
+	cells []doorCell
+}
+
+func newDoorCounters(name string) *doorCounters {
+	return &doorCounters{name: name, cells: make([]doorCell, stripes())}
+}
+
+func (c *doorCounters) totals() DoorTotals {
+	t := DoorTotals{Door: c.name, Took: Histogram{Bounds: bounds, Counts: make([]uint64, buckets)}}
+	for i := range c.cells {
+		cell := &c.cells[i]
+		for j := range t.Counts {
+			t.Counts[j] += cell.n[j].Load()
+		}
+		t.Exempt += cell.exempt.Load()
+		t.Malformed += cell.malformed.Load()
+		t.Repeated += cell.repeated.Load()
+		for j := range t.Took.Counts {
+			t.Took.Counts[j] += cell.took[j].Load()
+		}
+		t.Took.Sum += time.Duration(cell.sum.Load())
+	}
+	t.Counts[Allow] += t.Repeated
+	return t
+}

@@ -1,0 +1,74 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// decoder reads what somebody has written who may be anybody. After the first mistake everything
+// is zero.
+type decoder struct {
+	rest   []byte
+	failed bool
+	// stepped says that summaries are of one step, in which all was that they say.
+	stepped bool
+}
+
+var errGarbled = errors.New("telemetry: what an instance has said is garbled, or of another version of Sluice")
+
+func (d *decoder) ok() bool { return !d.failed }
+
+func (d *decoder) fail() { d.rest, d.failed = nil, true }
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.fail()
+		return 0
+	}
+	b := d.rest[0]
+	d.rest = d.rest[1:]
+	return b
+}
+
+// bytes returns the next n.
+func (d *decoder) bytes(n uint64) []byte {
+	if n > uint64(len(d.rest)) {
+		d.fail()
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+// uvarint returns the next number, which is at most most.
+func (d *decoder) uvarint(most uint64) uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > most {
+		d.fail()
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// varint returns the next number, whose size is at most most.
+func (d *decoder) varint(most int64) int64 {
+	v, n := binary.Varint(d.rest)
+	if n <= 0 || v > most || v < -most {
+		d.fail()
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// text returns a text of at most most bytes, behind its length.
+func (d *decoder) text(most int) string {
+	return strings.ToValidUTF8(string(d.bytes(d.uvarint(uint64(most)))), "\uFFFD")
+}
+
+func (d *decoder) time() time.Time { return time.Unix(0, d.varint(math.MaxInt64)) }

@@ -1,0 +1,245 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// wall is a board in this process, as many as there are instances may look at.
+type wall struct {
+	mu     sync.Mutex
+	away   bool
+	said   map[string]map[string][]byte
+	expire map[string]time.Time
+}
+
+func (w *wall) Post(_ context.Context, part, instance string, said []byte, expires time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		return errors.New("the board is away")
+	}
+	if w.said == nil {
+		w.said, w.expire = map[string]map[string][]byte{}, map[string]time.Time{}
+	}
+	if w.said[part] == nil {
+		w.said[part] = map[string][]byte{}
+	}
+	w.said[part][instance] = slices.Clone(said)
+	w.expire[part+instance] = time.Now().Add(expires)
+	return nil
+}
+
+func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		return nil, errors.New("the board is away")
+	}
+	all := map[string][]byte{}
+	for instance, said := range w.said[part] {
+		if time.Now().Before(w.expire[part+instance]) {
+			all[instance] = said
+		}
+	}
+	return all, nil
+}
+
+func (w *wall) set(away bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away = away
+}
+
+// member is an instance of a fleet.
+type member struct {
+	engine *policy.Engine
+	fleet  *telemetry.Fleet
+	stop   func()
+}
+
+func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule) *member {
+	m := &member{engine: policy.NewEngine(memory.New(), compile(t, rules...))}
+	r := telemetry.Watch(m.engine, telemetry.Config{Instance: name})
+	m.fleet = &telemetry.Fleet{Recorder: r, Board: board}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { m.fleet.Run(ctx) })
+	m.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) refused() (n uint64) {
+	for _, r := range m.fleet.View().Rules {
+		c := sum(r.Recent)
+		n += c[telemetry.Deny]
+	}
+	return n
+}
+
+var blocking = policy.Rule{Name: "a", Block: true}
+
+// Instances come, fall silent, leave and come back.
+func TestFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := new(wall)
+		a, b := join(t, "a", board, blocking), join(t, "b", board, blocking, policy.Rule{Name: "only-b", Block: true})
+		wait := func(d time.Duration) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		want := func(what string, refused uint64, instances, stale int) *telemetry.View {
+			t.Helper()
+			wait(1500 * time.Millisecond) // a view is good for a second
+			v := a.fleet.View()
+			silent := 0
+			for _, i := range v.Instances {
+				if i.Stale {
+					silent++
+				}
+			}
+			all := sum(v.All.Recent)
+			if a.refused() != refused || all[telemetry.Deny] != refused || len(v.Instances) != instances || silent != stale {
+				t.Errorf("%s: %d refused, %d in all, by %d instances of which %d are silent; want %d, %d, %d",
+					what, a.refused(), all[telemetry.Deny], len(v.Instances), silent, refused, instances, stale)
+			}
+			return v
+		}
+		a.fleet.View() // somebody looks
+		deny(t, a.engine, 3)
+		deny(t, b.engine, 4)
+		wait(12 * time.Second)
+		if v := want("both", 7, 2, 0); v.Instances[0].Policy == v.Instances[1].Policy || !v.Instances[0].Self {
+			t.Errorf("instances are %+v", v.Instances)
+		}
+		wait(10 * time.Minute)
+		deny(t, b.engine, 5)
+		wait(12 * time.Second)
+		want("later", 12, 2, 0)
+
+		board.set(true)
+		deny(t, a.engine, 1)
+		deny(t, b.engine, 100)
+		wait(20 * time.Second)
+		v := want("the board is away", 13, 2, 1)
+		if h := v.Headline(); !strings.Contains(h.Text, "instance b does not answer") {
+			t.Errorf("it says %q", h.Text)
+		}
+		if !slices.ContainsFunc(v.Events, func(e telemetry.Event) bool { return e.Kind == "fleet" && strings.Contains(e.Text, "away") }) {
+			t.Errorf("nothing is said of the board: %v", v.Events)
+		}
+		board.set(false)
+		wait(12 * time.Second)
+		want("the board is back", 113, 2, 0)
+
+		b.stop()
+		wait(30 * time.Second)
+		want("one has left", 113, 2, 1)
+		wait(11 * time.Minute)
+		want("it is forgotten, and not what it has counted", 113, 1, 0)
+
+		// Another run of it counts from nothing, and adds to what was.
+		b = join(t, "b", board, blocking)
+		deny(t, b.engine, 2)
+		wait(12 * time.Second)
+		want("it is back", 115, 2, 0)
+		a.stop()
+		b.stop()
+	})
+}
+
+// What is no post of this version is not believed, and disturbs nothing.
+func TestForeignPosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := new(wall)
+		a, b := join(t, "a", board, blocking), join(t, "b", board, blocking)
+		deny(t, b.engine, 4)
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		posts, err := board.Posted(t.Context(), "now")
+		if err != nil || len(posts) != 2 {
+			t.Fatal(posts, err)
+		}
+		for id, said := range posts {
+			for part, cut := range map[string]func([]byte) []byte{
+				"now":      func(b []byte) []byte { return b },                                 // says it is somebody else
+				"history":  func(b []byte) []byte { return b[:len(b)/2] },                      // broke off
+				"subjects": func(b []byte) []byte { return append([]byte{'S', 99}, b[2:]...) }, // of another version
+			} {
+				for i := range 3 {
+					if err := board.Post(t.Context(), part, fmt.Sprintf("%s-%d", id, i), cut(said), time.Hour); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if v := a.fleet.View(); a.refused() != 4 || len(v.Instances) != 2 {
+			t.Errorf("%d refused by %+v", a.refused(), v.Instances)
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// Two instances that share a Redis add up to what both have decided.
+func TestRedis(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, url := range map[string]func() string{
+		"single":   func() string { return redistest.Start(t).URL() },
+		"hash key": func() string { return redistest.Start(t).URL() + "?hash_key=" + secret },
+		"cluster":  func() string { return redistest.StartCluster(t, 3, 0).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := url()
+			open := func() *stores.Store {
+				s, err := stores.Open(t.Context(), at, stores.Config{Deadline: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+			a, b := join(t, "a", open().Board(), blocking), join(t, "b", open().Board(), blocking)
+			deny(t, a.engine, 1000)
+			deny(t, b.engine, 234)
+			for _, m := range []*member{a, b} {
+				redistest.Eventually(t, "both are seen", func() bool { return m.refused() == 1234 })
+				v := m.fleet.View()
+				if all := sum(v.All.Days); all[telemetry.Deny] != 1234 || len(v.Instances) != 2 {
+					t.Errorf("%v of %+v", all, v.Instances)
+				}
+			}
+		})
+	}
+	if s, err := stores.Open(t.Context(), stores.Memory, stores.Config{}); err != nil || s.Board() != nil {
+		t.Errorf("memory has a board: %v", err)
+	} else {
+		_ = s.Close()
+	}
+}

@@ -1,0 +1,248 @@
+package telemetry
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// viewFor is how long a view is good for.
+const viewFor = time.Second
+
+// View returns what was seen until now, at most a second ago.
+func (f *Fleet) View() *View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.looked = now
+	if f.view != nil {
+		if age := now.Sub(f.view.At); age >= 0 && age < viewFor {
+			return f.view
+		}
+	}
+	f.view = f.merge(now)
+	return f.view
+}
+
+// merge makes a view of what this instance has counted and what others have said.
+func (f *Fleet) merge(now time.Time) *View {
+	r := f.Recorder
+	store := f.store()
+	v := &View{At: now, Since: r.started}
+	p := r.engine.Policy()
+	rules := make(map[string]*sums)
+
+	r.mu.Lock()
+	r.sampleLocked(now)
+	t := r.table.Load()
+	at := r.at
+	all := newSums(at)
+	all.addSeries(r.all)
+	for _, c := range t.rules {
+		rules[c.name] = nil
+		if c.history != nil {
+			s := newSums(at)
+			s.addSeries(c.history)
+			rules[c.name] = s
+		}
+	}
+	self := r.head(now, store)
+	self.events = slices.Clone(self.events)
+	r.mu.Unlock()
+
+	v.Instances = []Instance{self.instance(true, now)}
+	v.Events = self.events
+	sumsOf := func(name string) *sums {
+		if name == "" {
+			return all
+		}
+		s, known := rules[name]
+		if known && s == nil {
+			s = newSums(at)
+			rules[name] = s
+		}
+		return s
+	}
+	f.join(now)
+	for _, o := range f.others {
+		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
+		v.Since = earlier(v.Since, o.head.started)
+		if o.now != nil {
+			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
+			i := o.head.instance(false, o.seen)
+			i.Stale = now.Sub(o.seen) > staleAfter
+			v.Instances = append(v.Instances, i)
+			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before
+			v.Events = append(v.Events, o.head.events...)
+		}
+		if o.history != nil {
+			h, _ := readPost(o.history, fromRecent, fromLong, sumsOf)
+			v.Events = append(v.Events, h.events...)
+		}
+	}
+	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
+	v.All = all.series(v.Since)
+	for _, c := range all.recent.cells {
+		v.Malformed += c[nearColumn]
+	}
+	v.Rules = make([]Rule, 0, len(t.rules))
+	for i, c := range t.rules {
+		s := rules[c.name]
+		if i >= len(t.rules)-2 && s == nil {
+			continue
+		}
+		rule := Rule{Name: c.name, Usual: -1}
+		if s != nil {
+			rule.Series, rule.Near = s.series(v.Since), s.near()
+		}
+		rule.Usual = s.usual(v.Since, at)
+		f.who.fill(&rule, p, now)
+		v.Rules = append(v.Rules, rule)
+	}
+	slices.SortFunc(v.Instances, func(a, b Instance) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
+	})
+	v.Events = latest(v.Events)
+	return v
+}
+
+// join puts together who is refused and who asks most. That takes milliseconds, and what others say
+// of it does not change more often.
+func (f *Fleet) join(now time.Time) {
+	if age := now.Sub(f.joined); f.who != nil && age >= 0 && age < postEvery {
+		return
+	}
+	f.who, f.joined = new(fleetSubjects), now
+	if own := f.Recorder.subjects; own != nil {
+		_ = f.who.add(own.export(now)) // it was written here
+	}
+	for _, o := range f.others {
+		_ = f.who.add(o.subjects) // what could not be read was left out
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (h *head) instance(self bool, seen time.Time) Instance {
+	return Instance{
+		Name: h.name, Self: self, Started: h.started, Seen: seen, Version: h.version, Policy: h.policy,
+		Store: h.store, Took: h.took,
+	}
+}
+
+// latest returns the latest events, each once, the latest first.
+func latest(all []Event) []Event {
+	type same struct {
+		at                   int64
+		kind, text, instance string
+	}
+	seen := make(map[same]bool, len(all))
+	kept := all[:0]
+	for _, e := range all {
+		id := same{e.At.UnixNano(), e.Kind, e.Text, e.Instance}
+		if !seen[id] {
+			seen[id] = true
+			kept = append(kept, e)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b Event) int {
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Instance, b.Instance))
+	})
+	return kept[:min(len(kept), maxEvents)]
+}
+
+// series returns the counts of the steps since a time.
+func (s *sums) series(since time.Time) Series {
+	return Series{
+		Recent: s.recent.counts(recentStep(since.Unix())),
+		Days:   s.days.counts(longStep(since.Unix())),
+	}
+}
+
+func (s *summed) counts(from int64) []Counts {
+	n := int(min(max(s.last-from+1, 1), int64(len(s.cells))))
+	all := make([]Counts, n)
+	for i, c := range s.cells[len(s.cells)-n:] {
+		all[i] = Counts(c[:Outcomes])
+	}
+	return all
+}
+
+// Steps of each window, that which has begun included.
+const (
+	minuteSteps = 7
+	daySteps    = 289
+)
+
+// near returns how many decisions of each window left little.
+func (s *sums) near() (n [Windows]uint64) {
+	for i, c := range s.recent.cells {
+		n[Hour] += c[nearColumn]
+		if i >= len(s.recent.cells)-minuteSteps {
+			n[Minute] += c[nearColumn]
+		}
+	}
+	for _, c := range s.days.cells[len(s.days.cells)-daySteps:] {
+		n[Day] += c[nearColumn]
+	}
+	return n
+}
+
+// What is usual is not what goes on now.
+const (
+	unusualFor = 10 * time.Minute
+	aroundHour = 30 * time.Minute
+	aDay       = 24 * time.Hour
+)
+
+// usual returns how many refusals a second are usual at this hour, or less than 0. Of a rule without
+// counts s is nil.
+func (s *sums) usual(since time.Time, at int64) float64 {
+	now := time.Unix(at, 0)
+	if from := now.Add(-aDay - aroundHour); !since.After(from) {
+		return s.rate(from, now.Add(-aDay+aroundHour))
+	}
+	to := now.Add(-unusualFor)
+	if known := to.Sub(since); known < time.Minute {
+		return -1
+	} else if known > aroundHour {
+		return s.rate(since, to)
+	}
+	return s.recentRate(since, to)
+}
+
+// rate returns how many refusals a second there were between two times.
+func (s *sums) rate(from, to time.Time) float64 {
+	if s == nil {
+		return 0
+	}
+	return s.days.rate(longStep(from.Unix()), longStep(to.Unix()), LongStep)
+}
+
+func (s *sums) recentRate(from, to time.Time) float64 {
+	if s == nil {
+		return 0
+	}
+	return s.recent.rate(recentStep(from.Unix()), recentStep(to.Unix()), Step)
+}
+
+// rate is over the steps from one to before another.
+func (s *summed) rate(from, to int64, step time.Duration) float64 {
+	first := s.last - int64(len(s.cells)) + 1
+	from = max(from, first)
+	if to <= from {
+		return 0
+	}
+	var n uint64
+	for _, c := range s.cells[from-first : to-first] {
+		n += c[Deny]
+	}
+	return float64(n) / (float64(to-from) * step.Seconds())
+}

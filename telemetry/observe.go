@@ -1,0 +1,223 @@
+package telemetry
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// table has the counters of the rules of a policy. It does not change, but for what its counters say.
+type table struct {
+	names []string // policy.RuleNames, which tells the rules of policies apart
+	// rules are in the order of the document: at most MaxRules, then that of all others and that of
+	// limits that callers bring.
+	rules  []*ruleCounters
+	byName map[string]int // the place of a rule in the document
+}
+
+func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
+
+// at returns the counters of the rule at a place in the document.
+func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
+
+// is reports whether the table is that of rules of these names.
+func (t *table) is(names []string) bool {
+	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
+}
+
+// callers is where the limit of a result comes from that a caller has brought: see policy.Result.
+const callers = "caller"
+
+// follow makes the table that of the policy in force, if it is not, and returns it. Rules keep their
+// counters by their names.
+func (r *Recorder) follow() *table {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.followLocked()
+}
+
+func (r *Recorder) followLocked() *table {
+	old, names := r.table.Load(), r.engine.Policy().RuleNames()
+	if old != nil && old.is(names) {
+		return old
+	}
+	own := min(len(names), MaxRules)
+	t := &table{names: names, rules: make([]*ruleCounters, 0, own+2), byName: make(map[string]int, len(names))}
+	var kept map[string]*ruleCounters
+	if old != nil {
+		kept = make(map[string]*ruleCounters, len(old.rules))
+		for _, c := range old.rules {
+			kept[c.name] = c
+		}
+	}
+	for _, name := range append(slices.Clip(names[:own]), OtherRules, CallerRule) {
+		c := kept[name]
+		if c == nil {
+			c = newRuleCounters(name)
+		}
+		t.rules = append(t.rules, c)
+	}
+	for i, name := range names {
+		t.byName[name] = i
+	}
+	r.table.Store(t)
+	return t
+}
+
+func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
+	if o.Request.Mode != policy.Charge {
+		return
+	}
+	stripe := stripeOf(o.Request)
+	d := &o.Decision
+	if d.Repeated && d.Allowed {
+		cell := &r.door(o.Request.Door).cells[stripe]
+		cell.repeated.Add(1)
+		cell.timed(o)
+		return
+	}
+	t := r.table.Load()
+	names := o.Policy().RuleNames()
+	if !t.is(names) {
+		t = r.follow()
+	}
+	own := t.is(names) // else the next policy is in force by now
+	at := int64(0)
+	if r.subjects != nil {
+		at = o.Began.Add(o.Took).UnixNano()
+	}
+	would, local := o.Pardoned() != "", d.Degraded
+	for i := 0; i < len(d.Results); {
+		first := i
+		said := judge(d, &i)
+		would = would || said.outcome == WouldDeny
+		local = local || said.local
+		result := &d.Results[first]
+		rule, name := -1, CallerRule
+		c := t.caller()
+		if result.From != callers {
+			known := own
+			if rule = o.RuleIndex(first); !own {
+				rule, known = t.byName[result.Rule]
+			}
+			if !known || rule < 0 {
+				continue // it has left the policy
+			}
+			c, name = t.at(rule), result.Rule
+		}
+		cell := &c.cells[stripe]
+		cell.n[said.outcome].Add(1)
+		if said.near {
+			cell.n[nearColumn].Add(1)
+		}
+		if said.local {
+			cell.local.Add(1)
+		}
+		if r.subjects != nil {
+			r.subjects.note(o, first, rule, name, said.outcome, at)
+		}
+	}
+	cell := &r.door(o.Request.Door).cells[stripe]
+	cell.n[overall(d, would)].Add(1)
+	switch {
+	case d.Exempt:
+		cell.exempt.Add(1)
+	case d.Missing != "":
+		cell.malformed.Add(1)
+	}
+	if local {
+		cell.local.Add(1)
+	}
+	cell.timed(o)
+}
+
+func (c *doorCell) timed(o *policy.Observation) {
+	c.took[bucket(o.Took)].Add(1)
+	c.sum.Add(int64(o.Took))
+}
+
+// overall returns the outcome of a request, whatever the number of rules.
+func overall(d *policy.Decision, would bool) Outcome {
+	switch {
+	case !d.Allowed:
+		return Deny
+	case would:
+		return WouldDeny
+	case d.Degraded:
+		return Degraded
+	case d.Delay > 0:
+		return Delayed
+	}
+	return Allow
+}
+
+// judgement is what one rule has said of a request.
+type judgement struct {
+	outcome     Outcome
+	near, local bool
+}
+
+// judge returns what the rule of result i has said, by all of its limits, and moves i behind them.
+func judge(d *policy.Decision, i *int) (j judgement) {
+	rule, shadow := d.Results[*i].Rule, d.Results[*i].Shadow
+	refuses, delays := false, false
+	for ; *i < len(d.Results) && d.Results[*i].Rule == rule; *i++ {
+		r := &d.Results[*i]
+		refuses = refuses || !r.Allowed
+		delays = delays || r.Delay > 0
+		j.local = j.local || r.Origin.Degraded()
+		// Without a time nobody has said what remains.
+		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
+	}
+	switch {
+	case refuses && shadow:
+		j.outcome = WouldDeny
+	case refuses:
+		j.outcome = Deny
+	case j.local:
+		j.outcome = Degraded
+	case delays && d.Allowed:
+		j.outcome = Delayed
+	}
+	j.near = j.near && !refuses
+	return j
+}
+
+const maxDoors = 16
+
+// OtherDoors is the name under which doors beyond the first sixteen are counted together.
+const OtherDoors = "*other"
+
+// door returns the counters of a door.
+func (r *Recorder) door(name string) *doorCounters {
+	for _, c := range *r.doors.Load() {
+		if c.name == name {
+			return c
+		}
+	}
+	if all := *r.doors.Load(); len(all) > maxDoors {
+		return all[maxDoors]
+	}
+	return r.addDoor(name)
+}
+
+func (r *Recorder) addDoor(name string) *doorCounters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := *r.doors.Load()
+	if len(all) >= maxDoors {
+		name = OtherDoors
+	}
+	for _, c := range all {
+		if c.name == name {
+			return c
+		}
+	}
+	c := newDoorCounters(strings.Clone(name))
+	all = append(slices.Clip(all), c)
+	r.doors.Store(&all)
+	return c
+}

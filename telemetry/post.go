@@ -1,0 +1,237 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"time"
+	"unicode/utf8"
+)
+
+// What an instance posts is in two parts of one form. Every few seconds it tells of the last
+// minutes, and once a minute of all that it has: whoever reads both has all of it.
+//
+// The form is two bytes that name it, then numbers as varints and texts behind their length: what
+// the instance is and how it does, its events, and of all requests and of each rule the counts of
+// two lists of steps. These are written column by column, since most columns have zeros only; a zero
+// is followed by how many more follow.
+
+const (
+	postForm    = 'S'
+	postVersion = 1 // others are not read
+
+	maxName  = 200       // bytes of a name
+	maxPost  = 512 << 10 // bytes: rules that come later in the document are left out
+	maxValue = 1 << 40   // of a count
+)
+
+// head is what a post says besides counts.
+type head struct {
+	id, name, version, policy string
+	started, at               time.Time
+	fromRecent, fromLong      int64 // the first steps that are told of
+	store                     Store
+	took                      Latency
+	events                    []Event
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+func appendLatency(dst []byte, l Latency) []byte {
+	dst = binary.AppendUvarint(dst, l.Count)
+	dst = binary.AppendUvarint(dst, uint64(l.P50))
+	return binary.AppendUvarint(dst, uint64(l.P99))
+}
+
+// appendHead begins a post.
+func appendHead(dst []byte, h *head) []byte {
+	dst = append(dst, postForm, postVersion)
+	for _, s := range []string{h.id, h.name, h.version, h.policy, h.store.Kind} {
+		dst = appendText(dst, s)
+	}
+	dst = binary.AppendVarint(dst, h.started.UnixNano())
+	dst = binary.AppendVarint(dst, h.at.UnixNano())
+	for _, n := range []uint64{
+		uint64(h.fromRecent), uint64(h.fromLong), uint64(h.store.Shards), uint64(h.store.Away),
+		h.store.Local, h.store.Keys, h.store.Evicted,
+	} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	dst = appendLatency(dst, h.store.Took)
+	dst = appendLatency(dst, h.took)
+	dst = binary.AppendUvarint(dst, uint64(len(h.events)))
+	for _, e := range h.events {
+		dst = binary.AppendVarint(dst, e.At.UnixNano())
+		dst = appendText(dst, e.Kind)
+		dst = appendText(dst, e.Text)
+	}
+	return dst
+}
+
+// appendSeries adds what a rule has counted, if anything.
+func appendSeries(dst []byte, name string, s *series, h *head) []byte {
+	start := len(dst)
+	dst = appendText(dst, name)
+	dst, some := appendSteps(dst, &s.recent, h.fromRecent)
+	dst, more := appendSteps(dst, &s.days, h.fromLong)
+	if !some && !more {
+		return dst[:start]
+	}
+	return dst
+}
+
+// appendSteps adds the steps from one on, without those before the first count.
+func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
+	from = max(from, s.last-int64(len(s.cells))+1)
+	for from <= s.last && *s.cell(from) == [columns]uint32{} {
+		from++
+	}
+	if from > s.last {
+		return append(dst, 0), false
+	}
+	dst = binary.AppendUvarint(dst, uint64(s.last-from+1))
+	dst = binary.AppendUvarint(dst, uint64(from))
+	for c := range columns {
+		for n := from; n <= s.last; n++ {
+			v := s.cell(n)[c]
+			dst = binary.AppendUvarint(dst, uint64(v))
+			if v != 0 {
+				continue
+			}
+			zeros := uint64(0)
+			for n < s.last && s.cell(n + 1)[c] == 0 {
+				zeros++
+				n++
+			}
+			dst = binary.AppendUvarint(dst, zeros)
+		}
+	}
+	return dst, true
+}
+
+func (d *decoder) latency() (l Latency) {
+	l.Count = d.uvarint(maxValue)
+	l.P50, l.P99 = time.Duration(d.uvarint(maxValue)), time.Duration(d.uvarint(maxValue))
+	return l
+}
+
+// postHead returns how a post begins: see appendHead.
+func (d *decoder) postHead() (h head) {
+	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
+		d.fail()
+		return h
+	}
+	d.rest = d.rest[2:]
+	h.id = d.text(2 * maxName)
+	for _, s := range []*string{&h.name, &h.version, &h.policy, &h.store.Kind} {
+		*s = d.text(maxName)
+	}
+	h.started, h.at = d.time(), d.time()
+	h.fromRecent, h.fromLong = int64(d.uvarint(maxValue)), int64(d.uvarint(maxValue))
+	h.store.Shards, h.store.Away = int(d.uvarint(1<<16)), int(d.uvarint(1<<16))
+	h.store.Local, h.store.Keys, h.store.Evicted = d.uvarint(1<<62), d.uvarint(1<<62), d.uvarint(1<<62)
+	h.store.Took, h.took = d.latency(), d.latency()
+	for range d.uvarint(maxEvents) {
+		e := Event{At: d.time(), Kind: d.text(maxEventKind), Text: d.text(maxEventText), Instance: h.name}
+		if d.failed {
+			break
+		}
+		h.events = append(h.events, e)
+	}
+	return h
+}
+
+// readPost reads a post. It adds what rules have counted before certain steps to what rule returns
+// for their names; the empty one stands for all requests, and nil is of no interest.
+func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) *sums) (head, error) {
+	d := decoder{rest: said}
+	h := d.postHead()
+	for range MaxRules + 3 {
+		if len(d.rest) == 0 {
+			break
+		}
+		name := d.text(maxRuleName)
+		s := rule(name)
+		if s == nil {
+			s = new(sums)
+		}
+		d.steps(RecentSteps, recentBelow, &s.recent)
+		d.steps(LongSteps, longBelow, &s.days)
+	}
+	if d.failed || len(d.rest) > 0 {
+		return head{}, errGarbled
+	}
+	return h, nil
+}
+
+const maxRuleName = 1 << 10
+
+func (d *decoder) steps(most int, below int64, to *summed) {
+	n := int64(d.uvarint(uint64(most)))
+	if n == 0 {
+		return
+	}
+	from := int64(d.uvarint(maxValue))
+	for c := range columns {
+		for i := int64(0); i < n; i++ {
+			if v := d.uvarint(maxValue); v != 0 {
+				if from+i < below {
+					to.add(from+i, c, v)
+				}
+				continue
+			}
+			i += int64(d.uvarint(uint64(n - 1 - i)))
+		}
+		if d.failed {
+			return
+		}
+	}
+}
+
+// summed has the counts of steps, of all instances.
+type summed struct {
+	last  int64 // step
+	cells []column
+}
+
+func (s *summed) add(step int64, c int, n uint64) {
+	if i := step - s.last + int64(len(s.cells)) - 1; i >= 0 && i < int64(len(s.cells)) {
+		s.cells[i][c] += n
+	}
+}
+
+// sums are the series of a rule, of all instances.
+type sums struct{ recent, days summed }
+
+func newSums(at int64) *sums {
+	return &sums{
+		summed{recentStep(at), make([]column, RecentSteps)},
+		summed{longStep(at), make([]column, LongSteps)},
+	}
+}
+
+func (s *sums) addSeries(of *series) {
+	s.recent.addSteps(&of.recent)
+	s.days.addSteps(&of.days)
+}
+
+func (s *summed) addSteps(of *steps) {
+	for n := max(of.last-int64(len(of.cells))+1, 0); n <= of.last; n++ {
+		for c, v := range of.cell(n) {
+			if v != 0 {
+				s.add(n, c, uint64(v))
+			}
+		}
+	}
+}
+
+// clip returns the beginning of a text, without half a character.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}

@@ -1,0 +1,110 @@
+package telemetry
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func randomSeries(r *rand.Rand, at int64) *series {
+	s := newSeries(at - 100_000)
+	for at -= int64(r.IntN(100_000)); r.IntN(30) > 0; at += int64(r.IntN(3000)) {
+		d := column{}
+		d[r.IntN(columns)] = uint64(r.IntN(1 << uint(1+r.IntN(30))))
+		s.add(at, &d)
+	}
+	return s
+}
+
+// What is posted is read as it was.
+func TestPost(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	const at = 1_800_000_000
+	for range 300 {
+		all, one := randomSeries(r, at), randomSeries(r, at)
+		h := head{
+			id: "a@1", name: "a", version: "v1", policy: "abc", started: time.Unix(at-9999, 5), at: time.Unix(at, 7),
+			store:  Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
+			took:   Latency{11, 12, 13},
+			events: []Event{{time.Unix(at-5, 0), "reload", "text", "a"}},
+		}
+		said := appendSeries(appendSeries(appendHead(nil, &h), "", all, &h), "one", one, &h)
+		end := max(all.recent.last, one.recent.last) * 10
+		wantAll, wantOne := newSums(end), newSums(end)
+		wantAll.addSeries(all)
+		wantOne.addSeries(one)
+		gotAll, gotOne := newSums(end), newSums(end)
+		const ever = 1 << 62
+		got, err := readPost(said, ever, ever, func(name string) *sums {
+			return map[string]*sums{"": gotAll, "one": gotOne}[name]
+		})
+		if err != nil || !reflect.DeepEqual(got, h) || !reflect.DeepEqual(gotAll, wantAll) || !reflect.DeepEqual(gotOne, wantOne) {
+			t.Fatalf("%v, %+v is read of %+v", err, got, h)
+		}
+	}
+}
+
+// Nobody who can write to the board crashes those who read it, or takes their memory.
+func FuzzPost(f *testing.F) {
+	r := rand.New(rand.NewPCG(8, 9))
+	h := head{id: "a", name: "a", events: []Event{{Kind: "k", Text: "t"}}}
+	f.Add(appendHead(nil, &h))
+	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		rules := 0
+		h, err := readPost(said, 1<<62, 1<<62, func(string) *sums {
+			rules++
+			return newSums(1_800_000_000)
+		})
+		if rules > MaxRules+3 || len(h.events) > maxEvents || err != nil && h.id != "" {
+			t.Errorf("%d rules, %d events, %v", rules, len(h.events), err)
+		}
+	})
+}
+
+// A clock that steps, and steps back, never brings back what was counted, and loses none of what
+// was counted at times that were.
+func TestClockSteps(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 11))
+	for range 200 {
+		rec := &Recorder{}
+		at := int64(1_800_000_000)
+		rec.at, rec.all = at, newSeries(at)
+		truth := map[int64]uint64{} // by recent step
+		now := at
+		for range 60 {
+			switch r.IntN(8) {
+			case 0:
+				now += int64(r.IntN(10_000))
+			case 1:
+				now -= int64(r.IntN(10_000))
+			case 2:
+				now -= int64(r.IntN(maxBehind))
+			default:
+				now += int64(r.IntN(20))
+			}
+			rec.tick(now)
+			effective := now
+			if now < at && at-now <= 60 {
+				effective = at // it stands still
+			}
+			for step := range truth {
+				if step > effective/10 || step <= effective/10-RecentSteps {
+					delete(truth, step)
+				}
+			}
+			at = effective
+			d := column{uint64(r.IntN(9))}
+			truth[at/10] += d[0]
+			rec.all.add(rec.at, &d)
+			s := newSums(rec.at)
+			s.addSeries(rec.all)
+			for i, c := range s.recent.cells {
+				if step := at/10 - int64(len(s.recent.cells)-1-i); c[0] != truth[step] {
+					t.Fatalf("step %d has %d, and had %d", step, c[0], truth[step])
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package telemetry
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config says what a [Recorder] keeps.
+type Config struct {
+	// Subjects has it keep who is refused and who asks most. Without it there are only counts.
+	Subjects bool
+	// Instance names this process to others; the zero value is the host's name and the process.
+	Instance string
+	Version  string // of the program, for people
+}
+
+// Recorder adds up the decisions of an engine.
+type Recorder struct {
+	config   Config
+	engine   *policy.Engine
+	id       string // of this run of the instance
+	started  time.Time
+	table    atomic.Pointer[table]
+	doors    atomic.Pointer[[]*doorCounters]
+	subjects *subjects // nil: there are none
+
+	mu sync.Mutex
+	timeline
+}
+
+// Watch returns a recorder of all decisions that an engine makes from now on. Call it before the
+// first.
+func Watch(e *policy.Engine, c Config) *Recorder {
+	if c.Instance == "" {
+		host, _ := os.Hostname()
+		c.Instance = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	c.Instance, c.Version = clip(c.Instance, maxName), clip(c.Version, maxName)
+	r := &Recorder{config: c, engine: e, started: time.Now()}
+	r.id = c.Instance + "@" + strconv.FormatInt(r.started.UnixNano(), 36)
+	if c.Subjects {
+		r.subjects = newSubjects()
+	}
+	r.doors.Store(new([]*doorCounters))
+	r.at = r.started.Unix()
+	r.all = newSeries(r.at)
+	r.follow()
+	r.Note("start", strings.TrimSpace("started "+c.Version))
+	e.Observe(r.observe)
+	return r
+}
+
+// Totals are the counts of one rule since the start, of this instance.
+type Totals struct {
+	Rule string
+	Counts
+	Near  uint64 // left less than a fifth of the limit
+	Local uint64 // made without the shared store, also if they refuse
+}
+
+// Rules returns the totals of each rule of the policy in force, in the order of its document. Rules
+// beyond the first [MaxRules] are counted together under the name [OtherRules], and limits that
+// callers bring (see [policy.Engine.Adhoc]) under that of [CallerRule]: both come last, and only if
+// there are any.
+func (r *Recorder) Rules() []Totals {
+	t := r.follow()
+	all := make([]Totals, 0, len(t.rules))
+	for i, c := range t.rules {
+		if totals := c.totals(); i < len(t.rules)-2 || totals.Total() > 0 {
+			all = append(all, totals)
+		}
+	}
+	return all
+}
+
+// MaxRules is how many rules of a policy are told apart. Those beyond are counted together as
+// OtherRules, and the limits that callers bring as CallerRule.
+const (
+	MaxRules   = 1000
+	OtherRules = "*other" // no rule has these names
+	CallerRule = "*caller"
+)
+
+// DoorTotals are the counts of one door since the start, of this instance.
+type DoorTotals struct {
+	Door string // see policy.Request
+	Counts
+	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
+	Took                        Histogram
+}
+
+// Doors returns the totals of each door, by name. Those beyond the first sixteen are counted
+// together under the name [OtherDoors].
+func (r *Recorder) Doors() []DoorTotals {
+	var all []DoorTotals
+	for _, c := range *r.doors.Load() {
+		all = append(all, c.totals())
+	}
+	slices.SortFunc(all, func(a, b DoorTotals) int { return strings.Compare(a.Door, b.Door) })
+	return all
+}
+
+// Histogram counts durations by bounds.
+type Histogram struct {
+	Bounds []time.Duration // the upper ones, without that of the last
+	Counts []uint64        // one more than bounds
+	Sum    time.Duration
+}
+
+// Rule returns the rule of that name, or nil.
+func (v *View) Rule(name string) *Rule {
+	for i := range v.Rules {
+		if v.Rules[i].Name == name {
+			return &v.Rules[i]
+		}
+	}
+	return nil
+}

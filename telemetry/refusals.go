@@ -1,0 +1,194 @@
+package telemetry
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Refusals are the last ones of an engine, so that one is found by the ID of its request: see
+// [KeepRefusals].
+type Refusals struct {
+	subjects, networks refusalSampler
+
+	mu      sync.Mutex // of those below
+	pace    allowance
+	perRule map[string]*ruleKept
+	kept    []*Refusal // the oldest first
+}
+
+// ruleKept is what is kept of a rule: so many, at such a pace.
+type ruleKept struct {
+	pace allowance
+	kept int
+}
+
+// The bounds that KeepRefusals promises.
+const (
+	maxKept                    = 4096
+	keptFirst                  = 32         // of a subject, that are all kept
+	keptOfNetwork              = 256        // likewise, of all subjects at one address
+	keptOfRuleRate, keptOfRule = 100, 1_000 // a second, and at once
+	keptRate, keptBurst        = 1_000, 4_000
+)
+
+// Refusal is what is kept of one. Texts that came with the request are printable, and cut; one that is
+// empty is not known.
+type Refusal struct {
+	At time.Time
+	// Shadow says that the request passed: the rule would have refused it.
+	Shadow bool
+	// Rule is empty for a request that lacked something, which Missing says.
+	Rule, Limit, LimitName, From string
+	Because                      string // see policy.Result
+	Missing                      string
+	// Subject is its key as its rule lets people see it, and SubjectID names it: see [Subject].
+	Subject, SubjectID string
+	Wait               int64  // seconds; negative: none that helps
+	Address            string // unless it is part of a subject that is not shown whole
+	Door, Method, Host string
+	Path               string // without the query
+	RequestID, TraceID string
+
+	of *ruleKept
+}
+
+// KeepRefusals keeps the last 4096 refusals of requests that bring an ID: in X-Request-Id, in
+// traceparent, or by their door. Call it before the first decision. Of a subject of a rule the first 32
+// within an hour are kept, of a public address (or a /64 of IPv6) the first 256, and then fewer and
+// fewer, so that nobody pushes out all others; and of a rule 100 a second on average. The rule of which
+// the most are kept loses its oldest to new ones, so that an attack on one rule leaves those of the
+// others. They take some 4 MiB at most.
+func KeepRefusals(e *policy.Engine) *Refusals {
+	k := &Refusals{
+		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
+		pace: allowance{rate: keptRate, burst: keptBurst}, perRule: make(map[string]*ruleKept),
+	}
+	e.Observe(k.observe)
+	return k
+}
+
+func (k *Refusals) observe(ctx context.Context, o *policy.Observation) {
+	if !refuses(o) || requestID(o.Request) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
+		return
+	}
+	now := time.Now()
+	eachRefusal(o, func(i int) {
+		hash, rule := k.subjects.hashOf(o, i)
+		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.may(rule, now) {
+			k.keep(rule, keptOf(o, i, describeRefusal(ctx, o, i, now)))
+		}
+	})
+}
+
+// dueOfNetwork counts a refusal of an address, whatever its subject, which may be one that was made up
+// for the request. A private address may be a proxy that nobody trusts, and be everybody.
+func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
+	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
+		return true
+	}
+	if client.Is6() {
+		client = netip.PrefixFrom(client.WithZone(""), 64).Masked().Addr()
+	}
+	_, due, _ := k.networks.sample(k.networks.hash("", "", client), "", now)
+	return due
+}
+
+// may reports whether one more is kept now.
+func (k *Refusals) may(rule string, now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.of(rule)
+	if !r.pace.has(now) || !k.pace.has(now) {
+		return false
+	}
+	r.pace.tokens--
+	k.pace.tokens--
+	return true
+}
+
+// of returns what is kept of a rule. The lock is held.
+func (k *Refusals) of(rule string) *ruleKept {
+	r := k.perRule[rule]
+	if r == nil && len(k.perRule) >= MaxRules {
+		rule = OtherRules
+		r = k.perRule[rule]
+	}
+	if r == nil {
+		r = &ruleKept{pace: allowance{rate: keptOfRuleRate, burst: keptOfRule}}
+		k.perRule[rule] = r
+	}
+	return r
+}
+
+func (k *Refusals) keep(rule string, r Refusal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r.of = k.of(rule)
+	if len(k.kept) >= maxKept {
+		k.pushOut()
+	}
+	r.of.kept++
+	k.kept = append(k.kept, &r)
+}
+
+// pushOut forgets the oldest of the rule of which the most are kept. The lock is held.
+func (k *Refusals) pushOut() {
+	most := k.kept[0].of
+	for _, r := range k.perRule {
+		if r.kept > most.kept {
+			most = r
+		}
+	}
+	most.kept--
+	i := slices.IndexFunc(k.kept, func(r *Refusal) bool { return r.of == most })
+	k.kept = slices.Delete(k.kept, i, i+1)
+}
+
+// keptOf is what is kept of what a line of the log would say.
+func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
+	r := Refusal{
+		At: line.at, Shadow: line.message != "refused", Rule: line.rule, Limit: line.limit, LimitName: line.limitName, From: line.from,
+		Because: line.because, Missing: line.missing, Subject: line.subject, Wait: line.wait,
+		Door: line.door, Method: line.method, Host: line.host, Path: line.path, RequestID: line.id, TraceID: line.trace,
+	}
+	if line.address.IsValid() {
+		r.Address = line.address.String()
+	}
+	if i >= 0 && line.subject != "" {
+		r.SubjectID = subjectID(o.Key(i))
+	}
+	return r
+}
+
+// Find returns the refusals that are kept of a request, by its ID or that of its trace, the latest
+// first; more than one rule may have refused it, and IDs need not be unique.
+func (k *Refusals) Find(id string) (all []Refusal) {
+	if id = printable.Text(id, 64); id == "" {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range slices.Backward(k.kept) {
+		if r.RequestID == id || r.TraceID == id {
+			all = append(all, *r)
+		}
+	}
+	return all
+}
+
+// Kept returns how many refusals are kept, and when the oldest of them came; the time is zero if none
+// is kept.
+func (k *Refusals) Kept() (n int, since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.kept) == 0 {
+		return 0, since
+	}
+	return len(k.kept), k.kept[0].At
+}

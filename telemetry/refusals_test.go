@@ -1,0 +1,176 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+const keptPolicy = `
+version: 1
+rules:
+  - {name: address, match: /a/, key: [client_ip], limit: 1/day}
+  - {name: secret, match: /s/, key: [api_key], limit: 1/day}
+  - {name: hidden, match: /h/, key: [client_ip], limit: 1/day, show_key: hash}
+  - {name: watched, match: /w/, key: [client_ip], limit: 1/day, shadow: true}
+`
+
+// keeping runs a test with an engine whose refusals are kept. ask asks it, and returns whether it was
+// allowed.
+func keeping(t *testing.T, test func(t *testing.T, kept *telemetry.Refusals, ask func(path, address string, fields ...string) bool)) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := policyfile.Parse("policy.yaml", []byte(keptPolicy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := policy.NewEngine(memory.New(), p)
+		kept := telemetry.KeepRefusals(e)
+		test(t, kept, func(path, address string, fields ...string) bool {
+			r := &policy.Request{Method: "GET", Path: path, Host: "api.example", Peer: netip.MustParseAddr(address), Header: http.Header{}, Door: "gateway"}
+			for i := 0; i < len(fields); i += 2 {
+				r.Header.Set(fields[i], fields[i+1])
+			}
+			return e.Decide(t.Context(), r).Allowed
+		})
+	})
+}
+
+// A refusal is found by the ID of its request, and by its trace, and says what people may know.
+func TestFindRefusal(t *testing.T) {
+	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
+		if n, since := kept.Kept(); n != 0 || !since.IsZero() {
+			t.Errorf("%d are kept of nothing, since %v", n, since)
+		}
+		began := time.Now()
+		for range 2 {
+			ask("/a/b", "192.0.2.1", "X-Request-Id", "one")
+			ask("/s/x", "192.0.2.2", "X-Request-Id", "two", "X-Api-Key", "sk_live_very_secret_42")
+			ask("/h/x", "192.0.2.3", "X-Request-Id", "three")
+			if !ask("/w/x", "192.0.2.4", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01") {
+				t.Error("a shadow refuses")
+			}
+			ask("/a/b", "192.0.2.5") // without an ID
+		}
+		all := kept.Find("one")
+		if len(all) != 1 {
+			t.Fatalf("found %+v", all)
+		}
+		r := all[0]
+		if r.Rule != "address" || r.Subject != "192.0.2.1" || r.Address != "192.0.2.1" || r.Path != "/a/b" || r.Method != "GET" || r.Host != "api.example" || r.Door != "gateway" ||
+			r.Because != "limit" || !strings.HasPrefix(r.Limit, "1/day") || r.Shadow || r.SubjectID == "" || !r.At.Equal(began) || r.Wait < 86_000 {
+			t.Errorf("%+v", r)
+		}
+		for id, secret := range map[string]string{"two": "very_secret", "three": "192.0.2.3"} {
+			all := kept.Find(id)
+			if text := fmt.Sprintf("%+v", all); len(all) != 1 || strings.Contains(text, secret) || all[0].SubjectID == "" {
+				t.Errorf("%s: %s", id, text)
+			}
+		}
+		if all := kept.Find("4bf92f3577b34da6a3ce929d0e0e4736"); len(all) != 1 || !all[0].Shadow || all[0].Rule != "watched" {
+			t.Errorf("by its trace: %+v", all)
+		}
+		for _, id := range []string{"", "four", "on"} {
+			if all := kept.Find(id); all != nil {
+				t.Errorf("%q: %+v", id, all)
+			}
+		}
+		if n, since := kept.Kept(); n != 4 || !since.Equal(began) {
+			t.Errorf("%d are kept since %v", n, since)
+		}
+	})
+}
+
+// However many are refused, so many are kept and no more, and who refuses the most does not push out
+// the others.
+func TestRefusalsAreBounded(t *testing.T) {
+	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
+		ask("/a/", "192.0.2.1")
+		ask("/a/", "192.0.2.1", "X-Request-Id", "before the flood")
+		for i := range 20_000 { // by one subject, within a minute
+			ask("/a/", "192.0.2.2", "X-Request-Id", fmt.Sprint("flood-", i))
+			if i%1000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		ask("/a/", "192.0.2.3")
+		ask("/a/", "192.0.2.3", "X-Request-Id", "after the flood")
+		for _, id := range []string{"before the flood", "after the flood", "flood-1", "flood-32"} {
+			if len(kept.Find(id)) != 1 {
+				t.Errorf("%s is lost", id)
+			}
+		}
+		if n, _ := kept.Kept(); n > 60 {
+			t.Errorf("%d are kept", n)
+		}
+		for i := range 60_000 { // by as many
+			address := netip.AddrFrom4([4]byte{10, byte(i / 2 >> 16), byte(i / 2 >> 8), byte(i / 2)}).String()
+			ask("/a/", address, "X-Request-Id", fmt.Sprint("crowd-", i))
+			if i%1000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		n, since := kept.Kept()
+		if n != 4096 || len(kept.Find("before the flood")) != 0 {
+			t.Errorf("%d are kept", n)
+		}
+		// 100 a second are kept, so that the last ones are those of 41 s.
+		if age := time.Since(since); age < 30*time.Second || age > 60*time.Second {
+			t.Errorf("the oldest is of %v ago", age)
+		}
+	})
+}
+
+// Neither keys that are made up, from one address, nor a crowd at one rule push out what others are
+// asked about.
+func TestRefusalsOutliveFloods(t *testing.T) {
+	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
+		refuse := func(id, path, address, key string) {
+			for range 2 {
+				ask(path, address, "X-Request-Id", id, "X-Api-Key", key)
+			}
+		}
+		refuse("of a customer", "/s/", "198.51.100.1", "sk_customer")
+		for i := range 20_000 {
+			refuse("made up", "/s/", "203.0.113.9", fmt.Sprint("made-up-", i))
+			if i%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		for i := range 20_000 { // the addresses of one network
+			refuse("made up, too", "/s/", fmt.Sprintf("2001:db8::%x:%x", i>>16, i&0xffff), fmt.Sprint("made-up-again-", i))
+			if i%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		if len(kept.Find("of a customer")) != 1 {
+			t.Error("keys that were made up have pushed out a refusal")
+		}
+		if n, _ := kept.Kept(); n > 600 {
+			t.Errorf("%d are kept of two attackers", n)
+		}
+		for i := range 60_000 { // another rule
+			refuse("crowd", "/a/", netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
+			if i%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		refuse("now", "/w/", "198.51.100.2", "")
+		if n, _ := kept.Kept(); n != 4096 {
+			t.Errorf("premise: the flood has filled %d places", n)
+		}
+		for _, id := range []string{"of a customer", "now"} {
+			if len(kept.Find(id)) != 1 {
+				t.Errorf("%q was pushed out by the refusals of another rule", id)
+			}
+		}
+	})
+}

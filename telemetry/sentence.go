@@ -1,0 +1,509 @@
+package telemetry
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Headline is what is to be said first of a view.
+type Headline struct {
+	Level   string // "good", "bad" or "unknown"
+	Text    string
+	Rule    string   // that it is about, if any
+	Subject *Subject // likewise
+	Since   time.Time
+	Alert   string // names what is wrong, the same as long as it is; empty: nothing is
+}
+
+// Levels of a Headline.
+const (
+	Good    = "good"
+	Bad     = "bad"
+	Unknown = "unknown"
+)
+
+// alert is something that is wrong, and what says it.
+type alert struct {
+	name string
+	say  func() Headline
+}
+
+// alerts are all that is wrong, in the order in which one thing explains another.
+func (v *View) alerts() (all []alert) {
+	add := func(name string, h Headline, applies bool) {
+		if applies {
+			all = append(all, alert{name, func() Headline { return h }})
+		}
+	}
+	h, applies := v.storeAway()
+	add("store", h, applies)
+	for i := range v.Rules {
+		h, applies := v.oneForAll(&v.Rules[i])
+		add("one-address:"+v.Rules[i].Name, h, applies)
+	}
+	for _, r := range v.unusual() {
+		all = append(all, alert{"refusing:" + r.Name, func() Headline { return v.refusing(r) }})
+	}
+	h, applies = v.policyRefused()
+	add("policy-refused", h, applies)
+	h, applies = v.silent()
+	add("silent", h, applies)
+	return all
+}
+
+// said is what an alert says.
+func (a *alert) said() Headline {
+	h := a.say()
+	h.Alert = a.name
+	return h
+}
+
+// Alerts returns what is wrong, in the order in which one thing explains another, and at most so many.
+func (v *View) Alerts(most int) (all []Headline) {
+	for _, a := range v.alerts() {
+		if len(all) == most {
+			break
+		}
+		all = append(all, a.said())
+	}
+	return all
+}
+
+// Headline says in one or a few sentences what somebody who was woken up has to know: the first of
+// what is wrong, in the order in which one thing explains another. Times in it are UTC.
+func (v *View) Headline() Headline { return v.HeadlineBut(func(string) bool { return false }) }
+
+// HeadlineBut is Headline without the alerts that are silenced, by their names.
+func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
+	left := 0
+	for _, a := range v.alerts() {
+		if silenced(a.name) {
+			left++
+			continue
+		}
+		h := a.said()
+		if h.Level == Bad && !silenced("silent") {
+			h.Text += v.missing()
+		}
+		return h
+	}
+	if h, applies := v.empty(); applies {
+		return h
+	}
+	h := v.nothingUnusual()
+	if left > 0 {
+		h.Text = strings.Replace(h.Text, "Nothing unusual.", "Nothing else is unusual.", 1)
+	}
+	return h
+}
+
+// storeAway tells of a shared store that does not answer.
+func (v *View) storeAway() (h Headline, applies bool) {
+	without, shards, local := 0, 0, uint64(0)
+	away := 0
+	for _, i := range v.Instances {
+		if i.Store.Away > 0 && !i.Stale {
+			without++
+			away, shards = max(away, i.Store.Away), max(shards, i.Store.Shards)
+			local += i.Store.Local
+		}
+	}
+	if without == 0 {
+		return h, false
+	}
+	h = Headline{Level: Bad, Since: v.circuitOpened()}
+	what := "the shared store does not answer"
+	if away < shards {
+		what = fmt.Sprintf("%d of %d shards of the shared store do not answer", away, shards)
+	}
+	if len(v.Instances) > 1 {
+		what += fmt.Sprintf(" %d of %d instances", without, len(v.Instances))
+	}
+	h.Text = capital(v.since(h.Since)+what) + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
+	if len(v.Instances) == 1 {
+		h.Text = strings.Replace(h.Text, ": they limit by their own share", ": this instance limits by its own share", 1)
+	}
+	return h, true
+}
+
+// circuitOpened returns when an instance that is without the store noticed that, if that is known.
+func (v *View) circuitOpened() (at time.Time) {
+	for _, i := range v.Instances {
+		if i.Store.Away == 0 || i.Stale {
+			continue
+		}
+		for _, e := range v.Events {
+			if e.Kind == "circuit" && e.Instance == i.Name {
+				if at.IsZero() || e.At.Before(at) {
+					at = e.At
+				}
+				break
+			}
+		}
+	}
+	return at
+}
+
+// A subject that is more than this of all traffic, and a private address, is no client.
+const (
+	everybody      = 0.9
+	everybodyLeast = 100 // requests
+)
+
+// oneForAll tells that all clients of a rule look like one, which is a proxy that nobody trusts.
+func (v *View) oneForAll(r *Rule) (h Headline, applies bool) {
+	top := &r.Traffic[Hour]
+	if len(top.Items) == 0 || top.Total < everybodyLeast {
+		return h, false
+	}
+	s := &top.Items[0]
+	addr, private := privateAddress(s.Key)
+	if !private || float64(s.Count-min(s.Error, s.Count)) <= everybody*float64(top.Total) {
+		return h, false
+	}
+	if seen := lastHour(&v.All); top.Total*2 < seen.Total() {
+		return h, false
+	}
+	what := "one private address (" + plain(s.Shown) + ")" // as its rule lets people see it
+	if strings.Contains(s.Shown, addr) {
+		what = addr
+	}
+	h = Headline{Level: Unknown, Rule: r.Name, Subject: s}
+	h.Text = fmt.Sprintf("Everybody seems to be %s: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.", what)
+	if r.Refusals[Hour].Total > 0 {
+		h.Level = Bad
+	}
+	return h, true
+}
+
+// privateAddress returns the private address in a key.
+func privateAddress(key string) (addr string, found bool) {
+	for part := range strings.SplitSeq(key, "/") {
+		a, err := netip.ParseAddr(part)
+		if err == nil && (a.IsPrivate() || a.IsLoopback()) {
+			return a.String(), true
+		}
+	}
+	return "", false
+}
+
+// What is unusual: so many times what is usual, and at least so many a second more.
+const (
+	unusualTimes = 3
+	unusualLeast = 0.2
+)
+
+// unusual returns the rules that refuse more than usual, the one that does so the most first.
+func (v *View) unusual() (all []*Rule) {
+	more := map[*Rule]float64{}
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		rate, usual := v.rate(r), max(r.Usual, 0)
+		if rate >= unusualLeast && rate >= unusualTimes*usual && rate > usual {
+			all, more[r] = append(all, r), rate-usual
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *Rule) int { return cmp.Compare(more[b], more[a]) })
+	return all
+}
+
+// refusing tells of a rule that refuses more than usual.
+func (v *View) refusing(r *Rule) Headline {
+	rate := v.rate(r)
+	h := Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
+	usually := ""
+	if r.Usual >= 0 {
+		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
+	}
+	h.Text = capital(fmt.Sprintf("%s%s %s %s/s%s.", v.since(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually))
+	who, subject := r.who()
+	h.Text, h.Subject = h.Text+who, subject
+	return h
+}
+
+// title is what a rule is called in a sentence.
+func title(name string) string {
+	switch name {
+	case OtherRules:
+		return "rules beyond the first " + grouped(MaxRules)
+	case CallerRule:
+		return "limits that callers bring"
+	}
+	return name
+}
+
+func verb(name string) string {
+	if title(name) != name {
+		return "refuse"
+	}
+	return "refuses"
+}
+
+// Shares of refusals from which one subject, or ten, are the story.
+const (
+	oneShare = 0.5
+	tenShare = 0.8
+)
+
+// who says who is refused by a rule.
+func (r *Rule) who() (text string, first *Subject) {
+	w := Minute
+	if r.Refusals[w].Total == 0 {
+		w = Hour
+	}
+	top, subjects := &r.Refusals[w], r.Refused[w]
+	if len(top.Items) == 0 || top.Total == 0 {
+		return "", nil
+	}
+	shares := r.Shares(w)
+	first = &top.Items[0]
+	switch {
+	case shares[0] >= oneShare && subjects <= 1:
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. All others pass.", percent(shares[0]), plain(first.Shown)), first
+	case shares[0] >= oneShare:
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(shares[0]), plain(first.Shown), others(subjects-1)), first
+	case shares[1] >= tenShare:
+		n := min(len(top.Items), 10)
+		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(shares[1]), plain(first.Shown), percent(shares[0])), first
+	}
+	return fmt.Sprintf(" Many subjects (%s), none above %s: is the limit too low, or is it a crowd?", grouped(subjects), percent(max(shares[0], 0.001))), nil
+}
+
+func others(n uint64) string {
+	if n == 1 {
+		return "1 other is"
+	}
+	return grouped(n) + " others are"
+}
+
+// Shares returns which share of the refusals of a window is that of the first one, ten and hundred
+// subjects, from 0 to 1.
+func (r *Rule) Shares(w Window) (shares [3]float64) {
+	top := &r.Refusals[w]
+	var sum uint64
+	for i := range 100 {
+		if i < len(top.Items) {
+			sum += top.Items[i].Count
+		}
+		share := 0.0
+		if top.Total > 0 {
+			share = min(float64(sum)/float64(top.Total), 1)
+		}
+		switch i {
+		case 0:
+			shares[0] = share
+		case 9:
+			shares[1] = share
+		case 99:
+			shares[2] = share
+		}
+	}
+	return shares
+}
+
+// From so many subjects on they are many, if the first ten make less than this.
+const (
+	manySubjects = 20
+	manyShare    = 0.5
+)
+
+// Verdict says of the refusals of the last hour whether they look like an attacker or like a limit
+// that is too low.
+func (r *Rule) Verdict() string {
+	top, subjects := &r.Refusals[Hour], r.Refused[Hour]
+	if top.Total == 0 {
+		return "Nobody was refused in the last hour."
+	}
+	s := r.Shares(Hour)
+	shares := fmt.Sprintf("%s refused; the first makes %s of it, the first 10 %s, the first 100 %s", were(subjects), percent(s[0]), percent(s[1]), percent(s[2]))
+	switch {
+	case s[0] >= oneShare || s[1] >= tenShare && subjects > manySubjects:
+		return "Few subjects, far above the limit: " + shares + "."
+	case subjects >= manySubjects && s[1] < manyShare:
+		return "Many subjects, just above the limit: " + shares + ". Is the limit too low, or is it a crowd?"
+	}
+	return "Neither one subject nor a crowd: " + shares + "."
+}
+
+func were(n uint64) string {
+	if n == 1 {
+		return "1 subject was"
+	}
+	return grouped(n) + " subjects were"
+}
+
+// policyRefused tells that an older policy stays.
+func (v *View) policyRefused() (h Headline, applies bool) {
+	known := make(map[string]bool)
+	for i := range v.Events {
+		e := &v.Events[i]
+		if e.Kind != "reload" && e.Kind != "refused" && e.Kind != "start" || known[e.Instance] {
+			continue
+		}
+		known[e.Instance] = true
+		running := slices.ContainsFunc(v.Instances, func(i Instance) bool { return i.Name == e.Instance && !i.Stale })
+		if e.Kind == "refused" && running {
+			h = Headline{Level: Bad, Since: e.At}
+			h.Text = fmt.Sprintf("%sa policy was refused, and the older one stays in force: %s", capital(v.since(e.At)), strings.TrimSuffix(plain(e.Text), ".")+".")
+			h.Text = strings.Replace(h.Text, "Since ", "At ", 1)
+			return h, true
+		}
+	}
+	return h, false
+}
+
+// silent tells of instances of which nothing is heard.
+func (v *View) silent() (h Headline, applies bool) {
+	text := v.missing()
+	if text == "" {
+		return h, false
+	}
+	h = Headline{Level: Unknown, Text: strings.TrimSpace(text), Since: v.At}
+	for _, i := range v.Instances {
+		if i.Stale {
+			h.Since = earlier(h.Since, i.Seen)
+		}
+	}
+	return h, true
+}
+
+// missing says whose numbers are.
+func (v *View) missing() string {
+	var stale []Instance
+	for _, i := range v.Instances {
+		if i.Stale {
+			stale = append(stale, i)
+		}
+	}
+	if len(stale) == 0 {
+		return ""
+	}
+	slices.SortFunc(stale, func(a, b Instance) int { return cmp.Or(a.Seen.Compare(b.Seen), strings.Compare(a.Name, b.Name)) })
+	first := stale[0]
+	text := fmt.Sprintf(" No numbers for %s: instance %s does not answer", age(v.At.Sub(first.Seen)), plain(first.Name))
+	if more := len(stale) - 1; more > 0 {
+		text += fmt.Sprintf(", nor %s", number(uint64(more), "other"))
+	}
+	return text + "."
+}
+
+// empty tells that nothing has happened yet.
+func (v *View) empty() (h Headline, applies bool) {
+	for _, c := range v.All.Days {
+		if c.Total() > 0 {
+			return h, false
+		}
+	}
+	return Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}, true
+}
+
+// nothingUnusual is the good news.
+func (v *View) nothingUnusual() Headline {
+	h := Headline{Level: Good}
+	now := lastHour(&v.All)
+	total := now.Total()
+	switch {
+	case total == 0:
+		h.Text = "Nothing unusual. No request came in the last hour."
+		return h
+	case now[Deny] == 0:
+		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(total, "request"))
+	default:
+		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(share(now)))
+	}
+	if before, known := v.yesterday(); known {
+		if a, b := share(now), share(before); alike(a, b) {
+			h.Text += ", as yesterday at this hour"
+		} else {
+			h.Text += fmt.Sprintf(" (yesterday at this hour %s)", percent(b))
+		}
+	}
+	h.Text += "."
+	return h
+}
+
+func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 1)) }
+
+// alike reports whether two shares are much the same: neither is twice the other, or half a
+// percent apart.
+func alike(a, b float64) bool {
+	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
+}
+
+func lastHour(s *Series) (sum Counts) {
+	for i := range s.Recent {
+		sum.Add(&s.Recent[i])
+	}
+	return sum
+}
+
+// yesterday returns what was counted a day ago, half an hour before and after this time.
+func (v *View) yesterday() (sum Counts, known bool) {
+	const day, half = int(aDay / LongStep), int(aroundHour / LongStep)
+	last := len(v.All.Days) - 1
+	if last-day-half < 0 {
+		return sum, false
+	}
+	for i := last - day - half; i < last-day+half; i++ {
+		sum.Add(&v.All.Days[i])
+	}
+	return sum, sum.Total() > 0
+}
+
+// rate returns how many refusals a second a rule makes, in the last minute.
+func (v *View) rate(r *Rule) float64 {
+	recent := r.Recent[max(len(r.Recent)-minuteSteps, 0):]
+	var n uint64
+	for i := range recent {
+		n += recent[i][Deny]
+	}
+	seconds := (minuteSteps - 1) * Step.Seconds()
+	seconds += v.At.Sub(v.At.Truncate(Step)).Seconds()
+	if up := v.At.Sub(v.Since).Seconds(); up < seconds {
+		seconds = max(up, Step.Seconds())
+	}
+	return float64(n) / seconds
+}
+
+// A step belongs to what goes on now if it has a fifth of the rate of now, and more than is usual.
+// Pauses are shorter than this.
+const (
+	beganShare = 0.2
+	pauseSteps = 6
+	pauseLong  = 1
+)
+
+// began walks back to where a rule began to refuse as it does.
+func (v *View) began(r *Rule, rate float64) time.Time {
+	least := max(rate*beganShare, max(r.Usual, 0))
+	steps, all := walkBack(r.Recent, least*Step.Seconds(), pauseSteps)
+	at := stepTime(v.At, Step, steps)
+	if all && len(r.Recent) == RecentSteps {
+		if long, _ := walkBack(r.Days, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
+			at = stepTime(v.At, LongStep, long)
+		}
+	}
+	return later(at, v.Since)
+}
+
+// stepTime is when the step began that is so many before the present one.
+func stepTime(now time.Time, step time.Duration, back int) time.Time {
+	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
+}
+
+// walkBack returns how many steps ago it began, and whether it goes back to about the first.
+func walkBack(counts []Counts, least float64, pause int) (back int, all bool) {
+	quiet := 0
+	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {
+		if n := float64(counts[i][Deny]); n > 0 && n >= least {
+			back, quiet = len(counts)-1-i, 0
+		} else {
+			quiet++
+		}
+	}
+	return back, back+pause >= len(counts)-1
+}

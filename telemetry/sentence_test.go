@@ -1,0 +1,176 @@
+package telemetry_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+var at = time.Date(2026, 3, 4, 3, 0, 5, 0, time.UTC)
+
+// view makes a view of somebody who has watched for two days, with so many requests let pass a
+// second, and no refusals.
+func view(rules ...telemetry.Rule) *telemetry.View {
+	v := &telemetry.View{At: at, Since: at.Add(-48 * time.Hour), Rules: rules, Instances: []telemetry.Instance{
+		{Name: "a", Self: true, Started: at.Add(-48 * time.Hour), Seen: at, Store: telemetry.Store{Kind: "redis", Shards: 1}},
+	}}
+	v.All = steady(0, 1000)
+	return v
+}
+
+// steady is a series of so many refusals and others each second.
+func steady(refused, others uint64) telemetry.Series {
+	s := telemetry.Series{Recent: make([]telemetry.Counts, telemetry.RecentSteps), Days: make([]telemetry.Counts, telemetry.LongSteps)}
+	for i := range s.Recent {
+		s.Recent[i][telemetry.Deny], s.Recent[i][telemetry.Allow] = 10*refused, 10*others
+	}
+	for i := range s.Days {
+		s.Days[i][telemetry.Deny], s.Days[i][telemetry.Allow] = 300*refused, 300*others
+	}
+	return s
+}
+
+// since adds refusals from so long ago on.
+func since(s telemetry.Series, ago time.Duration, refused uint64) telemetry.Series {
+	for i := range s.Recent {
+		if begin := at.Truncate(telemetry.Step).Add(time.Duration(i-len(s.Recent)+1) * telemetry.Step); at.Sub(begin) <= ago {
+			s.Recent[i][telemetry.Deny] += uint64(min(at.Sub(begin), telemetry.Step).Seconds()) * refused // of the last one a half
+		}
+	}
+	for i := range s.Days {
+		if begin := at.Truncate(telemetry.LongStep).Add(time.Duration(i-len(s.Days)+1) * telemetry.LongStep); at.Sub(begin) <= ago {
+			s.Days[i][telemetry.Deny] += 300 * refused
+		}
+	}
+	return s
+}
+
+func subject(key string, n uint64) telemetry.Subject {
+	return telemetry.Subject{Key: key, Shown: key, Count: n}
+}
+
+// refuses is a rule that refuses 38 a second since 02:47, usually 0.2.
+func refuses(subjects uint64, top telemetry.Top) telemetry.Rule {
+	r := telemetry.Rule{Name: "login-address", Series: since(steady(0, 100), 13*time.Minute+5*time.Second, 38), Usual: 0.2}
+	r.Refused[telemetry.Minute], r.Refusals[telemetry.Minute] = subjects, top
+	return r
+}
+
+func crowd(n int, each uint64) (top telemetry.Top) {
+	for range min(n, 100) {
+		top.Items = append(top.Items, subject("10.0.0.1", each))
+	}
+	top.Total = uint64(n) * each
+	return top
+}
+
+func TestHeadline(t *testing.T) {
+	attacker := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94), subject("b", 6)}, Total: 100}
+	alone := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94)}, Total: 94}
+	proxy := telemetry.Rule{Name: "per-client", Series: steady(0, 1000), Usual: 0}
+	proxy.Traffic[telemetry.Hour] = telemetry.Top{Items: []telemetry.Subject{subject("per-client/10.0.0.9", 3_500_000)}, Total: 3_600_000}
+	change := func(v *telemetry.View, f func(v *telemetry.View)) *telemetry.View { f(v); return v }
+	stale := func(v *telemetry.View) {
+		v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Stale: true, Seen: at.Add(-40 * time.Second)})
+	}
+	quiet := telemetry.Rule{Name: "quiet", Series: steady(0, 10), Usual: 0}
+	for name, c := range map[string]struct {
+		v                 *telemetry.View
+		level, text, rule string
+		since             time.Time
+		subject           string
+	}{
+		"nothing yet": {change(view(), func(v *telemetry.View) { v.All = telemetry.Series{} }),
+			"unknown", "No request has come yet.", "", at.Add(-48 * time.Hour), ""},
+		"all good": {change(view(quiet), func(v *telemetry.View) { v.All = steady(3, 997) }),
+			"good", "Nothing unusual. 0.3 % refused, as yesterday at this hour.", "", time.Time{}, ""},
+		"more than yesterday": {change(view(quiet), func(v *telemetry.View) { v.All = since(steady(10, 990), time.Hour, 100) }),
+			"good", "Nothing unusual. 10 % refused (yesterday at this hour 1 %).", "", time.Time{}, ""},
+		"nothing refused": {change(view(quiet), func(v *telemetry.View) { v.All.Days = v.All.Days[500:] }),
+			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour.", "", time.Time{}, ""},
+		"one subject": {view(quiet, refuses(1, telemetry.Top{Items: alone.Items, Total: 100})),
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. All others pass.",
+			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
+		"one subject, and others": {view(refuses(60, attacker)),
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. 59 others are refused, too.",
+			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
+		"a crowd": {view(refuses(1204, crowd(1204, 1))),
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). Many subjects (1,204), none above 0.1 %: is the limit too low, or is it a crowd?",
+			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), ""},
+		"nobody knows who": {view(refuses(0, telemetry.Top{})),
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2).",
+			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), ""},
+		"always so": {view(telemetry.Rule{Name: "scrapers", Series: steady(38, 0), Usual: 38}),
+			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
+		"an instance is silent": {change(view(quiet), stale),
+			"unknown", "No numbers for 40 s: instance b does not answer.", "", at.Add(-40 * time.Second), ""},
+		"a rule refuses, and an instance is silent": {change(view(refuses(0, telemetry.Top{})), stale),
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). No numbers for 40 s: instance b does not answer.",
+			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), ""},
+		"the store is away": {change(view(refuses(1, alone)), func(v *telemetry.View) {
+			v.Instances[0].Store.Away, v.Instances[0].Store.Local = 1, 1204
+			v.Events = []telemetry.Event{{At: at.Add(-20 * time.Minute), Kind: "circuit", Instance: "a"}}
+		}), "bad", "Since 02:40 UTC the shared store does not answer: this instance limits by its own share, or as on_error says (1,204 decisions in the last minute).",
+			"", at.Add(-20 * time.Minute), ""},
+		"a shard is away for one of two": {change(view(), func(v *telemetry.View) {
+			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Away: 1, Local: 1}})
+		}), "bad", "1 of 3 shards of the shared store do not answer 1 of 2 instances: they limit by their own share, or as on_error says (1 decision in the last minute).",
+			"", time.Time{}, ""},
+		"everybody is one": {view(proxy),
+			"unknown", "Everybody seems to be 10.0.0.9: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.",
+			"per-client", time.Time{}, "per-client/10.0.0.9"},
+		"a reload failed": {change(view(quiet), func(v *telemetry.View) {
+			v.Events = []telemetry.Event{{At: at.Add(-5 * time.Minute), Kind: "refused", Instance: "a", Text: "api.yaml:3: the rule has no limit"}, {At: at.Add(-time.Hour), Kind: "reload", Instance: "a"}}
+		}), "bad", "At 02:55 UTC a policy was refused, and the older one stays in force: api.yaml:3: the rule has no limit.", "", at.Add(-5 * time.Minute), ""},
+		"a reload failed, and another did not": {change(view(quiet), func(v *telemetry.View) {
+			v.Events = []telemetry.Event{{At: at, Kind: "reload", Instance: "a"}, {At: at.Add(-time.Hour), Kind: "refused", Instance: "a"}}
+		}), "good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
+	} {
+		h := c.v.Headline()
+		who := ""
+		if h.Subject != nil {
+			who = h.Subject.Key
+		}
+		if h.Level != c.level || h.Text != c.text || h.Rule != c.rule || !h.Since.Equal(c.since) || who != c.subject {
+			t.Errorf("%s: %s\n%q\nabout %q, %q since %v; want %s\n%q\nabout %q, %q since %v", name, h.Level, h.Text, h.Rule, who, h.Since, c.level, c.text, c.rule, c.subject, c.since)
+		}
+	}
+	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
+	if text := view(evil).Headline().Text; strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > 400 {
+		t.Errorf("a key writes %q", text)
+	}
+}
+
+// The first minutes, when nothing is usual yet, are told by what there is.
+func TestHeadlineFirstMinutes(t *testing.T) {
+	r := telemetry.Rule{Name: "a", Usual: -1, Series: telemetry.Series{Recent: []telemetry.Counts{{0, 0, 0, 20}, {0, 0, 0, 40}}}}
+	v := &telemetry.View{At: at, Since: at.Add(-15 * time.Second), All: telemetry.Series{Days: r.Recent}, Rules: []telemetry.Rule{r}}
+	if h := v.Headline(); h.Text != "Since 02:59 UTC a refuses 4/s." || !h.Since.Equal(v.Since) {
+		t.Errorf("%q since %v", h.Text, h.Since)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for want, c := range map[string]struct {
+		subjects uint64
+		top      telemetry.Top
+	}{
+		"Nobody was refused in the last hour.": {},
+		"Few subjects, far above the limit: 1 subject was refused; the first makes 100 % of it, the first 10 100 %, the first 100 100 %.":                                              {1, crowd(1, 9)},
+		"Few subjects, far above the limit: 60 subjects were refused; the first makes 94 % of it, the first 10 100 %, the first 100 100 %.":                                            {60, telemetry.Top{Items: []telemetry.Subject{subject("a", 94), subject("b", 6)}, Total: 100}},
+		"Many subjects, just above the limit: 1,000 subjects were refused; the first makes 0.1 % of it, the first 10 1 %, the first 100 10 %. Is the limit too low, or is it a crowd?": {1000, crowd(1000, 3)},
+		"Neither one subject nor a crowd: 4 subjects were refused; the first makes 25 % of it, the first 10 100 %, the first 100 100 %.":                                               {4, crowd(4, 3)},
+	} {
+		var r telemetry.Rule
+		r.Refused[telemetry.Hour], r.Refusals[telemetry.Hour] = c.subjects, c.top
+		if got := r.Verdict(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if r := refuses(1, crowd(1, 1)); !slices.Equal(r.Recent[:1], []telemetry.Counts{{1000}}) {
+		t.Errorf("the series of the test begins with %v", r.Recent[:1])
+	}
+}

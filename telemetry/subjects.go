@@ -1,0 +1,233 @@
+package telemetry
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// subjects keeps who is refused most and who asks most, by rule, of one instance. Of each rule it has
+// two histories (see there), each of which tells of the last minute, hour and day: the subjects
+// with the largest counts, with an error of at most 1/257 of the total (see summary), and how many
+// subjects there were, with a standard error of 2.3 % beyond 256 of them, and exactly below (see
+// registers).
+//
+// Memory. A subject of the ten seconds that have begun takes 72 bytes, 4 in an index, and its key; there
+// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 56 KiB where
+// keys have 32 bytes. A closed slot takes 64 bytes and some 25 for each of at most 256 subjects, and 1 KiB for
+// registers, at most 16 KiB; there are 42 at most, and three that join them. So a rule that is flooded
+// takes 2·(56 + 45·8) KiB = 0.8 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
+// together take no more than a budget of 32 MiB, whatever their number and that of their keys. Who needs
+// more than is left gets less: summaries stay small, and what is in none counts as lost, which adds
+// to the error that is told. share takes from the rules with the least refusals and traffic. Not in
+// the budget are 64 stripes at most of 14 KiB, and what an export needs while it is made, 1 MiB.
+//
+// Error. What is told is Count-Error ≤ true ≤ Count, for all instances together, and a subject that is
+// missing has at most the Error of its list. It is larger than total/257 where keys are so long, or
+// memory so short, that less than 256 subjects are kept, where what is posted has no room for
+// as many (see export), where something was lost, and for those behind the first hundred, which are
+// not listed. A request belongs to the ten seconds in which it is taken out of its stripe, as a rule
+// those in which it came.
+type subjects struct {
+	budget   budget
+	stripes  []stripe
+	swept    atomic.Int64 // number of the ten seconds in which all stripes were last emptied
+	squeezed bool         // some rule keeps less than it could; guarded by exporting
+
+	mu     sync.RWMutex // of the map
+	rules  map[string]*ruled
+	others losses // of rules for which there is no place
+
+	exporting sync.Mutex
+}
+
+// ruled is what is kept of one rule.
+type ruled struct {
+	name string
+
+	mu        sync.Mutex
+	kept      int // subjects at least, where there is memory for them
+	heat      uint64
+	heated    int64 // ten minutes since the epoch
+	gone      bool  // no longer in the map
+	histories [kinds]history
+}
+
+// kind is who is counted.
+type kind int
+
+const (
+	refusals kind = iota
+	traffic
+	kinds
+)
+
+const (
+	subjectsBudget = 32 << 20
+	mostRuled      = 16 << 10 // rules
+	ruledBytes     = int64(unsafe.Sizeof(ruled{})) + 128
+)
+
+func newSubjects() *subjects { return newSubjectsWithin(subjectsBudget) }
+
+func newSubjectsWithin(bytes int64) *subjects {
+	n := 1
+	for n < 2*runtime.GOMAXPROCS(0) && n < 64 {
+		n *= 2
+	}
+	s := &subjects{stripes: make([]stripe, n), rules: make(map[string]*ruled)}
+	s.budget.most = bytes
+	return s
+}
+
+// note is told of a rule's outcome of a decision, once for all limits of the rule: result is any
+// of them. at is unix nanoseconds. It does not allocate, beyond when summaries grow. What has no key,
+// such as what a rule with "block" refuses, is not counted.
+func (s *subjects) note(o *policy.Observation, result, _ int, name string, outcome Outcome, at int64) {
+	if key := o.Key(result); key != "" {
+		s.count(uintptr(unsafe.Pointer(o.Request)), name, key, outcome == Deny || outcome == WouldDeny, at/1e6)
+	}
+}
+
+// stripe is where notes wait, so that those who bring them seldom meet: who fills one hands
+// all of it on.
+type stripe struct {
+	mu    sync.Mutex
+	notes [128]note
+	n     int
+	keys  [8 << 10]byte
+	used  int
+	_     [64]byte
+}
+
+// note is one request of a subject.
+type note struct {
+	rule     string
+	at       int64  // unix milliseconds
+	from, to uint16 // of keys
+	refused  bool
+}
+
+// count notes a request in a stripe that nobody else is at, by preference always the same for
+// a goroutine.
+func (s *subjects) count(who uintptr, rule, key string, refused bool, at int64) {
+	if now, before := at/slotMillis[Minute], s.swept.Load(); now != before && s.swept.CompareAndSwap(before, now) {
+		s.sweep() // before anything newer is counted, since histories only go forward
+	}
+	first := int(uint64(who) * 0x9e3779b97f4a7c15 >> 32)
+	var p *stripe
+	for i := 0; ; i++ {
+		p = &s.stripes[(first+i)&(len(s.stripes)-1)]
+		if p.mu.TryLock() {
+			break
+		}
+		if i == 3 {
+			p.mu.Lock()
+			break
+		}
+	}
+	defer p.mu.Unlock()
+	if len(key) > maxKey {
+		key = "" // lost
+	}
+	if p.used+len(key) > len(p.keys) {
+		s.empty(p)
+	}
+	to := p.used + copy(p.keys[p.used:], key)
+	p.notes[p.n] = note{rule, at, uint16(p.used), uint16(to), refused}
+	p.n, p.used = p.n+1, to
+	if p.n == len(p.notes) {
+		s.empty(p)
+	}
+}
+
+// empty counts what waits in a stripe, which the caller has locked.
+func (s *subjects) empty(p *stripe) {
+	var known [4]*ruled // the last ones: requests are often of the same few rules
+	next := 0
+	for i := range p.notes[:p.n] {
+		n := &p.notes[i]
+		r := sameRule(&known, n.rule)
+		for r == nil || !r.count(p.keys[n.from:n.to], n.at, n.refused) {
+			if r = s.rule(n.rule, n.at); r == nil {
+				break
+			}
+			known[next%len(known)] = r
+			next++
+		}
+		n.rule = ""
+	}
+	p.n, p.used = 0, 0
+}
+
+func sameRule(known *[4]*ruled, name string) *ruled {
+	for _, r := range known {
+		if r != nil && r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// sweep counts what waits in all stripes.
+func (s *subjects) sweep() {
+	for i := range s.stripes {
+		p := &s.stripes[i]
+		p.mu.Lock()
+		s.empty(p)
+		p.mu.Unlock()
+	}
+}
+
+// rule returns what is kept of a rule, or nil if there are too many, which counts as lost.
+func (s *subjects) rule(name string, at int64) *ruled {
+	s.mu.RLock()
+	r := s.rules[name]
+	s.mu.RUnlock()
+	if r != nil {
+		return r
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r = s.rules[name]; r != nil {
+		return r
+	}
+	if len(s.rules) >= mostRuled || !(&account{budget: &s.budget}).take(int(ruledBytes)) {
+		s.others.add(at, 1)
+		return nil
+	}
+	r = &ruled{name: name, kept: mostEntries}
+	for k := range r.histories {
+		r.histories[k].budget = &s.budget
+	}
+	s.rules[name] = r
+	return r
+}
+
+// count reports false if the rule was forgotten meanwhile.
+func (r *ruled) count(key []byte, at int64, refused bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone {
+		return false
+	}
+	r.cool(at)
+	r.heat++
+	r.histories[traffic].count(key, at, r.kept)
+	if refused {
+		r.heat += 8
+		r.histories[refusals].count(key, at, r.kept)
+	}
+	return true
+}
+
+// cool halves the heat of a rule every ten minutes.
+func (r *ruled) cool(at int64) {
+	if now := at / 600_000; now > r.heated {
+		r.heat >>= min(now-r.heated, 63)
+		r.heated = now
+	}
+}

@@ -1,0 +1,136 @@
+package telemetry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"math/bits"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// fleetSubjects is what several instances have said of subjects. The zero value is that of none.
+// It is not safe for concurrent use while anything is added.
+type fleetSubjects struct {
+	rules map[string]*fleetRule
+	rest  [kinds][Windows]uint64 // the sum of what a subject of a rule that was not told of can have
+}
+
+type fleetRule struct {
+	windows [kinds][Windows]summary
+	rest    [kinds][Windows]uint64 // of those who have told of the rule
+}
+
+// mostItems is how many subjects are in a [Top].
+const mostItems = 100
+
+// add adds what an instance has said, which is what export has returned. If that is an error, all
+// that was added is to be thrown away.
+func (f *fleetSubjects) add(said []byte) error {
+	if len(said) == 0 {
+		return nil
+	}
+	d := &decoder{rest: said}
+	if len(said) > mostPosted || d.byte() != saidVersion {
+		return errGarbled
+	}
+	if f.rules == nil {
+		f.rules = make(map[string]*fleetRule)
+	}
+	var rest [kinds][Windows]uint64
+	for k := range rest {
+		for w := range rest[k] {
+			rest[k][w] = d.uvarint(maxCount)
+			f.rest[k][w] += rest[k][w]
+		}
+	}
+	for n := d.uvarint(mostTold); n > 0 && d.ok(); n-- {
+		name := d.bytes(d.uvarint(mostPosted))
+		r := f.rules[string(name)]
+		if r == nil {
+			r = new(fleetRule)
+			f.rules[string(name)] = r
+		}
+		for k := range r.windows {
+			for w := range r.windows[k] {
+				r.windows[k][w].merge(d, mostEntries, nil)
+				r.rest[k][w] += rest[k][w]
+			}
+		}
+	}
+	if !d.ok() || len(d.rest) > 0 {
+		return errGarbled
+	}
+	return nil
+}
+
+// fill sets what a rule of a view tells of subjects.
+func (f *fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
+	known := f.rules[r.Name]
+	if known == nil {
+		known = new(fleetRule)
+	}
+	for w := range Window(Windows) {
+		r.Refused[w], r.Refusals[w] = known.top(f, refusals, w, p, at)
+		r.Asked[w], r.Traffic[w] = known.top(f, traffic, w, p, at)
+	}
+}
+
+func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, p *policy.Policy, at time.Time) (subjects uint64, top Top) {
+	s := &r.windows[k][w]
+	untold := f.rest[k][w] - r.rest[k][w]
+	top.Total = s.total
+	top.Error = s.floor + untold
+	order := s.largest()
+	if len(order) > mostItems {
+		top.Error += s.entries[order[mostItems]].over
+		order = order[:mostItems]
+	}
+	for _, i := range order {
+		e := &s.entries[i]
+		key := string(s.key(e))
+		count := e.over + s.floor + untold
+		minutes, lately := r.lately(k, s.key(e), at)
+		top.Items = append(top.Items, Subject{
+			ID: subjectID(key), Key: key, Shown: p.ShownKey(key),
+			Count: count, Error: count - e.low,
+			First: time.UnixMilli(e.first), Last: time.UnixMilli(e.last),
+			Minutes: minutes, Steps: lately,
+		})
+	}
+	return s.subjects(), top
+}
+
+// lately returns in how many minutes of the last hour a subject is known to have been counted, and how often in
+// each step.
+func (r *fleetRule) lately(k kind, key []byte, at time.Time) (minutes int, counts [SubjectSteps]uint64) {
+	e := r.windows[k][Hour].get(key)
+	if e == nil {
+		return 0, counts
+	}
+	return bits.OnesCount64(e.minutes), e.pulse.until(at.UnixMilli())
+}
+
+// subjectID names a subject by its key, on all instances alike. Who can guess the key can tell that
+// it is this one.
+func subjectID(key string) string {
+	h := sha256.Sum256([]byte("sluice subject\x00" + key))
+	return hex.EncodeToString(h[:8])
+}
+
+// find returns the key of a subject by its ID, if anything is told of it.
+func (f *fleetSubjects) find(id string) (key string, found bool) {
+	for _, r := range f.rules {
+		for k := range r.windows {
+			for w := range r.windows[k] {
+				s := &r.windows[k][w]
+				for i := range s.entries {
+					if key := string(s.key(&s.entries[i])); subjectID(key) == id {
+						return key, true
+					}
+				}
+			}
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,307 @@
+package telemetry
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// noon is the beginning of an hour.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// exact counts by key without any bound.
+type exact map[string]uint64
+
+func (e exact) total() (n uint64) {
+	for _, v := range e {
+		n += v
+	}
+	return n
+}
+
+func (e exact) largest(n int) []string {
+	keys := slices.SortedFunc(maps.Keys(e), func(a, b string) int { return cmp.Or(cmp.Compare(e[b], e[a]), cmp.Compare(a, b)) })
+	return keys[:min(n, len(keys))]
+}
+
+// joined returns what instances together tell of a rule.
+func joined(t *testing.T, rule string, at time.Time, instances ...*subjects) *Rule {
+	t.Helper()
+	var f fleetSubjects
+	for _, s := range instances {
+		said := s.export(at)
+		if len(said) > mostPosted {
+			t.Fatalf("%d bytes are to be posted", len(said))
+		}
+		if err := f.add(said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &Rule{Name: rule}
+	f.fill(r, new(policy.Policy), at)
+	return r
+}
+
+// check holds what is told to what is true.
+func check(t *testing.T, top Top, truth exact) {
+	t.Helper()
+	if total := truth.total(); top.Total != total {
+		t.Errorf("Total is %d, and there were %d", top.Total, total)
+	}
+	seen := map[string]bool{}
+	before := uint64(math.MaxUint64)
+	for _, s := range top.Items {
+		n := truth[s.Key]
+		if n > s.Count || n < s.Count-s.Error || s.Error > top.Error || s.Error > s.Count {
+			t.Errorf("%s has %d, and is said to have %d-%d, in a list with an error of %d", s.Key, n, s.Count, s.Error, top.Error)
+		}
+		if seen[s.Key] || s.Count > before {
+			t.Errorf("%s comes twice, or behind less", s.Key)
+		}
+		seen[s.Key], before = true, s.Count
+	}
+	for key, n := range truth {
+		if !seen[key] && n > top.Error {
+			t.Errorf("%s has %d and is missing, and the error is said to be %d", key, n, top.Error)
+		}
+	}
+}
+
+// near reports whether an estimate is within 4 standard errors.
+func near(estimate uint64, truth int) bool {
+	return math.Abs(float64(estimate)-float64(truth)) <= 4*1.04/math.Sqrt(registerCount)*float64(truth)
+}
+
+// split has two instances count keys in turn, which come over a time; a third of them is refused.
+func split(t *testing.T, keys []string, over time.Duration) (refused, asked exact, r *Rule) {
+	t.Helper()
+	refused, asked = exact{}, exact{}
+	instances := []*subjects{newSubjects(), newSubjects()}
+	for i, key := range keys {
+		no := i%3 == 0
+		at := noon.Add(over * time.Duration(i) / time.Duration(len(keys)))
+		instances[rand.IntN(2)].count(0, "pages", key, no, at.UnixMilli())
+		asked[key]++
+		if no {
+			refused[key]++
+		}
+	}
+	return refused, asked, joined(t, "pages", noon.Add(over), instances...)
+}
+
+// The heaviest of a skewed distribution are found, in order where they differ by more than the error.
+func TestSubjectsZipf(t *testing.T) {
+	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
+	keys := make([]string, 60_000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("pages/2001:db8::%x", zipf.Uint64())
+	}
+	verify(t, keys)
+}
+
+// An access log, such as one of Apache's, whose lines begin with the address.
+func TestSubjectsAccessLog(t *testing.T) {
+	name := os.Getenv("SLUICE_TEST_ACCESS_LOG")
+	if name == "" {
+		t.Skip("SLUICE_TEST_ACCESS_LOG names no access log")
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for line := range strings.Lines(string(text)) {
+		address, _, _ := strings.Cut(line, " ")
+		keys = append(keys, "pages/"+address)
+	}
+	verify(t, keys)
+}
+
+func verify(t *testing.T, keys []string) {
+	t.Helper()
+	refused, asked, r := split(t, keys, 4*time.Minute)
+	for _, w := range []Window{Hour, Day} {
+		check(t, r.Traffic[w], asked)
+		check(t, r.Refusals[w], refused)
+		if !near(r.Asked[w], len(asked)) || !near(r.Refused[w], len(refused)) {
+			t.Errorf("%d asked and %d were refused, and there are said to be %d and %d", len(asked), len(refused), r.Asked[w], r.Refused[w])
+		}
+		for i, key := range asked.largest(10) {
+			at := slices.IndexFunc(r.Traffic[w].Items, func(s Subject) bool { return s.Key == key })
+			if at < 0 {
+				t.Errorf("%s is the %dth, and is missing", key, i+1)
+			}
+		}
+		t.Logf("%s: %d requests of %d subjects, said to be %d; the error is %d, of the first ten at most %d", w, len(keys), len(asked), r.Asked[w],
+			r.Traffic[w].Error, slices.MaxFunc(r.Traffic[w].Items[:10], func(a, b Subject) int { return cmp.Compare(a.Error, b.Error) }).Error)
+	}
+}
+
+// Ten subjects are hidden among a million that come once.
+func TestSubjectsFlood(t *testing.T) {
+	const heavy = 3000
+	var keys []string
+	for i := range 250_000 {
+		keys = append(keys, fmt.Sprintf("pages/%016x", i))
+	}
+	for i := range 10 {
+		for range heavy + 75*i {
+			keys = append(keys, fmt.Sprintf("pages/heavy-%d", i))
+		}
+	}
+	rand.New(rand.NewPCG(3, 4)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	began := time.Now()
+	refused, asked, r := split(t, keys, 3*time.Minute)
+	t.Logf("%v a request", time.Since(began)/time.Duration(len(keys)))
+	check(t, r.Traffic[Hour], asked)
+	check(t, r.Refusals[Hour], refused)
+	for i, s := range r.Traffic[Hour].Items[:10] {
+		if !strings.HasPrefix(s.Key, "pages/heavy-") {
+			t.Errorf("%s is the %dth", s.Key, i+1)
+		}
+	}
+	if !near(r.Asked[Hour], len(asked)) || !near(r.Refused[Hour], len(refused)) {
+		t.Errorf("%d asked and %d were refused, and there are said to be %d and %d", len(asked), len(refused), r.Asked[Hour], r.Refused[Hour])
+	}
+	if floor := r.Traffic[Hour].Items[0].Error; floor > uint64(len(keys))/(mostEntries+1) {
+		t.Errorf("the error of the first is %d, which is more than stated", floor)
+	}
+	t.Logf("error %d of %d; %d subjects of %d", r.Traffic[Hour].Error, len(keys), r.Asked[Hour], len(asked))
+}
+
+// Whatever is merged with whatever, in any order, by way of what is posted or not, and cut at whatever size:
+// no bound is broken, and none is larger than stated.
+func TestSummaryMerges(t *testing.T) {
+	for trial := range uint64(300) {
+		r := rand.New(rand.NewPCG(trial, 0))
+		k := 1 + r.IntN(20)
+		truth := exact{}
+		parts := make([]*summary, 1+r.IntN(6))
+		for i := range parts {
+			parts[i] = new(summary)
+			keys := 1 + r.IntN(100)
+			for range r.IntN(500) {
+				key := fmt.Sprint(min(r.IntN(keys), r.IntN(keys)))
+				truth[key]++
+				if !parts[i].add([]byte(key), &entry{low: 1, over: 1}, k, nil) {
+					t.Fatal("there is no room")
+				}
+				parts[i].total++
+			}
+		}
+		for len(parts) > 1 {
+			i := r.IntN(len(parts) - 1)
+			most := k + r.IntN(2*k)
+			said := parts[i+1].encode(nil, noon.UnixMilli(), most, 1<<20)
+			if d := (&decoder{rest: said}); !parts[i].merge(d, k, nil) || len(d.rest) > 0 {
+				t.Fatal("what was written cannot be read")
+			}
+			parts = slices.Delete(parts, i+1, i+2)
+		}
+		s := parts[0]
+		over := uint64(0)
+		for i := range s.entries {
+			e := &s.entries[i]
+			over += e.over
+			if n := truth[string(s.key(e))]; n < e.low || n > e.over+s.floor {
+				t.Fatalf("trial %d: %s has %d, and is said to have %d to %d", trial, s.key(e), n, e.low, e.over+s.floor)
+			}
+		}
+		for key, n := range truth {
+			if n > s.floor && s.get([]byte(key)) == nil {
+				t.Fatalf("trial %d: %s has %d, and is missing above %d", trial, key, n, s.floor)
+			}
+		}
+		if total := truth.total(); s.total != total || s.floor*uint64(k+1)+over > total {
+			t.Fatalf("trial %d: with %d kept of a total of %d (said: %d), the error is %d, and what is above it %d", trial, k, total, s.total, s.floor, over)
+		}
+		if got := s.subjects(); s.floor == 0 && got != uint64(len(truth)) || math.Abs(float64(got)-float64(len(truth))) > 3+0.1*float64(len(truth)) {
+			t.Fatalf("trial %d: %d subjects are said to be %d", trial, len(truth), got)
+		}
+	}
+}
+
+func TestRegisters(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 10, 100, 500, 1000, 3000, 5000, 10_000, 100_000, 300_000} {
+		var parts [2]registers
+		for i := range parts {
+			parts[i] = make(registers, registerCount)
+		}
+		for i := range n {
+			parts[i%2].add(fmt.Appendf(nil, "key/%d", i))
+			parts[i/2%2].add(fmt.Appendf(nil, "key/%d", i))
+		}
+		both := make(registers, registerCount)
+		for _, p := range parts {
+			d := decoder{rest: p.encode(nil)}
+			if d.union(both); !d.ok() || len(d.rest) > 0 {
+				t.Fatal("what was written cannot be read")
+			}
+		}
+		if parts[0].union(parts[1]); !slices.Equal(parts[0], both) {
+			t.Error("they are others when they have been written and read")
+		}
+		if got := both.estimate(); !near(got, n) {
+			t.Errorf("%d keys are estimated to be %d", n, got)
+		}
+	}
+}
+
+// A window tells of what has begun in it, and of nothing older.
+func TestSubjectsWindows(t *testing.T) {
+	s := newSubjects()
+	add := func(key string, n int, ago time.Duration) {
+		for range n {
+			s.count(0, "pages", "pages/"+key, true, noon.Add(-ago).UnixMilli())
+		}
+	}
+	add("long ago", 5, 25*time.Hour)
+	add("yesterday", 40, 22*time.Hour)
+	add("always", 7, 22*time.Hour)
+	add("hour", 30, 50*time.Minute)
+	add("always", 7, 50*time.Minute)
+	add("always", 7, 49*time.Minute)
+	add("minute", 20, 45*time.Second)
+	add("always", 7, 45*time.Second)
+	add("always", 7, 0)
+	add("now", 10, 0)
+	tell := func(at time.Time) [Windows]string {
+		r := joined(t, "pages", at, s)
+		var said [Windows]string
+		for w, top := range r.Refusals {
+			if r.Refused[w] != uint64(len(top.Items)) || r.Asked[w] != r.Refused[w] || top.Error != 0 || fmt.Sprint(top) != fmt.Sprint(r.Traffic[w]) {
+				t.Errorf("%s: %d were refused, %d have asked; %v and %v", Window(w), r.Refused[w], r.Asked[w], top, r.Traffic[w])
+			}
+			for _, i := range top.Items {
+				said[w] += fmt.Sprintf("%s %d-%d %d ", strings.TrimPrefix(i.Key, "pages/"), i.Count, i.Error, i.Minutes)
+			}
+		}
+		return said
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  [Windows]string
+	}{
+		{0, [Windows]string{"minute 20-0 1 always 14-0 4 now 10-0 1 ", "hour 30-0 1 always 28-0 4 minute 20-0 1 now 10-0 1 ", "yesterday 40-0 0 always 35-0 4 hour 30-0 1 minute 20-0 1 now 10-0 1 "}},
+		{30 * time.Second, [Windows]string{"now 10-0 1 always 7-0 4 ", "hour 30-0 1 always 28-0 4 minute 20-0 1 now 10-0 1 ", "yesterday 40-0 0 always 35-0 4 hour 30-0 1 minute 20-0 1 now 10-0 1 "}},
+		{time.Minute, [Windows]string{"", "hour 30-0 1 always 28-0 4 minute 20-0 1 now 10-0 1 ", "yesterday 40-0 0 always 35-0 4 hour 30-0 1 minute 20-0 1 now 10-0 1 "}},
+		{30 * time.Minute, [Windows]string{"", "minute 20-0 1 always 14-0 2 now 10-0 1 ", "yesterday 40-0 0 always 35-0 2 hour 30-0 0 minute 20-0 1 now 10-0 1 "}},
+		{5 * time.Hour, [Windows]string{"", "", "hour 30-0 0 always 28-0 0 minute 20-0 0 now 10-0 0 "}},
+	} {
+		if said := tell(noon.Add(c.after)); said != c.want {
+			t.Errorf("%v later: %q, want %q", c.after, said, c.want)
+		}
+	}
+	if said := s.export(noon.Add(25 * time.Hour)); said != nil || s.budget.used.Load() != 0 || len(s.rules) != 0 {
+		t.Errorf("a day later there are %d bytes to say, and %d in use for %d rules", len(said), s.budget.used.Load(), len(s.rules))
+	}
+}

@@ -1,0 +1,300 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Nothing is lost where many decide at once, while the policy changes and others look.
+func TestManyAtOnce(t *testing.T) {
+	const workers, each = 16, 2000
+	rules := func(burst int) *policy.Policy {
+		return compile(t,
+			policy.Rule{Name: "a", Key: []string{"header:X-User"}, Limit: fmt.Sprintf("%d/hour", burst)},
+			policy.Rule{Name: "b", Limit: "1/hour", Shadow: true})
+	}
+	e := policy.NewEngine(memory.New(), rules(100))
+	r := telemetry.Watch(e, telemetry.Config{Subjects: true})
+	f := &telemetry.Fleet{Recorder: r}
+	done := make(chan struct{})
+	var others, deciding sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			e.Swap(rules(100 + i%3))
+			if err := e.SwapOverrides(nil); err != nil {
+				t.Error(err)
+			}
+			f.View().Headline()
+			r.Doors()
+		}
+	})
+	var mu sync.Mutex
+	var want telemetry.Counts
+	for w := range workers {
+		deciding.Go(func() {
+			var counts telemetry.Counts
+			for i := range each {
+				d := e.Decide(t.Context(), &policy.Request{Door: fmt.Sprint("door", i%3), Header: http.Header{"X-User": {fmt.Sprint(w % 5)}}})
+				if a := slices.IndexFunc(d.Results, func(r policy.Result) bool { return r.Rule == "a" }); d.Results[a].Allowed {
+					counts[telemetry.Allow]++
+				} else {
+					counts[telemetry.Deny]++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			want.Add(&counts)
+		})
+	}
+	deciding.Wait()
+	close(done)
+	others.Wait()
+	all := r.Rules()
+	if all[0].Rule != "a" || all[0].Counts != want || all[1].Total() != workers*each {
+		t.Errorf("%v and %v are counted; the first was %v, the second of %d", all[0], all[1], want, workers*each)
+	}
+	var doors uint64
+	for _, d := range r.Doors() {
+		doors += d.Total()
+	}
+	if doors != workers*each {
+		t.Errorf("the doors saw %d of %d", doors, workers*each)
+	}
+}
+
+// A decision takes no memory more for being counted.
+func TestAllocations(t *testing.T) {
+	for _, subjects := range []bool{false, true} {
+		e := policy.NewEngine(memory.New(), compile(t,
+			policy.Rule{Name: "a", Key: []string{"header:X-User"}, Limits: []string{"10/hour", "100/day"}},
+			policy.Rule{Name: "b", Limit: "5/hour", Shadow: true}))
+		telemetry.Watch(e, telemetry.Config{Subjects: subjects})
+		req := &policy.Request{Door: "gateway", Header: http.Header{"X-User": {"alice"}}}
+		var d policy.Decision
+		if n := fewestAllocations(func() { e.DecideInto(t.Context(), req, &d) }); n != 0 {
+			t.Errorf("with subjects %v, %v allocations a decision", subjects, n)
+		}
+	}
+}
+
+// fewestAllocations of many calls: the race detector makes pools forget now and then.
+func fewestAllocations(f func()) float64 {
+	n := testing.AllocsPerRun(1, f)
+	for range 100 {
+		n = min(n, testing.AllocsPerRun(1, f))
+	}
+	return n
+}
+
+func deny(t testing.TB, e *policy.Engine, n int) {
+	for range n {
+		e.Decide(t.Context(), &policy.Request{Door: "gateway"})
+	}
+}
+
+// Series are what a list of times says, whatever the time between.
+func TestSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Block: true}))
+		r := telemetry.Watch(e, telemetry.Config{})
+		f := &telemetry.Fleet{Recorder: r}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go f.Run(ctx)
+		random := rand.New(rand.NewPCG(2, 3))
+		began := time.Now()
+		var at []time.Time
+		check := func() {
+			now := time.Now()
+			v := f.View()
+			list := func(step time.Duration, most int) []telemetry.Counts {
+				last := now.Unix() / int64(step.Seconds())
+				n := min(last-began.Unix()/int64(step.Seconds())+1, int64(most))
+				all := make([]telemetry.Counts, n)
+				for _, a := range at {
+					if i := n - 1 - (last - a.Unix()/int64(step.Seconds())); i >= 0 {
+						all[i][telemetry.Deny]++
+					}
+				}
+				return all
+			}
+			for _, s := range []telemetry.Series{v.All, v.Rules[0].Series} {
+				if len(at) == 0 && len(s.Recent) == 0 {
+					continue
+				}
+				if want := list(telemetry.Step, telemetry.RecentSteps); !slices.Equal(s.Recent, want) {
+					t.Fatalf("after %v the last hour of %d steps is not what it was, %d", now.Sub(began), len(s.Recent), len(want))
+				}
+				if want := list(telemetry.LongStep, telemetry.LongSteps); !slices.Equal(s.Days, want) {
+					t.Fatalf("after %v the last days of %d steps are not what they were, %d", now.Sub(began), len(s.Days), len(want))
+				}
+			}
+		}
+		pauses := []time.Duration{time.Second, 9 * time.Second, 11 * time.Second, time.Minute, 7 * time.Minute, 2 * time.Hour}
+		for range 60 {
+			// A sample is up to a second later than what it counts: not at the end of a step.
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1500 * time.Millisecond)))
+			if time.Now().Unix()%10 == 9 {
+				time.Sleep(time.Second)
+			}
+			n := random.IntN(4)
+			deny(t, e, n)
+			for range n {
+				at = append(at, time.Now())
+			}
+			time.Sleep(pauses[random.IntN(len(pauses))])
+			check()
+		}
+	})
+}
+
+// Ten thousand rules, and whatever names a flood has, are counted in bounded memory.
+func TestMemory(t *testing.T) {
+	rules := make([]policy.Rule, 10_000)
+	for i := range rules {
+		rules[i] = policy.Rule{Name: fmt.Sprintf("rule%05d", i), Match: []string{fmt.Sprintf("/%d/{rest...}", i)}, Key: []string{"client_ip"}, Limit: "1/hour"}
+	}
+	e := policy.NewEngine(memory.New(), compile(t, rules...))
+	before := heap()
+	r := telemetry.Watch(e, telemetry.Config{})
+	f := &telemetry.Fleet{Recorder: r}
+	random := rand.New(rand.NewPCG(4, 5))
+	const requests = 50_000
+	for i := range requests {
+		e.Decide(t.Context(), &policy.Request{
+			Door: fmt.Sprint("door", random.IntN(100)), Host: fmt.Sprint("host", random.Uint64()),
+			Path: fmt.Sprintf("/%d/%d", i%len(rules), random.Uint64()), Peer: netip.AddrFrom4([4]byte{byte(i), byte(i >> 8), byte(i >> 16), 1}),
+		})
+	}
+	totals, doors := r.Rules(), r.Doors()
+	if len(totals) != telemetry.MaxRules+1 || len(doors) != 17 {
+		t.Errorf("%d rules and %d doors have counts of their own", len(totals), len(doors))
+	}
+	var n uint64
+	for _, c := range totals {
+		n += c.Total()
+	}
+	if other := totals[len(totals)-1]; n != requests || other.Rule != telemetry.OtherRules || other.Total() != requests/10*9 {
+		t.Errorf("%d of %d are counted, %v of them together", n, requests, totals[len(totals)-1])
+	}
+	v := f.View()
+	for _, c := range totals {
+		if rule := v.Rule(c.Rule); rule == nil || sum(rule.Recent) != c.Counts {
+			t.Fatalf("a view does not have what is counted of %s: %v", c.Rule, c)
+		}
+	}
+	series := telemetry.Counts{}
+	own := 0
+	for _, rule := range v.Rules {
+		c := sum(rule.Recent)
+		series.Add(&c)
+		if len(rule.Recent) > 0 {
+			own++
+		}
+	}
+	if series.Total() != requests || own != 1001 {
+		t.Errorf("%d of %d are in the series of %d rules", series.Total(), requests, own)
+	}
+	f, v = nil, nil
+	if used := heap() - before; used > 30<<20 {
+		t.Errorf("it holds %d MiB, and 30 are promised", used>>20)
+	}
+	runtime.KeepAlive(r)
+	runtime.KeepAlive(e)
+	// Nothing stays of rules that have left.
+	e.Swap(compile(t, policy.Rule{Name: "a", Block: true}))
+	r.Rules()
+	if used := heap() - before; used > 2<<20 {
+		t.Errorf("it still holds %d MiB", used>>20)
+	}
+	runtime.KeepAlive(r)
+}
+
+// What only watches, and would refuse a request for what it lacks, is told of: nobody knows otherwise
+// what becomes of such requests once the rule is enforced.
+func TestPardoned(t *testing.T) {
+	lacking := policy.Rule{Name: "named", Key: []string{"header:X-User"}, Missing: "refuse", Limit: "1000/hour"}
+	watched, partly := lacking, lacking
+	watched.Shadow, partly.Enforce = true, "10%"
+	for name, c := range map[string]struct {
+		rule   policy.Rule
+		shadow bool
+	}{"shadow": {watched, false}, "partly enforced": {partly, false}, "--shadow": {lacking, true}} {
+		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "all", Limit: "1000/hour"}, c.rule))
+		if c.shadow {
+			e.ShadowAll()
+		}
+		r := telemetry.Watch(e, telemetry.Config{})
+		e.Decide(t.Context(), &policy.Request{Door: "door"})
+		e.Decide(t.Context(), &policy.Request{Door: "door", Header: http.Header{"X-User": {"alice"}}})
+		want := telemetry.Counts{telemetry.Allow: 1, telemetry.WouldDeny: 1}
+		if door := r.Doors()[0]; door.Counts != want || door.Malformed != 0 {
+			t.Errorf("%s: %+v, and not %v", name, door, want)
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Of events there are the latest.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := policy.NewEngine(memory.New(), compile(t))
+		r := telemetry.Watch(e, telemetry.Config{Instance: "me", Version: "v1"})
+		var away atomic.Int64
+		f := &telemetry.Fleet{Recorder: r, Store: func() telemetry.Store { return telemetry.Store{Kind: "redis", Shards: 3, Away: int(away.Load())} }}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go f.Run(ctx)
+		if v := f.View(); len(v.Events) != 1 || v.Events[0].Kind != "start" || v.Events[0].Instance != "me" {
+			t.Errorf("at first there are %v", v.Events)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		away.Store(2)
+		time.Sleep(2 * time.Second)
+		away.Store(0)
+		time.Sleep(2 * time.Second)
+		v := f.View()
+		var kinds []string
+		for _, e := range v.Events {
+			kinds = append(kinds, e.Kind)
+		}
+		if strings.Join(kinds, " ") != "circuit circuit start" || !strings.Contains(v.Events[1].Text, "2 of 3 shards") {
+			t.Errorf("there are %v", v.Events)
+		}
+		for i := range 200 {
+			r.Note("reload", fmt.Sprint(i, strings.Repeat("é", 1000)))
+			time.Sleep(time.Second)
+		}
+		v = f.View()
+		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "199é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
+			t.Errorf("of 200 there are %d, the first %v", len(v.Events), v.Events[0])
+		}
+	})
+}

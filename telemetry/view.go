@@ -1,0 +1,165 @@
+package telemetry
+
+import "time"
+
+// Outcome is what a rule has said of a request.
+type Outcome uint8
+
+const (
+	Allow     Outcome = iota
+	Delayed           // let pass, after a wait in a queue; a shadow makes nobody wait, but would have
+	Degraded          // let pass without the shared store: by on_error, or by the local share of the limit
+	Deny              // refused, by a limit, a block or on_error
+	WouldDeny         // let pass by a shadow, or by a rule that is not enforced for the subject, and refused otherwise
+	Outcomes  int     = iota
+)
+
+var outcomeNames = [Outcomes]string{"allow", "delayed", "degraded", "deny", "would_deny"}
+
+// String returns allow, delayed, degraded, deny or would_deny.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Counts are how many decisions had each outcome.
+type Counts [Outcomes]uint64
+
+// Total returns how many there were.
+func (c *Counts) Total() (n uint64) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// Add adds those of o.
+func (c *Counts) Add(o *Counts) {
+	for i, v := range o {
+		c[i] += v
+	}
+}
+
+// Window is how far back something looks.
+type Window uint8
+
+const (
+	Minute Window = iota
+	Hour
+	Day
+	Windows int = iota
+)
+
+// String returns minute, hour or day.
+func (w Window) String() string { return [Windows]string{"minute", "hour", "day"}[w] }
+
+// A Series is Counts over time. The last entry of each list is still being counted.
+type Series struct {
+	Recent []Counts // of each Step, the latest last, at most RecentSteps of them
+	Days   []Counts // of each LongStep, likewise, at most LongSteps
+}
+
+// Steps begin at multiples of their length since the Unix epoch, so that instances' add up.
+const (
+	Step        = 10 * time.Second
+	RecentSteps = 360 // an hour
+	LongStep    = 5 * time.Minute
+	LongSteps   = 577 // two days, and the step that has begun
+)
+
+// View is what all instances have seen. It does not change once it is made.
+type View struct {
+	At        time.Time // when it was made
+	Since     time.Time // since when there are counts: when the first of the instances started
+	Instances []Instance
+	// All has each request once, whatever the number of rules that it met: Deny if it was
+	// refused, else WouldDeny if a rule would have refused it, else Degraded, else Delayed, else
+	// Allow. Of policy.Engine.DecideTogether each part is one.
+	All Series
+	// Malformed is how many of the refusals of the last hour were for what a request lacked.
+	Malformed uint64
+	Rules     []Rule  // of the policy in force, in the order of its document
+	Events    []Event // the latest first
+}
+
+// Instance is one process.
+type Instance struct {
+	Name    string
+	Self    bool // the one that made the view
+	Started time.Time
+	Seen    time.Time // when it last told anything
+	Stale   bool      // that is too long ago: what it counts is missing here
+	Version string    // of Sluice
+	Policy  string    // tells policies in force apart
+	Store   Store
+	Took    Latency // decisions of the last minute, through all doors
+}
+
+// Store is how the store of an instance is doing.
+type Store struct {
+	Kind   string // "memory" or "redis"
+	Shards int    // of a shared store
+	Away   int    // shards whose circuit breaker is open
+	Local  uint64 // decisions of the last minute that were made without it
+	Keys   uint64 // held in memory
+	// Evicted is how many keys of those who were being limited were forgotten for want of memory,
+	// since the start.
+	Evicted uint64
+	Took    Latency // calls of a shared store in the last minute
+}
+
+// Latency is how long something took, in the bounds of a histogram: the true quantiles are not
+// larger.
+type Latency struct {
+	Count    uint64
+	P50, P99 time.Duration
+}
+
+// Event is something that changed, and may be why the numbers did.
+type Event struct {
+	At       time.Time
+	Kind     string // "reload", "override", "circuit", "start", …
+	Text     string // for people
+	Instance string
+}
+
+// Rule is what one rule has said.
+type Rule struct {
+	Name string
+	Series
+	// Near is how many decisions of each window left less than a fifth of the limit.
+	Near [Windows]uint64
+	// Refused and Asked are how many subjects were refused, or would have been, and how many
+	// there were: exactly below some hundreds, and estimated above, to 2.3 %, one standard
+	// deviation.
+	Refused, Asked [Windows]uint64
+	// Refusals are the subjects that were refused most, or would have been; Traffic are those
+	// that asked most.
+	Refusals, Traffic [Windows]Top
+	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
+	// what there is before the last ten minutes. Negative: nothing is known yet.
+	Usual float64
+}
+
+// Top are the subjects with the largest counts, the largest first.
+type Top struct {
+	Items []Subject
+	// Error is the most by which a Count can be too large, and the most that a subject can have
+	// that is missing.
+	Error uint64
+	Total uint64 // of all subjects
+}
+
+// Subject is one of those that a rule tells apart.
+type Subject struct {
+	// ID names the subject to the admin API without saying its key.
+	ID    string
+	Key   string // as it is counted under: see policy.Engine.SubjectOf
+	Shown string // for people: whole, shortened or hashed, as its rule says
+	// Count is how many requests there were, or how many of them were refused. At least
+	// Count-Error is true.
+	Count, Error uint64
+	First, Last  time.Time // of those that are counted
+	Minutes      int       // of the last hour in which there was one
+	// Steps are how often it was in each [SubjectStep] of the last hour, which begin at whole multiples of it; the
+	// last is under way. They are to draw: each is off by up to a sixteenth for each instance, or too small by
+	// Error, and those of a subject that was not among the first of any instance are zero.
+	Steps [SubjectSteps]uint64
+}

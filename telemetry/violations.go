@@ -1,0 +1,316 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// LogRefusals writes a line to logger, at level INFO, for refusals of e: "refused", or "would
+// refuse" where the rule is a shadow or is not enforced. Call it before the first decision. What is
+// returned ends it: it writes what is due, and waits for that for a second at most.
+//
+// A line has what is known of: rule; limit, and limit_name where the rule has several; from, as in
+// [policy.Result]; because: "limit", "penalty", "block", "store" (away, and on_error says deny), or
+// "malformed", which has no rule, and missing instead; subject, as its rule lets people see it; wait,
+// in seconds as clients are told, which is not there if waiting does not help; address, unless it is part
+// of a subject that is not shown whole; door, method,
+// path without the query, host, request_id, and trace_id of the traceparent that came. Handlers get
+// the context of the request.
+//
+// A subject has a line for its first three refusals by a rule, and then for the 4th, 8th, 16th and so on,
+// with how many were left out in between as left_out. After an hour without any it begins anew.
+// There are at most 5 lines a second on average, 200 at once, and of one rule 2 and 50, so that it does
+// not matter how many subjects an attacker has. What is left out for that is summed up once a minute
+// in a line "refusals left out of the log", by rule. No line is longer than 2 KiB in JSON: that is less than a
+// gigabyte a day in the worst attack, and some 150 MB with lines as they usually are. 4096 subjects
+// are told apart, in 200 KiB; more push out those that were refused the longest time ago.
+//
+// Nothing that comes from a request ends a line, or reaches a terminal as a control: characters that
+// do not print are "�", and long texts end in "…". If what logger writes to is slow, nobody waits for it:
+// lines are left out, and counted as unwritten.
+func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
+	l := &refusalLog{
+		refusalSampler: newRefusalSampler(firstOnes),
+		handler:        logger.Handler(),
+		lines:          make(chan *refusal, maxQueued),
+		end:            make(chan struct{}),
+		ended:          make(chan struct{}),
+		all:            allowance{rate: allRate, burst: allBurst},
+		perRule:        make(map[string]*ruleLines),
+	}
+	go l.run()
+	e.Observe(l.observe)
+	return sync.OnceFunc(l.stop)
+}
+
+// The bounds that LogRefusals promises.
+const (
+	allRate, allBurst   = 5, 200 // lines a second, and at once
+	ruleRate, ruleBurst = 2, 50  // of one rule
+	maxQueued           = 256    // lines that wait to be written
+	firstOnes           = 3      // of a subject, that are all told
+	peace               = time.Hour
+	tellEvery           = time.Minute
+	stopWithin          = time.Second
+)
+
+// Names in place of that of a rule.
+const (
+	refusalsOfCallers   = "*caller"    // limits that callers bring: see policy.Engine.Adhoc
+	refusalsOfMalformed = "*malformed" // requests that lack something
+)
+
+// refusalLog is fed by observers, who never wait, and empties into a handler.
+//
+// Each refusal is in one of: a line, the left_out of a later one, a summary.
+type refusalLog struct {
+	refusalSampler
+	handler slog.Handler
+	lines   chan *refusal
+	stopped atomic.Bool
+	end     chan struct{} // closed: no more lines come
+	ended   chan struct{} // closed: run has returned
+
+	mu        sync.Mutex // of those below
+	all       allowance
+	perRule   map[string]*ruleLines
+	unwritten uint64
+}
+
+// refusal is what a line says.
+type refusal struct {
+	ctx                                 context.Context
+	at                                  time.Time
+	message                             string
+	rule, limit, limitName, from        string
+	because, missing, subject           string
+	wait                                int64 // seconds; negative: none that helps
+	address                             netip.Addr
+	door, method, path, host, id, trace string
+	leftOut                             uint64
+	counted                             string // the rule that it is counted under
+}
+
+func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
+	if !refuses(o) || l.stopped.Load() || !l.handler.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	now := time.Now()
+	eachRefusal(o, func(i int) { l.note(ctx, o, i, now) })
+}
+
+// refuses reports whether there is anything to tell of a decision.
+func refuses(o *policy.Observation) bool {
+	d := &o.Decision
+	return o.Request.Mode == policy.Charge && !d.Repeated && (d.Missing != "" || o.Pardoned() != "" || !allPass(d.Results))
+}
+
+// eachRefusal calls f with the result by which each rule refuses, and with -1 if the request is refused
+// for what it lacks.
+func eachRefusal(o *policy.Observation, f func(i int)) {
+	d := &o.Decision
+	refused := false
+	for i := 0; i < len(d.Results); {
+		worst, next := worstOf(d.Results, i)
+		if worst >= 0 {
+			refused = refused || !d.Results[worst].Shadow
+			f(worst)
+		}
+		i = next
+	}
+	if !refused && (d.Missing != "" || o.Pardoned() != "") {
+		f(-1)
+	}
+}
+
+func allPass(results []policy.Result) bool {
+	for i := range results {
+		if !results[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// worstOf returns, of the results of one rule that begin at i, the one that refuses for the longest
+// time, or -1, and where the next rule begins.
+func worstOf(results []policy.Result, i int) (worst, next int) {
+	worst = -1
+	for next = i; next < len(results) && results[next].Rule == results[i].Rule; next++ {
+		if r := &results[next]; !r.Allowed && (worst < 0 || r.RetryAfter > results[worst].RetryAfter) {
+			worst = next
+		}
+	}
+	return worst, next
+}
+
+// note counts a refusal by result i, or for what the request lacks if that is negative, and queues a
+// line if one is due.
+func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now time.Time) {
+	hash, rule := l.hashOf(o, i)
+	leftOut, due := l.count(hash, rule, now)
+	if !due || !l.allow(rule, leftOut, now) {
+		return
+	}
+	line := describeRefusal(ctx, o, i, now)
+	line.leftOut, line.counted = leftOut, rule
+	select {
+	case l.lines <- line:
+	default:
+		l.mu.Lock()
+		l.unwritten++
+		l.linesOf(rule, now).missed += 1 + leftOut
+		l.mu.Unlock()
+	}
+}
+
+// allow reports whether a line of rule may be written. If not, the refusal is summed up, with
+// those before it.
+func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.linesOf(rule, now)
+	if r.allowance.has(now) && l.all.has(now) {
+		r.allowance.tokens--
+		l.all.tokens--
+		return true
+	}
+	r.missed += 1 + leftOut
+	return false
+}
+
+// ruleLines is what a rule may write, and what it could not.
+type ruleLines struct {
+	allowance
+	missed uint64
+}
+
+// linesOf returns those of a rule. The lock is held.
+func (l *refusalLog) linesOf(rule string, now time.Time) *ruleLines {
+	r := l.perRule[rule]
+	if r == nil && len(l.perRule) >= MaxRules {
+		rule = OtherRules
+		r = l.perRule[rule]
+	}
+	if r == nil {
+		r = &ruleLines{allowance: allowance{rate: ruleRate, burst: ruleBurst}}
+		l.perRule[rule] = r
+	}
+	return r
+}
+
+// allowance is a token bucket.
+type allowance struct {
+	rate, burst, tokens float64
+	at                  time.Time
+}
+
+// has fills the bucket, and reports whether there is a token in it.
+func (a *allowance) has(now time.Time) bool {
+	if a.at.IsZero() {
+		a.tokens = a.burst
+	} else if passed := now.Sub(a.at); passed > 0 {
+		a.tokens = min(a.burst, a.tokens+passed.Seconds()*a.rate)
+	}
+	a.at = now
+	return a.tokens >= 1
+}
+
+// count counts a refusal, and reports whether a line is due, and how many were left out before it. A
+// subject that is pushed out is summed up.
+func (l *refusalLog) count(hash uint64, rule string, now time.Time) (leftOut uint64, due bool) {
+	leftOut, due, gone := l.sample(hash, rule, now)
+	l.missed(gone, now)
+	return leftOut, due
+}
+
+// missed sums up what was left out of a subject that is forgotten.
+func (l *refusalLog) missed(s refusedSubject, now time.Time) {
+	if s.leftOut == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.linesOf(s.rule, now).missed += s.leftOut
+}
+
+// describeRefusal copies what a line says, since the request is gone by the time it is written.
+func describeRefusal(ctx context.Context, o *policy.Observation, i int, now time.Time) *refusal {
+	q := o.Request
+	line := &refusal{
+		ctx: context.WithoutCancel(ctx), at: now, message: "refused", wait: -1, because: "malformed",
+		address: o.Client().WithZone(""),
+		missing: printable.Text(cmp.Or(o.Decision.Missing, o.Pardoned()), 64),
+		door:    q.Door,
+		method:  printable.Text(q.Method, 16),
+		path:    printable.Text(q.Path, 128),
+		host:    printable.Text(q.Host, 64),
+		id:      printable.Text(requestID(q), 64),
+		trace:   traceID(q.Header["Traceparent"]),
+	}
+	if i < 0 {
+		if o.Decision.Missing == "" {
+			line.message = "would refuse"
+		}
+		return line
+	}
+	r := &o.Decision.Results[i]
+	if r.Shadow {
+		line.message = "would refuse"
+	}
+	line.rule, line.limitName, line.from = printable.Text(r.Rule, 100), printable.Text(r.Name, 100), printable.Text(r.From, 64)
+	line.because = r.Because()
+	if key := o.Key(i); key != "" {
+		shown := o.Shown(i)
+		line.subject = printable.Text(shown, 160)
+		if !strings.Contains(shown, addressIn(key, line.address)) {
+			line.address = netip.Addr{}
+		}
+	}
+	if r.Plan != nil {
+		line.limit = r.Plan.String()
+	}
+	if seconds, ok := r.RetryAfterSeconds(); ok {
+		line.wait = seconds
+	}
+	return line
+}
+
+// addressIn returns the part of a key that is the address, or the first address of a network of IPv6
+// that it is in; "" if none is.
+func addressIn(key string, address netip.Addr) string {
+	for part := range strings.SplitSeq(key, "/") {
+		first, err := netip.ParseAddr(part)
+		if err == nil && (first == address || first.Is6() && covers(first, address)) {
+			return part
+		}
+	}
+	return ""
+}
+
+// covers reports whether a network that begins with first, of at least a /16, has the address.
+func covers(first, address netip.Addr) bool {
+	for bits := 16; bits <= 128; bits++ {
+		if network, err := address.Prefix(bits); err == nil && network.Addr() == first {
+			return true
+		}
+	}
+	return false
+}
+
+// requestID returns what names the request: the field that proxies set, or else what the door does.
+func requestID(q *policy.Request) string {
+	if ids := q.Header["X-Request-Id"]; len(ids) > 0 && ids[0] != "" {
+		return ids[0]
+	}
+	return q.ID
+}

@@ -1,0 +1,111 @@
+package telemetry
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// refusalSampler chooses refusals: the first ones of each subject, and then fewer and fewer, so that
+// no subject pushes out the others.
+type refusalSampler struct {
+	first    uint64 // of a subject, that are all chosen
+	seed     maphash.Seed
+	subjects *[subjectSets]subjectSet
+}
+
+func newRefusalSampler(first uint64) refusalSampler {
+	return refusalSampler{first, maphash.MakeSeed(), new([subjectSets]subjectSet)}
+}
+
+// hashOf returns what tells the subject of result i from others, and the rule that it is counted
+// under. Without a key it is the address.
+func (l *refusalSampler) hashOf(o *policy.Observation, i int) (hash uint64, rule string) {
+	key, rule := "", refusalsOfMalformed
+	if i >= 0 {
+		key, rule = o.Key(i), o.Decision.Results[i].Rule
+		if o.RuleIndex(i) < 0 {
+			rule = refusalsOfCallers
+		}
+	}
+	var client netip.Addr
+	if key == "" {
+		client = o.Client()
+	}
+	return l.hash(rule, key, client), rule
+}
+
+func (l *refusalSampler) hash(rule, key string, client netip.Addr) uint64 {
+	var h maphash.Hash
+	h.SetSeed(l.seed)
+	_, _ = h.WriteString(rule)
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(key)
+	if client.IsValid() {
+		a := client.As16()
+		_, _ = h.Write(a[:])
+	}
+	return h.Sum64() | 1 // not that of a free place
+}
+
+// Subjects are in sets of a few places each, by their hash.
+const (
+	subjectSets  = 512
+	placesOfASet = 8
+)
+
+type subjectSet struct {
+	mu     sync.Mutex
+	places [placesOfASet]refusedSubject
+}
+
+type refusedSubject struct {
+	hash           uint64 // 0: the place is free
+	rule           string
+	count, leftOut uint64
+	at             int64 // when it was refused last, in unix nanoseconds
+}
+
+// sample counts a refusal, and reports whether it is one of those that are told, and how many were not
+// before it. It returns the subject that was pushed out, if one was.
+func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOut uint64, due bool, gone refusedSubject) {
+	at := now.UnixNano()
+	set := &l.subjects[hash>>32%subjectSets]
+	set.mu.Lock()
+	s := set.place(hash)
+	if s.hash != hash {
+		gone = *s
+		*s = refusedSubject{hash: hash, rule: rule}
+	}
+	if s.at != 0 && at-s.at > int64(peace) {
+		s.count = 0
+	}
+	s.count++
+	s.at = at
+	if due = s.count <= l.first || bits.OnesCount64(s.count) == 1; due {
+		leftOut, s.leftOut = s.leftOut, 0
+	} else {
+		s.leftOut++
+	}
+	set.mu.Unlock()
+	return leftOut, due, gone
+}
+
+// place returns that of hash, or else one to be taken: a free one, or the longest unused.
+func (s *subjectSet) place(hash uint64) *refusedSubject {
+	found := &s.places[0]
+	for i := range s.places {
+		p := &s.places[i]
+		if p.hash == hash {
+			return p
+		}
+		if p.at < found.at { // that of a free one is 0
+			found = p
+		}
+	}
+	return found
+}

@@ -1,0 +1,158 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// maxTold is the most rules that a summary has by name.
+const maxTold = 10
+
+// run writes lines until the log ends. It alone waits for the handler.
+func (l *refusalLog) run() {
+	defer close(l.ended)
+	tell := time.NewTicker(tellEvery)
+	defer tell.Stop()
+	for {
+		select {
+		case line := <-l.lines:
+			l.write(line)
+		case now := <-tell.C:
+			l.forget(now.Add(-peace), now)
+			l.tell(now)
+		case <-l.end:
+			l.finish()
+			return
+		}
+	}
+}
+
+// finish writes what is due.
+func (l *refusalLog) finish() {
+	for {
+		select {
+		case line := <-l.lines:
+			l.write(line)
+			continue
+		default:
+		}
+		break
+	}
+	now := time.Now()
+	l.forget(now, now)
+	l.tell(now)
+}
+
+func (l *refusalLog) stop() {
+	l.stopped.Store(true)
+	close(l.end)
+	select {
+	case <-l.ended:
+	case <-time.After(stopWithin): // a writer that blocks keeps nobody
+	}
+}
+
+// forget frees the places of those who were not refused since a time, and sums them up.
+func (l *refusalLog) forget(since, now time.Time) {
+	for i := range l.subjects {
+		set := &l.subjects[i]
+		var gone [placesOfASet]refusedSubject
+		set.mu.Lock()
+		for j := range set.places {
+			if p := &set.places[j]; p.hash != 0 && p.at <= since.UnixNano() {
+				gone[j], *p = *p, refusedSubject{}
+			}
+		}
+		set.mu.Unlock()
+		for j := range gone {
+			l.missed(gone[j], now)
+		}
+	}
+}
+
+func (l *refusalLog) write(r *refusal) {
+	record := slog.NewRecord(r.at, slog.LevelInfo, r.message, 0)
+	text := func(name, value string) {
+		if value != "" {
+			record.AddAttrs(slog.String(name, value))
+		}
+	}
+	text("rule", r.rule)
+	text("limit", r.limit)
+	text("limit_name", r.limitName)
+	text("from", r.from)
+	text("because", r.because)
+	text("missing", r.missing)
+	text("subject", r.subject)
+	if r.wait >= 0 {
+		record.AddAttrs(slog.Int64("wait", r.wait))
+	}
+	if r.address.IsValid() {
+		text("address", r.address.String())
+	}
+	text("door", r.door)
+	text("method", r.method)
+	text("host", r.host)
+	text("path", r.path)
+	text("request_id", r.id)
+	text("trace_id", r.trace)
+	if r.leftOut > 0 {
+		record.AddAttrs(slog.Uint64("left_out", r.leftOut))
+	}
+	_ = l.handler.Handle(r.ctx, record) // there is nobody to tell
+}
+
+// tell sums up what was left out, if anything was.
+func (l *refusalLog) tell(now time.Time) {
+	rules, unwritten := l.takeMissed(now)
+	if len(rules) == 0 {
+		return
+	}
+	slices.SortFunc(rules, func(a, b missedRule) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.rule, b.rule)) })
+	var total, others uint64
+	var byRule []any
+	for i, r := range rules {
+		total += r.n
+		if i < maxTold {
+			byRule = append(byRule, slog.Uint64(printable.Text(r.rule, 100), r.n))
+		} else {
+			others += r.n
+		}
+	}
+	record := slog.NewRecord(now, slog.LevelInfo, "refusals left out of the log", 0)
+	record.AddAttrs(slog.Uint64("refusals", total), slog.Group("by_rule", byRule...))
+	if others > 0 {
+		record.AddAttrs(slog.Uint64("of_other_rules", others))
+	}
+	if unwritten > 0 {
+		record.AddAttrs(slog.Uint64("unwritten", unwritten))
+	}
+	_ = l.handler.Handle(context.Background(), record)
+}
+
+type missedRule struct {
+	rule string
+	n    uint64
+}
+
+// takeMissed returns what has to be told, and forgets it, and rules that have not refused for a while.
+func (l *refusalLog) takeMissed(now time.Time) (rules []missedRule, unwritten uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unwritten, l.unwritten = l.unwritten, 0
+	for name, r := range l.perRule {
+		switch {
+		case r.missed > 0:
+			rules = append(rules, missedRule{name, r.missed})
+			r.missed = 0
+		case now.Sub(r.at) > tellEvery: // its bucket is full again
+			delete(l.perRule, name)
+		}
+	}
+	return rules, unwritten
+}

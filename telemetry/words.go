@@ -1,0 +1,98 @@
+package telemetry
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// since is how a sentence begins about something that began at a time, if that is known.
+func (v *View) since(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	layout := "15:04"
+	if v.At.Sub(at) > 20*time.Hour {
+		layout = "2 Jan 15:04"
+	}
+	return "since " + at.UTC().Format(layout) + " UTC "
+}
+
+func capital(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' || !strings.HasPrefix(s, "since ") && !strings.HasPrefix(s, "the ") {
+		return s // names of rules stay as they are
+	}
+	return string(s[0]-'a'+'A') + s[1:]
+}
+
+// plain makes a text of somebody else's fit for a sentence.
+func plain(s string) string { return printable.Text(s, 120) }
+
+// decimal writes a rate: two figures below 10, whole ones above.
+func decimal(f float64) string {
+	switch {
+	case f >= 9.95:
+		return grouped(uint64(math.Round(f)))
+	case f >= 0.95:
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+	case f <= 0:
+		return "0"
+	}
+	return strconv.FormatFloat(f, 'g', 1, 64)
+}
+
+// percent writes a share. What is little is not nothing, and nearly all is not all.
+func percent(f float64) string {
+	p := 100 * f
+	switch {
+	case p <= 0:
+		return "0 %"
+	case p < 0.1:
+		return "less than 0.1 %"
+	case p < 9.95:
+		return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
+	case p < 100 && p > 99:
+		return "99 %"
+	}
+	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+}
+
+// grouped writes a number with commas, and a large one as millions.
+func grouped(n uint64) string {
+	switch {
+	case n >= 1e9:
+		return short(float64(n)/1e9) + " G"
+	case n >= 1e6:
+		return short(float64(n)/1e6) + " M"
+	case n >= 1000:
+		return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func short(f float64) string {
+	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+}
+
+// number writes how many there are of something.
+func number(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(n) + " " + what + "s"
+}
+
+// age writes how long ago something was.
+func age(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min"
+	}
+	return strconv.Itoa(int(d.Hours())) + " h"
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -39,7 +40,7 @@ func observed(e *Engine) *[]string {
 
 func eachBrought(t *testing.T, watched bool) {
 	synctest.Test(t, func(t *testing.T) {
-		seed := uint64(rand.Int64())
+		seed := seed.Of(t)
 		dice := rand.New(rand.NewPCG(seed, 1))
 		p := parse(t, "rules: [{name: a, limit: 20/hour, count: {status: [401]}}]")
 		listed, alone := NewEngine(memory.New(), p), NewEngine(memory.New(), p)

@@ -19,6 +19,7 @@ import (
 	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/rls"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -140,9 +141,7 @@ func TestSameAsRatelimit(t *testing.T) {
 	if os.Getenv("SLUICE_RATELIMIT") == "" {
 		t.Skip("\"make ratelimit\" builds envoyproxy/ratelimit and runs this")
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 2))
+	r := rand.New(rand.NewPCG(seed.Of(t), 2))
 	var texts []string
 	for i := range 40 {
 		texts = append(texts, fmt.Sprintf("{domain: d%d, descriptors: %s}", i, theirTree(r, 3)))

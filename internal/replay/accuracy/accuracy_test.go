@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/replay/accuracy"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -81,9 +82,7 @@ func TestByHand(t *testing.T) {
 
 // TestNaive judges by counting again over the whole past, request by request.
 func TestNaive(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	for range 6 {
 		l := sluice.Limit{Count: 1 + r.Int64N(12), Period: time.Duration(1+r.IntN(90)) * time.Second}
 		var requests []accuracy.Request

@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/internal/replay/fleet"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -131,9 +132,7 @@ func TestOutageLongAgo(t *testing.T) {
 
 // TestShared holds that without an outage the fleet is one store, for any number of instances.
 func TestShared(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	one, many := newStore(), fleet.New(fleet.Config{Nodes: 7}, newStore)
 	plans := []*sluice.Plan{plan(t, "5/minute", sluice.TokenBucket), plan(t, "7/minute", sluice.SlidingWindowCounter), plan(t, "20/hour", sluice.SlidingWindowLog)}
 	now := noon

@@ -72,7 +72,7 @@ func TestLayout(t *testing.T) {
 	only := map[string][]string{
 		"":            {},
 		"/memory":     {""},
-		"/storetest":  {""},
+		"/storetest":  {"", "/internal/seed"},
 		"/policy":     inside,
 		"/policyfile": append([]string{yaml, "/policy"}, inside...),
 

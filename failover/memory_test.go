@@ -45,6 +45,7 @@ func TestKnownIsNoSignOfLife(t *testing.T) {
 						}
 					}
 					take(t, s, "k", p, sluice.Allow)
+					synctest.Wait() // until the failure is counted
 				}
 				if st := s.Status(); failures > 20 || st.Shared != uint64(9*failures) || told != failures {
 					t.Errorf("away after %d failures, %d told: %+v", failures, told, st)

@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 
-.PHONY: run test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint bench bench-quick ratelimit traefik h2spec
+.PHONY: run test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -14,7 +14,7 @@ test:
 	scripts/test-tools
 	go test -race -vet=off -p 3 -timeout 20m ./...
 	cd examples/frameworks && go test -race ./...
-	cd bench && go test -race ./migrate ./fleet
+	cd bench && go test -race ./migrate ./fleet ./letpass
 
 # Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
 # them for one test, beside which others run, and wants the machine to itself. "make test"
@@ -50,6 +50,10 @@ FOR = 30m
 differential:
 	scripts/test-tools
 	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
+
+# What the algorithms let pass, drawn for docs/algorithms.md.
+pictures:
+	cd bench && go run ./letpass ../docs
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same
 # configurations, histories and answers. It takes a minute, and needs redis-server.

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What the document shows is what the algorithms do.
+func TestUpToDate(t *testing.T) {
+	const docs = "../../docs"
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(docs, "algorithms.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "algorithms.md"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(dir); err != nil {
+		t.Fatal(err)
+	}
+	made, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(made) < 6 {
+		t.Fatalf("%q were made: %v", made, err)
+	}
+	for _, file := range made {
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(docs, filepath.Base(file)))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("docs/%s is not what is drawn now (%v): \"make pictures\"", filepath.Base(file), err)
+		}
+	}
+}

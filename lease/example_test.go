@@ -1,0 +1,27 @@
+package lease_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/lease"
+)
+
+// What is reserved ahead is worth it only where many units pass in that time.
+func ExampleAhead() {
+	for _, text := range []string{"5000/second burst 100", "10/hour"} {
+		limit, err := sluice.ParseLimit(text)
+		if err != nil {
+			log.Fatal(err)
+		}
+		plan, err := sluice.NewPlan(limit)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(limit, lease.Ahead(plan))
+	}
+	// Output:
+	// 5000/second burst 100 250ms
+	// 10/hour 0s
+}

@@ -1,0 +1,48 @@
+package redisstore_test
+
+import (
+	"context"
+	"log"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// A store that connects by itself.
+func Example() {
+	ctx := context.Background()
+	store, err := redisstore.Open(ctx, "redis://localhost:6379")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	limit, err := sluice.ParseLimit("100/minute burst 20")
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := sluice.NewLimiter(store, "api", limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	decision, err := limiter.Take(ctx, "alice", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Print(decision.Allowed, decision.RetryAfter)
+}
+
+// A store over a client that the program has already.
+func ExampleNew() {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	store, err := redisstore.New(context.Background(), client, redisstore.Keys{Prefix: "shop:"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+}

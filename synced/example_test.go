@@ -1,0 +1,28 @@
+package synced_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/synced"
+)
+
+// How many units above a limit instances may let pass until they have heard of each other.
+func ExampleExcess() {
+	limit, err := sluice.ParseLimit("100/second burst 10")
+	if err != nil {
+		log.Fatal(err)
+	}
+	plan, err := sluice.NewPlan(limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, instances := range []int{1, 2, 4} {
+		fmt.Println(instances, synced.Excess(plan, instances))
+	}
+	// Output:
+	// 1 0
+	// 2 40
+	// 4 120
+}

@@ -8,9 +8,9 @@ import (
 	"github.com/sluicehq/sluice/lease"
 )
 
-// What is reserved ahead is worth it only where many units pass in that time.
+// What is reserved ahead is a quarter of the burst at most, and nothing where few units pass.
 func ExampleAhead() {
-	for _, text := range []string{"5000/second burst 100", "10/hour"} {
+	for _, text := range []string{"5000/second", "5000/second burst 100", "10/hour"} {
 		limit, err := sluice.ParseLimit(text)
 		if err != nil {
 			log.Fatal(err)
@@ -22,6 +22,7 @@ func ExampleAhead() {
 		fmt.Println(limit, lease.Ahead(plan))
 	}
 	// Output:
-	// 5000/second burst 100 250ms
+	// 5000/second 250ms
+	// 5000/second burst 100 5ms
 	// 10/hour 0s
 }

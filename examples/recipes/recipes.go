@@ -1,0 +1,111 @@
+// Package recipes has the code of docs/recipes.md, which is compiled and run.
+package recipes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// send has a worker wait for its turn before each message that it sends.
+func send(ctx context.Context, limiter *sluice.Limiter, messages []string, one func(string) error) error {
+	for _, m := range messages {
+		if err := limiter.Wait(ctx, "mail", 1); err != nil {
+			return fmt.Errorf("%q is not sent: %w", m, err)
+		}
+		if err := one(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type userKey struct{}
+
+// byUser counts by the user that the program's own middleware has put into the context.
+func byUser(engine *policy.Engine) func(http.Handler) http.Handler {
+	return httplimit.Config{
+		Attributes: func(r *http.Request, attributes map[string]string) {
+			attributes["user"], _ = r.Context().Value(userKey{}).(string)
+		},
+	}.Policy(engine)
+}
+
+// logins counts attempts that fail, and locks out who has had five of them.
+type logins struct {
+	failures *sluice.Limiter
+	check    func(name, password string) bool
+}
+
+func newLogins(store sluice.Store, check func(name, password string) bool) (*logins, error) {
+	limit, err := sluice.ParseLimit("5/hour")
+	if err != nil {
+		return nil, err
+	}
+	limit.Algorithm = sluice.SlidingWindowLog
+	failures, err := sluice.NewLimiter(store, "login", limit)
+	if err != nil {
+		return nil, err
+	}
+	failures.OnError = sluice.Deny
+	return &logins{failures, check}, nil
+}
+
+var errTooManyFailures = errors.New("too many failed logins")
+
+// login takes the unit before it looks at the password, and gives it back if that is right: of many
+// who ask at once, no more than five get to guess.
+func (l *logins) login(ctx context.Context, name, password string) (ok bool, err error) {
+	d, err := l.failures.Take(ctx, name, 1)
+	if err != nil {
+		return false, err
+	}
+	if !d.Allowed {
+		return false, errTooManyFailures
+	}
+	if !l.check(name, password) {
+		return false, nil
+	}
+	_, err = l.failures.Refund(ctx, name, 1)
+	return true, err
+}
+
+// graphQL charges what a query costs, up to 100 units.
+func graphQL(limiter *sluice.Limiter, cost func(query string) int64, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			Query string `json:"query"`
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
+		if err == nil {
+			err = json.Unmarshal(body, &asked)
+		}
+		if err != nil {
+			http.Error(w, "the body is no GraphQL request: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		d, err := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), min(cost(asked.Query), 100))
+		if err != nil {
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		if !d.Allowed {
+			if seconds, ok := d.RetryAfterSeconds(); ok { // else it never fits
+				w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+			}
+			http.Error(w, "this query costs more than you have left", http.StatusTooManyRequests)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}

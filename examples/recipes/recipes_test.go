@@ -1,0 +1,145 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+func limiter(t *testing.T, text string) *sluice.Limiter {
+	t.Helper()
+	limit, err := sluice.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sluice.NewLimiter(memory.New(), "test", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Time stands still in a bubble, and goes on when everybody waits for it.
+func TestSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, sent := time.Now(), 0
+		err := send(t.Context(), limiter(t, "1/second burst 1"), make([]string, 10), func(string) error { sent++; return nil })
+		if took := time.Since(began); err != nil || sent != 10 || took != 9*time.Second {
+			t.Errorf("%d messages in %v: %v; want 10 in 9s", sent, took, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if err := send(ctx, limiter(t, "1/minute burst 1"), make([]string, 2), func(string) error { return nil }); !errors.Is(err, sluice.ErrTooLong) {
+			t.Errorf("a worker that has half a second is told %v", err)
+		}
+	})
+}
+
+func TestByUser(t *testing.T) {
+	rules, err := policyfile.Parse("api.yaml", []byte(`
+version: 1
+rules: [{name: per-user, key: [attr:user], limit: 1/day}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := byUser(policy.NewEngine(memory.New(), rules))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for i, c := range []struct {
+		user string
+		want int
+	}{{"alice", 200}, {"bob", 200}, {"alice", 429}} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(context.WithValue(t.Context(), userKey{}, c.user)))
+		if w.Code != c.want {
+			t.Errorf("request %d, of %s: %d, want %d", i+1, c.user, w.Code, c.want)
+		}
+	}
+}
+
+func TestLogins(t *testing.T) {
+	l, err := newLogins(memory.New(), func(_, password string) bool { return password == "right" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(password string, ok bool, want error) {
+		t.Helper()
+		if got, err := l.login(t.Context(), "alice", password); got != ok || !errors.Is(err, want) {
+			t.Errorf("%s: %v, %v; want %v, %v", password, got, err, ok, want)
+		}
+	}
+	for range 10 {
+		try("right", true, nil)
+	}
+	for range 5 {
+		try("wrong", false, nil)
+	}
+	try("wrong", false, errTooManyFailures)
+	try("right", false, errTooManyFailures)
+}
+
+func TestGraphQL(t *testing.T) {
+	length := func(query string) int64 { return int64(len(query)) }
+	h := graphQL(limiter(t, "100/hour burst 100"), length, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || !strings.HasPrefix(string(body), `{"query"`) {
+			t.Errorf("the handler reads %q, %v", body, err)
+		}
+	}))
+	for i, c := range []struct {
+		body string
+		want int
+	}{
+		{`{"query": "` + strings.Repeat("a", 60) + `"}`, 200},
+		{`{"query": "` + strings.Repeat("a", 41) + `"}`, 429},
+		{`{"query": "` + strings.Repeat("a", 40) + `"}`, 200},
+		{`query`, 400},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(c.body)))
+		if retry := w.Header().Get("Retry-After"); w.Code != c.want || (retry != "") != (c.want == 429) {
+			t.Errorf("request %d: %d, Retry-After %q; want %d", i+1, w.Code, retry, c.want)
+		}
+	}
+	w := httptest.NewRecorder()
+	graphQL(limiter(t, "5/hour burst 5"), length, h).ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(`{"query": "longer"}`)))
+	if w.Code != 429 || w.Header().Get("Retry-After") != "" {
+		t.Errorf("what never fits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+}
+
+// What the document shows is what is tested here.
+func TestDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source string
+	for _, name := range []string{"recipes.go", "recipes_test.go"} {
+		code, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source += string(code)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 5 {
+		t.Fatalf("the document has %d blocks", len(blocks))
+	}
+	for _, b := range blocks {
+		if !strings.Contains(source, b[1]) && !strings.Contains(source, regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(b[1], "\t$1")) {
+			t.Errorf("this is not tested:\n%s", b[1])
+		}
+	}
+}

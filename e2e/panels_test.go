@@ -23,7 +23,7 @@ func withAllMetrics(t *testing.T) *gateway {
 	t.Helper()
 	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL(),
 		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", "example")
-	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-1", "X-Plan", "pro"))
+	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-pro"))
 	return g
 }
 

@@ -10,19 +10,25 @@ import (
 	"testing"
 )
 
-// blocks returns the README's code blocks of a language.
+// blocks returns the README's code blocks of a language, and those of docs.
 func blocks(t *testing.T, language string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no docs (%v)", err)
 	}
 	fence := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
-	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, m[1])
+	for _, file := range append(files, "../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+			all = append(all, m[1])
+		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("the README has no %s block", language)
+		t.Fatalf("there is no %s block", language)
 	}
 	return all
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/examples"
+	"github.com/sluicehq/sluice/internal/limitpage"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+func describeCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "describe POLICY",
+		Short: "Make the page about limits for those who call the API",
+		Long: "Make the page about limits for those who call the API, as Markdown or HTML: which limits there are,\n" +
+			"for whom, what counts, what the response fields and a refusal say, and what to do about one. The\n" +
+			"refusal that it shows has really been made, at a fixed time, so that the page only changes with the\n" +
+			"policy. POLICY is a file, \"example\" for the built-in one, or - for standard input.\n\n" +
+			"Left out are rules that exempt, block, only watch, or are for listed clients; overrides, and which\n" +
+			"subjects and networks there are; descriptions; the values of headers; and where a tier is read from.\n" +
+			"Rules that count by a field of the body or a TLS fingerprint, or that count failures, guard\n" +
+			"something: the page only says that there are further limits. What a policy is in shadow mode for\n" +
+			"now is described as it will be. Names of rules and tiers, patterns, hosts, and the names of headers,\n" +
+			"cookies and parameters are told: read the page before you publish it.",
+		Example: "  sluice describe api.yaml > limits.md\n" +
+			"  sluice describe api.yaml --output limits.html",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("describe: which policy? Give one file, or - for standard input")
+			}
+			return nil
+		},
+		PreRunE: applySettings,
+		RunE: func(c *cobra.Command, args []string) error {
+			to, write, err := describeTo(output)
+			if err != nil {
+				return err
+			}
+			doc, p, err := documented(args[0], c.InOrStdin())
+			if err != nil {
+				return &failedError{unreadable("describe", err)}
+			}
+			page, err := limitpage.Of(c.Context(), &doc, p, memory.New())
+			if err != nil {
+				return &failedError{err}
+			}
+			return to.writeWith(c.OutOrStdout(), func(w io.Writer) error { return write(page, w) })
+		},
+	}
+	c.Flags().StringVar(&output, "output", "markdown", "markdown; html; or a file that ends in .md or .html")
+	return c
+}
+
+// describeTo reads --output.
+func describeTo(output string) (to destination, write func(*limitpage.Page, io.Writer) error, err error) {
+	switch {
+	case output == "html":
+		return to, (*limitpage.Page).HTML, nil
+	case output == "markdown":
+		return to, (*limitpage.Page).Markdown, nil
+	case strings.HasSuffix(output, ".html"):
+		return destination{file: output}, (*limitpage.Page).HTML, nil
+	case strings.HasSuffix(output, ".md"):
+		return destination{file: output}, (*limitpage.Page).Markdown, nil
+	}
+	return to, nil, fmt.Errorf("--output %.60q: write markdown or html, or a file that ends in .md or .html", output)
+}
+
+// documented reads a policy as loadPolicy does, and returns the document too.
+func documented(name string, in io.Reader) (doc policy.Document, p *policy.Policy, err error) {
+	data := examples.API
+	switch name {
+	case examplePolicy:
+	case stdin:
+		name = "stdin"
+		data, err = io.ReadAll(io.LimitReader(in, policyfile.MaxDocument+1))
+	default:
+		data, err = policyfile.ReadFile(name)
+	}
+	if err != nil {
+		return doc, nil, err
+	}
+	p, err = policyfile.ParseTo(name, data, policyfile.ReadFile, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
+		doc = d
+		return policy.CompileAt(d, where)
+	})
+	return doc, p, err
+}

@@ -1,0 +1,161 @@
+package limitpage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Example is a refusal as it is sent.
+type Example struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// String returns the response.
+func (e *Example) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\n", e.Status, http.StatusText(e.Status))
+	for _, name := range slices.Sorted(maps.Keys(e.Header)) {
+		for _, value := range e.Header[name] {
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
+		}
+	}
+	fmt.Fprintf(&b, "\n%s", strings.TrimRight(e.Body, "\r\n"))
+	lines := strings.Split(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = shown(strings.ReplaceAll(line, "\t", "  "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Store is one that counts at any time.
+type Store interface {
+	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+}
+
+// still is a store at a time that stands still, so that a policy always has the same page.
+type still struct{ store Store }
+
+var exampleTime = time.Date(2027, time.January, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
+
+func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	return s.store.TakeAt(ctx, exampleTime, charges, receipts)
+}
+
+// mostRequests is how many it can take until a rule refuses: the largest in_flight and one more.
+const mostRequests = 1<<16 + 1
+
+// happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
+func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers, store Store) (passed http.Header, refused *Example, err error) {
+	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, Limit: r.Limit, Limits: r.Limits, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
+	if r.Share.Of != "" {
+		alone.Limit = r.Share.Of
+	}
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{alone}})
+	if err != nil {
+		return nil, nil, err
+	}
+	engine := policy.NewEngine(still{store}, p)
+	defer engine.ReleaseAll(ctx)
+	var encoder answer.Encoder
+	var a answer.Answer
+	cost := int64(1)
+	for range mostRequests {
+		d := engine.Decide(ctx, &policy.Request{Path: "/", Cost: cost, Ends: true})
+		if d.Err != nil {
+			return nil, nil, d.Err
+		}
+		header := http.Header{}
+		encoder.Encode(&a, header, &d, answer.Client{Answers: answers})
+		if !d.Allowed {
+			return passed, &Example{a.Status, header, string(a.Body())}, nil
+		}
+		if passed == nil {
+			passed = header
+		}
+		cost = 1
+		if r.InFlight == 0 {
+			cost = max(1, slices.MinFunc(d.Results, func(a, b policy.Result) int { return int(min(1, max(-1, a.Remaining-b.Remaining))) }).Remaining)
+		}
+	}
+	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
+}
+
+// statuses says what the statuses of refusals mean.
+func statuses(p *policy.Policy) (all []Meaning) {
+	for _, m := range []struct {
+		status int
+		says   string
+	}{
+		{http.StatusTooManyRequests, "A limit has no room for the request. Wait for as long as Retry-After says; without it, the request asks for more than the limit ever allows."},
+		{http.StatusServiceUnavailable, "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."},
+		{http.StatusBadRequest, "The request lacks what a limit counts by, or can be read in several ways. Sent again as it is, it is refused again."},
+		{http.StatusForbidden, "The caller or the request is blocked. Sent again, it is refused again."},
+	} {
+		status := m.status
+		if own := p.Answers().For(status); own != nil && own.Status != 0 {
+			status = own.Status
+		}
+		all = append(all, Meaning{fmt.Sprint(status), m.says})
+	}
+	return all
+}
+
+// known are the fields of answers, as net/http writes them.
+var known = []struct{ field, name, says string }{
+	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
+	{"Ratelimit", "RateLimit", "What is left of each: r units, and no more than that in the next t seconds."},
+	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, the most that passes at once."},
+	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
+	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "Until when no more than that passes, in seconds since 1970 (UTC)."},
+	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},
+	{"Content-Type", "Content-Type", "Of refusals: what their body is. Accept chooses among application/problem+json, application/json and text/plain."},
+	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
+}
+
+// meanings says what the fields of answers mean.
+func meanings(headers ...http.Header) (all []Meaning) {
+	for _, k := range known {
+		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
+			all = append(all, Meaning{k.name, k.says})
+		}
+	}
+	return all
+}
+
+// knownMembers are those of the bodies that are built in.
+var knownMembers = []Meaning{
+	{"type", "What kind of problem it is (RFC 9457)."},
+	{"title", "The status in words."},
+	{"status", "The status."},
+	{"detail", "What was refused and why, for people. Programs should not read it."},
+	{"violated-policies", "The names of the limits that refused, as in RateLimit-Policy."},
+	{"error", "Why it was refused, as a word for programs."},
+	{"retry_after", "The seconds of Retry-After."},
+}
+
+// members says what the body has, as far as that is built in.
+func (e *Example) members() (all []Meaning) {
+	var body map[string]json.RawMessage
+	if !strings.HasPrefix(e.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal([]byte(e.Body), &body) != nil {
+		return nil
+	}
+	for _, m := range knownMembers {
+		if body[m.Name] != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}

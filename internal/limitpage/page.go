@@ -1,0 +1,338 @@
+// Package limitpage makes the page about limits for those who call an API, of the policy that limits
+// them: what a caller can know, and nothing about others or about how the API guards itself.
+package limitpage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Page is what is told.
+type Page struct {
+	Tiers    []string // what the columns of limits are called; one without a name if there are no tiers
+	Costs    bool     // whether a request counts more than one anywhere
+	Limits   []Limit
+	Further  bool     // there are limits that are not listed
+	Lockouts []string // the names of limits whose excess is refused for longer
+	Statuses []Meaning
+	Fields   []Meaning
+	Members  []Meaning // of the body, if that is JSON
+	Example  *Example  // nil if nothing is listed
+}
+
+// Limit is a row.
+type Limit struct {
+	Name    string
+	For     Text
+	Counted Text
+	Cost    Text
+	In      []string // by the columns of Tiers
+}
+
+// Text is words with names and patterns in them.
+type Text []Piece
+
+// Piece is a part of a text.
+type Piece struct {
+	Text string
+	Code bool // it stands in a request or a response as it is
+}
+
+// Meaning says what something means.
+type Meaning struct{ Name, Says string }
+
+// Of returns the page of a document that p is compiled of. The store is an empty one, in which the
+// refusal of the example comes about.
+func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store) (*Page, error) {
+	page := &Page{}
+	var told []*policy.Rule
+	for i := range doc.Rules {
+		switch r := &doc.Rules[i]; {
+		case r.Exempt || r.Block || r.Shadow || len(r.Clients) > 0:
+		case guards(r):
+			page.Further = true
+		default:
+			told = append(told, r)
+		}
+	}
+	tiers := page.columns(doc, told)
+	for _, r := range told {
+		page.Limits = append(page.Limits, row(doc, r, tiers))
+		if r.Penalty != (policy.Penalty{}) {
+			page.Lockouts = append(page.Lockouts, r.Name)
+		}
+		if cost := page.Limits[len(page.Limits)-1].Cost; cost[0].Text != "1" {
+			page.Costs = true
+		}
+	}
+	page.Statuses = statuses(p)
+	if len(told) == 0 {
+		return page, nil
+	}
+	one := told[0]
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 }); i >= 0 {
+		one = told[i]
+	}
+	passed, refused, err := happen(ctx, one, p.Answers(), store)
+	if err != nil {
+		return nil, err
+	}
+	page.Example = refused
+	page.Fields = meanings(passed, refused.Header)
+	page.Members = refused.members()
+	return page, nil
+}
+
+// guards reports whether a rule is there against guessing and misuse: it counts by a name that a body
+// has or by what a client looks like, or it counts failures.
+func guards(r *policy.Rule) bool {
+	return len(r.Count.Status) > 0 || slices.ContainsFunc(slices.Concat(r.Key, r.Share.By), func(part string) bool {
+		return strings.HasPrefix(part, "body:") || part == "tls_fingerprint"
+	})
+}
+
+// columns names the columns of limits, and returns the tiers that they are of; the first is that of all
+// others.
+func (p *Page) columns(doc *policy.Document, told []*policy.Rule) []string {
+	all := map[string]bool{}
+	for _, r := range told {
+		for name := range r.Tiers {
+			all[name] = true
+		}
+		for name := range r.Share.Weights {
+			all[name] = true
+		}
+	}
+	tiers := append([]string{""}, slices.Sorted(maps.Keys(all))...)
+	p.Tiers = slices.Clone(tiers)
+	if len(tiers) > 1 {
+		p.Tiers[0] = "all others"
+		if d := doc.Tiers.Default; d != "" && !all[d] {
+			p.Tiers[0] = d
+		}
+	}
+	return tiers
+}
+
+func row(doc *policy.Document, r *policy.Rule, tiers []string) Limit {
+	l := Limit{Name: r.Name, For: appliesTo(r), Counted: counted(doc, r), Cost: cost(r)}
+	if len(r.Limits) > 1 {
+		l.Name = strings.Join(names(r), ", ")
+	}
+	for _, tier := range tiers {
+		l.In = append(l.In, limits(r, tier))
+	}
+	return l
+}
+
+// names returns what the limits of a rule are called in answers.
+func names(r *policy.Rule) []string {
+	var plans []*sluice.Plan
+	for _, text := range r.Limits {
+		if plan := plan(text, r.Algorithm); plan != nil {
+			plans = append(plans, plan)
+		}
+	}
+	return policy.LimitNames(r.Name, plans)
+}
+
+// appliesTo says which requests a rule counts. Values of headers may be secrets, and attributes are
+// what the program knows.
+func appliesTo(r *policy.Rule) (t Text) {
+	t = t.list("", r.Match)
+	if len(r.Match) == 0 {
+		t = t.words("all requests")
+	}
+	if len(r.Hosts) > 0 {
+		t = t.words(" to ").list("", r.Hosts)
+	}
+	if len(r.Headers) > 0 {
+		t = t.words(" with ").list("header ", slices.Sorted(maps.Keys(r.Headers)))
+	}
+	if len(r.Attributes) > 0 || len(r.NotClients) > 0 {
+		t = t.words(" of some callers")
+	}
+	return t
+}
+
+func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
+func (t Text) code(s string) Text  { return append(t, Piece{s, true}) }
+
+func (t Text) list(before string, all []string) Text {
+	for i, s := range all {
+		if i > 0 {
+			t = t.words(", ")
+		}
+		if before != "" {
+			t = t.words(before)
+		}
+		t = t.code(s)
+	}
+	return t
+}
+
+// counted says who shares a count.
+func counted(doc *policy.Document, r *policy.Rule) (t Text) {
+	t, lacking := parts(doc, r.Key)
+	if len(t) == 0 {
+		t = t.words("all callers together")
+	}
+	if len(r.Share.By) > 0 {
+		by, lacks := parts(doc, r.Share.By)
+		if len(by) > 0 {
+			t = append(t.words(", shared fairly "), by...)
+		}
+		lacking = lacking || lacks
+	}
+	switch {
+	case !lacking:
+	case r.Missing == "skip":
+		t = t.words(", where the request has one")
+	case r.Missing == "refuse":
+		t = t.words(", which a request has to have")
+	default:
+		t = t.words("; requests without one share a count")
+	}
+	return t
+}
+
+// parts puts the parts of a key into words, and reports whether a request may lack one.
+func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
+	for _, part := range key {
+		kind, name, _ := strings.Cut(part, ":")
+		of := Text{}
+		switch kind {
+		case "client_ip":
+			of = of.words(fmt.Sprintf("per address (IPv6: per /%d network)", cmp.Or(doc.IPv6Prefix, 64)))
+		case "api_key":
+			of = of.words("per API key (header ").code("X-API-Key").words(", or the bearer token)")
+		case "header":
+			what := "value of the header "
+			if http.CanonicalHeaderKey(name) == "X-Api-Key" {
+				what = "API key: header "
+			}
+			of = of.words("per " + what).code(name)
+		case "cookie":
+			of = of.words("per value of the cookie ").code(name)
+		case "query":
+			of = of.words("per value of the query parameter ").code(name)
+		case "jwt":
+			of = of.words("per claim ").code(name).words(" of the bearer token")
+		case "attr":
+			of = of.words("per caller, as the service knows them")
+		case "route", "host", "method":
+			of = of.words("per " + kind)
+		default:
+			continue // a constant
+		}
+		switch kind {
+		case "client_ip", "route", "host", "method":
+		default:
+			lacking = true
+		}
+		if len(t) > 0 {
+			t = t.words(" and ")
+		}
+		t = append(t, of...)
+	}
+	return t, lacking
+}
+
+// cost says what a request counts.
+func cost(r *policy.Rule) (t Text) {
+	switch c := &r.Cost; {
+	case c.ResponseHeader != "":
+		return t.words("what ").code(c.ResponseHeader).words(" of the response says")
+	case c.ResponseBytes > 0:
+		return t.words(fmt.Sprintf("1 for every %s of the response", units(c.ResponseBytes, "byte")))
+	case c.Header != "":
+		return t.words(fmt.Sprintf("by what it asks for, at most %d", c.Max))
+	default:
+		return t.words(fmt.Sprint(max(1, c.Default)))
+	}
+}
+
+// limits puts the limits of a tier into words.
+func limits(r *policy.Rule, tier string) string {
+	switch {
+	case r.InFlight > 0:
+		return fmt.Sprintf("%d at the same time", r.InFlight)
+	case r.Share.Of != "":
+		s := "a fair share of " + inWords(r.Share.Of, r.Algorithm)
+		if len(r.Share.Weights) > 0 {
+			s += fmt.Sprintf(", weight %d", max(1, r.Share.Weights[tier]))
+		}
+		return s
+	}
+	texts := r.Limits
+	if r.Limit != "" {
+		texts = []string{r.Limit}
+	}
+	if own := r.Tiers[tier]; len(own) > 0 {
+		texts = own
+	}
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = inWords(text, r.Algorithm)
+	}
+	return strings.Join(all, "; ")
+}
+
+// plan returns a limit of a rule, or nil: a policy that compiles has no such text.
+func plan(text, algorithm string) *sluice.Plan {
+	l, err := sluice.ParseLimit(text)
+	if err != nil {
+		return nil
+	}
+	if algorithm != "" && l.MonthDay == 0 {
+		if l.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
+			return nil
+		}
+	}
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// inWords says what a limit lets pass.
+func inWords(text, algorithm string) string {
+	p := plan(text, algorithm)
+	if p == nil {
+		return text
+	}
+	l := p.Limit
+	burst := l.Burst
+	l.Burst = 0
+	_, period, _ := strings.Cut(l.String(), "/")
+	s := fmt.Sprintf("%d per %s", l.Count, period)
+	switch {
+	case l.MonthDay == 1:
+		s = fmt.Sprintf("%d per calendar month (UTC)", l.Count)
+	case l.MonthDay > 1:
+		s = fmt.Sprintf("%d per month (UTC), from day %d on", l.Count, l.MonthDay)
+	case l.Algorithm == sluice.LeakyBucket:
+		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %d at most", burst)
+	case l.Algorithm == sluice.FixedWindow:
+		s += ", in fixed windows"
+	case burst != 0 && burst != l.Count:
+		s += fmt.Sprintf(", up to %d at once", burst)
+	}
+	return s
+}
+
+func units(n int64, what string) string {
+	if n == 1 {
+		return what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -157,9 +157,12 @@ const sweepEvery = Horizon / 8
 
 // sweepLater has the pools looked at. s.inserting is held.
 func (s *Store) sweepLater() {
-	if s.sweeper == nil {
+	switch {
+	case s.played != nil:
+		s.played.due = s.played.now + sweepEvery.Microseconds()
+	case s.sweeper == nil:
 		s.sweeper = time.AfterFunc(sweepEvery, s.sweep)
-	} else {
+	default:
 		s.sweeper.Reset(sweepEvery)
 	}
 }
@@ -183,7 +186,7 @@ func (s *Store) sweep() {
 		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
 	}
 	s.inserting.Lock()
-	if s.held > 0 && !s.closed.Load() {
+	if len(s.held) > 0 && !s.closed.Load() {
 		s.sweepLater()
 	}
 	s.inserting.Unlock()

@@ -27,6 +27,7 @@ type Store struct {
 	shared Shared
 	base   time.Time
 	seed   maphash.Seed
+	played *playback // that it is for, or nil
 
 	pools    table
 	counters [counters]atomic.Uint64
@@ -34,7 +35,7 @@ type Store struct {
 	heard    atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 
 	inserting sync.Mutex // what follows
-	held      int        // pools in the table
+	held      []*pool    // that are in the table
 	sweeper   *time.Timer
 	closed    atomic.Bool // set under inserting
 	running   sync.WaitGroup
@@ -50,7 +51,12 @@ func New(shared Shared) *Store {
 }
 
 // now is the clock of s, in microseconds. It is never 0.
-func (s *Store) now() int64 { return int64(time.Since(s.base) / time.Microsecond) }
+func (s *Store) now() int64 {
+	if s.played != nil {
+		return s.played.now
+	}
+	return int64(time.Since(s.base) / time.Microsecond)
+}
 
 // track counts something that Close has to wait for, unless s is closed.
 func (s *Store) track() bool {
@@ -297,13 +303,15 @@ func (late) Unwrap() error    { return context.DeadlineExceeded }
 // await decides a charge by its pool, waiting for a reservation if need be. It reports false where the
 // shared store is to decide: the lease has ended, or a reservation has failed.
 func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *pool, c *sluice.Charge, r *sluice.Receipt) (decided bool, err error) {
-	for {
+	for tries := 0; ; tries++ {
 		pending := s.try(p, c, r)
 		switch {
 		case pending == nil:
 			return r.Origin == sluice.ByLease, nil
 		case wait == 0:
 			return false, late{}
+		case s.played != nil && tries > 0: // no time passes, so it would be the same again
+			return false, nil
 		}
 		if err := s.waitFor(ctx, wait, began, pending); err != nil {
 			return false, err
@@ -319,6 +327,9 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 
 // waitFor waits for a reservation until wait is over, which began at a time of s.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
+	if s.played != nil {
+		s.played.finish()
+	}
 	var over <-chan time.Time
 	if wait != unbounded {
 		t := time.NewTimer(s.remains(wait, began))
@@ -401,5 +412,9 @@ func (s *Store) fetchLocked(p *pool, at, need int64) {
 		return
 	}
 	p.fetching = make(chan struct{})
+	if s.played != nil {
+		s.played.begun = append(s.played.begun, func() { s.fetch(p, n, all, need) })
+		return
+	}
 	go s.fetch(p, n, all, need)
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
@@ -21,6 +22,9 @@ const (
 type table [sets][ways]atomic.Pointer[pool]
 
 func (s *Store) hash(c *sluice.Charge) uint64 {
+	if s.played != nil {
+		return hashed(c.Key) ^ c.Plan.Fingerprint
+	}
 	return maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint
 }
 
@@ -39,7 +43,7 @@ func (s *Store) find(hash uint64, c *sluice.Charge) *pool {
 func (s *Store) insert(p *pool) {
 	s.inserting.Lock()
 	defer s.inserting.Unlock()
-	if s.closed.Load() || s.held >= maxPools {
+	if s.closed.Load() || len(s.held) >= maxPools {
 		return
 	}
 	set := &s.pools[p.hash%sets]
@@ -56,7 +60,7 @@ func (s *Store) insert(p *pool) {
 		return
 	}
 	set[free].Store(p)
-	if s.held++; s.held == 1 {
+	if s.held = append(s.held, p); len(s.held) == 1 {
 		s.sweepLater()
 	}
 }
@@ -68,21 +72,16 @@ func (s *Store) remove(p *pool) {
 	set := &s.pools[p.hash%sets]
 	for i := range set {
 		if set[i].CompareAndSwap(p, nil) {
-			s.held--
+			s.held = slices.DeleteFunc(s.held, func(h *pool) bool { return h == p })
 		}
 	}
 }
 
 // all returns the pools.
-func (s *Store) all() (pools []*pool) {
-	for i := range s.pools {
-		for j := range s.pools[i] {
-			if p := s.pools[i][j].Load(); p != nil {
-				pools = append(pools, p)
-			}
-		}
-	}
-	return pools
+func (s *Store) all() []*pool {
+	s.inserting.Lock()
+	defer s.inserting.Unlock()
+	return slices.Clone(s.held)
 }
 
 // asked counts units of a key that has no pool, and reports whether it is worth one. A counter

@@ -54,7 +54,8 @@ func replayCommand() *cobra.Command {
 			"of nginx or the LogFormat of Apache as the server's configuration has it. Rules that go by what the\n" +
 			"log does not tell, such as bodies, are left out and listed.\n\n" +
 			"With --against, the report says what changes if that policy takes the place of the first, and who\n" +
-			"newly suffers. With --nodes, it says what a fleet that counts otherwise than one store would let pass.\n" +
+			"newly suffers. With --nodes, it says what a fleet that counts otherwise than one store would let pass:\n" +
+			"where rules are leased, by leases from a store that it shares, with how often it calls that.\n" +
 			"With --accuracy, what each algorithm makes of a limit. With --admin-url in place of logs, it is about\n" +
 			"what a running gateway has decided of late, with its own policy: put that into shadow mode to try it\n" +
 			"on live traffic.\n\n" +

@@ -10,27 +10,32 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/internal/replay/fleet"
+	"github.com/sluicehq/sluice/lease"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // fleetFlags describe a fleet that counts otherwise than one store would.
 type fleetFlags struct {
 	nodes  int
+	alone  bool
 	sync   time.Duration
 	outage string
 }
 
 func (q *fleetFlags) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.IntVar(&q.nodes, "nodes", 0, "show beside it what a fleet of `N` instances would let pass: each counts for itself, unless --sync or --store-outage is given")
+	f.IntVar(&q.nodes, "nodes", 0, "show beside it what a fleet of `N` instances would let pass: with a rule of the policy leased, they share a store and lease from it; else each counts for itself, unless --sync or --store-outage is given")
+	f.BoolVar(&q.alone, "alone", false, "with --nodes: each counts for itself, whatever rules are leased")
 	f.DurationVar(&q.sync, "sync", 0, "with --nodes: they tell each other what they let pass every so often, such as 100ms")
-	f.StringVar(&q.outage, "store-outage", "", "with --nodes: they share a store, which is away in this `time` of every day, such as 12:00-12:05, or once, as in 2026-11-20T12:00/2026-11-20T12:05; each rule's on_error decides then")
+	f.StringVar(&q.outage, "store-outage", "", "with --nodes: they share a store, which is away in this `time` of every day, such as 12:00-12:05, or once, as in 2026-11-20T12:00/2026-11-20T12:05; each rule's on_error decides then; what is leased is, as long as the store is there")
 }
 
 // fleetNames are the flags of a fleet.
-var fleetNames = []string{"nodes", "sync", "store-outage"}
+var fleetNames = []string{"nodes", "alone", "sync", "store-outage"}
 
 const maxNodes = 1000
 
@@ -43,12 +48,20 @@ func (q *fleetFlags) add(f *pflag.FlagSet, c *replay.Config) error {
 		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
 	case f.Changed("sync") && q.sync < time.Millisecond:
 		return errors.New("--sync: give a millisecond or more, such as 100ms")
+	case q.alone && (q.sync > 0 || f.Changed("store-outage")):
+		return errors.New("--alone: instances that count each for itself tell nobody and have no store: leave --sync and --store-outage out")
 	case c.Against != nil:
 		return errors.New("--nodes: a fleet and --against are two questions: ask one at a time")
 	}
-	config := fleet.Config{Nodes: q.nodes, Sync: q.sync, Alone: q.sync == 0 && !f.Changed("store-outage")}
+	leases := !q.alone && q.sync == 0 && slices.ContainsFunc(c.Document.Rules, func(r policy.Rule) bool { return r.Consistency == sluice.Leased.String() })
+	config := fleet.Config{Nodes: q.nodes, Sync: q.sync, Alone: !leases && q.sync == 0 && !f.Changed("store-outage")}
 	c.Other = fmt.Sprintf("%d instances that count each for itself", q.nodes)
-	if q.sync > 0 {
+	switch {
+	case leases:
+		c.Other = fmt.Sprintf("%d instances that lease from a store they share", q.nodes)
+		c.Undivided = true
+		config.Lease = func(shared fleet.Shared) fleet.Leaser { return lease.NewPlayback(shared) }
+	case q.sync > 0:
 		c.Other = fmt.Sprintf("%d instances that tell each other every %v", q.nodes, q.sync)
 	}
 	if f.Changed("store-outage") {
@@ -57,14 +70,17 @@ func (q *fleetFlags) add(f *pflag.FlagSet, c *replay.Config) error {
 			return err
 		}
 		config.Away = away
-		if q.sync == 0 {
+		switch {
+		case leases:
+			c.Other += ", which is away, " + q.outage
+		case q.sync == 0:
 			c.Other = fmt.Sprintf("%d instances whose store is away, %s", q.nodes, q.outage)
-		} else {
+		default:
 			c.Other += ", but for " + q.outage
 		}
 	}
 	c.AgainstStore = func(maxBytes int64) replay.Store {
-		return fleet.New(config, func() replay.Store { return newReplayStore(max(1<<20, maxBytes/int64(q.nodes+1))) })
+		return fleet.New(config, func() replay.Store { return newReplayStore(max(1<<20, maxBytes/int64(q.nodes+2))) })
 	}
 	return nil
 }

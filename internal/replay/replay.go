@@ -39,7 +39,10 @@ type Config struct {
 	// AgainstStore, if not nil, makes the stores that Against counts in, or the same policy if that is
 	// nil: how a fleet would count it.
 	AgainstStore func(maxBytes int64) Store
-	Workers      int // how many decide at once, where that changes no answer; 0 is one for each processor
+	// Undivided has one store count all clients, on one processor, where what is counted of some depends
+	// on others.
+	Undivided bool
+	Workers   int // how many decide at once, where that changes no answer; 0 is one for each processor
 
 	decided func(n int64, allowed bool) // called with the number of each request, for tests
 }
@@ -135,6 +138,9 @@ func newReplay(c *Config, files []feed.File) (*replay, error) {
 		if prefix(b) < prefix(a) {
 			run.split = run.sides[1].policy
 		}
+	}
+	if c.Undivided {
+		parts = 1
 	}
 	seed := maphash.MakeSeed()
 	for range parts {

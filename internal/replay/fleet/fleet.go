@@ -1,5 +1,5 @@
 // Package fleet is how several instances would have counted what one store counts exactly: each by
-// itself, each by itself with an exchange now and then, or together but for an outage.
+// itself, each by itself with an exchange now and then, by leases, or together but for an outage.
 //
 // A [Store] is a store for a replay. It decides what its instances would, on the log's clock, and what
 // they let pass that one store would not have is what the way of counting costs.
@@ -31,6 +31,21 @@ type Config struct {
 	// never is if nil. Then each rule's on_error decides, and a local share is one of as many as there
 	// are instances. Instances that count for themselves exchange nothing then.
 	Away func(now int64) bool
+	// Lease makes what an instance leases with from the store that all share; nil is none, and each asks
+	// it every time.
+	Lease func(shared Shared) Leaser
+}
+
+// Shared is the store that all share, as those see it who lease from it.
+type Shared interface {
+	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+}
+
+// Leaser decides by what it has reserved in the shared store, as lease.Playback does.
+type Leaser interface {
+	Shared
+	Due() int64        // when it does something by itself
+	Advance(now int64) // does that
 }
 
 // Store is such a fleet. It is for one goroutine, and for times that do not go back.
@@ -41,6 +56,10 @@ type Store struct {
 	nodes    []node
 	turn     uint64 // how many requests there were
 	synced   int64  // the number of the last exchange
+
+	audit  replay.Store // has counted what has passed, exactly; nil without leases
+	leases replay.Leases
+	due    int64 // when an instance that leases does something by itself
 }
 
 // node is one instance.
@@ -48,6 +67,7 @@ type node struct {
 	own   replay.Store // what it has counted, and heard of; in an outage, its shares
 	since []taken      // that the others have not heard of
 	begun map[key]bool // shares that have begun where the shared store was
+	lease Leaser       // nil is none
 }
 
 type key struct {
@@ -67,9 +87,20 @@ type taken struct {
 func New(c Config, newStore func() replay.Store) *Store {
 	s := &Store{c: c, newStore: newStore, shared: newStore(), nodes: make([]node, max(1, c.Nodes))}
 	for i := range s.nodes {
-		s.nodes[i] = node{own: newStore(), begun: map[key]bool{}}
+		s.nodes[i] = s.newNode()
+	}
+	if c.Lease != nil {
+		s.audit = newStore()
 	}
 	return s
+}
+
+func (s *Store) newNode() node {
+	n := node{own: s.newStore(), begun: map[key]bool{}}
+	if s.c.Lease != nil {
+		n.lease = s.c.Lease((*lessor)(s))
+	}
+	return n
 }
 
 // Evicted is how many states that were not empty there was no room for.
@@ -104,6 +135,9 @@ func (s *Store) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, 
 	}
 	if err := s.writeBack(ctx); err != nil {
 		return err
+	}
+	if n.lease != nil {
+		return s.takeLeased(ctx, n, now, charges, receipts)
 	}
 	return s.shared.TakeAt(ctx, now, charges, receipts)
 }
@@ -225,18 +259,25 @@ func (s *Store) begin(ctx context.Context, n *node, now int64, c *sluice.Charge,
 }
 
 // writeBack tells the shared store, once it is back, what has passed meanwhile, and when: what has drained
-// since does not count any more, as it would not if it was told the moment the store came back.
+// since does not count any more, as it would not if it was told the moment the store came back. What was leased
+// before is over.
 func (s *Store) writeBack(ctx context.Context) error {
 	var since []taken
 	for i := range s.nodes {
 		if n := &s.nodes[i]; len(n.begun) > 0 {
 			since = append(since, n.since...)
-			*n = node{own: s.newStore(), begun: map[key]bool{}}
+			*n = s.newNode()
 		}
 	}
 	slices.SortStableFunc(since, func(a, b taken) int { return cmp.Compare(a.at, b.at) })
 	for _, t := range since {
 		if err := add(ctx, s.shared, t.at, t); err != nil {
+			return err
+		}
+		if s.audit == nil {
+			continue
+		}
+		if err := add(ctx, s.audit, t.at, t); err != nil {
 			return err
 		}
 	}

@@ -93,12 +93,19 @@ func begin(t *testing.T, args ...string) *gateway {
 // beginAs is begin by way of another program, which gets the command as its arguments.
 func beginAs(t *testing.T, program []string, args ...string) *gateway {
 	t.Helper()
+	return beginWith(t, func(*exec.Cmd) {}, program, args...)
+}
+
+// beginWith is beginAs with a process that edit has a say in.
+func beginWith(t *testing.T, edit func(*exec.Cmd), program []string, args ...string) *gateway {
+	t.Helper()
 	g := &gateway{t: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
-	command := append(program, binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	command := append(slices.Clip(program), binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	command = append(command, args...)
 	g.process = exec.Command(command[0], command[1:]...)
 	g.process.Env = environ()
+	edit(g.process)
 	stderr, err := g.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -70,8 +70,13 @@ func (a *adminClient) checkOutput() error {
 
 // flags are where the gateway is, and how it is asked.
 func (a *adminClient) flags(f *pflag.FlagSet, url string) {
-	f.StringVar(&a.url, "admin-url", url, "the admin address of a gateway, as a `URL`")
+	a.connectFlags(f, url)
 	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
+}
+
+// connectFlags are where the gateway is.
+func (a *adminClient) connectFlags(f *pflag.FlagSet, url string) {
+	f.StringVar(&a.url, "admin-url", url, "the admin address of a gateway, as a `URL`")
 	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificates that are believed of an https admin address (default those of the system)")
 	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
 	f.StringVar(&a.key, "tls-key", "", "`file` with its key")

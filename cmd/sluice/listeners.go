@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,14 +29,15 @@ type listener struct {
 
 // listeners is everything that listens, in the order in which it begins to serve.
 type listeners struct {
-	log *slog.Logger
-	all []*listener
+	log       *slog.Logger
+	all       []*listener
+	inherited []net.Listener // from systemd, and not taken by anybody yet
 }
 
 // open adds a listener on addr, that somebody has to make serve. When it fails, it closes
 // what was opened before.
 func (ls *listeners) open(name string, addr address) (*listener, error) {
-	socket, err := net.Listen("tcp", string(addr))
+	socket, err := ls.socket(addr)
 	if err == nil {
 		l := &listener{name: name, socket: socket}
 		ls.all = append(ls.all, l)
@@ -49,8 +51,32 @@ func (ls *listeners) open(name string, addr address) (*listener, error) {
 	return nil, fmt.Errorf("%s: %w: %s", name, err, mend)
 }
 
+// socket returns the inherited socket for addr, or opens one.
+func (ls *listeners) socket(addr address) (net.Listener, error) {
+	for i, s := range ls.inherited {
+		if listensAt(s, addr) {
+			ls.inherited = slices.Delete(ls.inherited, i, i+1)
+			return s, nil
+		}
+	}
+	return net.Listen("tcp", string(addr))
+}
+
+// untaken is the error for a socket of systemd that nobody serves: its clients would wait for ever.
+func (ls *listeners) untaken() error {
+	if len(ls.inherited) == 0 {
+		return nil
+	}
+	addr := ls.inherited[0].Addr()
+	ls.close()
+	return fmt.Errorf("systemd has passed a socket at %v, where nothing is to listen: write the address of its ListenStream in --proxy, --admin or the flag of a door", addr)
+}
+
 // close closes what nobody will serve.
 func (ls *listeners) close() {
+	for _, s := range ls.inherited {
+		s.Close()
+	}
 	for _, l := range ls.all {
 		l.socket.Close()
 	}

@@ -59,7 +59,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagProblem)
-	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), describeCommand(), versionCommand())
+	root.AddCommand(serveCommand(), validateCommand(), checkCommand(), describeCommand(), healthcheckCommand(), versionCommand())
 	root.AddCommand(overrideCommand(), subjectCommand(), resetCommand(), refundCommand(), blockCommand(), unblockCommand())
 	root.AddCommand(topCommand(), replayCommand(), recommendCommand(), migrateCommand(), exportCommand(), importCommand(), tokenCommand())
 	return root

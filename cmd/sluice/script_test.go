@@ -43,15 +43,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// await URL waits until it answers with 200.
+// await URL [STATUS] waits until it answers with that, or 200.
 func await(ts *testscript.TestScript, _ bool, args []string) {
+	want := "200"
+	if len(args) > 1 {
+		want = args[1]
+	}
 	until(ts, args[0]+" answers", func() bool {
 		response, err := http.Get(args[0])
 		if err != nil {
 			return false
 		}
 		_ = response.Body.Close()
-		return response.StatusCode == http.StatusOK
+		return strconv.Itoa(response.StatusCode) == want
 	})
 }
 

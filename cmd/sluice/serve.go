@@ -233,7 +233,17 @@ func (s *serveSettings) run(ctx context.Context) error {
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopTelling()
 	background.Go(func() { exchangeDemand(telling, engine, store.Board(), log) })
-	return listeners.run(ctx, health.SetReady, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
+	ready := func(is bool) {
+		health.SetReady(is)
+		state := "STOPPING=1"
+		if is {
+			state = "READY=1"
+		}
+		if err := notifySystemd(state); err != nil {
+			log.Warn("systemd does not hear how it goes", "error", err)
+		}
+	}
+	return listeners.run(ctx, ready, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }
 
 // maxRestarts bounds the lines about limits that begin anew.
@@ -267,7 +277,11 @@ func newLog(out *os.File, l level) (log *slog.Logger, close func()) {
 
 // listen opens the sockets, so that a bad address is found before anything runs.
 func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Engine, store *stores.Store, health *admin.Health, rules *rules) (*listeners, error) {
-	ls := &listeners{log: log}
+	inherited, err := inheritedSockets()
+	if err != nil {
+		return nil, err
+	}
+	ls := &listeners{log: log, inherited: inherited}
 	connections := s.bounds(log, engine)
 	about := []any{"policy", cmp.Or(s.policy, s.envoy.dir, rules.stack.Name), "store", store.String()}
 	for _, files := range []*tlsFiles{&s.tls, &s.doors.tls, &s.access.tls} {
@@ -295,6 +309,9 @@ func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Eng
 		api.View, api.Find, api.Refusals = fleet.View, fleet.Find, rules.recorded.refusals
 	}
 	if err := s.openAdmin(ls, api, s.adminMux(m, health, store, connections, rules)); err != nil {
+		return nil, err
+	}
+	if err := ls.untaken(); err != nil {
 		return nil, err
 	}
 	log.Info("sluice serves", append(ls.addresses(), about...)...)

@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// release and commit are what "make build" says that it builds.
+var release, commit string
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -23,21 +26,37 @@ func versionCommand() *cobra.Command {
 // versionLine is what version and --version print.
 func versionLine() string {
 	info, _ := debug.ReadBuildInfo()
-	return fmt.Sprintf("sluice %s %s/%s %s", version(info), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("sluice %s commit %s %s/%s %s", version(info), revision(info), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-// version is that of the module, or the revision that it was built from.
+// version is that of the release or of the module, or the revision that it was built from.
 func version(info *debug.BuildInfo) string {
-	if info == nil {
+	switch {
+	case release != "":
+		return release
+	case info == nil:
 		return "unknown"
+	case info.Main.Version != "" && info.Main.Version != "(devel)":
+		return info.Main.Version
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(12, len(s.Value))]
-		}
+	if r := revision(info); r != "unknown" {
+		return "devel-" + r
 	}
 	return "devel"
+}
+
+// revision is the commit that it was built from.
+func revision(info *debug.BuildInfo) string {
+	full := commit
+	if info != nil {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && full == "" {
+				full = s.Value
+			}
+		}
+	}
+	if full == "" {
+		return "unknown"
+	}
+	return full[:min(12, len(full))]
 }

@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "write docs/metrics.md, to be read before it is kept")
 
 // blocks returns the README's code blocks of a language, and those of docs.
 func blocks(t *testing.T, language string) (all []string) {
@@ -93,23 +98,48 @@ func TestReadmeGo(t *testing.T) {
 	}
 }
 
-// The README's table of metrics is what /metrics has.
-func TestReadmeMetrics(t *testing.T) {
+const metricsReference = "../docs/metrics.md"
+
+// The reference of metrics is what /metrics has.
+func TestMetricsReference(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := withAllMetrics(t)
 	_, page := get(t, g.admin+"/metrics")
-	said, there := map[string]bool{}, map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(sluice_\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(string(text), -1) {
-		said[m[1]+" "+m[2]] = true
+	help := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (\w+) (.*)$`).FindAllStringSubmatch(page, -1) {
+		help[m[1]] = m[2]
 	}
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (sluice_.*)$`).FindAllStringSubmatch(page, -1) {
-		there[m[1]] = true
+	labels := map[string]map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(sluice_\w+)\{(.*)\} `).FindAllStringSubmatch(page, -1) {
+		name := m[1]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if of := strings.TrimSuffix(name, suffix); help[name] == "" && help[of] != "" {
+				name = of
+			}
+		}
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[2], -1) {
+			if labels[name] == nil {
+				labels[name] = map[string]bool{}
+			}
+			if label[1] != "le" {
+				labels[name][label[1]] = true
+			}
+		}
 	}
-	if !maps.Equal(said, there) || len(there) == 0 {
-		t.Errorf("the README has %v, /metrics has %v", said, there)
+	want := "# Metrics\n\nWhat `/metrics` has besides the metrics of the Go runtime and the process. Made by `go test -run MetricsReference ./e2e -update`.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (sluice_\w+) (\w+)$`).FindAllStringSubmatch(page, -1) {
+		var of []string
+		for _, label := range slices.Sorted(maps.Keys(labels[m[1]])) {
+			of = append(of, "`"+label+"`")
+		}
+		want += fmt.Sprintf("| `%s` | %s | %s | %s |\n", m[1], m[2], strings.Join(of, ", "), help[m[1]])
+	}
+	if *update {
+		if err := os.WriteFile(metricsReference, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(metricsReference); err != nil || string(got) != want {
+		t.Errorf("%s is old: go test -run MetricsReference ./e2e -update (%v)", metricsReference, err)
 	}
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // storeFailed is what a shared store cannot do for a decision, by its reason.
-var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason."}
+var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable, outcome_unknown, where the connection broke; loading, busy, read_only, out_of_memory, cluster_down, denied, as the server says; bad_reply, not_sent, misconfigured, other; overflow of the calls under way; unreadable, where a key held something else, which was decided by on_error alone."}
 
 func newStoreCalls() *storeCalls {
 	c := &storeCalls{
@@ -89,7 +89,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeAway      = desc("away", "Shards of the shared store whose circuit breaker is open.")
+	storeAway      = desc("away", "Shards of the shared store (each master of a cluster) whose circuit breaker is open; above 0, on_error decides.")
 	storeShards    = desc("shards", "Known shards of the shared store.")
 	storeInstances = desc("instances", "Instances that share a limit while the shared store is away.")
 	storeOwing     = desc("owing_keys", "Keys whose local use has yet to be written back.")
@@ -140,8 +140,8 @@ type memoryCollector struct{ stats func() memory.Stats }
 var (
 	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
 	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory that counters take, in bytes.", nil, nil)
-	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained.", nil, nil)
-	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained; if it grows, the memory is too small.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit; if it grows, clients can buy a fresh limit.", nil, nil)
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
 )
 

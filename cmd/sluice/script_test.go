@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sluice": func() { os.Exit(run()) }})
 }
 
-var update = flag.Bool("update", false, "write what is said into testdata/script, to be read before it is kept")
+var update = flag.Bool("update", false, "write what is said into testdata/script and docs/cli.md, to be read before it is kept")
 
 // Each file in testdata/script is a test of the command line.
 func TestScripts(t *testing.T) {

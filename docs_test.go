@@ -1,0 +1,84 @@
+package sluice_test
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var (
+	mdFence = regexp.MustCompile("(?ms)^(```+|~~~+).*?^(```+|~~~+) *$")
+	mdCode  = regexp.MustCompile("`[^`\n]*`")
+	mdLink  = regexp.MustCompile(`\]\(<?([^)\s>]+)>?(?: "[^"]*")?\)|(?m:^\[[^\]]+\]: (\S+))|(?:href|src)="([^"]+)"`)
+	mdHead  = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *#*$`)
+	mdWords = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)
+)
+
+// anchors are those that GitHub gives the headings of a page.
+func anchors(page string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range mdHead.FindAllStringSubmatch(mdFence.ReplaceAllString(page, ""), -1) {
+		text := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
+		name := strings.ReplaceAll(mdWords.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+		for once, n := name, 1; all[name]; n++ {
+			name = once + "-" + strconv.Itoa(n)
+		}
+		all[name] = true
+	}
+	return all
+}
+
+// Every link of a page to another one, or to a place in it, leads somewhere.
+func TestLinks(t *testing.T) {
+	checked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			if err == nil {
+				err = fs.SkipDir
+			}
+			return err
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".md") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range mdLink.FindAllStringSubmatch(mdCode.ReplaceAllString(mdFence.ReplaceAllString(string(text), ""), "`"), -1) {
+			link := m[1] + m[2] + m[3]
+			u, err := url.Parse(link)
+			if err != nil {
+				t.Errorf("%s: %s: %v", path, link, err)
+				continue
+			}
+			if u.Scheme != "" || u.Host != "" {
+				continue
+			}
+			checked++
+			target := path
+			if u.Path != "" {
+				target = filepath.Join(filepath.Dir(path), filepath.FromSlash(u.Path))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %s leads nowhere: %v", path, link, err)
+				continue
+			}
+			if u.Fragment == "" {
+				continue
+			}
+			if page, err := os.ReadFile(target); err != nil || !anchors(string(page))[u.Fragment] {
+				t.Errorf("%s: %s: there is no such heading (%v)", path, link, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || checked < 40 {
+		t.Errorf("%d links were found (%v)", checked, err)
+	}
+}

@@ -340,8 +340,7 @@ func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections,
 		noteFingerprints(server, config)
 		l.socket = tls.NewListener(l.socket, config)
 	}
-	l.http(server)
-	l.drain = server.Shutdown
+	l.drainHTTP(server)
 	return nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,30 +119,5 @@ func TestGraphQL(t *testing.T) {
 	graphQL(limiter(t, "5/hour burst 5"), length, h).ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(`{"query": "longer"}`)))
 	if w.Code != 429 || w.Header().Get("Retry-After") != "" {
 		t.Errorf("what never fits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
-	}
-}
-
-// What the document shows is what is tested here.
-func TestDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var source string
-	for _, name := range []string{"recipes.go", "recipes_test.go"} {
-		code, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source += string(code)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) < 5 {
-		t.Fatalf("the document has %d blocks", len(blocks))
-	}
-	for _, b := range blocks {
-		if !strings.Contains(source, b[1]) && !strings.Contains(source, regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(b[1], "\t$1")) {
-			t.Errorf("this is not tested:\n%s", b[1])
-		}
 	}
 }

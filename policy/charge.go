@@ -138,9 +138,9 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 // addCharges adds a charge for each limit of the subject of the key that has been built.
 func (s *scratch) addCharges(r *rule) outcome {
 	by, until := s.resolve(r)
-	shadow := r.isShadowFor(s.keys.text[s.keys.start:]) || s.policy.isShadow(r)
+	shadow := s.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.text[s.keys.start:])
 	switch {
-	case s.isBlocked(r, by, until, shadow):
+	case (by.block || len(s.blocks) > 0) && s.isBlocked(r, by, until, shadow):
 		return barred
 	case by.exempt:
 		return exempted
@@ -213,8 +213,10 @@ const overridden = "override"
 // resolve returns what holds for the subject of the key that is being built: its override, until
 // when that does, else the limits of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) (by *resolved, until int64) {
-	if e, says := s.policy.overrides.find(r, s); e != nil {
-		return says, e.until
+	if s.policy.overrides.byRule != nil {
+		if e, says := s.policy.overrides.find(r, s); e != nil {
+			return says, e.until
+		}
 	}
 	if r.tiers != nil {
 		if t := r.tiers[s.tierName()]; t != nil {
@@ -241,7 +243,9 @@ func (s *scratch) take(ctx context.Context, store sluice.Store) error {
 // complete makes the charges those that the store is asked for.
 func (s *scratch) complete() {
 	s.charges = s.charges[:len(s.results)]
-	s.addTurns()
+	if len(s.tenants) > 0 {
+		s.addTurns()
+	}
 	if s.request.ID != "" {
 		s.addOnce()
 	}
@@ -260,12 +264,9 @@ func (s *scratch) complete() {
 	}
 }
 
-// of returns the cost of a request. Where it is in a header, the largest value counts,
-// above max it is max, 0 is 1, and what is not a whole number is the default.
+// of returns the cost of a request that is in a header: the largest value counts, above max it is
+// max, 0 is 1, and what is not a whole number is the default.
 func (c *cost) of(h http.Header) int64 {
-	if c.header == "" {
-		return c.fixed
-	}
 	most := int64(0)
 	for _, v := range h[c.header] {
 		most = max(most, c.parse(strings.TrimSpace(v)))
@@ -292,7 +293,7 @@ func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 // cost returns what the request takes from a rule: less than nothing if it gives that back.
 func (s *scratch) cost(r *rule) int64 {
 	one := r.cost.fixed
-	if s.request.Subject == nil {
+	if r.cost.header != "" && s.request.Subject == nil {
 		one = r.cost.of(s.request.Header)
 	}
 	switch {

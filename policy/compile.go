@@ -31,6 +31,7 @@ type Policy struct {
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome
+	readsBody   bool     // likewise by the body
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
 	watchOnly   bool     // see Shadowed
@@ -313,6 +314,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		c.routes(out.match)
 	}
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	p.readsBody = p.readsBody || out.readsBody
 	return out
 }
 

@@ -280,7 +280,7 @@ func (s *scratch) forget() {
 // looksFirst reports whether rules are asked before the body is read for others. An ID that has
 // passed before passes whatever these say, and what is given back is not refused.
 func (s *scratch) looksFirst() bool {
-	return s.request.Body != nil && s.request.ID == "" && s.mode <= Peek &&
+	return s.policy.readsBody && s.request.Body != nil && s.request.ID == "" && s.mode <= Peek &&
 		slices.ContainsFunc(s.matches, func(m matched) bool { return m.rule.readsBody })
 }
 
@@ -337,7 +337,9 @@ func (s *scratch) decision(d *Decision) {
 	d.Allowed = sluice.Admitted(s.charges, s.receipts)
 	d.Now = s.receipts[0].Now
 	d.Results = s.results
-	s.noteShares()
+	if len(s.tenants) > 0 {
+		s.noteShares()
+	}
 	for i := range d.Results {
 		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
 		if receipt.Fits && s.mode == Peek {
@@ -350,7 +352,9 @@ func (s *scratch) decision(d *Decision) {
 			continue
 		}
 		s.charges[i].Plan.DecideInto(cost, receipt, &r.Decision)
-		s.joinTurn(i, r)
+		if len(s.tenants) > 0 {
+			s.joinTurn(i, r)
+		}
 		if lock >= 0 {
 			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
 		}

@@ -103,10 +103,14 @@ func (k *keyText) rewritten(exact uint32, part int, text []byte) []byte {
 
 // key returns the key. With together it is written once more, behind a hash tag of these parts.
 func (k *keyText) key(together []int) string {
-	start, end := k.start, len(k.text)
 	if len(together) == 0 {
-		return k.since(start)
+		return k.since(k.start)
 	}
+	return k.tagged(together)
+}
+
+func (k *keyText) tagged(together []int) string {
+	start, end := k.start, len(k.text)
 	k.text = append(k.text, '{')
 	for i, part := range together {
 		if i > 0 {

@@ -44,7 +44,7 @@ func policies(t *testing.T) map[string][]byte {
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		markdown := strings.HasSuffix(path, ".md")
 		switch {
-		case err != nil || d.IsDir() && d.Name() == "bad" || d.IsDir() && d.Name() == ".git":
+		case err != nil || d.IsDir() && d.Name() == "bad" || d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules"):
 			if err == nil {
 				err = fs.SkipDir
 			}

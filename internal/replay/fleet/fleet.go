@@ -117,6 +117,10 @@ var errAway = errors.New("fleet: the shared store is away")
 
 // TakeAt takes as the instance would that the request has come to.
 func (s *Store) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	// What was due before an outage is done before it, whoever asks next.
+	for s.c.Lease != nil && s.due <= now {
+		s.advance(now)
+	}
 	n := &s.nodes[s.balance()]
 	away := s.c.Away != nil && s.c.Away(now)
 	switch {

@@ -28,11 +28,8 @@ func (s *lessor) TakeAt(ctx context.Context, now int64, charges []sluice.Charge,
 	return s.shared.TakeAt(ctx, now, charges, receipts)
 }
 
-// takeLeased has an instance decide by what it has leased, once all have done what was due.
+// takeLeased has an instance decide by what it has leased.
 func (s *Store) takeLeased(ctx context.Context, n *node, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	for s.due <= now {
-		s.advance(now)
-	}
 	if err := n.lease.TakeAt(ctx, now, charges, receipts); err != nil {
 		return err
 	}

@@ -130,3 +130,40 @@ func TestLeasedOutage(t *testing.T) {
 		t.Errorf("%d of 1000 passed in the next hour", got)
 	}
 }
+
+// What instances had reserved when an outage begins, and would have given back before it, is given back.
+func TestLeasedBeforeAnOutage(t *testing.T) {
+	const second = int64(1_000_000)
+	var shared replay.Store
+	s := fleet.New(fleet.Config{
+		Nodes: 10, Lease: playback,
+		Away: func(now int64) bool { return now >= noon+10*second && now < noon+12*second },
+	}, func() replay.Store {
+		made := newStore()
+		if shared == nil {
+			shared = made
+		}
+		return made
+	})
+	p := plan(t, "100000/minute", sluice.FixedWindow)
+	asked := int64(0)
+	ask := func(now int64) {
+		t.Helper()
+		var r [1]sluice.Receipt
+		if err := s.TakeAt(t.Context(), now, []sluice.Charge{{Key: "k", Plan: p, Cost: 1, Consistency: sluice.Leased, OnError: sluice.Local}}, r[:]); err != nil || !r[0].Fits {
+			t.Fatalf("%+v, %v", r[0], err)
+		}
+		asked++
+	}
+	for now := noon + second; now < noon+3*second; now += 500 {
+		ask(now)
+	}
+	for i := range int64(100) {
+		ask(noon + 11*second + i*1000)
+	}
+	ask(noon + 13*second)
+	var r [1]sluice.Receipt
+	if err := shared.TakeAt(t.Context(), noon+13*second, []sluice.Charge{{Key: "k", Plan: p}}, r[:]); err != nil || r[0].Used != asked {
+		t.Errorf("%d were asked for, and of the shared store %d are used: %v", asked, r[0].Used, err)
+	}
+}

@@ -93,6 +93,7 @@ func TestSystemdRestart(t *testing.T) {
 	}
 	defer clients.Wait()
 	defer stop.Store(true)
+	defer file.Close() // so that nobody waits in its backlog if the gateway is gone
 	for range 3 {
 		g.signal(syscall.SIGTERM)
 		awaitState("STOPPING=1")

@@ -28,8 +28,9 @@ func describeCommand() *cobra.Command {
 			"subjects and networks there are; descriptions; the values of headers; and where a tier is read from.\n" +
 			"Rules that count by a field of the body or a TLS fingerprint, or that count failures, guard\n" +
 			"something: the page only says that there are further limits. What a policy is in shadow mode for\n" +
-			"now is described as it will be. Names of rules and tiers, patterns, hosts, and the names of headers,\n" +
-			"cookies and parameters are told: read the page before you publish it.",
+			"now, or enforces for a share of subjects, is described as it will be for all. Names of rules and\n" +
+			"tiers, patterns, hosts, and the names of headers, cookies and parameters are told:\n" +
+			"read the page before you publish it.",
 		Example: "  sluice describe api.yaml > limits.md\n" +
 			"  sluice describe api.yaml --output limits.html",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -30,8 +30,7 @@ func (s *serveSettings) openCheck(l *listener, engine *policy.Engine) error {
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: checkStreams},
 		ErrorLog:       slog.NewLogLogger(s.doors.log.Handler(), slog.LevelDebug),
 	}
-	l.http(server)
-	l.drain = server.Shutdown
+	l.drainHTTP(server)
 	return nil
 }
 

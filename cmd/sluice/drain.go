@@ -33,7 +33,8 @@ func (u *unread) any() bool {
 
 type connKey struct{}
 
-// silentPatience is how long a drain waits for the first byte of a client that has connected.
+// silentPatience is how long a drain waits for the first byte of a client that has connected. It waits for
+// no more than half of the time that there is, so that the requests under way have the rest.
 const silentPatience = 5 * time.Second
 
 // drainHTTP makes l serve by s, and answer whoever has connected when it drains.
@@ -65,7 +66,11 @@ func (l *listener) drainHTTP(s *http.Server) {
 		l.socket.Close()
 		<-accepted
 		s.SetKeepAlivesEnabled(false)
-		wait, cancel := context.WithTimeout(ctx, silentPatience)
+		patience := silentPatience
+		if end, ok := ctx.Deadline(); ok {
+			patience = min(patience, time.Until(end)/2)
+		}
+		wait, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		for u.any() && wait.Err() == nil {
 			time.Sleep(time.Millisecond)

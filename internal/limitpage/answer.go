@@ -101,7 +101,7 @@ func statuses(p *policy.Policy) (all []Meaning) {
 	}{
 		{http.StatusTooManyRequests, "A limit has no room for the request. Wait for as long as Retry-After says; without it, the request asks for more than the limit ever allows."},
 		{http.StatusServiceUnavailable, "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."},
-		{http.StatusBadRequest, "The request lacks what a limit counts by, or can be read in several ways. Sent again as it is, it is refused again."},
+		{http.StatusBadRequest, "The request lacks what a limit counts by, or can be read in several ways. It may count for other limits, and sent again as it is, it is refused again."},
 		{http.StatusForbidden, "The caller or the request is blocked. Sent again, it is refused again."},
 	} {
 		status := m.status
@@ -121,7 +121,7 @@ var known = []struct{ field, name, says string }{
 	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
 	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "Until when no more than that passes, in seconds since 1970 (UTC)."},
 	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},
-	{"Content-Type", "Content-Type", "Of refusals: what their body is. Accept chooses among application/problem+json, application/json and text/plain."},
+	{"Content-Type", "Content-Type", "Of refusals: what their body is, of the forms that there are the one that Accept prefers."},
 	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
 }
 

@@ -10,7 +10,7 @@ import (
 // What both forms of the page say.
 const (
 	title      = "Limits of this API"
-	intro      = "Every limit that a request falls under counts it, and it passes if all of them have room. What is refused has used up nothing. The limits that hold for you are in the response fields, and can be others than those here."
+	intro      = "Every limit that a request falls under counts it, and it passes if all of them have room. What a limit refuses has used up nothing. The limits that hold for you are in the response fields, and can be others than those here."
 	furtherYes = "Some requests have further limits against guessing and misuse, which are not listed."
 	casing     = "Names of fields are the same in upper and lower case."
 )

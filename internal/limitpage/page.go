@@ -67,7 +67,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store
 	for _, r := range told {
 		page.Limits = append(page.Limits, row(doc, r, tiers))
 		if r.Penalty != (policy.Penalty{}) {
-			page.Lockouts = append(page.Lockouts, r.Name)
+			page.Lockouts = append(page.Lockouts, page.Limits[len(page.Limits)-1].Name)
 		}
 		if cost := page.Limits[len(page.Limits)-1].Cost; cost[0].Text != "1" {
 			page.Costs = true

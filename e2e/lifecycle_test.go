@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -243,6 +245,33 @@ func TestDrain(t *testing.T) {
 	clients.Wait()
 	if code := g.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// Who has connected before is answered, at each door that speaks HTTP.
+func TestDrainAnswersWhoHasConnected(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--upstream", "sample", "--check", "127.0.0.1:0", "--policy", "example")
+	check := g.await("sluice serves", func(r record) bool { return r.Check != "" }).Check
+	var early []net.Conn
+	for _, addr := range []string{g.addr, check} {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		early = append(early, c)
+		get(t, "http://"+addr+"/healthz") // connections are accepted in their order
+	}
+	g.signal(syscall.SIGTERM)
+	g.awaitStatus(g.admin+"/readyz", http.StatusServiceUnavailable)
+	for _, c := range early {
+		fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+	}
+	for _, c := range early {
+		if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 ") {
+			t.Errorf("%s answers %q: %v", c.RemoteAddr(), line, err)
+		}
 	}
 }
 

@@ -273,6 +273,9 @@ func TestDrainAnswersWhoHasConnected(t *testing.T) {
 			t.Errorf("%s answers %q: %v", c.RemoteAddr(), line, err)
 		}
 	}
+	if code := g.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // What does not end in time is cut.

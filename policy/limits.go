@@ -125,6 +125,26 @@ func nameLimits(rule string, limits []limit) {
 	}
 }
 
+// LimitPlan returns the plan of a limit that a rule of a [Document] has, counted by the rule's algorithm, or
+// nil if it is none: all limits of a document that compiles are. One of months is a window whatever the
+// algorithm.
+func LimitPlan(text, algorithm string) *sluice.Plan {
+	l, err := sluice.ParseLimit(text)
+	if err != nil {
+		return nil
+	}
+	if algorithm != "" && l.MonthDay == 0 {
+		if l.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
+			return nil
+		}
+	}
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
 // LimitNames returns the names by which clients are told of limits that are charged together under
 // a name: an empty one if there is only one limit, which has that name itself, and else the name
 // and the period, as in "api-1s", "api-1h" and "api-month". Where periods are the same, "-2"

@@ -108,6 +108,22 @@ func (a *adminClient) call(ctx context.Context, method, path string, q url.Value
 	if etag != "" {
 		r.Header.Set("If-Match", etag)
 	}
+	if answer, err = a.send(r); err != nil {
+		return answer, err
+	}
+	if answer.status >= 300 {
+		return answer, &failedError{a.refusal(&answer)}
+	}
+	if out != nil {
+		if err := json.Unmarshal(answer.body, out); err != nil {
+			return answer, &failedError{fmt.Errorf("the answer of %s is none of the admin API: is --admin-url right? %w", a.url, err)}
+		}
+	}
+	return answer, nil
+}
+
+// send sends a request, and reads the answer, whatever its status.
+func (a *adminClient) send(r *http.Request) (answer adminAnswer, err error) {
 	client, err := a.client()
 	if err != nil {
 		return answer, err
@@ -120,14 +136,6 @@ func (a *adminClient) call(ctx context.Context, method, path string, q url.Value
 	answer.status, answer.etag = response.StatusCode, response.Header.Get("ETag")
 	if answer.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
 		return answer, &failedError{fmt.Errorf("the answer of %s broke off: %w", a.url, err)}
-	}
-	if response.StatusCode >= 300 {
-		return answer, &failedError{a.refusal(&answer)}
-	}
-	if out != nil {
-		if err := json.Unmarshal(answer.body, out); err != nil {
-			return answer, &failedError{fmt.Errorf("the answer of %s is none of the admin API: is --admin-url right? %w", a.url, err)}
-		}
 	}
 	return answer, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -45,22 +44,13 @@ func (a *adminClient) ready(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	client, err := a.client()
+	answer, err := a.send(r)
 	if err != nil {
 		return "", err
 	}
-	response, err := client.Do(r)
-	if err != nil {
-		return "", a.unreachable(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 200))
-	if err != nil {
-		return "", &failedError{fmt.Errorf("the answer of %s broke off: %w", a.url, err)}
-	}
-	said := strings.TrimSpace(string(text))
-	if response.StatusCode != http.StatusOK || said != "ready" {
-		return "", &failedError{fmt.Errorf("%s: %s: %.200q", a.url, response.Status, said)}
+	said := strings.TrimSpace(string(answer.body))
+	if answer.status != http.StatusOK || said != "ready" {
+		return "", &failedError{fmt.Errorf("%s: %d %s: %.200q", a.url, answer.status, http.StatusText(answer.status), said)}
 	}
 	return said, nil
 }

@@ -28,10 +28,10 @@ type fleetFlags struct {
 
 func (q *fleetFlags) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.IntVar(&q.nodes, "nodes", 0, "show beside it what a fleet of `N` instances would let pass: with a rule of the policy leased, they share a store and lease from it; else each counts for itself, unless --sync or --store-outage is given")
+	f.IntVar(&q.nodes, "nodes", 0, "show beside it what a fleet of `N` instances would let pass. If the policy has rules with \"consistency: leased\", they share a store and lease from it; else each counts for itself, unless --sync or --store-outage is given")
 	f.BoolVar(&q.alone, "alone", false, "with --nodes: each counts for itself, whatever rules are leased")
 	f.DurationVar(&q.sync, "sync", 0, "with --nodes: they tell each other what they let pass every so often, such as 100ms")
-	f.StringVar(&q.outage, "store-outage", "", "with --nodes: they share a store, which is away in this `time` of every day, such as 12:00-12:05, or once, as in 2026-11-20T12:00/2026-11-20T12:05; each rule's on_error decides then; what is leased is, as long as the store is there")
+	f.StringVar(&q.outage, "store-outage", "", "with --nodes: they share a store, which is away in this `time` of every day, such as 12:00-12:05, or once, as in 2026-11-20T12:00/2026-11-20T12:05; each rule's on_error decides then. Rules with \"consistency: leased\" are leased while the store is there")
 }
 
 // fleetNames are the flags of a fleet.

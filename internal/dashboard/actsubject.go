@@ -291,14 +291,14 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 			algorithm = state.Limits[0].Algorithm
 		}
 		l := limitState{Limit: text, Algorithm: algorithm}
-		plan := planOf(text, algorithm)
+		plan := policy.LimitPlan(text, algorithm)
 		if plan == nil {
 			continue // the dry run says what is wrong with it
 		}
 		l.Capacity, l.Remaining = plan.Capacity, plan.Capacity
 		kept := false
 		for _, was := range state.Limits {
-			if old := planOf(was.Limit, was.Algorithm); old != nil && old.Fingerprint == plan.Fingerprint {
+			if old := policy.LimitPlan(was.Limit, was.Algorithm); old != nil && old.Fingerprint == plan.Fingerprint {
 				l.Remaining, kept = max(0, plan.Capacity-was.Used), true
 			}
 		}
@@ -321,23 +321,6 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 		e.Warnings = append(e.Warnings, "The subject is blocked. A limit of its own takes the place of a block by override; a block of an instance stays until it is unblocked.")
 	}
 	return rows
-}
-
-func planOf(text, algorithm string) *sluice.Plan {
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		return nil
-	}
-	if algorithm != "" && l.MonthDay == 0 {
-		if l.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
-			return nil
-		}
-	}
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		return nil
-	}
-	return plan
 }
 
 func splitLimits(text string) (all []string) {

@@ -365,7 +365,7 @@ func limitNames(r *policy.Rule) (all []string) {
 	for _, list := range lists {
 		var plans []*sluice.Plan
 		for _, text := range list {
-			if plan := planOf(text, r.Algorithm); plan != nil {
+			if plan := policy.LimitPlan(text, r.Algorithm); plan != nil {
 				plans = append(plans, plan)
 			}
 		}

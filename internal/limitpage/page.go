@@ -137,7 +137,7 @@ func row(doc *policy.Document, r *policy.Rule, tiers []string) Limit {
 func names(r *policy.Rule) []string {
 	var plans []*sluice.Plan
 	for _, text := range r.Limits {
-		if plan := plan(text, r.Algorithm); plan != nil {
+		if plan := policy.LimitPlan(text, r.Algorithm); plan != nil {
 			plans = append(plans, plan)
 		}
 	}
@@ -286,27 +286,9 @@ func limits(r *policy.Rule, tier string) string {
 	return strings.Join(all, "; ")
 }
 
-// plan returns a limit of a rule, or nil: a policy that compiles has no such text.
-func plan(text, algorithm string) *sluice.Plan {
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		return nil
-	}
-	if algorithm != "" && l.MonthDay == 0 {
-		if l.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
-			return nil
-		}
-	}
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		return nil
-	}
-	return p
-}
-
 // inWords says what a limit lets pass.
 func inWords(text, algorithm string) string {
-	p := plan(text, algorithm)
+	p := policy.LimitPlan(text, algorithm)
 	if p == nil {
 		return text
 	}

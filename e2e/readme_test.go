@@ -45,7 +45,7 @@ func timeless(s string) string {
 	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
 }
 
-// Whoever types what the README says gets what the README says.
+// Whoever types what the documents say gets what the documents say.
 func TestReadmeConsole(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--upstream", "sample", "--check", "127.0.0.1:0") // as make run has it, and a door
@@ -60,7 +60,7 @@ func TestReadmeConsole(t *testing.T) {
 				t.Fatalf("$ %s\n%v\n%s", command, err, got)
 			}
 			if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
-				t.Errorf("$ %s\n%s\n\nand the README has\n\n%s", command, got, want)
+				t.Errorf("$ %s\n%s\n\nand the document has\n\n%s", command, got, want)
 			}
 		}
 	}

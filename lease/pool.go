@@ -252,7 +252,11 @@ func (p *pool) worthwhile(at int64) bool {
 // since in less they look fewer than they are. p.mu is held.
 func (p *pool) measure(at int64) {
 	total, took := p.total(), at-p.measured
-	if took < p.horizon/turns && total-p.before < p.demand {
+	long := p.horizon / turns
+	if p.demand < 16 {
+		long = p.horizon
+	}
+	if took < long && total-p.before < p.demand {
 		return
 	}
 	now := (total - p.before) * p.horizon / max(took, p.horizon/turns)

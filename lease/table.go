@@ -13,8 +13,8 @@ const (
 	ways     = 4
 	maxPools = 4096
 	counters = 1 << 14
-	// worth is how many units of a key are to be asked for in countFor before it is leased, and in a horizon
-	// to go on. Where units are scarce it is twice as many.
+	// worth is how many units of a key are to be asked for in countFor before it is leased, or twice as many
+	// where units are scarce.
 	worth    = 4
 	countFor = 250_000 // µs
 )

@@ -21,8 +21,9 @@ func validateCommand() *cobra.Command {
 			"For each rule of a valid policy, say what it does while the shared store is away, and whether\n" +
 			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
 			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
-			"doors take places and which only look. For each of its answers, say what is sent: which status,\n" +
-			"and which types of bodies.\n\n" +
+			"doors take places and which only look. For each with a share, say what tenants get of it, and how\n" +
+			"fast that settles. For each of its answers, say what is sent: which status, and which types of\n" +
+			"bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are told,\n" +
 			"and how many more there are.\n\n" +
@@ -57,6 +58,9 @@ func validateCommand() *cobra.Command {
 					if _, err := fmt.Fprintf(c.OutOrStdout(), "  rule %s counts requests in flight: %s\n", name, endsKnown); err != nil {
 						return &failedError{err}
 					}
+				}
+				if err := printShares(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
 				}
 				if err := printConsistency(c.OutOrStdout(), p); err != nil {
 					return &failedError{err}

@@ -175,6 +175,33 @@ func (c *Cap) Look(key string, weight, units, now int64) Terms {
 	return c.terms(&t, units, units, now)
 }
 
+// Part is what there is for a tenant.
+type Part struct {
+	// Each is how many nanoseconds lie between the units of its part: as the cap is divided if there is
+	// less than is asked for, and else if all who are active asked for theirs.
+	Each    int64
+	Weights int64 // of all who are active, itself included
+	Short   bool  // there is less than is asked for
+}
+
+// Part returns what there is for a tenant at a time, and notes nothing.
+func (c *Cap) Part(key string, weight, now int64) Part {
+	c.pass(now)
+	t := c.tenant(key, weight, false)
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	p := Part{Weights: c.weight.Load(), Short: c.division.Weight > 0}
+	if t == nil {
+		p.Weights += weight
+	}
+	if p.Short {
+		p.Each = max(c.least, c.each(weight))
+	} else {
+		p.Each = max(1, mulDiv(c.period*1000, p.Weights, c.count*weight))
+	}
+	return p
+}
+
 // Note notes the level of the cap's bucket at a time.
 func (c *Cap) Note(used, now int64) {
 	c.level.Store(used)

@@ -86,7 +86,7 @@ func validateCommand() *cobra.Command {
 }
 
 // endsKnown says where requests in flight are counted.
-const endsKnown = "behind the gateway and in Go programs, and at --check for those who ask for a place; auth requests, --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
+const endsKnown = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
 
 // printOutages says what each rule does while the store is away.
 func printOutages(out io.Writer, p *policy.Policy) error {

@@ -111,7 +111,7 @@ func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
 // Describe returns what the policy says of a rule, without counts.
 func Describe(written *policy.Rule) Rule {
 	r := Rule{
-		Shadow: written.Shadow, Kind: "limit", Key: written.Key, Limits: []string{}, Algorithm: written.Algorithm,
+		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
 		Enforce: written.Enforce, Series: []int64{}, Top: []Subject{},
 	}
 	switch {

@@ -176,7 +176,7 @@ func judge(c *Config, doc policy.Document, files []feed.File) (j *judged, err er
 	groups := map[string]int{}
 	for i := range j.document.Rules {
 		r := &j.document.Rules[i]
-		key := strings.Join(r.Key, " ")
+		key := strings.Join(keyOf(r), " ")
 		if r.Block {
 			key = "client_ip"
 		}

@@ -40,7 +40,7 @@ func (run *replay) report(stats *feed.Stats) *Report {
 			all.merge(&p.versus)
 		}
 		reports[0].Against = all.difference(reports[0], reports[1])
-		reports[0].Against.Other = cmp.Or(run.config.Other, "another policy")
+		reports[0].Against.Other = run.other
 		for _, p := range run.parts {
 			l, leases := p.counts[1].store.(interface{ Leases() *Leases })
 			if !leases || l.Leases() == nil {

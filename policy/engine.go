@@ -41,6 +41,7 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.pool.New = func() any { return new(scratch) }
 	e.lists.New = func() any { return new(each) }
+	e.shares.divided, _ = store.(divided)
 	e.Swap(p)
 	return e
 }

@@ -42,6 +42,7 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	e.shares.begin(time.Now())
 	e.pool.New = func() any { return new(scratch) }
 	e.lists.New = func() any { return new(each) }
+	e.shares.divided, _ = store.(divided)
 	e.Swap(p)
 	return e
 }

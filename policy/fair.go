@@ -30,7 +30,8 @@ import (
 // at least a request. A wait that is told is that by the shares as they are.
 //
 // A rule of several units a request divides units. Processes that share a store go by what tenants ask
-// all of them for, if they are told: see [Engine.Demand]. Of a limit, 10,000 tenants are told apart at a
+// all of them for, if they are told: see [Engine.Demand]. While it is away each divides its share of the
+// limit, if it has one, among those who ask it. Of a limit, 10,000 tenants are told apart at a
 // time, and those beyond leave the reserve to these; of an engine 1000 limits, those with other values
 // of the rule's Key, and those beyond are counted and not divided. A shadow counts for the limit what
 // would have been let through.
@@ -284,7 +285,11 @@ func (t *tenant) plan() *sluice.Plan {
 	if !t.terms.Short {
 		ahead = t.rule.sharing.alone
 	}
-	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), uint64(t.terms.Each))
+	each := uint64(t.terms.Each)
+	if t.cap != nil {
+		each *= uint64(t.cap.Parts()) // what a unit takes of one
+	}
+	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), each)
 	if hi > 0 || lo > maxTurn {
 		return turnPlan(maxTurn)
 	}
@@ -356,8 +361,8 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 	}
 	if !receipt.Fits || units == 0 {
 		wait = inMicroseconds(t.takes(need, c.Plan) - left)
-		if t.terms.Over {
-			wait = max(wait, t.until(r.Plan, limit, need))
+		if t.terms.Over && t.cap != nil {
+			wait = max(wait, t.until(r.Plan, limit, need)*time.Duration(t.cap.Parts()))
 		}
 		if c.Cost == neverFits { // though there may be room by now
 			wait = max(wait, time.Millisecond)
@@ -417,8 +422,12 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 func (s *scratch) noteShares() {
 	for i := range s.tenants {
 		t := &s.tenants[i]
-		if r := &s.receipts[t.charge]; t.cap != nil && !r.Origin.Degraded() {
-			t.cap.Note(r.Used, s.turned)
+		if r := &s.receipts[t.charge]; t.cap != nil && r.Origin != sluice.ByOnError {
+			parts := int64(1)
+			if r.Origin == sluice.ByLocalShare && s.shares.divided != nil {
+				parts = max(1, s.shares.divided.Instances())
+			}
+			t.cap.Note(r.Used, s.turned, parts)
 			if turn := len(s.results) + i; s.charges[turn].Shadow {
 				t.terms.NoteAhead(s.receipts[turn].Used, s.turned)
 			}
@@ -429,8 +438,13 @@ func (s *scratch) noteShares() {
 // maxCaps is how many limits that are shared an engine knows at a time.
 const maxCaps = 1000
 
+// divided is a store that divides limits by the number of instances while these cannot count together.
+type divided interface{ Instances() int64 }
+
 // shares are the caps of an engine by the keys of their limits.
 type shares struct {
+	divided divided // the store, if it is one
+
 	// When the engine was made, in whole microseconds. From then on the monotonic clock counts, which is
 	// half of reading the time, and ends no epoch when the wall's is set.
 	made time.Time

@@ -75,25 +75,33 @@ func TestReadmePolicies(t *testing.T) {
 	}
 }
 
-// The Go of the README and of docs is part of the examples, which are compiled.
-func TestReadmeGo(t *testing.T) {
+// The code of the README and of docs is part of programs that are run, whatever its margin.
+func TestReadmeCode(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../examples/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sources strings.Builder
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	for language, places := range map[string][]string{
+		"go":     {"../examples/*/*.go", "../bench/migrate/*.go"},
+		"python": {"../examples/clients/python/*.py"},
+		"js":     {"../examples/clients/node/*.mjs"},
+	} {
+		margin := regexp.MustCompile(`(?m)^\s+`)
+		var sources strings.Builder
+		for _, place := range places {
+			files, err := filepath.Glob(place)
+			if err != nil || len(files) == 0 {
+				t.Fatalf("there is nothing in %s (%v)", place, err)
+			}
+			for _, name := range files {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources.Write(margin.ReplaceAll(text, nil))
+			}
 		}
-		sources.Write(text)
-	}
-	for _, block := range blocks(t, "go") {
-		indented := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block, "\t$1")
-		if !strings.Contains(sources.String(), block) && !strings.Contains(sources.String(), indented) {
-			t.Errorf("none of %v has\n%s", files, block)
+		for _, block := range blocks(t, language) {
+			if !strings.Contains(sources.String(), margin.ReplaceAllString(block, "")) {
+				t.Errorf("none of %v has\n%s", places, block)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,5 +82,24 @@ func TestLinks(t *testing.T) {
 	})
 	if err != nil || checked < 40 {
 		t.Errorf("%d links were found (%v)", checked, err)
+	}
+}
+
+// The page about operations has a row for each alert, and for no other.
+func TestAlertsExplained(t *testing.T) {
+	names := func(path, pattern string) (all []string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	alerts := names("deploy/prometheus/alerts.yaml", `(?m)^ *- alert: (\w+)$`)
+	rows := names("docs/operations.md", "(?m)^\\| `(Sluice\\w+)` \\| [^|]+ \\| [^|]+ \\|$")
+	if len(alerts) == 0 || !slices.Equal(alerts, rows) {
+		t.Errorf("alerts.yaml has\n%v, and docs/operations.md\n%v", alerts, rows)
 	}
 }

@@ -25,15 +25,15 @@ func pages(t *testing.T) []string {
 	return append(files, "../README.md")
 }
 
-// blocksOf returns a document's code blocks of a language.
+// blocksOf returns a document's code blocks of a language, also those in lists.
 func blocksOf(t *testing.T, file, language string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		all = append(all, m[1])
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[2], ""))
 	}
 	return all
 }

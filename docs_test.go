@@ -103,3 +103,31 @@ func TestAlertsExplained(t *testing.T) {
 		t.Errorf("alerts.yaml has\n%v, and docs/operations.md\n%v", alerts, rows)
 	}
 }
+
+// The tests that the page about security names are there.
+func TestSecurityHeld(t *testing.T) {
+	page, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	there := map[string]bool{}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[m[1]] = true
+		}
+		return err
+	})
+	if err != nil || len(named) < 15 {
+		t.Fatalf("%d tests are named (%v)", len(named), err)
+	}
+	for _, m := range named {
+		if !there[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+}

@@ -131,3 +131,20 @@ func TestSecurityHeld(t *testing.T) {
 		}
 	}
 }
+
+// The index of the examples has all of them.
+func TestExamplesListed(t *testing.T) {
+	index, err := os.ReadFile("examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir("examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "README.md" && name != "examples.go" && !strings.Contains(string(index), "\n| ["+name+"](") {
+			t.Errorf("examples/README.md does not have %s", name)
+		}
+	}
+}

@@ -101,3 +101,24 @@ func TestRightsOnPage(t *testing.T) {
 		t.Errorf("docs/redis.md does not have %q (%v)", rights, err)
 	}
 }
+
+// A server takes the settings of the page, and is not dangerous for limits with them.
+func TestSettingsOnPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)## Settings\n\n```\n(.*?)```").FindStringSubmatch(string(page))
+	if block == nil {
+		t.Fatal("docs/redis.md has no settings")
+	}
+	var settings []string
+	for line := range strings.Lines(block[1]) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		settings = append(settings, "--"+name, value)
+	}
+	found, err := open(t, redistest.Start(t, settings...).URL()).Dangers(t.Context())
+	if err != nil || len(found) > 0 {
+		t.Errorf("%q (%v)", found, err)
+	}
+}

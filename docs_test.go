@@ -148,3 +148,20 @@ func TestExamplesListed(t *testing.T) {
 		}
 	}
 }
+
+// The first page of the documents leads to all others.
+func TestDocumentsListed(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("there are %d documents (%v)", len(pages), err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md does not have %s", name)
+		}
+	}
+}

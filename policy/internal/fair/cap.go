@@ -152,27 +152,28 @@ func identify(name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Ask notes that a tenant asks for units at a time in microseconds, and returns its terms. The key is
+// Ask notes that a tenant asks for units at a time in microseconds, and sets its terms. The key is
 // copied.
-func (c *Cap) Ask(key string, weight, units, now int64) Terms {
+func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	t := c.tenant(key, weight, true)
 	units = min(max(units, 0), MaxUnits)
-	return c.terms(t, t.asked.Add(units), units, now)
+	c.set(terms, t, t.asked.Add(units), units, now)
 }
 
-// Look returns the terms that Ask would, and notes nothing.
-func (c *Cap) Look(key string, weight, units, now int64) Terms {
+// Look sets the terms that Ask would, and notes nothing.
+func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	units = min(max(units, 0), MaxUnits)
 	if t := c.tenant(key, weight, false); t != nil {
-		return c.terms(t, t.asked.Load()+units, units, now)
+		c.set(terms, t, t.asked.Load()+units, units, now)
+		return
 	}
 	c.adding.Lock()
 	defer c.adding.Unlock()
 	var t tenant
 	c.admit(&t, weight)
-	return c.terms(&t, units, units, now)
+	c.set(terms, &t, units, units, now)
 }
 
 // Note notes the level of the cap's bucket at a time.
@@ -181,19 +182,22 @@ func (c *Cap) Note(used, now int64) {
 	c.noted.Store(now)
 }
 
-func (c *Cap) terms(t *tenant, asked, units, now int64) Terms {
-	terms := Terms{Each: c.least, Short: c.short.Load(), Line: c.line, weight: t.weight.Load(), asked: asked, tenant: t}
+func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
+	weight := t.weight.Load()
+	terms.Each, terms.Short, terms.Over, terms.Line, terms.Above = c.least, c.short.Load(), false, c.line, false
+	terms.part, terms.weight, terms.asked, terms.tenant = Level{}, weight, asked, t
 	if terms.Short {
+		free := t.free.Load()
 		terms.Each = max(c.least, t.each.Load())
-		terms.part = Level{t.free.Load(), terms.weight}
-		terms.Over = t.limited.Load() || asked > t.free.Load()
-	} else if all := c.weight.Load(); all > terms.weight {
+		terms.part = Level{free, weight}
+		terms.Over = t.limited.Load() || asked > free
+	} else if all := c.weight.Load(); all > weight {
 		terms.part = Level{c.units / scale, all}
-		terms.Over = !terms.part.covers(Want{min(asked, farAhead), terms.weight})
+		terms.Over = !terms.part.covers(Want{min(asked, farAhead), weight})
 	}
-	terms.Over = (terms.Over || t == &c.rest) && units <= c.line
-	terms.Above = terms.Over && c.held(now)+units > c.line
-	return terms
+	if terms.Over = (terms.Over || t == &c.rest) && units <= c.line; terms.Over {
+		terms.Above = c.held(now)+units > c.line
+	}
 }
 
 // tenant returns that of a key. If it is new and is not to be added, it is nil.

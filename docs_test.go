@@ -165,3 +165,37 @@ func TestDocumentsListed(t *testing.T) {
 		}
 	}
 }
+
+// Every package that programs import has an example.
+func TestPackagesHaveExamples(t *testing.T) {
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		switch name := d.Name(); {
+		case path == ".":
+		case strings.HasPrefix(name, "."), slices.Contains([]string{"internal", "cmd", "e2e", "examples", "bench", "testdata", "node_modules"}, name):
+			return fs.SkipDir
+		}
+		sources, err := filepath.Glob(filepath.Join(path, "*.go"))
+		if err != nil || len(sources) == 0 {
+			return err
+		}
+		looked++
+		for _, source := range sources {
+			text, err := os.ReadFile(source)
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(source, "_test.go") && strings.Contains(string(text), "\nfunc Example") {
+				return nil
+			}
+		}
+		t.Errorf("%s has no example", path)
+		return nil
+	})
+	if err != nil || looked < 15 {
+		t.Errorf("%d packages (%v)", looked, err)
+	}
+}

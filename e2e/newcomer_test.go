@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,15 +30,19 @@ type begun struct {
 	ended chan struct{}
 }
 
-// unused is an address of this machine that nobody listens at.
+// unused is an address of this machine that nobody listens at. Its port is below those that the system
+// chooses by itself, which another test may be given at any time.
 func unused(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
+		addr := "127.0.0.1:" + strconv.Itoa(port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Whoever has a copy of the tree and an empty home, and does what the README says in its order, gets what

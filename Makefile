@@ -1,5 +1,6 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
+ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: run build test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec
 
@@ -25,6 +26,7 @@ test:
 	go test -race -vet=off -p 3 -timeout 20m ./...
 	cd examples/frameworks && go test -race ./...
 	cd bench && go test -race ./migrate ./fleet ./letpass
+	cd deploy/check && go test ./...
 
 # Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
 # them for one test, beside which others run, and wants the machine to itself. "make test"
@@ -123,6 +125,8 @@ lint:
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
+	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
+	go run $(ACTIONLINT)
 
 # Sluice and its rivals on the same work: see bench/. It wants the machine to itself, needs
 # redis-server, PostgreSQL, nginx, HAProxy and, for instructions, valgrind, and takes up to twenty minutes.

@@ -62,9 +62,12 @@ differential:
 	scripts/test-tools
 	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
 
-# What the algorithms let pass, drawn for docs/algorithms.md.
+# The pictures in docs/: what the algorithms let pass, the dashboard after half an hour of visitors,
+# and a replay. The last two need Chromium.
 pictures:
 	cd bench && go run ./letpass ../docs
+	scripts/test-tools
+	SLUICE_PICTURES=$(CURDIR)/docs go test -count 1 -timeout 1h -v -run Pictures ./e2e/console
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same
 # configurations, histories and answers. It takes a minute, and needs redis-server.

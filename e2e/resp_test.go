@@ -379,7 +379,7 @@ func TestRESPDrains(t *testing.T) {
 	}
 }
 
-// Whoever types what the README says into redis-cli gets what the README says.
+// Whoever types what the documents say into redis-cli gets what the documents say.
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
@@ -389,7 +389,7 @@ func TestReadmeRedis(t *testing.T) {
 			command, want, _ := strings.Cut(example, "\n")
 			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(addr)}, strings.Fields(command)...)...)
 			if got = strings.ReplaceAll(got, " \n", "\n"); got != strings.TrimSpace(want) {
-				t.Errorf("> %s\n%s\n\nand the README has\n\n%s", command, got, want)
+				t.Errorf("> %s\n%s\n\nand the document has\n\n%s", command, got, want)
 			}
 		}
 	}

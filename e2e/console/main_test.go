@@ -88,8 +88,7 @@ func serve(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, ended: make(chan struct{})}
 	p.process = exec.Command(binary, append([]string{"serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-	p.process.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
-	p.process.Env = append(p.process.Env, "GORACE=atexit_sleep_ms=20")
+	p.process.Env = append(environment(), "GORACE=atexit_sleep_ms=20")
 	p.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.process.StderrPipe()
 	if err != nil {
@@ -109,6 +108,11 @@ func serve(t *testing.T, args ...string) *program {
 		t.Fatalf("the program does not start:\n%s", p.logged())
 	}
 	return p
+}
+
+// environment is that of the test without the settings of the program.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
 }
 
 func (p *program) read(stderr io.Reader, started chan<- struct{}) {
@@ -145,9 +149,18 @@ func (p *program) stop() {
 // ask sends a request to the gateway, and returns the status.
 func (p *program) ask(path string, fields ...string) int {
 	p.t.Helper()
-	r, err := http.NewRequest("GET", p.proxy+path, nil)
+	return p.send("GET", path, "", fields...)
+}
+
+// send is ask with another method, and a form.
+func (p *program) send(method, path, form string, fields ...string) int {
+	p.t.Helper()
+	r, err := http.NewRequest(method, p.proxy+path, strings.NewReader(form))
 	if err != nil {
 		p.t.Fatal(err)
+	}
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")

@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -47,7 +47,9 @@ func accessLog() string {
 	}
 	begin := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
 	for i := range 4000 {
-		line(begin.Add(time.Duration(i)*43*time.Second), fmt.Sprintf("192.0.2.%d", i*7%250), "GET", fmt.Sprintf("/files/%d", i%40), 200+100*(i%3))
+		at := float64(i) * 43 // seconds; there are three or four times as many by day as at night
+		at += 10_000 * math.Sin(at*2*math.Pi/86400)
+		line(begin.Add(time.Duration(at)*time.Second), fmt.Sprintf("192.0.2.%d", i*7%250), "GET", fmt.Sprintf("/files/%d", i%40), 200+100*(i%3))
 	}
 	for burst := range 12 {
 		for i := range 90 {
@@ -67,18 +69,24 @@ func accessLog() string {
 	return strings.Join(slices.Insert(lines, 100, "this is <b>no</b> line\x1b[31m"), "\n") + "\n"
 }
 
+// report replays the log by the policy, and returns the file of the page.
+func report(t *testing.T, more ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	args := append([]string{"replay", "--policy", write(t, "policy.yaml", replayed), "--output", "html", file}, more...)
+	replay := exec.Command(binary, append(args, write(t, "access.log", accessLog()))...)
+	replay.Env = environment()
+	if out, err := replay.CombinedOutput(); err != nil {
+		t.Fatalf("sluice replay: %v\n%s", err, out)
+	}
+	return file
+}
+
 // The page of a replay needs nothing but itself. It is legible and accessible on a desk, a phone and
 // paper, dark and light, with pictures for people to look at as TestLooks makes them.
 func TestReport(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "report.html")
-	replay := exec.Command(binary, "replay", "--policy", write(t, "policy.yaml", replayed), "--against", write(t, "against.yaml", replayedAgainst),
-		"--output", "html", file, write(t, "access.log", accessLog()))
-	replay.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
-	out, err := replay.CombinedOutput()
-	if err != nil {
-		t.Fatalf("sluice replay: %v\n%s", err, out)
-	}
+	file := report(t, "--against", write(t, "against.yaml", replayedAgainst))
 	for name, l := range map[string]look{
 		"desktop-light": {width: 1280, height: 900}, "desktop-dark": {width: 1280, height: 900, dark: true}, "tablet-light": {width: 768, height: 1024},
 		"phone-light": {width: 375, height: 812}, "phone-dark": {width: 375, height: 812, dark: true},

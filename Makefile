@@ -1,5 +1,6 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
+ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: run build test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec
 
@@ -7,12 +8,14 @@ ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 run:
 	go run ./cmd/sluice serve --upstream sample
 
-# The static binary, bin/sluice: the same bytes from the same commit, wherever it is built.
+# The static binary, bin/sluice: the same bytes from the same commit, wherever it is built, for GOOS and
+# GOARCH. What it leaves out are gRPC's pages of requests, which nothing serves, and what scripts/slim says.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice
 build:
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(BINARY) \
+	scripts/slim
+	CGO_ENABLED=0 go build -modfile bin/slim.mod -tags grpcnotrace -trimpath -buildvcs=false -o $(BINARY) \
 		-ldflags '-s -w -X main.release=$(VERSION) -X main.commit=$(COMMIT)' ./cmd/sluice
 
 # Three packages at a time, for some wait for what others do; "make lint" vets. Without GORACE each
@@ -23,6 +26,7 @@ test:
 	go test -race -vet=off -p 3 -timeout 20m ./...
 	cd examples/frameworks && go test -race ./...
 	cd bench && go test -race ./migrate ./fleet ./letpass
+	cd deploy/check && go test ./...
 
 # Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
 # them for one test, beside which others run, and wants the machine to itself. "make test"
@@ -124,6 +128,8 @@ lint:
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
+	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
+	go run $(ACTIONLINT)
 
 # Sluice and its rivals on the same work: see bench/. It wants the machine to itself, needs
 # redis-server, PostgreSQL, nginx, HAProxy and, for instructions, valgrind, and takes up to twenty minutes.

@@ -28,6 +28,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
 )
 
 var grpcAddress = regexp.MustCompile(`"grpc":"([^"]+)"`)
@@ -179,8 +182,22 @@ func TestEnvoyHealthAndReflection(t *testing.T) {
 	if err := about.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := about.Recv(); err != nil || len(r.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-		t.Errorf("reflection: %v %v", r, err)
+	r, err := about.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := &descriptorpb.FileDescriptorSet{}
+	for _, data := range r.GetFileDescriptorResponse().GetFileDescriptorProto() {
+		file := &descriptorpb.FileDescriptorProto{}
+		if err := proto.Unmarshal(data, file); err != nil {
+			t.Fatal(err)
+		}
+		files.File = append(files.File, file)
+	}
+	if told, err := protodesc.NewFiles(files); err != nil {
+		t.Errorf("reflection: %v, of %v", err, r)
+	} else if _, err := told.FindDescriptorByName(name); err != nil {
+		t.Errorf("reflection: %v", err)
 	}
 	if err := about.CloseSend(); err != nil {
 		t.Error(err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	_ "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3" // for who asks what there is, by reflection
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -56,6 +55,9 @@ type service struct {
 func Register(server grpc.ServiceRegistrar, c Config) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if err := describe(); err != nil {
+		c.Logger.Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
 	}
 	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
 	s.calls.New = func() any { return new(call) }

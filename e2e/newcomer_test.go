@@ -96,7 +96,7 @@ func TestNewcomer(t *testing.T) {
 				t.Fatalf("the README does not say what to do with\n%s", text)
 			}
 			overwrite(t, filepath.Join(n.dir, name[1]), text)
-		case "go": // is part of a program that the README has run: TestReadmeGo
+		case "go": // is part of a program that the README has run: TestReadmeCode
 		default:
 			t.Errorf("nobody checks a block of %q:\n%s", language, text)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,5 +82,120 @@ func TestLinks(t *testing.T) {
 	})
 	if err != nil || checked < 40 {
 		t.Errorf("%d links were found (%v)", checked, err)
+	}
+}
+
+// The page about operations has a row for each alert, and for no other.
+func TestAlertsExplained(t *testing.T) {
+	names := func(path, pattern string) (all []string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	alerts := names("deploy/prometheus/alerts.yaml", `(?m)^ *- alert: (\w+)$`)
+	rows := names("docs/operations.md", "(?m)^\\| `(Sluice\\w+)` \\| [^|]+ \\| [^|]+ \\|$")
+	if len(alerts) == 0 || !slices.Equal(alerts, rows) {
+		t.Errorf("alerts.yaml has\n%v, and docs/operations.md\n%v", alerts, rows)
+	}
+}
+
+// The tests that the page about security names are there.
+func TestSecurityHeld(t *testing.T) {
+	page, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	there := map[string]bool{}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[m[1]] = true
+		}
+		return err
+	})
+	if err != nil || len(named) < 15 {
+		t.Fatalf("%d tests are named (%v)", len(named), err)
+	}
+	for _, m := range named {
+		if !there[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+}
+
+// The index of the examples has all of them.
+func TestExamplesListed(t *testing.T) {
+	index, err := os.ReadFile("examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir("examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "README.md" && name != "examples.go" && !strings.Contains(string(index), "\n| ["+name+"](") {
+			t.Errorf("examples/README.md does not have %s", name)
+		}
+	}
+}
+
+// The first page of the documents leads to all others.
+func TestDocumentsListed(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("there are %d documents (%v)", len(pages), err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md does not have %s", name)
+		}
+	}
+}
+
+// Every package that programs import has an example.
+func TestPackagesHaveExamples(t *testing.T) {
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		switch name := d.Name(); {
+		case path == ".":
+		case strings.HasPrefix(name, "."), slices.Contains([]string{"internal", "cmd", "e2e", "examples", "bench", "testdata", "node_modules"}, name):
+			return fs.SkipDir
+		}
+		sources, err := filepath.Glob(filepath.Join(path, "*.go"))
+		if err != nil || len(sources) == 0 {
+			return err
+		}
+		looked++
+		for _, source := range sources {
+			text, err := os.ReadFile(source)
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(source, "_test.go") && strings.Contains(string(text), "\nfunc Example") {
+				return nil
+			}
+		}
+		t.Errorf("%s has no example", path)
+		return nil
+	})
+	if err != nil || looked < 15 {
+		t.Errorf("%d packages (%v)", looked, err)
 	}
 }

@@ -15,25 +15,34 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md, to be read before it is kept")
 
-// blocks returns the README's code blocks of a language, and those of docs.
-func blocks(t *testing.T, language string) (all []string) {
+// pages are those of docs. TestNewcomer does what the README says.
+func pages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no docs (%v)", err)
 	}
-	fence := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
-	if language != "console" { // TestNewcomer has those
-		files = append(files, "../README.md")
+	return files
+}
+
+// blocksOf returns a document's code blocks of a language, also those in lists.
+func blocksOf(t *testing.T, file, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
-			all = append(all, m[1])
-		}
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[2], ""))
+	}
+	return all
+}
+
+// blocks returns the code blocks of a language in all documents.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	for _, file := range append(pages(t), "../README.md") {
+		all = append(all, blocksOf(t, file, language)...)
 	}
 	if len(all) == 0 {
 		t.Fatalf("there is no %s block", language)
@@ -48,22 +57,59 @@ func timeless(s string) string {
 	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
 }
 
-// Whoever types what the documents say gets what the documents say.
+// Whoever types what a document says gets what it says, after "make run" and with a door and a
+// database.
 func TestReadmeConsole(t *testing.T) {
 	t.Parallel()
-	g := serve(t, "--upstream", "sample", "--check", "127.0.0.1:0") // as make run has it, and a door
-	check := g.await("it serves", func(r record) bool { return r.Check != "" }).Check
-	for _, block := range blocks(t, "console") {
-		for _, example := range strings.Split("\n"+block, "\n$ ")[1:] {
-			command, want, _ := strings.Cut(example, "\n")
-			command = strings.ReplaceAll(command, "curl ", "curl --silent --show-error --noproxy '*' ")
-			c := exec.CommandContext(t.Context(), "bash", "-c", strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check).Replace(command))
-			got, err := c.CombinedOutput()
+	for _, file := range pages(t) {
+		examples := blocksOf(t, file, "console")
+		if len(examples) == 0 {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			policy, err := filepath.Abs("../examples/api.yaml")
 			if err != nil {
-				t.Fatalf("$ %s\n%v\n%s", command, err, got)
+				t.Fatal(err)
 			}
-			if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
-				t.Errorf("$ %s\n%s\n\nand the document has\n\n%s", command, got, want)
+			dir := t.TempDir()
+			if err := os.Symlink(policy, filepath.Join(dir, "api.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			g := serve(t, "--policy", policy, "--rules", "sqlite:"+filepath.Join(dir, "rules.db"), "--upstream", "sample", "--check", "127.0.0.1:0")
+			check := g.await("it serves", func(r record) bool { return r.Check != "" }).Check
+			here := strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check, "http://127.0.0.1:9090", g.admin, "curl ", "curl --silent --show-error --noproxy '*' ")
+			for _, example := range strings.Split("\n"+strings.Join(examples, "\n"), "\n$ ")[1:] {
+				command, want, _ := strings.Cut(example, "\n")
+				c := exec.CommandContext(t.Context(), "bash", "-c", here.Replace(command))
+				c.Dir = dir
+				c.Env = append(environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.admin)
+				got, err := c.CombinedOutput()
+				if err != nil {
+					t.Fatalf("$ %s\n%v\n%s", command, err, got)
+				}
+				if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
+					t.Errorf("$ %s\n%s\n\nand the document has\n\n%s", command, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Commands that are not run here are at least commands, with flags that there are: what does not end
+// by itself, or wants a machine of its own. Those of other programs are not looked at.
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	more, err := filepath.Glob("../deploy/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(pages(t), more...) {
+		for _, block := range blocksOf(t, file, "sh") {
+			c := exec.CommandContext(t.Context(), "bash", "-euc", "command_not_found_handle() { :; }\nsluice() { "+binary+` "$@" --help >help || { echo "$*"; exit 1; }; }`+"\n"+block)
+			c.Dir, c.Env = t.TempDir(), append(environ(), "PATH=/nowhere")
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", file, err, out)
 			}
 		}
 	}
@@ -78,25 +124,33 @@ func TestReadmePolicies(t *testing.T) {
 	}
 }
 
-// The Go of the README and of docs is part of the examples, which are compiled.
-func TestReadmeGo(t *testing.T) {
+// The code of the README and of docs is part of programs that are run, whatever its margin.
+func TestReadmeCode(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../examples/*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sources strings.Builder
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	for language, places := range map[string][]string{
+		"go":     {"../examples/*/*.go", "../bench/migrate/*.go"},
+		"python": {"../examples/clients/python/*.py"},
+		"js":     {"../examples/clients/node/*.mjs"},
+	} {
+		margin := regexp.MustCompile(`(?m)^\s+`)
+		var sources strings.Builder
+		for _, place := range places {
+			files, err := filepath.Glob(place)
+			if err != nil || len(files) == 0 {
+				t.Fatalf("there is nothing in %s (%v)", place, err)
+			}
+			for _, name := range files {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources.Write(margin.ReplaceAll(text, nil))
+			}
 		}
-		sources.Write(text)
-	}
-	for _, block := range blocks(t, "go") {
-		indented := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block, "\t$1")
-		if !strings.Contains(sources.String(), block) && !strings.Contains(sources.String(), indented) {
-			t.Errorf("none of %v has\n%s", files, block)
+		for _, block := range blocks(t, language) {
+			if !strings.Contains(sources.String(), margin.ReplaceAllString(block, "")) {
+				t.Errorf("none of %v has\n%s", places, block)
+			}
 		}
 	}
 }

@@ -99,34 +99,64 @@ func share(t *testing.T, lasts time.Duration, ask func(s *sharer, n int) (allowe
 
 // Engines of several processes over one Redis.
 func TestShareOverRedis(t *testing.T) {
-	p, err := policyfile.Parse("policy.yaml", []byte(sharePolicy))
-	if err != nil {
-		t.Fatal(err)
-	}
 	redis := redistest.Start(t)
 	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			redis.Do("FLUSHALL")
-			ctx, cancel := context.WithCancel(t.Context())
-			var talking sync.WaitGroup
-			defer talking.Wait()
-			defer cancel()
-			engines := make([]*policy.Engine, n)
-			for i := range engines {
-				store, err := redisstore.Open(t.Context(), redis.URL())
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = store.Close() })
-				engines[i] = policy.NewEngine(store, p)
-				talking.Go(func() { exchange(ctx, engines[i], store, fmt.Sprint(i)) })
-			}
-			share(t, 5*time.Second, func(s *sharer, n int) bool {
-				h := http.Header{"X-Tenant": {s.name}, "X-Plan": {s.tier}}
-				d := engines[n%len(engines)].Decide(t.Context(), &policy.Request{Header: h})
-				return d.Allowed
-			})
+			share(t, 5*time.Second, sharing(t, redis.URL(), n))
 		})
+	}
+}
+
+// Over a cluster, whose hash slots a limit and its tenants have in common.
+func TestShareOverCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	share(t, 5*time.Second, sharing(t, c.URL(), 2))
+}
+
+// The clock of Redis jumps, either way: what was taken before may count for nothing, and shares are what
+// they were two seconds later.
+func TestShareClockJumps(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(jump.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.StartMovable(t)
+			ask := sharing(t, redis.URL(), 2)
+			share(t, 3*time.Second, ask)
+			redis.SetClock(jump)
+			share(t, 5*time.Second, ask)
+		})
+	}
+}
+
+// sharing returns what asks several engines in turn that count in one store, and tell each other what
+// they are asked for.
+func sharing(t *testing.T, url string, n int) (ask func(s *sharer, n int) bool) {
+	t.Helper()
+	p, err := policyfile.Parse("policy.yaml", []byte(sharePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var talking sync.WaitGroup
+	engines := make([]*policy.Engine, n)
+	for i := range engines {
+		store, err := redisstore.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		engines[i] = policy.NewEngine(store, p)
+		talking.Go(func() { exchange(ctx, engines[i], store, fmt.Sprint(i)) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		talking.Wait()
+	})
+	return func(s *sharer, n int) bool {
+		h := http.Header{"X-Tenant": {s.name}, "X-Plan": {s.tier}}
+		return engines[n%len(engines)].Decide(context.Background(), &policy.Request{Header: h}).Allowed
 	}
 }
 

@@ -111,6 +111,9 @@ func New(shared Shared, c Config) *Store {
 	return s
 }
 
+// Instances returns by how many instances limits are divided while the shared store is away.
+func (s *Store) Instances() int64 { return s.instances.Load() }
+
 // Close ends what runs in the background. It closes neither the shared store nor the
 // stand-in. What has not been written back by then is lost.
 func (s *Store) Close() {

@@ -81,11 +81,12 @@
 // What calls it saves, and how much less is admitted, for 2 to 1,000 processes and several horizons, is in
 // bench/RESULTS-fleet.md.
 //
-// A key is leased once a process has asked for 8 units of it in a quarter of a second, if the limit
-// lets at least four pass in its horizon. A charge of more than a quarter of what passes in it asks the
-// store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or resets, ends
-// the lease of its key in this process, and what is reserved is lost: do not lease what is given back to
-// often. Policies refuse that.
+// A key is leased once a process has asked for 4 units of it in a quarter of a second, 8 of a window, if the
+// limit lets at least four pass in its horizon, and for as long as it asks for 2 in each. Where a bucket is
+// nearly full, those who ask for fewer than 8 ask the store. A charge of more than a quarter of what passes in
+// a horizon asks the store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or
+// resets, ends the lease of its key in this process, and what is reserved is lost: do not lease what is given
+// back to often. Policies refuse that.
 //
 // The bounds of the server's time hold as long as this machine's monotonic clock runs: a machine that is
 // suspended may spend what it held when it wakes.

@@ -41,7 +41,7 @@ func (s *Store) fetch(p *pool, n, all, need int64) {
 	if b == nil || p.dead.Load() || p.last > 0 {
 		return
 	}
-	more := p.deposit(&b.grant, b.level, s.now())
+	more := p.deposit(b.n, b.beneath, b.level, s.now())
 	if more <= 0 || p.fetching != nil {
 		return
 	}
@@ -66,10 +66,9 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 		(*heard)(&charges[0], r)
 	}
 	p.mu.Lock()
-	if r.Now >= p.known.receipt.Now || sent-p.known.sent > longestTurn {
-		p.known = known{*r, sent, back}
-	}
+	p.latency = max(back-sent, p.latency-p.latency/8)
 	p.mu.Unlock()
+	p.learn(n, r, sent, back)
 	if !r.Fits {
 		return nil, nil
 	}
@@ -82,6 +81,26 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 		return nil, errBehind
 	}
 	return b, nil
+}
+
+// learn takes note of what the store has said of n units, asked for and heard at these times of the Store.
+func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Now < p.known.receipt.Now && sent-p.known.sent <= longestTurn {
+		return
+	}
+	if r.Fits {
+		p.own += n * p.plan.Unit
+	}
+	switch took := r.Now - p.since.Now; {
+	case p.known.back == 0:
+		p.since, p.own = *r, 0
+	case took >= p.horizon/8: // in less, chance counts for more
+		p.drift = float64(r.Used-p.own-p.since.Used) / float64(took)
+		p.since, p.own = *r, 0
+	}
+	p.known = known{*r, sent, back}
 }
 
 // errBehind is the outcome of a reservation in a window that the server's clock, which was set back, has
@@ -192,15 +211,25 @@ func (s *Store) sweep() {
 	s.inserting.Unlock()
 }
 
-// look reports whether nobody has asked for longer than it takes to ask for three units, and returns
-// what can only be given back.
+// keptFor is how long, in microseconds, a pool is kept that nobody asks.
+const keptFor = 1_000_000
+
+// look reports whether a pool is not worth it any more, and returns what can only be given back: all of
+// it, if nobody has asked for longer than it takes to ask for three units.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trim(at)
-	old, p.old = p.old, nil
-	if total := p.spent() + p.refused; total != p.swept || p.fetching != nil {
+	if total := p.total(); total != p.swept || p.fetching != nil {
 		p.swept, p.asked = total, at
 	}
-	return at-p.asked >= max(sweepEvery.Microseconds(), 3*p.horizon/p.demand), old
+	quiet := at - p.asked
+	if quiet >= max(sweepEvery.Microseconds(), 3*p.horizon/p.demand) {
+		p.old = p.empty()
+	}
+	if at-p.measured >= 4*p.horizon {
+		p.measure(at)
+	}
+	old, p.old = p.old, nil
+	return quiet >= keptFor || p.demand < fewest/2, old
 }

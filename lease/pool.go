@@ -27,6 +27,7 @@ type pool struct {
 	queue    []*batch
 	gone     int64         // units spent of batches that are gone
 	refused  int64         // units that were asked for, and were not there
+	waiting  int64         // units that callers wait for
 	demand   int64         // units that are asked for in a horizon
 	measured int64         // when that was
 	before   int64         // units spent and refused by then
@@ -37,8 +38,12 @@ type pool struct {
 	old      []*batch      // that can only be given back
 	shallow  int64         // since when reservations have found the level too low, or 0
 	known    known
-	swept    int64 // units spent and refused when the pool was last looked at
-	asked    int64 // when that was more than before
+	drift    float64        // of the level in a microsecond, by what drains and what others take, or 0
+	since    sluice.Receipt // from which on that is measured
+	own      int64          // what this process has taken since
+	latency  int64          // of reservations, in microseconds: the longest of late
+	swept    int64          // units spent and refused when the pool was last looked at
+	asked    int64          // when that was more than before
 }
 
 // known is what the server has last said of a state.
@@ -103,7 +108,7 @@ func (p *pool) tidy(at int64) {
 	}
 	p.queued.Store(queued)
 	if b := p.batch.Load(); b != nil {
-		b.low.Store(max(0, min(b.n, b.n+queued-p.cover()/4)))
+		b.low.Store(max(0, min(b.n, b.n+queued-p.mark())))
 	}
 }
 
@@ -120,9 +125,13 @@ func (p *pool) over(b *batch, at int64) bool {
 	return true
 }
 
-// cover is how many units are kept: for three quarters of the horizon, as none lives longer than
-// that.
+// cover is how many units are kept where others may miss them: for three quarters of the horizon, as
+// hardly one lives longer than that.
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
+
+// mark is how many units are left when more are reserved: what is asked for while that takes twice as long
+// as of late.
+func (p *pool) mark() int64 { return min(p.cover()/4, 1+2*p.latency*p.demand/p.horizon) }
 
 // spent returns how many units were spent. p.mu is held.
 func (p *pool) spent() int64 {
@@ -135,6 +144,9 @@ func (p *pool) spent() int64 {
 	}
 	return n
 }
+
+// total returns how many units were asked for. p.mu is held.
+func (p *pool) total() int64 { return p.spent() + p.refused + p.waiting }
 
 // left returns how many units may be spent. p.mu is held.
 func (p *pool) left(at int64) int64 {
@@ -201,6 +213,11 @@ func (p *pool) trim(at int64) {
 // kill ends the pool, and returns what it has had and can be given back. p.mu is held.
 func (p *pool) kill() (rest []*batch) {
 	p.dead.Store(true)
+	return p.empty()
+}
+
+// empty ends what is reserved, and returns what can be given back. p.mu is held.
+func (p *pool) empty() (rest []*batch) {
 	if b := p.batch.Swap(nil); b != nil {
 		p.queue = append(p.queue, b)
 	}
@@ -217,12 +234,29 @@ func (p *pool) kill() (rest []*batch) {
 	return rest
 }
 
+// wait notes that a caller waits for units, or, if they are negative, that it does so no longer.
+func (p *pool) wait(units int64) {
+	p.mu.Lock()
+	p.waiting += units
+	p.mu.Unlock()
+}
+
+// worthwhile reports whether units are to be reserved. Where a bucket has few, more have to be asked for.
+// p.mu is held.
+func (p *pool) worthwhile(at int64) bool {
+	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || !p.scarce(p.room(at))
+}
+
 // measure notes how many units are asked for in a horizon. It follows by halves, since what was held up
-// comes all at once. p.mu is held.
+// comes all at once, and waits for a quarter of a horizon, or as many units as there were in all of the last,
+// since in less they look fewer than they are. p.mu is held.
 func (p *pool) measure(at int64) {
-	total := p.spent() + p.refused
-	took := at - p.measured
-	if took < 1000 {
+	total, took := p.total(), at-p.measured
+	long := p.horizon / turns
+	if p.demand < 16 {
+		long = p.horizon
+	}
+	if took < long && total-p.before < p.demand {
 		return
 	}
 	now := (total - p.before) * p.horizon / max(took, p.horizon/turns)
@@ -277,15 +311,15 @@ func (p *pool) part(room int64) int64 {
 	return room
 }
 
-// wants returns how many units are to be reserved, for as much as need and for what is to come, and how
-// many would be if there was room. p.mu is held.
+// wants returns how many units are to be reserved, for as much as need and for what is to come, and how many
+// would be if there was room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
-	all = min(p.cover(), p.rest(at))
-	if p.scarce(room) { // what is almost certain to be asked for: by chance, two deviations less
-		all = min(all, p.demand-int64(2*math.Sqrt(float64(p.demand))))
+	scarce := p.scarce(room)
+	if all = p.demand; scarce { // what is almost certain to be asked for: by chance, two deviations less
+		all = min(p.cover(), p.rest(at), p.demand-int64(2*math.Sqrt(float64(p.demand))))
 	}
-	all = max(need, all-p.left(at))
+	all = max(need, p.waiting, all-p.left(at))
 	n = min(all, max(need, room/4, min(p.part(room), p.perTurn())))
 	if p.last > 0 {
 		n = min(n, max(need, 2*p.last))
@@ -295,26 +329,26 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 
 // deposit returns how many units more fill up a level that is so low that n units, which are spent as
 // quickly as they are asked for, would drain before: half of what is free at most. Level is what the
-// bucket holds with them. p.mu is held.
-func (p *pool) deposit(g *grant, level, at int64) int64 {
+// bucket holds with them, and beneath what it holds without, whatever others give back. p.mu is held.
+func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != sluice.Meter {
 		return 0
 	}
-	enough := max(0, g.n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))
-	others := level - g.n*plan.Unit - g.beneath // which they may give back
-	target := others + enough + enough/4
+	enough := max(0, n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))
+	others := level - n*plan.Unit - beneath // which they may give back
+	target := others + enough + enough/2
 	switch {
-	case g.beneath >= enough:
+	case beneath >= enough:
 		p.shallow = 0
 		return 0
 	case p.shallow == 0:
 		p.shallow = at
 	}
-	if at-p.shallow < p.horizon/2 { // others may fill it up meanwhile, and demand is not known well yet
-		if target = others + 2*g.n*plan.Unit; g.beneath >= 0 {
+	if at-p.shallow < p.horizon/2 || p.drift >= 0 { // others fill it up, or may, and demand is not known well yet
+		if target = others + 2*n*plan.Unit; beneath >= 0 {
 			return 0
 		}
 	}
-	return min((target-level)/plan.Unit, (plan.Size-level)/plan.Unit/2)
+	return max(0, min((target-level)/plan.Unit, (plan.Size-level)/plan.Unit/2))
 }

@@ -200,7 +200,12 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	if decided || err != nil {
 		return err
 	}
-	return s.ask(ctx, s.remains(wait, began), charges, receipts)
+	sent := s.now()
+	if err := s.ask(ctx, s.remains(wait, began), charges, receipts); err != nil {
+		return err
+	}
+	p.learn(c.Cost, &receipts[0], sent, s.now()+1)
+	return nil
 }
 
 // remains returns what is left of a wait that began at a time of s.
@@ -260,7 +265,7 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	p := s.find(hash, c)
 	switch {
 	case p == nil:
-		if at := s.now(); s.asked(hash, c.Cost, at) {
+		if at := s.now(); s.asked(hash, c.Cost, enough(c.Plan), at) {
 			s.begin(hash, c, at)
 		}
 		return nil
@@ -273,7 +278,8 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	return p
 }
 
-// begin makes the pool of a key, if it is worth one, and reserves its first units.
+// begin makes the pool of a key, if it is worth one. Who asks next has its first units reserved: now they
+// would compete with what is asked for.
 func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	h := horizon(c.Plan)
 	if h == 0 {
@@ -283,12 +289,9 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	p := &pool{
 		hash: hash, key: strings.Clone(c.Key), plan: c.Plan, onError: c.OnError,
 		horizon: h, most: most, budget: budget(c.Plan, h),
-		demand: max(worth, c.Cost), measured: at, asked: at,
+		demand: max(2*worth, c.Cost), measured: at, asked: at,
 	}
 	s.insert(p)
-	if s.find(hash, c) == p {
-		s.renew(p)
-	}
 }
 
 // late is the error of a Take that may not wait.
@@ -312,6 +315,9 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 			return false, late{}
 		case s.played != nil && tries > 0: // no time passes, so it would be the same again
 			return false, nil
+		case tries == 0:
+			p.wait(c.Cost)
+			defer p.wait(-c.Cost)
 		}
 		if err := s.waitFor(ctx, wait, began, pending); err != nil {
 			return false, err
@@ -368,7 +374,8 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending <-cha
 		return nil
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
-		return nil // the store is being closed
+		p.refused += c.Cost
+		return nil // it is not worth it, or the store is being closed
 	}
 	return p.fetching
 }
@@ -406,6 +413,9 @@ func (s *Store) fetchLocked(p *pool, at, need int64) {
 		return
 	}
 	p.measure(at)
+	if !p.worthwhile(at) {
+		return
+	}
 	p.tidy(at)
 	n, all := p.wants(at, need)
 	if n <= 0 || !s.track() {

@@ -13,8 +13,9 @@ const (
 	ways     = 4
 	maxPools = 4096
 	counters = 1 << 14
-	// worth is how many units of a key are to be asked for in countFor before it is leased.
-	worth    = 8
+	// worth is how many units of a key are to be asked for in countFor before it is leased, or twice as many
+	// where units are scarce.
+	worth    = 4
 	countFor = 250_000 // µs
 )
 
@@ -84,11 +85,20 @@ func (s *Store) all() []*pool {
 	return slices.Clone(s.held)
 }
 
-// asked counts units of a key that has no pool, and reports whether it is worth one. A counter
+// enough is how many units of a key are to be asked for in countFor before it is leased: what is reserved of a
+// window and not asked for in time is missed elsewhere.
+func enough(p *sluice.Plan) int64 {
+	if p.Kernel == sluice.Meter {
+		return worth
+	}
+	return 2 * worth
+}
+
+// asked counts units of a key that has no pool, and reports whether there are enough. A counter
 // belongs to one key at a time; one that is asked for more often gets it in the end.
 //
 // A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
-func (s *Store) asked(hash uint64, cost, at int64) bool {
+func (s *Store) asked(hash uint64, cost, enough, at int64) bool {
 	counter := &s.counters[hash%counters]
 	tag, turn := hash>>40, uint64(at/countFor)&(1<<24-1)
 	for {
@@ -97,16 +107,16 @@ func (s *Store) asked(hash uint64, cost, at int64) bool {
 		own := tag
 		switch {
 		case old>>16&(1<<24-1) != turn:
-			n = min(cost, worth)
+			n = min(cost, enough)
 		case old>>40 == tag:
-			n = min(n+cost, worth)
+			n = min(n+cost, enough)
 		case n > cost:
 			n, own = n-cost, old>>40
 		default:
-			n = min(cost, worth)
+			n = min(cost, enough)
 		}
 		if counter.CompareAndSwap(old, own<<40|turn<<16|uint64(n)) {
-			return own == tag && n >= worth
+			return own == tag && n >= enough
 		}
 	}
 }

@@ -85,6 +85,14 @@ func (c *cell) exchange(to uint64) uint64 {
 	}
 }
 
+// commit writes the next word if the cell still has the one that it follows from.
+func (c *cell) commit(word, next uint64) bool {
+	if next == word {
+		return c.word.Load() == word
+	}
+	return c.word.CompareAndSwap(word, next)
+}
+
 // put fills a free cell. The caller has the lock of the stripe.
 func (c *cell) put(word, tag uint64) {
 	c.tag.Store(tag)

@@ -102,7 +102,7 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 			release(ops, order[:last])
 			return false
 		}
-		if o.commit() {
+		if o.cell.commit(o.word, o.next) {
 			break
 		}
 		if o.cell, o.word = s.find(o.hash, o.tag); o.cell == nil {
@@ -115,14 +115,6 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	}
 	release(ops, order[:last])
 	return true
-}
-
-// commit writes the next word if the cell still has the one that it follows from.
-func (o *op) commit() bool {
-	if o.next == o.word {
-		return o.cell.word.Load() == o.word
-	}
-	return o.cell.word.CompareAndSwap(o.word, o.next)
 }
 
 // release ends the claims of ops.

@@ -187,6 +187,9 @@ func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Recei
 		}
 		return nil
 	}
+	if len(charges) == 2 && len(receipts) == 2 && s.takePair(now, &charges[0], &charges[1], &receipts[0], &receipts[1]) {
+		return nil
+	}
 	return s.takeMany(now, charges, receipts)
 }
 

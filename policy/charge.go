@@ -41,6 +41,7 @@ type scratch struct {
 	results   []Result   // of each charge of a limit, on the memory of the decision
 	shares    *shares    // of the engine
 	tenants   []tenant   // who share limits; the charges of their time come behind those of results
+	turned    int64      // when these were added, in microseconds
 	locks     []ruleLock // of the rules that have a penalty; their charges come last, from firstLock on
 	firstLock int
 	receipts  []sluice.Receipt
@@ -87,7 +88,6 @@ func (e *Engine) end(s *scratch) {
 		return // of an extraordinary request or policy
 	}
 	s.request, s.x.r, s.blocks, s.results, s.shares = nil, nil, nil, nil, nil
-	clear(s.tenants)
 	if s.seen.Request != nil {
 		s.seen = Observation{}
 	}

@@ -347,13 +347,14 @@ func (c *compiler) name(r *Rule) {
 
 // limitsOf compiles the limits of a rule: its own, and those of its tiers.
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
-	if r.InFlight != 0 {
+	ofTier := c.limits
+	switch {
+	case r.InFlight != 0:
+		ofTier = c.tierPlaces
 		c.inFlight(r, out)
-		return
-	}
-	if r.Limit == "" && len(r.Limits) == 0 {
+	case r.Limit == "" && len(r.Limits) == 0:
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
-	} else {
+	default:
 		out.own = resolved{limits: c.ownLimits(r.Limit, r.Limits, out), from: "rule", source: r.Source}
 	}
 	if len(r.Tiers) == 0 {
@@ -373,10 +374,10 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
 		}
 		if len(r.Tiers[name]) == 0 {
-			c.fail(field, "write for example \"1000/minute\"", "the tier %s has no limit", spelling.Quote(name))
+			c.fail(field, "write for example \"1000/minute\", or a number in a rule with in_flight", "the tier %s has no limit", spelling.Quote(name))
 			continue
 		}
-		out.tiers[tier] = &resolved{limits: c.limits(field, r.Tiers[name], out), from: "tier:" + name, source: r.Source}
+		out.tiers[tier] = &resolved{limits: ofTier(field, r.Tiers[name], out), from: "tier:" + name, source: r.Source}
 	}
 }
 

@@ -126,14 +126,13 @@ type Rule struct {
 	// from 1 to 65,536. A request has its place until it ends, for as long as that takes, where the door
 	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
 	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
-	// instance that dies blocks the places that it has for no longer than [sluice.PlaceLasts]. Neither
-	// tiers nor overrides have another number; an override may block or exempt.
+	// instance that dies blocks the places that it has for no longer than [sluice.PlaceLasts].
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of
 	// [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
-	// Tiers has other limits by the name of the tier, in place of all that the rule has. A
-	// tier that is not there has the rule's.
+	// Tiers has other limits by the name of the tier, in place of all that the rule has, or of a rule
+	// with InFlight another number, as text. A tier that is not there has the rule's.
 	Tiers map[string]Limits `json:"tiers,omitempty"`
 	// Share is a limit that several share, in place of Limit.
 	Share Share `json:"share,omitzero"`
@@ -177,7 +176,7 @@ type Rule struct {
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
-// Limits, Block and Exempt. Where there is none, the tier says the limit, and then the rule:
+// Limits, InFlight, Block and Exempt. Where there is none, the tier says the limit, and then the rule:
 // [Result] tells which. Limits that count alike, buckets of one rate and windows of one length,
 // share what was counted; any other begins anew.
 type Override struct {
@@ -190,6 +189,9 @@ type Override struct {
 	// Limit, or Limits if there are several, takes the place of all that the rule has.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
+	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Those
+	// that are keep their places.
+	InFlight int64 `json:"in_flight,omitempty"`
 	// Block refuses the requests that the rule would count for the subject, charges nothing for
 	// them, and holds whether the store answers or not: see [Decision]. An override of a shadow
 	// only reports. A rule that exempts the request comes before it.

@@ -39,8 +39,10 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 		panic("policy: NewEngine needs a store: memory.New() is one")
 	}
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
+	e.shares.begin(time.Now())
 	e.pool.New = func() any { return new(scratch) }
 	e.lists.New = func() any { return new(each) }
+	e.shares.divided, _ = store.(divided)
 	e.Swap(p)
 	return e
 }

@@ -50,6 +50,8 @@ type RuleTrace struct {
 	Watched  bool
 	// Override is the one that holds for the subject, if there is one. Do not change it.
 	Override *Override
+	// Share says what the subject's part is at present of a limit that is shared: see [Share].
+	Share string
 	// Then says what the response changes of that, if it does.
 	Then string
 	// Consistency is how the instances that share a store count what the rule charges.
@@ -109,6 +111,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	for n := range t.Rules {
 		if r := &t.Rules[n]; i < len(s.results) && s.results[i].Rule == r.Rule {
 			r.Key = strings.Clone(s.keyOf(i))
+			r.Share = s.part(i)
 			first := i
 			for i < len(s.results) && s.results[i].Rule == r.Rule {
 				i++

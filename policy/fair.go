@@ -30,7 +30,8 @@ import (
 // at least a request. A wait that is told is that by the shares as they are.
 //
 // A rule of several units a request divides units. Processes that share a store go by what tenants ask
-// all of them for, if they are told: see [Engine.Demand]. Of a limit, 10,000 tenants are told apart at a
+// all of them for, if they are told: see [Engine.Demand]. While it is away each divides its share of the
+// limit, if it has one, among those who ask it. Of a limit, 10,000 tenants are told apart at a
 // time, and those beyond leave the reserve to these; of an engine 1000 limits, those with other values
 // of the rule's Key, and those beyond are counted and not divided. A shadow counts for the limit what
 // would have been let through.
@@ -217,7 +218,8 @@ func (s *scratch) addTenant(r *rule) (owner string) {
 		weight = r.sharing.weight(s.tierName())
 	}
 	owner, key := s.keys.shared(r)
-	s.tenants = append(s.tenants, tenant{rule: r, charge: len(s.charges), key: key, weight: weight})
+	t := extend(&s.tenants)
+	t.rule, t.charge, t.key, t.weight = r, len(s.charges), key, weight
 	return owner
 }
 
@@ -244,17 +246,20 @@ func (k *keyText) shared(r *rule) (owner, tenant string) {
 // addTurns adds the charges of the time of tenants, behind those of limits, and has those who ask for
 // more than their part leave the reserve to the others.
 func (s *scratch) addTurns() {
+	now := s.shares.time(s.request.Time)
+	s.turned = now
 	for i := range s.tenants {
 		t := &s.tenants[i]
 		c := &s.charges[t.charge]
-		t.cap = s.shares.of(c.Key, t.rule.own.limits[0].plan, s.clock())
-		t.terms = fair.Terms{Each: 1, Line: c.Plan.Capacity}
-		if t.cap != nil {
-			units, now := max(c.Cost, -c.Cost), s.clock()
+		t.cap = s.shares.of(c.Key, t.rule.own.limits[0].plan, now)
+		if t.cap == nil {
+			t.terms = fair.Terms{Each: 1, Line: c.Plan.Capacity}
+		} else {
+			units := max(c.Cost, -c.Cost)
 			if s.mode == Charge {
-				t.terms = t.cap.Ask(t.key, t.weight, units, now)
+				t.cap.Ask(t.key, t.weight, units, now, &t.terms)
 			} else {
-				t.terms = t.cap.Look(t.key, t.weight, units, now)
+				t.cap.Look(t.key, t.weight, units, now, &t.terms)
 			}
 		}
 		turn := extend(&s.charges)
@@ -264,7 +269,7 @@ func (s *scratch) addTurns() {
 		if turn.Cost = t.takes(c.Cost, turn.Plan); t.terms.Above && c.Cost > 0 {
 			turn.Cost = neverFits
 		}
-		if c.Shadow && t.cap != nil && t.terms.Ahead(s.clock())+turn.Cost > turn.Plan.Capacity {
+		if c.Shadow && t.cap != nil && t.terms.Ahead(now)+turn.Cost > turn.Plan.Capacity {
 			c.Cost = 0 // shadows are taken one by one, and the limit would count what its tenant is refused
 		}
 	}
@@ -280,7 +285,11 @@ func (t *tenant) plan() *sluice.Plan {
 	if !t.terms.Short {
 		ahead = t.rule.sharing.alone
 	}
-	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), uint64(t.terms.Each))
+	each := uint64(t.terms.Each)
+	if t.cap != nil {
+		each *= uint64(t.cap.Parts()) // what a unit takes of one
+	}
+	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), each)
 	if hi > 0 || lo > maxTurn {
 		return turnPlan(maxTurn)
 	}
@@ -339,7 +348,8 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 	}
 	left := max(0, c.Plan.Capacity-receipt.Used)
 	units, wait := left/t.terms.Each, time.Duration(0)
-	if below := max(0, t.terms.Line-(limit.Used+r.Plan.Unit-1)/r.Plan.Unit); units > below {
+	// What remains of the limit is all but what is used, rounded up.
+	if below := max(0, t.terms.Line-r.Plan.Capacity+r.Remaining); units > below {
 		if !t.terms.Over {
 			below = max(below, t.terms.Within())
 		}
@@ -351,8 +361,8 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 	}
 	if !receipt.Fits || units == 0 {
 		wait = inMicroseconds(t.takes(need, c.Plan) - left)
-		if t.terms.Over {
-			wait = max(wait, t.until(r.Plan, limit, need))
+		if t.terms.Over && t.cap != nil {
+			wait = max(wait, t.until(r.Plan, limit, need)*time.Duration(t.cap.Parts()))
 		}
 		if c.Cost == neverFits { // though there may be room by now
 			wait = max(wait, time.Millisecond)
@@ -383,9 +393,9 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 	r := s.rule
 	l := r.own.limits[0]
 	t := tenant{rule: r, key: s.charged, terms: fair.Terms{Each: 1, Line: l.plan.Capacity}}
-	now := time.Now().UnixMicro()
+	now := s.engine.shares.time(time.Time{})
 	if t.cap = s.engine.shares.of(s.owner, l.plan, now); t.cap != nil {
-		t.terms = t.cap.Look(s.charged, max(s.weight, 1), 0, now)
+		t.cap.Look(s.charged, max(s.weight, 1), 0, now, &t.terms)
 	}
 	charges := []sluice.Charge{
 		{Key: s.charged, Plan: t.plan()},
@@ -412,10 +422,14 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 func (s *scratch) noteShares() {
 	for i := range s.tenants {
 		t := &s.tenants[i]
-		if r := &s.receipts[t.charge]; t.cap != nil && !r.Origin.Degraded() {
-			t.cap.Note(r.Used, s.clock())
+		if r := &s.receipts[t.charge]; t.cap != nil && r.Origin != sluice.ByOnError {
+			parts := int64(1)
+			if r.Origin == sluice.ByLocalShare && s.shares.divided != nil {
+				parts = max(1, s.shares.divided.Instances())
+			}
+			t.cap.Note(r.Used, s.turned, parts)
 			if turn := len(s.results) + i; s.charges[turn].Shadow {
-				t.terms.NoteAhead(s.receipts[turn].Used, s.clock())
+				t.terms.NoteAhead(s.receipts[turn].Used, s.turned)
 			}
 		}
 	}
@@ -424,11 +438,37 @@ func (s *scratch) noteShares() {
 // maxCaps is how many limits that are shared an engine knows at a time.
 const maxCaps = 1000
 
+// divided is a store that divides limits by the number of instances while these cannot count together.
+type divided interface{ Instances() int64 }
+
 // shares are the caps of an engine by the keys of their limits.
 type shares struct {
+	divided divided // the store, if it is one
+
+	// When the engine was made, in whole microseconds. From then on the monotonic clock counts, which is
+	// half of reading the time, and ends no epoch when the wall's is set.
+	made time.Time
+	wall int64 // the same in microseconds since the Unix epoch
+
 	known  atomic.Pointer[map[string]*fair.Cap]
 	adding sync.Mutex
 	full   int64 // when there was no room for another one, in microseconds
+}
+
+func (s *shares) begin(now time.Time) {
+	s.wall = now.UnixMicro()
+	s.made = now.Add(-time.Duration(now.Nanosecond() % 1000))
+}
+
+// time returns a time, or now if it is zero, in microseconds since the Unix epoch.
+func (s *shares) time(t time.Time) int64 {
+	since := time.Duration(0)
+	if t.IsZero() {
+		since = time.Since(s.made)
+	} else {
+		since = t.Sub(s.made)
+	}
+	return s.wall + since.Microseconds()
 }
 
 // lookAgain is after how many microseconds there may be room again.
@@ -483,7 +523,7 @@ func (e *Engine) Demand(now time.Time) []byte {
 	}
 	var posts []fair.Post
 	for _, c := range *known {
-		if asked := c.Asked(now.UnixMicro()); len(asked) > 0 {
+		if asked := c.Asked(e.shares.time(now)); len(asked) > 0 {
 			posts = append(posts, fair.Post{Cap: c.ID, Asked: asked})
 		}
 	}
@@ -507,6 +547,6 @@ func (e *Engine) HearDemand(now time.Time, said [][]byte) {
 		_ = fair.Read(post, func(id uint64, a fair.Asked) { all[id] = append(all[id], a) })
 	}
 	for _, c := range *known {
-		c.Hear(all[c.ID], now.UnixMicro())
+		c.Hear(all[c.ID], e.shares.time(now))
 	}
 }

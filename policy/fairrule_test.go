@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -97,6 +98,43 @@ func TestShareReset(t *testing.T) {
 		}
 		if d := e.Decide(t.Context(), tenantOf("b")); d.Allowed {
 			t.Errorf("of another one: %+v", d)
+		}
+	})
+}
+
+// What an explanation says of a tenant's part is what it gets: alone, among others for whom there is
+// enough, and among those for whom there is not.
+func TestSharePresent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		says := func(name, tier string) string {
+			req := tenantOf(name)
+			req.Header.Set("X-Plan", tier)
+			return f[0].Explain(t.Context(), req).Rules[0].Share
+		}
+		if got, want := says("a", ""), "weight 1, and nobody else is active: all of 100/second"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		few := []*caller{{name: "a", rate: 10}, {name: "b", tier: "pro", rate: 10}}
+		f.serve(t, few, 3*time.Second)
+		if got, want := says("a", ""), "weight 1 of 4 that are active: what it asks for, since 100/second is enough for all, and at least 25/second"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got, want := says("new", "big"), "weight 10 of 14 that are active: what it asks for, since 100/second is enough for all, and at least 71.4/second"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		many := []*caller{{name: "a", rate: 300}, {name: "b", tier: "pro", rate: 300}}
+		f.serve(t, many, 5*time.Second)
+		for _, c := range many {
+			var weight, of int
+			var rate float64
+			got := says(c.name, c.tier)
+			if _, err := fmt.Sscanf(got, "weight %d of %d that are active, which ask for more than 100/second: %f/second at present", &weight, &of, &rate); err != nil {
+				t.Fatalf("%s: %q: %v", c.name, got, err)
+			}
+			if had := c.got(3, 5); of != 4 || rate < 0.9*had || rate > 1.1*had {
+				t.Errorf("%s: %q, and it has got %v a second", c.name, got, had)
+			}
 		}
 	})
 }

@@ -2,31 +2,56 @@ package policy
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// inFlight compiles a rule that counts requests under way.
+// inFlight compiles how many requests may be under way of a rule that counts these.
 func (c *compiler) inFlight(r *Rule, out *rule) {
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
 		{"cost", r.Cost != Cost{}}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	} {
 		if f.set {
 			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s", f.name)
 		}
 	}
-	plan, err := sluice.NewInFlight(r.InFlight)
-	if err != nil {
-		c.fail("in_flight", "use a number from 1 to 65536", "in_flight is %d", r.InFlight)
-		return
-	}
 	out.inFlight = true
-	out.own = resolved{limits: []limit{{plan: plan}}, from: "rule", source: r.Source}
+	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
+}
+
+// places compiles a number of places of a rule. It returns nil if that is wrong.
+func (c *compiler) places(field string, n int64, r *rule) []limit {
+	key := limitsKey{r.index, strconv.FormatInt(n, 10)}
+	if known := c.limitSets[key]; known != nil {
+		return known
+	}
+	plan, err := sluice.NewInFlight(n)
+	if err != nil {
+		c.fail(field, "use a number from 1 to 65536", "in_flight is %d", n)
+		return nil
+	}
+	all := []limit{{plan: plan}}
+	c.limitSets[key] = all
+	return all
+}
+
+// tierPlaces is places of a tier, as it is written.
+func (c *compiler) tierPlaces(field string, texts []string, r *rule) []limit {
+	text := strings.Join(texts, ", ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		c.fail(field, "write how many may be under way, as in \"pro: 50\"", "%s is not a number of requests, which tiers of a rule with in_flight have", spelling.Quote(text))
+		return nil
+	}
+	return c.places(field, n, r)
 }
 
 // InFlight returns the names of the rules that count requests under way, in the order of the document.

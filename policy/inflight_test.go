@@ -400,6 +400,64 @@ func TestInFlightLeaves(t *testing.T) {
 	})
 }
 
+// A tier and an override have another number of places. Who is under way keeps their places when the
+// number changes, by whatever.
+func TestInFlightOfTiers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const written = `
+tiers: {from: header:X-Plan}
+rules:
+  - {name: all, key: [header:X-User], in_flight: 2, tiers: {pro: 4, small: 1}}`
+		e := engine(t, written)
+		user := func(tier string) *Request { return ends(get("/", "X-User: ann", "X-Plan: "+tier)) }
+		took := func(tier, want string) Decision {
+			t.Helper()
+			d := begin(t, e, user(tier), true)
+			if got := said(d); got != want {
+				t.Errorf("%s: %s, want %s", tier, got, want)
+			}
+			if r := d.Results[0]; r.From == "rule" != (tier == "") {
+				t.Errorf("%s: from %s", tier, r.From)
+			}
+			return d
+		}
+		first := took("", "all:1")
+		second := took("pro", "all:2")
+		begin(t, e, user(""), false) // of 2, 2 are taken
+		third := took("pro", "all:1")
+		begin(t, e, user("small"), false)
+		time.Sleep(time.Minute) // places of more than a tier has are held all the same
+		begin(t, e, user(""), false)
+		fourth := took("pro", "all:0")
+		begin(t, e, user("pro"), false)
+		e.Release(t.Context(), first)
+		e.Release(t.Context(), second)
+		begin(t, e, user(""), false)
+
+		// An override comes, takes the place of the tier, and ends.
+		use := func(text string) {
+			p := parse(t, text)
+			if all := p.Restarts(e.Policy()); len(all) != 0 {
+				t.Errorf("begins anew: %+v", all)
+			}
+			e.Swap(p)
+		}
+		use(written + `
+overrides: [{rule: all, key: {"header:X-User": ann}, in_flight: 3}]`)
+		d := begin(t, e, user("pro"), true)
+		if r := d.Results[0]; r.From != "override" || r.Remaining != 0 || r.Plan.Capacity != 3 {
+			t.Errorf("an override: %+v", r)
+		}
+		begin(t, e, user("pro"), false)
+		use(written)
+		e.Release(t.Context(), d)
+		e.Release(t.Context(), third)
+		begin(t, e, user("small"), false)
+		e.Release(t.Context(), fourth)
+		took("small", "all:0")
+	})
+}
+
 // A rule that is changed between a limit and in_flight counts anew, and says so.
 func TestInFlightRestarts(t *testing.T) {
 	was, is := parse(t, "rules: [{name: a, limit: 10/second}]"), parse(t, "rules: [{name: a, in_flight: 10}]")

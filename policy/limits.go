@@ -13,8 +13,9 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads. As
-// JSON and YAML they are a text where there is one, and else a list.
+// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a
+// number of places in flight. As JSON and YAML they are a text where there is one, which may be a number,
+// and else a list.
 type Limits []string
 
 func (l Limits) MarshalJSON() ([]byte, error) {
@@ -26,8 +27,13 @@ func (l Limits) MarshalJSON() ([]byte, error) {
 
 func (l *Limits) UnmarshalJSON(data []byte) error {
 	var one string
-	if json.Unmarshal(data, &one) == nil {
+	var places json.Number
+	switch {
+	case json.Unmarshal(data, &one) == nil:
 		*l = Limits{one}
+		return nil
+	case json.Unmarshal(data, &places) == nil && places != "":
+		*l = Limits{places.String()}
 		return nil
 	}
 	if json.Unmarshal(data, (*[]string)(l)) != nil {

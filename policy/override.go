@@ -81,7 +81,7 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
-	if r.sharing != nil && (o.Limit != "" || len(o.Limits) > 0) {
+	if r.sharing != nil && o.isLimited() {
 		c.fail("limit", "give its tier another weight, or write \"block: true\"", "the rule shares its limit, so that no tenant has one of its own")
 		return
 	}
@@ -109,11 +109,17 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 	key := saysKey{nil, o.Block, o.Exempt, o.Source}
 	var limits []limit
 	if !o.Block && !o.Exempt {
-		if r.inFlight {
-			c.fail("", "write \"block: true\", or change the rule", "the rule has in_flight, and no override gives it a limit")
-			return nil
+		switch {
+		case r.inFlight && o.InFlight == 0:
+			c.fail("limit", "write for example \"in_flight: 50\"", "the rule has in_flight, and no limit")
+		case r.inFlight:
+			limits = c.places("in_flight", o.InFlight, r)
+		case o.InFlight != 0:
+			c.fail("in_flight", "write for example \"limit: 500/minute\"", "the rule has a limit, and no in_flight")
+		default:
+			limits = c.ownLimits(o.Limit, o.Limits, r)
 		}
-		if limits = c.ownLimits(o.Limit, o.Limits, r); limits == nil {
+		if limits == nil {
 			return nil
 		}
 		c.checkTold("limits", limits)
@@ -130,10 +136,13 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 // overrideHint says how an override may look.
 const overrideHint = "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\""
 
+// isLimited reports whether the override gives a limit, or places.
+func (o *Override) isLimited() bool { return o.Limit != "" || len(o.Limits) > 0 || o.InFlight != 0 }
+
 // terms reads what an override says but for whom.
 func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
-	limited := o.Limit != "" || len(o.Limits) > 0
+	limited := o.isLimited()
 	for _, f := range []struct {
 		name  string
 		empty bool
@@ -145,6 +154,8 @@ func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	switch {
 	case o.Block && o.Exempt:
 		c.fail("block", "remove one of them", "an override either exempts or blocks")
+	case o.InFlight != 0 && (o.Limit != "" || len(o.Limits) > 0):
+		c.fail("in_flight", "remove one of them", "an override has either a limit or in_flight")
 	case limited && (o.Block || o.Exempt):
 		c.fail("", "remove one of them", "an override with block or exempt has no limit")
 	}

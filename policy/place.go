@@ -29,6 +29,7 @@ func (e *Engine) Place(d Decision) string {
 	for _, hold := range d.held {
 		c := hold.Leave()
 		text = binary.LittleEndian.AppendUint64(appendText(text, c.Key), c.Place)
+		text = binary.AppendUvarint(text, uint64(c.Plan.Capacity))
 	}
 	return base64.RawURLEncoding.EncodeToString(binary.LittleEndian.AppendUint32(text, crc32.ChecksumIEEE(text)))
 }
@@ -67,8 +68,8 @@ func (e *Engine) takePlaces(ctx context.Context, place string, cost int64) ([]sl
 	return receipts, nil
 }
 
-// places returns the charges of the places that a text names. They are of rules of the policy, so that
-// nothing else can be taken by them.
+// places returns the charges of the places that a text names, of as many as there were when they were
+// taken. They are of rules of the policy, so that nothing else can be taken by them.
 func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(place)
 	end := len(text) - crc32.Size
@@ -84,6 +85,12 @@ func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err 
 		}
 		key, number := string(text[used:used+int(length)]), binary.LittleEndian.Uint64(text[used+int(length):])
 		text = text[used+int(length)+8:]
+		many, used := binary.Uvarint(text)
+		plan, err := sluice.NewInFlight(int64(min(many, 1<<32)))
+		if used <= 0 || err != nil {
+			return nil, ErrNoPlace
+		}
+		text = text[used:]
 		name, _ := cutKey(key)
 		i, known := p.byName[name]
 		switch {
@@ -91,7 +98,7 @@ func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err 
 			return nil, ErrNoPlace
 		case known && p.rules[i].inFlight:
 			r := &p.rules[i]
-			charges = append(charges, sluice.Charge{Key: key, Plan: r.own.limits[0].plan, Cost: cost, Shadow: true, OnError: r.onError, Place: number})
+			charges = append(charges, sluice.Charge{Key: key, Plan: plan, Cost: cost, Shadow: true, OnError: r.onError, Place: number})
 		}
 		seen[key] = true
 	}

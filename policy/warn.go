@@ -35,6 +35,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.queue(r)
 			w.idle(r)
 			w.hasty(r)
+			w.sharing(r)
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)

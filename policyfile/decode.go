@@ -226,6 +226,7 @@ func (d *decoder) overrides(n *yaml.Node) []policy.Override {
 			{"key", func(n *yaml.Node) { o.Key = d.textByName(n, "key", "the value of %s") }},
 			{"limit", func(n *yaml.Node) { o.Limit = d.limit(n, "limit") }},
 			{"limits", func(n *yaml.Node) { o.Limits = d.limits(n, "limits") }},
+			{"in_flight", func(n *yaml.Node) { o.InFlight = d.integer(n, "in_flight", 1<<16) }},
 			{"block", func(n *yaml.Node) { o.Block = d.boolean(n, "block") }},
 			{"exempt", func(n *yaml.Node) { o.Exempt = d.boolean(n, "exempt") }},
 			{"until", func(n *yaml.Node) { o.Until = d.text(n, "until") }},

@@ -2,12 +2,15 @@ package redisstore_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -170,5 +173,87 @@ func TestPlacesForeign(t *testing.T) {
 			foreign(t, errs[1])
 		}
 		server.Do("FLUSHALL")
+	}
+}
+
+// As many places as there can be are counted as in memory: when they are taken, held, given back, and when
+// half of them end at once.
+func TestPlacesNearMost(t *testing.T) {
+	t.Parallel()
+	const most, slack = 1 << 16, 64
+	server := redistest.Start(t)
+	store, twin := redisstore.Timed(open(t, server.URL())), memory.New()
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
+	p := inFlight(t, most)
+	var held [1]sluice.Receipt
+	now := time.Now().UnixMicro()
+	// both asks for places of numbers, in one call.
+	both := func(numbers []uint64, cost int64) (fits int) {
+		t.Helper()
+		var charges [][]sluice.Charge
+		var receipts [][]sluice.Receipt
+		for _, n := range numbers {
+			charges = append(charges, []sluice.Charge{{Key: "k", Plan: p, Place: n, Cost: cost}})
+			receipts = append(receipts, make([]sluice.Receipt, 1))
+		}
+		if err := store.TakeAllAt(t.Context(), now, charges, receipts); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range numbers {
+			want := make([]sluice.Receipt, 1)
+			if err := twin.TakeAt(t.Context(), now, charges[i], want); err != nil {
+				t.Fatal(err)
+			}
+			if got := receipts[i][0]; got != want[0] {
+				t.Fatalf("place %d, cost %d: %+v, and in memory %+v", n, cost, got, want[0])
+			}
+			if want[0].Fits {
+				fits++
+			}
+		}
+		return fits
+	}
+	some := func(from, to uint64) (numbers []uint64) {
+		for n := from; n < to; n++ {
+			numbers = append(numbers, n*0x9e3779b97f4a7c15)
+		}
+		return numbers
+	}
+	in := func(numbers []uint64, cost int64) (fits int) {
+		for part := range slices.Chunk(numbers, 1000) {
+			fits += both(part, cost)
+		}
+		return fits
+	}
+	if fits := in(some(0, most), 1); fits != most {
+		t.Fatalf("%d of %d places were taken", fits, most)
+	}
+	if fits := in(some(most, most+slack), 1); fits != 0 {
+		t.Errorf("%d more than all were taken", fits)
+	}
+	now += sluice.PlaceLasts.Microseconds() / 2
+	if fits := in(some(0, most/2), 1); fits != most/2 {
+		t.Errorf("%d of %d were held for longer", fits, most/2)
+	}
+	for range 30 { // near the most there can be
+		n := r.Uint64N(most)
+		in(some(n, n+1), -1)
+		in(some(most, most+2), 1)
+		in(some(n, n+1), 1)
+		now += r.Int64N(1000)
+	}
+	now += sluice.PlaceLasts.Microseconds() / 2 // half of them end
+	if fits := in(some(most, most+1), 1); fits != 1 {
+		t.Error("nothing is free when half of the places have ended")
+	}
+	if err := twin.TakeAt(t.Context(), now, []sluice.Charge{{Key: "k", Plan: p}}, held[:]); err != nil {
+		t.Fatal(err)
+	}
+	if n := server.Do("ZCARD", server.Do("KEYS", "*")); n != fmt.Sprint(held[0].Used) || held[0].Used >= most/2+slack {
+		t.Errorf("%s places are kept, of which %d are held", n, held[0].Used)
+	}
+	in(some(0, 1), sluice.All)
+	if n := server.Do("DBSIZE"); n != "0" {
+		t.Errorf("%s keys are left", n)
 	}
 }

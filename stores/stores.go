@@ -114,6 +114,14 @@ func (s *Store) Failover() *failover.Store { return s.failover }
 // Cluster reports whether the store is a Redis or Valkey Cluster.
 func (s *Store) Cluster() bool { return s.cluster }
 
+// Instances returns by how many instances limits are divided while the shared store is away: 1 in memory.
+func (s *Store) Instances() int64 {
+	if s.failover == nil {
+		return 1
+	}
+	return s.failover.Instances()
+}
+
 // Answers reports whether all of a shared store answers; memory always does.
 func (s *Store) Answers() bool { return s.failover == nil || !s.failover.Status().Degraded() }
 

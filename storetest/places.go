@@ -42,6 +42,30 @@ func testPlaces(t *testing.T, s takes) {
 	}
 }
 
+// testPlacesBound holds that places are those of the key, and their number only a bound: who has one
+// keeps it when there are to be fewer.
+func testPlacesBound(t *testing.T, s takes) {
+	place := func(places int64, number uint64, cost int64) sluice.Charge {
+		return sluice.Charge{Key: t.Name(), Plan: inFlight(t, places), Place: number, Cost: cost}
+	}
+	for i, step := range []struct {
+		places int64
+		number uint64
+		cost   int64
+		fits   bool
+		used   int64
+	}{
+		{2, 1, 1, true, 1}, {2, 2, 1, true, 2}, {2, 3, 1, false, 2}, {3, 3, 1, true, 3}, {2, 4, 1, false, 3}, {1, 2, 1, true, 3},
+		{1, 0, 0, true, 3}, {1, 2, -1, true, 2}, {2, 4, 1, false, 2}, {1, 4, 1, false, 2}, {65536, 4, 1, true, 3}, {1, 0, sluice.All, true, 0}, {1, 4, 1, true, 1},
+	} {
+		c := place(step.places, step.number, step.cost)
+		r, _ := s.all(c)
+		if left := c.Plan.Decide(step.cost, r[0]).Remaining; r[0].Fits != step.fits || r[0].Used != step.used || left != max(0, step.places-step.used) {
+			t.Fatalf("step %d, %+v: %+v, and %d are left", i+1, step, r[0], left)
+		}
+	}
+}
+
 // testPlacesBeside takes places together with limits, all or none.
 func testPlacesBeside(t *testing.T, s takes) {
 	p := inFlight(t, 2)

@@ -37,6 +37,7 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"once", testOnce},
 		{"many at once", testMany},
 		{"places", testPlaces},
+		{"places of another number", testPlacesBound},
 		{"places beside limits", testPlacesBeside},
 		{"places of many", testPlacesOfMany},
 		{"late", testLate},

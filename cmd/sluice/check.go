@@ -364,6 +364,9 @@ func (q *checked) printRule(out io.Writer, rule *adminapi.RuleExplanation) {
 			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, short(l.After.FullIn.Duration()))
 		}
 	}
+	if rule.Share != "" {
+		line("share", "%s", rule.Share)
+	}
 	if rule.Then != "" {
 		line("then", "%s", rule.Then)
 	}

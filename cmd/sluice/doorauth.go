@@ -73,7 +73,7 @@ func (d *doors) unheard(p *policy.Policy) (all []policy.Problem) {
 	if d.any() {
 		for _, name := range p.InFlight() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "whoever asks at --grpc, --resp and --spoe, or at --check for no place, does not tell when requests end",
+				Rule: name, Message: "whoever asks at --resp and --spoe, as Envoy at --grpc, or for no place at --check and --grpc, does not tell when requests end",
 				Hint: "there, the rule only looks whether a place is free, and requests take none",
 			})
 		}

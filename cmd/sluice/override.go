@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -42,9 +43,10 @@ func overrideSetCommand() *cobra.Command {
 	s := &overrideSettings{adminClient: adminClient{writing: true}}
 	c := s.command("set RULE PART=VALUE... [LIMIT...]",
 		"Set the override of a subject, in place of the one that it has",
-		"Set the override of a subject of a rule: one limit or several, --block or --exempt. It takes the\n"+
-			"place of the one for the same values, if there is one. A part of the key that is left out\n"+
-			"stands for every value, a network of client_ip for each of its addresses.\n\n"+
+		"Set the override of a subject of a rule: one limit or several, of a rule with in_flight a number,\n"+
+			"--block or --exempt. It takes the place of the one for the same values, if there is one. A part\n"+
+			"of the key that is left out stands for every value, a network of client_ip for each of its\n"+
+			"addresses.\n\n"+
 			"A date without a time is the end of that day in UTC.",
 		"  sluice override set per-key api_key=k-42 5000/minute --until 2026-12-31 --reason 'a launch'\n"+
 			"  sluice override set per-address client_ip=203.0.113.0/24 --block",
@@ -71,10 +73,12 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
-	if len(subject.rest) == 1 {
-		o.Limit = subject.rest[0]
-	} else {
+	if len(subject.rest) != 1 {
 		o.Limits = subject.rest
+	} else if n, err := strconv.ParseInt(subject.rest[0], 10, 64); err == nil {
+		o.InFlight = n
+	} else {
+		o.Limit = subject.rest[0]
 	}
 	old, err := s.find(c.Context(), &subject)
 	if err != nil {
@@ -155,6 +159,8 @@ func effect(o *policy.Override) string {
 		return "exempt"
 	case o.Limit != "":
 		return o.Limit
+	case o.InFlight > 0:
+		return fmt.Sprintf("%d in flight", o.InFlight)
 	}
 	return strings.Join(o.Limits, ", ")
 }

@@ -53,36 +53,43 @@ func (q *fleetFlags) add(f *pflag.FlagSet, c *replay.Config) error {
 	case c.Against != nil:
 		return errors.New("--nodes: a fleet and --against are two questions: ask one at a time")
 	}
-	leases := !q.alone && q.sync == 0 && slices.ContainsFunc(c.Document.Rules, func(r policy.Rule) bool { return r.Consistency == sluice.Leased.String() })
-	config := fleet.Config{Nodes: q.nodes, Sync: q.sync, Alone: !leases && q.sync == 0 && !f.Changed("store-outage")}
-	c.Other = fmt.Sprintf("%d instances that count each for itself", q.nodes)
-	switch {
-	case leases:
-		c.Other = fmt.Sprintf("%d instances that lease from a store they share", q.nodes)
-		c.Undivided = true
-		config.Lease = func(shared fleet.Shared) fleet.Leaser { return lease.NewPlayback(shared) }
-	case q.sync > 0:
-		c.Other = fmt.Sprintf("%d instances that tell each other every %v", q.nodes, q.sync)
-	}
+	var away func(now int64) bool
 	if f.Changed("store-outage") {
-		away, err := parseOutage(q.outage, c.Feed.Parse)
-		if err != nil {
+		var err error
+		if away, err = parseOutage(q.outage, c.Feed.Parse); err != nil {
 			return err
 		}
-		config.Away = away
-		switch {
-		case leases:
-			c.Other += ", which is away, " + q.outage
-		case q.sync == 0:
-			c.Other = fmt.Sprintf("%d instances whose store is away, %s", q.nodes, q.outage)
-		default:
-			c.Other += ", but for " + q.outage
-		}
 	}
-	c.AgainstStore = func(maxBytes int64) replay.Store {
+	c.Fleet = func(judged *policy.Document) replay.Fleet { return q.fleet(judged, away) }
+	return nil
+}
+
+// fleet says how the rules are counted that the log tells enough for.
+func (q *fleetFlags) fleet(judged *policy.Document, away func(now int64) bool) replay.Fleet {
+	leases := !q.alone && q.sync == 0 && slices.ContainsFunc(judged.Rules, func(r policy.Rule) bool { return r.Consistency == sluice.Leased.String() })
+	config := fleet.Config{Nodes: q.nodes, Sync: q.sync, Alone: !leases && q.sync == 0 && away == nil, Away: away}
+	out := replay.Fleet{Undivided: leases}
+	if leases {
+		config.Lease = func(shared fleet.Shared) fleet.Leaser { return lease.NewPlayback(shared) }
+	}
+	switch {
+	case leases && away != nil:
+		out.Name = fmt.Sprintf("%d instances that lease from a store they share, which is away, %s", q.nodes, q.outage)
+	case leases:
+		out.Name = fmt.Sprintf("%d instances that lease from a store they share", q.nodes)
+	case q.sync > 0 && away != nil:
+		out.Name = fmt.Sprintf("%d instances that tell each other every %v, but for %s", q.nodes, q.sync, q.outage)
+	case q.sync > 0:
+		out.Name = fmt.Sprintf("%d instances that tell each other every %v", q.nodes, q.sync)
+	case away != nil:
+		out.Name = fmt.Sprintf("%d instances whose store is away, %s", q.nodes, q.outage)
+	default:
+		out.Name = fmt.Sprintf("%d instances that count each for itself", q.nodes)
+	}
+	out.NewStore = func(maxBytes int64) replay.Store {
 		return fleet.New(config, func() replay.Store { return newReplayStore(max(1<<20, maxBytes/int64(q.nodes+2))) })
 	}
-	return nil
+	return out
 }
 
 // parseOutage reads "12:00-12:05", of every day, or "2026-11-20T12:00/2026-11-20T12:05".

@@ -21,8 +21,9 @@ func validateCommand() *cobra.Command {
 			"For each rule of a valid policy, say what it does while the shared store is away, and whether\n" +
 			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
 			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
-			"doors take places and which only look. For each of its answers, say what is sent: which status,\n" +
-			"and which types of bodies.\n\n" +
+			"doors take places and which only look. For each with a share, say what tenants get of it, and how\n" +
+			"fast that settles. For each of its answers, say what is sent: which status, and which types of\n" +
+			"bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are told,\n" +
 			"and how many more there are.\n\n" +
@@ -58,6 +59,9 @@ func validateCommand() *cobra.Command {
 						return &failedError{err}
 					}
 				}
+				if err := printShares(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
+				}
 				if err := printConsistency(c.OutOrStdout(), p); err != nil {
 					return &failedError{err}
 				}
@@ -82,7 +86,7 @@ func validateCommand() *cobra.Command {
 }
 
 // endsKnown says where requests in flight are counted.
-const endsKnown = "behind the gateway and in Go programs, and at --check for those who ask for a place; auth requests, --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
+const endsKnown = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
 
 // printOutages says what each rule does while the store is away.
 func printOutages(out io.Writer, p *policy.Policy) error {

@@ -2,14 +2,10 @@
 package recipes
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/httplimit"
@@ -77,35 +73,4 @@ func (l *logins) login(ctx context.Context, name, password string) (ok bool, err
 	}
 	_, err = l.failures.Refund(ctx, name, 1)
 	return true, err
-}
-
-// graphQL charges what a query costs, up to 100 units.
-func graphQL(limiter *sluice.Limiter, cost func(query string) int64, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var asked struct {
-			Query string `json:"query"`
-		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
-		if err == nil {
-			err = json.Unmarshal(body, &asked)
-		}
-		if err != nil {
-			http.Error(w, "the body is no GraphQL request: "+err.Error(), http.StatusBadRequest)
-			return
-		}
-		d, err := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), min(cost(asked.Query), 100))
-		if err != nil {
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
-			return
-		}
-		if !d.Allowed {
-			if seconds, ok := d.RetryAfterSeconds(); ok { // else it never fits
-				w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-			}
-			http.Error(w, "this query costs more than you have left", http.StatusTooManyRequests)
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		next.ServeHTTP(w, r)
-	})
 }

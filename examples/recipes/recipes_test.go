@@ -3,10 +3,8 @@ package recipes
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,33 +89,4 @@ func TestLogins(t *testing.T) {
 	}
 	try("wrong", false, errTooManyFailures)
 	try("right", false, errTooManyFailures)
-}
-
-func TestGraphQL(t *testing.T) {
-	length := func(query string) int64 { return int64(len(query)) }
-	h := graphQL(limiter(t, "100/hour burst 100"), length, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if body, err := io.ReadAll(r.Body); err != nil || !strings.HasPrefix(string(body), `{"query"`) {
-			t.Errorf("the handler reads %q, %v", body, err)
-		}
-	}))
-	for i, c := range []struct {
-		body string
-		want int
-	}{
-		{`{"query": "` + strings.Repeat("a", 60) + `"}`, 200},
-		{`{"query": "` + strings.Repeat("a", 41) + `"}`, 429},
-		{`{"query": "` + strings.Repeat("a", 40) + `"}`, 200},
-		{`query`, 400},
-	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(c.body)))
-		if retry := w.Header().Get("Retry-After"); w.Code != c.want || (retry != "") != (c.want == 429) {
-			t.Errorf("request %d: %d, Retry-After %q; want %d", i+1, w.Code, retry, c.want)
-		}
-	}
-	w := httptest.NewRecorder()
-	graphQL(limiter(t, "5/hour burst 5"), length, h).ServeHTTP(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(`{"query": "longer"}`)))
-	if w.Code != 429 || w.Header().Get("Retry-After") != "" {
-		t.Errorf("what never fits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
-	}
 }

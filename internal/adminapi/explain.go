@@ -71,7 +71,8 @@ type RuleExplanation struct {
 	Enforced string             `json:"enforced,omitempty"`
 	Watched  bool               `json:"watched,omitempty"`
 	Limits   []LimitExplanation `json:"limits"`
-	Then     string             `json:"then,omitempty"` // what the response changes
+	Share    string             `json:"share,omitempty"` // what the subject has at present of a limit that is shared
+	Then     string             `json:"then,omitempty"`  // what the response changes
 	// Consistency is "leased" or "synced"; of what is counted strictly it is left out.
 	Consistency string `json:"consistency,omitempty"`
 	OnError     string `json:"on_error"`
@@ -160,7 +161,7 @@ func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *
 
 func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 	out := RuleExplanation{
-		Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Then: t.Then, Enforced: t.Enforced, Watched: t.Watched,
+		Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Share: t.Share, Then: t.Then, Enforced: t.Enforced, Watched: t.Watched,
 		OnError: outage.OnError.String(), OnErrorWhy: outage.Why, Limits: []LimitExplanation{},
 	}
 	if t.Consistency != sluice.Strict {

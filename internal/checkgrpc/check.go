@@ -32,6 +32,8 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 		c.err = fmt.Errorf("there is no mode %d", in.GetMode())
 	case in.GetCost() < 0 || in.GetCost() > maxUnits:
 		c.err = fmt.Errorf("the cost is %d: it must be from 1 to %d", in.GetCost(), int64(maxUnits))
+	case in.GetPlace() && mode != policy.Charge:
+		c.err = errors.New("it asks for a place in flight, which only what is charged can have: leave out mode or place")
 	case len(in.GetId()) > maxID:
 		c.err = fmt.Errorf("the id is longer than %d bytes", maxID)
 	case in.GetSubject() != nil:
@@ -41,7 +43,7 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 	default:
 		c.err = errors.New("it is about nothing: there must be a request or a subject")
 	}
-	c.request.Mode, c.request.Cost, c.request.ID = mode, in.GetCost(), in.GetId()
+	c.request.Mode, c.request.Cost, c.request.ID, c.request.Ends = mode, in.GetCost(), in.GetId(), in.GetPlace()
 }
 
 // describe fills in the request that a check is about.

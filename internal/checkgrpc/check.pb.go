@@ -169,10 +169,13 @@ type CheckRequest struct {
 	//
 	//	*CheckRequest_Request
 	//	*CheckRequest_Subject
-	About         isCheckRequest_About `protobuf_oneof:"about"`
-	Cost          int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many such requests it counts for: 1 if zero
-	Mode          Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
-	Id            string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // the same check with the same id counts once within a minute
+	About isCheckRequest_About `protobuf_oneof:"about"`
+	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many such requests it counts for: 1 if zero
+	Mode  Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
+	Id    string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // the same check with the same id counts once within a minute
+	// Rules with in_flight give the request a place until Release is called: the caller says when it
+	// ends. Without it they only look. Not with a mode.
+	Place         bool `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +254,13 @@ func (x *CheckRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *CheckRequest) GetPlace() bool {
+	if x != nil {
+		return x.Place
+	}
+	return false
 }
 
 type isCheckRequest_About interface {
@@ -481,6 +491,7 @@ type CheckResponse struct {
 	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // of a refusal, for who has nothing better to say; its type is among the headers
 	// What is wrong with a check of a batch, which was not charged. Nothing else is there then.
 	Error         string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
+	Place         string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release; empty: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +617,137 @@ func (x *CheckResponse) GetError() string {
 	return ""
 }
 
+func (x *CheckResponse) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+type Place struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"` // as the answer to the check has it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_check_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Place) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+type HoldResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          bool                   `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"` // false: others have taken it meanwhile
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldResponse) Reset() {
+	*x = HoldResponse{}
+	mi := &file_check_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldResponse) ProtoMessage() {}
+
+func (x *HoldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
+func (*HoldResponse) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *HoldResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+type ReleaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_check_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{9}
+}
+
 type Result struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rule          string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
@@ -624,7 +766,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_check_proto_msgTypes[7]
+	mi := &file_check_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +778,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_check_proto_msgTypes[7]
+	mi := &file_check_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +791,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_check_proto_rawDescGZIP(), []int{7}
+	return file_check_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Result) GetRule() string {
@@ -731,13 +873,14 @@ const file_check_proto_rawDesc = "" +
 	"CheckBatch\x12/\n" +
 	"\x06checks\x18\x01 \x03(\v2\x17.sluice.v1.CheckRequestR\x06checks\"H\n" +
 	"\x12CheckBatchResponse\x122\n" +
-	"\aanswers\x18\x01 \x03(\v2\x18.sluice.v1.CheckResponseR\aanswers\"\xc4\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x18.sluice.v1.CheckResponseR\aanswers\"\xda\x01\n" +
 	"\fCheckRequest\x122\n" +
 	"\arequest\x18\x01 \x01(\v2\x16.sluice.v1.HttpRequestH\x00R\arequest\x12.\n" +
 	"\asubject\x18\x02 \x01(\v2\x12.sluice.v1.SubjectH\x00R\asubject\x12\x12\n" +
 	"\x04cost\x18\x03 \x01(\x03R\x04cost\x12#\n" +
 	"\x04mode\x18\x04 \x01(\x0e2\x0f.sluice.v1.ModeR\x04mode\x12\x0e\n" +
-	"\x02id\x18\x05 \x01(\tR\x02idB\a\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x14\n" +
+	"\x05place\x18\x06 \x01(\bR\x05placeB\a\n" +
 	"\x05about\"\xad\x02\n" +
 	"\vHttpRequest\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x12\n" +
@@ -760,7 +903,7 @@ const file_check_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x03(\v2\x1b.sluice.v1.Subject.KeyEntryR\x03key\x1a6\n" +
 	"\bKeyEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x03\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12:\n" +
@@ -776,7 +919,13 @@ const file_check_proto_rawDesc = "" +
 	" \x01(\tR\amissing\x12\x14\n" +
 	"\x05known\x18\v \x01(\bR\x05known\x12\x12\n" +
 	"\x04body\x18\f \x01(\fR\x04body\x12\x14\n" +
-	"\x05error\x18\r \x01(\tR\x05error\"\xd3\x02\n" +
+	"\x05error\x18\r \x01(\tR\x05error\x12\x14\n" +
+	"\x05place\x18\x0e \x01(\tR\x05place\"\x1d\n" +
+	"\x05Place\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\"\"\n" +
+	"\fHoldResponse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\"\x11\n" +
+	"\x0fReleaseResponse\"\xd3\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -794,10 +943,12 @@ const file_check_proto_rawDesc = "" +
 	"\x04Mode\x12\x0f\n" +
 	"\vMODE_CHARGE\x10\x00\x12\r\n" +
 	"\tMODE_PEEK\x10\x01\x12\x12\n" +
-	"\x0eMODE_GIVE_BACK\x10\x022\x8d\x01\n" +
+	"\x0eMODE_GIVE_BACK\x10\x022\xf9\x01\n" +
 	"\x06Checks\x12:\n" +
 	"\x05Check\x12\x17.sluice.v1.CheckRequest\x1a\x18.sluice.v1.CheckResponse\x12G\n" +
-	"\vCheckStream\x12\x15.sluice.v1.CheckBatch\x1a\x1d.sluice.v1.CheckBatchResponse(\x010\x01B/Z-github.com/sluicehq/sluice/internal/checkgrpcb\x06proto3"
+	"\vCheckStream\x12\x15.sluice.v1.CheckBatch\x1a\x1d.sluice.v1.CheckBatchResponse(\x010\x01\x121\n" +
+	"\x04Hold\x12\x10.sluice.v1.Place\x1a\x17.sluice.v1.HoldResponse\x127\n" +
+	"\aRelease\x12\x10.sluice.v1.Place\x1a\x1a.sluice.v1.ReleaseResponseB/Z-github.com/sluicehq/sluice/internal/checkgrpcb\x06proto3"
 
 var (
 	file_check_proto_rawDescOnce sync.Once
@@ -812,7 +963,7 @@ func file_check_proto_rawDescGZIP() []byte {
 }
 
 var file_check_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_check_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_check_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_check_proto_goTypes = []any{
 	(Mode)(0),                   // 0: sluice.v1.Mode
 	(*CheckBatch)(nil),          // 1: sluice.v1.CheckBatch
@@ -822,10 +973,13 @@ var file_check_proto_goTypes = []any{
 	(*Header)(nil),              // 5: sluice.v1.Header
 	(*Subject)(nil),             // 6: sluice.v1.Subject
 	(*CheckResponse)(nil),       // 7: sluice.v1.CheckResponse
-	(*Result)(nil),              // 8: sluice.v1.Result
-	nil,                         // 9: sluice.v1.HttpRequest.AttributesEntry
-	nil,                         // 10: sluice.v1.Subject.KeyEntry
-	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(*Place)(nil),               // 8: sluice.v1.Place
+	(*HoldResponse)(nil),        // 9: sluice.v1.HoldResponse
+	(*ReleaseResponse)(nil),     // 10: sluice.v1.ReleaseResponse
+	(*Result)(nil),              // 11: sluice.v1.Result
+	nil,                         // 12: sluice.v1.HttpRequest.AttributesEntry
+	nil,                         // 13: sluice.v1.Subject.KeyEntry
+	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
 }
 var file_check_proto_depIdxs = []int32{
 	3,  // 0: sluice.v1.CheckBatch.checks:type_name -> sluice.v1.CheckRequest
@@ -834,21 +988,25 @@ var file_check_proto_depIdxs = []int32{
 	6,  // 3: sluice.v1.CheckRequest.subject:type_name -> sluice.v1.Subject
 	0,  // 4: sluice.v1.CheckRequest.mode:type_name -> sluice.v1.Mode
 	5,  // 5: sluice.v1.HttpRequest.headers:type_name -> sluice.v1.Header
-	9,  // 6: sluice.v1.HttpRequest.attributes:type_name -> sluice.v1.HttpRequest.AttributesEntry
-	10, // 7: sluice.v1.Subject.key:type_name -> sluice.v1.Subject.KeyEntry
-	11, // 8: sluice.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	11, // 9: sluice.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	8,  // 10: sluice.v1.CheckResponse.results:type_name -> sluice.v1.Result
+	12, // 6: sluice.v1.HttpRequest.attributes:type_name -> sluice.v1.HttpRequest.AttributesEntry
+	13, // 7: sluice.v1.Subject.key:type_name -> sluice.v1.Subject.KeyEntry
+	14, // 8: sluice.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	14, // 9: sluice.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	11, // 10: sluice.v1.CheckResponse.results:type_name -> sluice.v1.Result
 	5,  // 11: sluice.v1.CheckResponse.headers:type_name -> sluice.v1.Header
-	11, // 12: sluice.v1.Result.retry_after:type_name -> google.protobuf.Duration
-	11, // 13: sluice.v1.Result.reset_after:type_name -> google.protobuf.Duration
-	11, // 14: sluice.v1.Result.delay:type_name -> google.protobuf.Duration
+	14, // 12: sluice.v1.Result.retry_after:type_name -> google.protobuf.Duration
+	14, // 13: sluice.v1.Result.reset_after:type_name -> google.protobuf.Duration
+	14, // 14: sluice.v1.Result.delay:type_name -> google.protobuf.Duration
 	3,  // 15: sluice.v1.Checks.Check:input_type -> sluice.v1.CheckRequest
 	1,  // 16: sluice.v1.Checks.CheckStream:input_type -> sluice.v1.CheckBatch
-	7,  // 17: sluice.v1.Checks.Check:output_type -> sluice.v1.CheckResponse
-	2,  // 18: sluice.v1.Checks.CheckStream:output_type -> sluice.v1.CheckBatchResponse
-	17, // [17:19] is the sub-list for method output_type
-	15, // [15:17] is the sub-list for method input_type
+	8,  // 17: sluice.v1.Checks.Hold:input_type -> sluice.v1.Place
+	8,  // 18: sluice.v1.Checks.Release:input_type -> sluice.v1.Place
+	7,  // 19: sluice.v1.Checks.Check:output_type -> sluice.v1.CheckResponse
+	2,  // 20: sluice.v1.Checks.CheckStream:output_type -> sluice.v1.CheckBatchResponse
+	9,  // 21: sluice.v1.Checks.Hold:output_type -> sluice.v1.HoldResponse
+	10, // 22: sluice.v1.Checks.Release:output_type -> sluice.v1.ReleaseResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
 	15, // [15:15] is the sub-list for extension type_name
 	15, // [15:15] is the sub-list for extension extendee
 	0,  // [0:15] is the sub-list for field type_name
@@ -869,7 +1027,7 @@ func file_check_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_check_proto_rawDesc), len(file_check_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

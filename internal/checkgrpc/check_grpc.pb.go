@@ -25,6 +25,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Checks_Check_FullMethodName       = "/sluice.v1.Checks/Check"
 	Checks_CheckStream_FullMethodName = "/sluice.v1.Checks/CheckStream"
+	Checks_Hold_FullMethodName        = "/sluice.v1.Checks/Hold"
+	Checks_Release_FullMethodName     = "/sluice.v1.Checks/Release"
 )
 
 // ChecksClient is the client API for Checks service.
@@ -37,6 +39,12 @@ type ChecksClient interface {
 	// store. There is one answer for each batch, in their order. Several batches may be under way
 	// before the first is answered.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse], error)
+	// Say that a request is still under way that has a place in flight. Call it every few seconds: a
+	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
+	// for longer. UNAVAILABLE if the store is away.
+	Hold(ctx context.Context, in *Place, opts ...grpc.CallOption) (*HoldResponse, error)
+	// Say that a request has ended: its place is free for others. It does no harm to say so twice.
+	Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error)
 }
 
 type checksClient struct {
@@ -70,6 +78,26 @@ func (c *checksClient) CheckStream(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Checks_CheckStreamClient = grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse]
 
+func (c *checksClient) Hold(ctx context.Context, in *Place, opts ...grpc.CallOption) (*HoldResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldResponse)
+	err := c.cc.Invoke(ctx, Checks_Hold_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *checksClient) Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseResponse)
+	err := c.cc.Invoke(ctx, Checks_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ChecksServer is the server API for Checks service.
 // All implementations must embed UnimplementedChecksServer
 // for forward compatibility.
@@ -80,6 +108,12 @@ type ChecksServer interface {
 	// store. There is one answer for each batch, in their order. Several batches may be under way
 	// before the first is answered.
 	CheckStream(grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) error
+	// Say that a request is still under way that has a place in flight. Call it every few seconds: a
+	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
+	// for longer. UNAVAILABLE if the store is away.
+	Hold(context.Context, *Place) (*HoldResponse, error)
+	// Say that a request has ended: its place is free for others. It does no harm to say so twice.
+	Release(context.Context, *Place) (*ReleaseResponse, error)
 	mustEmbedUnimplementedChecksServer()
 }
 
@@ -95,6 +129,12 @@ func (UnimplementedChecksServer) Check(context.Context, *CheckRequest) (*CheckRe
 }
 func (UnimplementedChecksServer) CheckStream(grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method CheckStream not implemented")
+}
+func (UnimplementedChecksServer) Hold(context.Context, *Place) (*HoldResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Hold not implemented")
+}
+func (UnimplementedChecksServer) Release(context.Context, *Place) (*ReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
 func (UnimplementedChecksServer) mustEmbedUnimplementedChecksServer() {}
 func (UnimplementedChecksServer) testEmbeddedByValue()                {}
@@ -142,6 +182,42 @@ func _Checks_CheckStream_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Checks_CheckStreamServer = grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]
 
+func _Checks_Hold_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Place)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChecksServer).Hold(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Checks_Hold_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChecksServer).Hold(ctx, req.(*Place))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Checks_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Place)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChecksServer).Release(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Checks_Release_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChecksServer).Release(ctx, req.(*Place))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Checks_ServiceDesc is the grpc.ServiceDesc for Checks service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -152,6 +228,14 @@ var Checks_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Check",
 			Handler:    _Checks_Check_Handler,
+		},
+		{
+			MethodName: "Hold",
+			Handler:    _Checks_Hold_Handler,
+		},
+		{
+			MethodName: "Release",
+			Handler:    _Checks_Release_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -29,7 +29,7 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 	out := &CheckResponse{
 		Allowed: d.Allowed, Status: int32(a.Status), Degraded: d.Degraded, Exempt: d.Exempt,
 		Blocked: text(d.Blocked), Missing: text(d.Missing), Known: d.Repeated,
-		Headers: headers(header), Body: slices.Clone(a.Body()),
+		Headers: headers(header), Body: slices.Clone(a.Body()), Place: s.Engine.Place(*d),
 	}
 	if header["Retry-After"] != nil {
 		out.RetryAfter = wait(d.RetryAfter)

@@ -88,6 +88,36 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 	}
 }
 
+// Hold prolongs a place in flight.
+func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err error) {
+	defer s.guard(&err)
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	held, err := s.Engine.HoldPlace(ctx, in.GetPlace())
+	return &HoldResponse{Held: held}, placeError(err)
+}
+
+// Release gives one back.
+func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, err error) {
+	defer s.guard(&err)
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	return &ReleaseResponse{}, placeError(s.Engine.ReleasePlace(ctx, in.GetPlace()))
+}
+
+// placeError says what has kept a place from being held or given back.
+func placeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, policy.ErrNoPlace):
+		return status.Error(codes.InvalidArgument, "this is no place: send it as the answer to the check has it")
+	}
+	return status.Error(codes.Unavailable, "the store of the limits does not answer: try again, or let the place end by itself")
+}
+
 // guard answers a call in place of a mistake of ours, which grpc-go would let end the process.
 func (s *service) guard(err *error) {
 	if p := recover(); p != nil {

@@ -342,6 +342,14 @@ func TestWhoMayAsk(t *testing.T) {
 		if _, err := client.Check(ctx, about("GET", "/")); status.Code(err) != want {
 			t.Errorf("%q: %v", header, err)
 		}
+		for name, call := range map[string]func() error{
+			"Hold":    func() error { _, err := client.Hold(ctx, &Place{Place: "x"}); return err },
+			"Release": func() error { _, err := client.Release(ctx, &Place{Place: "x"}); return err },
+		} {
+			if err := call(); (status.Code(err) == codes.Unauthenticated) != (want == codes.Unauthenticated) {
+				t.Errorf("%q: %s says %v", header, name, err)
+			}
+		}
 		if err := firstOf(ctx, client); status.Code(err) != want {
 			t.Errorf("%q: the stream says %v", header, err)
 		}

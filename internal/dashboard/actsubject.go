@@ -209,20 +209,23 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	state := &states[0]
-	if len(state.Limits) > 0 && state.Limits[0].inFlight() {
-		e.Problem = problemf(http.StatusConflict, "The rule counts requests that are under way, and no override gives a subject another number: change the rule, or block or exempt the subject.")
-		return e, nil
-	}
+	flying := len(state.Limits) > 0 && state.Limits[0].inFlight()
 	text := strings.TrimSpace(f.Get("limit"))
 	if text == "" {
 		text = doubled(state.Limits)
 	}
 	until := untilOf(f, "24h")
-	e.Fields = append([]field{{Name: "limit", Label: "New limit", Kind: "text", Value: text, Required: true, Hint: "As in 200/minute burst 50. Several are parted by commas."}}, untilFields(f, "24h")...)
+	hint := "As in 200/minute burst 50. Several are parted by commas."
+	if flying {
+		hint = "How many requests may be under way at once."
+	}
+	e.Fields = append([]field{{Name: "limit", Label: "New limit", Kind: "text", Value: text, Required: true, Hint: hint}}, untilFields(f, "24h")...)
 	e.Fields = append(e.Fields, reasonField(f, p.Database))
 	o := &policy.Override{Rule: ref.Rule.Name, Key: ref.Key, Until: until, Reason: f.Get("reason")}
 	o.Limits = splitLimits(text)
-	if len(o.Limits) == 1 {
+	if n, err := strconv.ParseInt(text, 10, 64); flying && err == nil {
+		o.InFlight, o.Limits = n, nil
+	} else if len(o.Limits) == 1 {
 		o.Limit, o.Limits = o.Limits[0], nil
 	}
 	if end := ends(until); end != "" {
@@ -265,6 +268,12 @@ func (e *effect) pasteOverride(ref *subjectRef, o *policy.Override) error {
 		e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 		return nil
 	}
+	if o.InFlight != 0 {
+		if _, err := sluice.NewInFlight(o.InFlight); err != nil {
+			e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+			return nil
+		}
+	}
 	for _, l := range append(o.Limits, o.Limit) {
 		if _, err := sluice.ParseLimit(l); err != nil && l != "" {
 			e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
@@ -305,6 +314,9 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 		anew = anew || !kept
 		after.Limits = append(after.Limits, l)
 	}
+	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // who is under way keeps their places
+		after.Limits = []limitState{{Algorithm: was[0].Algorithm, Capacity: o.InFlight, Remaining: max(0, o.InFlight-was[0].Used)}}
+	}
 	rows = append(rows, effectRow{"Limit", limitsHeld(state), limitsHeld(&after)})
 	var was, is []string
 	for i := range state.Limits {
@@ -336,6 +348,9 @@ func splitLimits(text string) (all []string) {
 func doubled(limits []limitState) string {
 	var all []string
 	for _, s := range limits {
+		if s.inFlight() {
+			return strconv.FormatInt(2*s.Capacity, 10)
+		}
 		l, err := sluice.ParseLimit(s.Limit)
 		if err != nil {
 			continue

@@ -163,6 +163,7 @@ type ruleExplained struct {
 	Override    *overrideState   `json:"override"`
 	Enforced    string           `json:"enforced"`
 	Limits      []limitExplained `json:"limits"`
+	Share       string           `json:"share"`
 	Then        string           `json:"then"`
 	Consistency string           `json:"consistency"`
 

@@ -134,6 +134,8 @@ func overrideWords(o *policy.Override) string {
 		return "blocked"
 	case o.Exempt:
 		return "not limited"
+	case o.InFlight > 0:
+		return inFlightWords(o.InFlight)
 	}
 	return limitsWords(o.Limit, o.Limits, "")
 }

@@ -117,7 +117,7 @@ func statuses(p *policy.Policy) (all []Meaning) {
 var known = []struct{ field, name, says string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
 	{"Ratelimit", "RateLimit", "What is left of each: r units, and no more than that in the next t seconds."},
-	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, the most that passes at once."},
+	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, the requests in its window, or at once if that is more."},
 	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
 	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "Until when no more than that passes, in seconds since 1970 (UTC)."},
 	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluicehq/sluice"
@@ -264,7 +265,11 @@ func cost(r *policy.Rule) (t Text) {
 func limits(r *policy.Rule, tier string) string {
 	switch {
 	case r.InFlight > 0:
-		return fmt.Sprintf("%d at the same time", r.InFlight)
+		places := strconv.FormatInt(r.InFlight, 10)
+		if own := r.Tiers[tier]; len(own) > 0 {
+			places = own[0]
+		}
+		return places + " at the same time"
 	case r.Share.Of != "":
 		s := "a fair share of " + inWords(r.Share.Of, r.Algorithm)
 		if len(r.Share.Weights) > 0 {

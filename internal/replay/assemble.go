@@ -40,7 +40,7 @@ func (run *replay) report(stats *feed.Stats) *Report {
 			all.merge(&p.versus)
 		}
 		reports[0].Against = all.difference(reports[0], reports[1])
-		reports[0].Against.Other = cmp.Or(run.config.Other, "another policy")
+		reports[0].Against.Other = run.other
 		for _, p := range run.parts {
 			l, leases := p.counts[1].store.(interface{ Leases() *Leases })
 			if !leases || l.Leases() == nil {
@@ -111,7 +111,7 @@ func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
 // Describe returns what the policy says of a rule, without counts.
 func Describe(written *policy.Rule) Rule {
 	r := Rule{
-		Shadow: written.Shadow, Kind: "limit", Key: written.Key, Limits: []string{}, Algorithm: written.Algorithm,
+		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
 		Enforce: written.Enforce, Series: []int64{}, Top: []Subject{},
 	}
 	switch {

@@ -67,7 +67,7 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 // needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
 // "response_header:NAME" and "response_bytes".
 func needs(doc *policy.Document, r *policy.Rule) (all []string) {
-	all = append(all, r.Key...)
+	all = append(all, keyOf(r)...)
 	if len(r.Clients)+len(r.NotClients) > 0 {
 		all = append(all, "client_ip")
 	}
@@ -80,7 +80,7 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
 		all = append(all, "attr:"+name)
 	}
-	if len(r.Tiers) > 0 {
+	if len(r.Tiers)+len(r.Share.Weights) > 0 {
 		all = append(all, doc.Tiers.From, doc.Tiers.Subject)
 	}
 	if r.Cost.Header != "" {
@@ -97,6 +97,9 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	}
 	return slices.DeleteFunc(all, func(n string) bool { return n == "" })
 }
+
+// keyOf returns the parts of the key of a rule's subjects.
+func keyOf(r *policy.Rule) []string { return slices.Concat(r.Key, r.Share.By) }
 
 // namesHost reports whether a pattern such as "GET api.example.com/users" has a host.
 func namesHost(pattern string) bool {
@@ -157,7 +160,7 @@ func tellsHeader(t *accesslog.Tells, name string) bool {
 // byClient reports whether no count of a policy is shared by clients, so that they can be judged apart.
 func byClient(doc *policy.Document) bool {
 	return !slices.ContainsFunc(doc.Rules, func(r policy.Rule) bool {
-		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip")
+		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip") || r.Share.Of != "" // engines know what tenants ask for
 	})
 }
 

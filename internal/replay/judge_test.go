@@ -39,6 +39,8 @@ rules:
   - {name: outcome, limit: 9/minute, count: {status: 401}}
   - {name: near, clients: 10.0.0.0/8, exempt: true}
   - {name: flight, key: [client_ip], in_flight: 10}
+  - {name: tenants, key: [client_ip], share: {of: 100/second, by: [header:X-Tenant]}}
+  - {name: weighed, key: [client_ip], share: {of: 100/second, by: [method], weights: {pro: 2}}}
 overrides:
   - {rule: key, key: {api_key: k-1}, limit: 5/minute}
   - {rule: plain, key: {client_ip: 192.0.2.1}, limit: 5/minute}
@@ -51,7 +53,7 @@ overrides:
 	}{
 		{"little", []accesslog.Tells{{Client: true}}, nil},
 		{"combined", []accesslog.Tells{{Client: true, Query: true, UserAgent: true, Sent: true}}, []string{"agent", "query", "bytes"}},
-		{"all headers", []accesslog.Tells{{Client: true, AnyHeader: true, Hidden: []string{"Cookie", "Authorization"}}}, []string{"key", "agent", "tiered", "condition", "cost"}},
+		{"all headers", []accesslog.Tells{{Client: true, AnyHeader: true, Hidden: []string{"Cookie", "Authorization"}}}, []string{"key", "agent", "tiered", "condition", "cost", "tenants", "weighed"}},
 		{"some headers", []accesslog.Tells{{Client: true, Headers: []string{"Cookie", "Authorization", "X-Cost"}}}, []string{"cookie", "token", "cost"}},
 		{"a host and a user", []accesslog.Tells{{Forwarded: true, Host: true, Attributes: []string{"user"}}}, []string{"host", "hosts", "user"}},
 		{"two", []accesslog.Tells{{Client: true, Query: true, Host: true}, {Client: true, Host: true}}, []string{"host", "hosts"}},
@@ -78,7 +80,7 @@ overrides:
 			t.Errorf("%s: what is left is no policy: %v", test.name, err)
 		}
 	}
-	if len(doc.Overrides) != 2 || len(doc.Rules) != 20 {
+	if len(doc.Overrides) != 2 || len(doc.Rules) != 22 {
 		t.Error("the document was changed")
 	}
 }

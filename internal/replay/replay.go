@@ -32,19 +32,24 @@ type Config struct {
 	// Against is another policy that the same requests are put to; nil is none.
 	Against *policy.Document
 	Compile func(policy.Document) (*policy.Policy, error)
-	// Other says what the requests are put to beside the policy: "another policy" if it is empty.
-	Other string
 	// NewStore makes an empty store of at most so many bytes. It grows as it is filled.
 	NewStore func(maxBytes int64) Store
-	// AgainstStore, if not nil, makes the stores that Against counts in, or the same policy if that is
-	// nil: how a fleet would count it.
-	AgainstStore func(maxBytes int64) Store
+	// Fleet, if not nil and Against is, says how else the same policy is counted, by as much of it as
+	// the logs tell enough for.
+	Fleet   func(judged *policy.Document) Fleet
+	Workers int // how many decide at once, where that changes no answer; 0 is one for each processor
+
+	decided func(n int64, allowed bool) // called with the number of each request, for tests
+}
+
+// Fleet is another way to count the same policy.
+type Fleet struct {
+	Name string // for people
+	// NewStore is that of [Config].
+	NewStore func(maxBytes int64) Store
 	// Undivided has one store count all clients, on one processor, where what is counted of some depends
 	// on others.
 	Undivided bool
-	Workers   int // how many decide at once, where that changes no answer; 0 is one for each processor
-
-	decided func(n int64, allowed bool) // called with the number of each request, for tests
 }
 
 const (
@@ -82,6 +87,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 // replay is a replay under way.
 type replay struct {
 	config  *Config
+	other   string    // what the other side is called
 	sides   []*judged // the policy, and the other if there is one
 	parts   []*part
 	split   *policy.Policy // the one whose networks are larger: by which clients are divided
@@ -106,19 +112,22 @@ type judged struct {
 }
 
 func newReplay(c *Config, files []feed.File) (*replay, error) {
-	run := &replay{config: c}
+	run := &replay{config: c, other: "another policy"}
 	documents := []policy.Document{c.Document}
 	stores := []func(int64) Store{c.NewStore, c.NewStore}
+	parts := maxParts
 	switch {
 	case c.Against != nil:
 		documents = append(documents, *c.Against)
-	case c.AgainstStore != nil:
+	case c.Fleet != nil:
 		documents = append(documents, c.Document)
+		judged, _ := judgeable(c.Document, files)
+		f := c.Fleet(&judged)
+		run.other, stores[1] = f.Name, f.NewStore
+		if f.Undivided {
+			parts = 1
+		}
 	}
-	if c.AgainstStore != nil {
-		stores[1] = c.AgainstStore
-	}
-	parts := maxParts
 	for _, doc := range documents {
 		j, err := judge(c, doc, files)
 		if err != nil {
@@ -138,9 +147,6 @@ func newReplay(c *Config, files []feed.File) (*replay, error) {
 		if prefix(b) < prefix(a) {
 			run.split = run.sides[1].policy
 		}
-	}
-	if c.Undivided {
-		parts = 1
 	}
 	seed := maphash.MakeSeed()
 	for range parts {
@@ -176,7 +182,7 @@ func judge(c *Config, doc policy.Document, files []feed.File) (j *judged, err er
 	groups := map[string]int{}
 	for i := range j.document.Rules {
 		r := &j.document.Rules[i]
-		key := strings.Join(r.Key, " ")
+		key := strings.Join(keyOf(r), " ")
 		if r.Block {
 			key = "client_ip"
 		}

@@ -109,11 +109,7 @@ var overrideKind = &kind[OverrideRow]{
 		return []any{&r.ID, &r.Rule, &key, &limits, &r.Block, &r.Exempt, &r.Until, &r.Reason, &r.By}, func() error {
 			var all []string
 			err := errors.Join(decode(key, &r.Key), decode(limits, &all))
-			if len(all) == 1 {
-				r.Limit = all[0]
-			} else {
-				r.Limits = all
-			}
+			r.setLimits(all)
 			return err
 		}
 	},
@@ -159,8 +155,22 @@ var tokenKind = &kind[TokenRow]{
 	target: func(r *TokenRow) string { return r.Name },
 }
 
-// limitsOf returns the limits of an override as a list.
+// setLimits undoes limitsOf.
+func (r *OverrideRow) setLimits(all []string) {
+	if len(all) != 1 {
+		r.Limits = all
+	} else if n, err := strconv.ParseInt(all[0], 10, 64); err == nil {
+		r.InFlight = n
+	} else {
+		r.Limit = all[0]
+	}
+}
+
+// limitsOf returns the limits of an override as a list. A number of places in flight is its digits.
 func limitsOf(r *OverrideRow) []string {
+	if r.InFlight != 0 {
+		return []string{strconv.FormatInt(r.InFlight, 10)}
+	}
 	all := append([]string{}, r.Limits...)
 	if r.Limit != "" {
 		all = append([]string{r.Limit}, all...)

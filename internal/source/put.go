@@ -149,6 +149,9 @@ func (r *OverrideRow) check() error {
 	if r.Limit != "" && len(r.Limits) > 0 {
 		return &Invalid{"limits", `write "limit" or "limits", and not both`}
 	}
+	if r.InFlight != 0 && (r.Limit != "" || len(r.Limits) > 0) {
+		return &Invalid{"in_flight", "write a limit or in_flight, and not both"}
+	}
 	return nil
 }
 

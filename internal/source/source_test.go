@@ -127,6 +127,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 var (
 	perKey = policy.Rule{Name: "per-key", Key: []string{"api_key"}, Limit: "100/minute burst 20", Cost: policy.Cost{Header: "X-Cost", Max: 10}}
 	login  = policy.Rule{Name: "login", Match: []string{"POST /login"}, Key: []string{"client_ip", "header:X-User"}, Limits: []string{"5/minute", "20/hour"}, Algorithm: "sliding_window_log", OnError: "deny"}
+	flight = policy.Rule{Name: "flight", Key: []string{"api_key"}, InFlight: 2}
 	abc    = map[string]string{"api_key": "abc"}
 )
 
@@ -169,6 +170,17 @@ func testRows(t *testing.T, url string) {
 	})
 	if again != v {
 		t.Errorf("to put what is there made version %d of %d", again, v)
+	}
+	change(t, db, func(tx *source.Tx) error { // places in flight
+		_, err1 := tx.PutRule(source.RuleRow{Rule: flight}, source.Absent)
+		var err2 error
+		override, err2 = tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "flight", Key: abc, InFlight: 7}}, source.Absent)
+		_, err3 := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"flight": {"9"}}}, source.Any)
+		return errors.Join(err1, err2, err3)
+	})
+	c = read(t, db)
+	if len(c.Overrides) != 2 || !reflect.DeepEqual(c.Overrides[1], override) || override.InFlight != 7 || !reflect.DeepEqual(c.Tiers[0].Limits["flight"], policy.Limits{"9"}) {
+		t.Errorf("of places: %+v, %+v", c.Overrides, c.Tiers)
 	}
 }
 

@@ -51,6 +51,7 @@ type Cap struct {
 	weight atomic.Int64 // of all who are active
 	level  atomic.Int64 // of the bucket when noted, of which a unit is so much
 	noted  atomic.Int64 // microseconds
+	parts  atomic.Int64 // by how many the cap was divided then: see Note
 	known  atomic.Pointer[map[string]*tenant]
 
 	adding sync.Mutex         // whoever changes fresh or known
@@ -82,7 +83,8 @@ type tenant struct {
 
 // Terms are on what terms a store is to be asked for a tenant.
 type Terms struct {
-	// Each is how many nanoseconds of its own time a unit takes a tenant.
+	// Each is how many nanoseconds of its own time a unit takes a tenant, of a part of the cap so many
+	// times as many: a share of its time goes by as slowly.
 	Each int64
 	// Short says that there is less than is asked for.
 	Short bool
@@ -134,6 +136,7 @@ func New(name string, count int64, period time.Duration, burst, unit int64) *Cap
 	c.aim = c.line - min(c.line, units)/4
 	c.units = mulDiv(count*scale, c.epoch*epochs, c.period)
 	c.known.Store(&map[string]*tenant{})
+	c.parts.Store(1)
 	c.rest.weight.Store(1)
 	return c
 }
@@ -152,48 +155,94 @@ func identify(name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Ask notes that a tenant asks for units at a time in microseconds, and returns its terms. The key is
+// Ask notes that a tenant asks for units at a time in microseconds, and sets its terms. The key is
 // copied.
-func (c *Cap) Ask(key string, weight, units, now int64) Terms {
+func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	t := c.tenant(key, weight, true)
 	units = min(max(units, 0), MaxUnits)
-	return c.terms(t, t.asked.Add(units), units, now)
+	c.set(terms, t, t.asked.Add(units), units, now)
 }
 
-// Look returns the terms that Ask would, and notes nothing.
-func (c *Cap) Look(key string, weight, units, now int64) Terms {
+// Look sets the terms that Ask would, and notes nothing.
+func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	units = min(max(units, 0), MaxUnits)
 	if t := c.tenant(key, weight, false); t != nil {
-		return c.terms(t, t.asked.Load()+units, units, now)
+		c.set(terms, t, t.asked.Load()+units, units, now)
+		return
 	}
 	c.adding.Lock()
 	defer c.adding.Unlock()
 	var t tenant
 	c.admit(&t, weight)
-	return c.terms(&t, units, units, now)
+	c.set(terms, &t, units, units, now)
 }
 
-// Note notes the level of the cap's bucket at a time.
-func (c *Cap) Note(used, now int64) {
+// Part is what there is for a tenant.
+type Part struct {
+	// Each is how many nanoseconds lie between the units of its part: as the cap is divided if there is
+	// less than is asked for, and else if all who are active asked for theirs.
+	Each    int64
+	Weights int64 // of all who are active, itself included
+	Short   bool  // there is less than is asked for
+}
+
+// Part returns what there is for a tenant at a time, and notes nothing.
+func (c *Cap) Part(key string, weight, now int64) Part {
+	c.pass(now)
+	t := c.tenant(key, weight, false)
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	p := Part{Weights: c.weight.Load(), Short: c.division.Weight > 0}
+	if t == nil {
+		p.Weights += weight
+	}
+	if p.Short {
+		p.Each = max(c.least, c.each(weight)) * c.parts.Load()
+	} else {
+		p.Each = max(1, mulDiv(c.period*1000*c.parts.Load(), p.Weights, c.count*weight))
+	}
+	return p
+}
+
+// Note notes the level of the cap's bucket at a time. While instances cannot count together it is that of
+// one of several parts of it, as sluice.Share has it: an empty part of one in two is half full, and drains
+// half as fast.
+func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
+	if c.parts.Load() != parts {
+		c.parts.Store(parts)
+	}
 }
 
-func (c *Cap) terms(t *tenant, asked, units, now int64) Terms {
-	terms := Terms{Each: c.least, Short: c.short.Load(), Line: c.line, weight: t.weight.Load(), asked: asked, tenant: t}
-	if terms.Short {
-		terms.Each = max(c.least, t.each.Load())
-		terms.part = Level{t.free.Load(), terms.weight}
-		terms.Over = t.limited.Load() || asked > t.free.Load()
-	} else if all := c.weight.Load(); all > terms.weight {
-		terms.part = Level{c.units / scale, all}
-		terms.Over = !terms.part.covers(Want{min(asked, farAhead), terms.weight})
+// Parts returns by how many the cap is divided at present.
+func (c *Cap) Parts() int64 { return c.parts.Load() }
+
+// ofPart returns so many units of the bucket in one of so many parts.
+func (c *Cap) ofPart(units, parts int64) int64 { return c.burst - (c.burst-units)/parts }
+
+func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
+	weight := t.weight.Load()
+	terms.Each, terms.Short, terms.Over, terms.Line, terms.Above = c.least, c.short.Load(), false, c.line, false
+	terms.part, terms.weight, terms.asked, terms.tenant = Level{}, weight, asked, t
+	whole := c.units / scale
+	if n := c.parts.Load(); n > 1 {
+		terms.Line, whole = c.ofPart(c.line, n), whole/n
 	}
-	terms.Over = (terms.Over || t == &c.rest) && units <= c.line
-	terms.Above = terms.Over && c.held(now)+units > c.line
-	return terms
+	if terms.Short {
+		free := t.free.Load()
+		terms.Each = max(c.least, t.each.Load())
+		terms.part = Level{free, weight}
+		terms.Over = t.limited.Load() || asked > free
+	} else if all := c.weight.Load(); all > weight {
+		terms.part = Level{whole, all}
+		terms.Over = !terms.part.covers(Want{min(asked, farAhead), weight})
+	}
+	if terms.Over = (terms.Over || t == &c.rest) && units <= c.line; terms.Over {
+		terms.Above = c.held(now)+units > terms.Line
+	}
 }
 
 // tenant returns that of a key. If it is new and is not to be added, it is nil.
@@ -248,7 +297,7 @@ func (c *Cap) each(weight int64) int64 {
 	if c.division.Rest == 0 {
 		return c.epoch * epochs * 1000 // nothing is left for it
 	}
-	return mulDiv(c.epoch*epochs*1000*scale, c.division.Weight, c.division.Rest*weight)
+	return mulDiv(c.epoch*epochs*1000*scale, c.division.Weight, c.division.Rest*weight*c.parts.Load())
 }
 
 // pass begins a new epoch, if it is time to.
@@ -328,6 +377,9 @@ func (t *tenant) turn(steps int64) {
 // divide divides the cap among those who are active.
 func (c *Cap) divide(now int64) {
 	theirs := c.heard(now)
+	if c.parts.Load() > 1 {
+		theirs = nil // who have parts of their own
+	}
 	known := *c.known.Load()
 	c.wants = c.wants[:0]
 	all := int64(0)
@@ -365,10 +417,13 @@ func root(n int64) int64 { return int64(math.Ceil(math.Sqrt(float64(n)))) }
 
 // available returns what there is to divide in a window, times scale.
 func (c *Cap) available(now int64) int64 {
-	return c.units + min(max(2*(c.aim-c.held(now))*scale, -c.units/2), c.units/4)
+	n := c.parts.Load()
+	units := c.units / n
+	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units/4)
 }
 
 // held returns how many units the bucket held at a time, by what was noted last.
 func (c *Cap) held(now int64) int64 {
-	return max(0, c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period))
+	n := c.parts.Load()
+	return max(c.ofPart(0, n), c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period*n))
 }

@@ -47,8 +47,9 @@ func FuzzRead(f *testing.F) {
 		for _, asked := range all {
 			c := New("cap", 1000, time.Second, 1000, 1)
 			c.Hear(asked, 5e6)
-			c.Ask("t", 1, 1, 5e6)
-			if got := c.Ask("t", 1, 1, 5e6+c.epoch); got.Each < 0 {
+			var got Terms
+			c.Ask("t", 1, 1, 5e6, &got)
+			if c.Ask("t", 1, 1, 5e6+c.epoch, &got); got.Each < 0 {
 				t.Fatalf("terms %+v", got)
 			}
 		}
@@ -92,31 +93,34 @@ func TestDemandElsewhere(t *testing.T) {
 	const second = 1_000_000
 	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100*second)
 	other := New("cap", 1000, time.Second, 1000, 1)
+	var got Terms
 	each := func(ask int64) int64 {
 		for range 8 {
 			now += c.epoch
-			c.Ask("a", 1, ask, now)
-			other.Ask("a", 1, 100, now)
-			other.Ask("b", 3, 1000, now)
+			c.Ask("a", 1, ask, now, &got)
+			other.Ask("a", 1, 100, now, &got)
+			other.Ask("b", 3, 1000, now, &got)
 			c.Hear(other.Asked(now), now)
 		}
 		now += c.epoch
-		return c.Look("a", 1, 1, now).Each
+		c.Look("a", 1, 1, now, &got)
+		return got.Each
 	}
 	// The level is 1000/4 a second, and more as nothing is ever taken: the bucket is empty.
 	if got := each(150); got < 3_199_000 || got > 3_201_000 {
 		t.Errorf("a unit of one who asks for 1000 a second takes %d ns", got)
 	}
 	now += 2 * second
-	if got := c.Look("a", 1, 1, now).Each; got != 1e6 {
-		t.Errorf("a unit takes %d ns once nobody asks", got)
+	if c.Look("a", 1, 1, now, &got); got.Each != 1e6 {
+		t.Errorf("a unit takes %d ns once nobody asks", got.Each)
 	}
 }
 
 func TestManyTenants(t *testing.T) {
 	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100_000_000)
+	var got Terms
 	for i := range MaxTenants + 100 {
-		c.Ask(fmt.Sprint(i), 1, 1, now)
+		c.Ask(fmt.Sprint(i), 1, 1, now, &got)
 	}
 	if c.many != MaxTenants || c.rest.asked.Load() != 100 {
 		t.Fatalf("%d are told apart, and %d units were asked for by others", c.many, c.rest.asked.Load())
@@ -126,7 +130,7 @@ func TestManyTenants(t *testing.T) {
 		t.Fatalf("%d are said to have asked", got)
 	}
 	now += 6 * c.epoch
-	if got := c.Ask("new", 1, 1, now); got.Short || c.many != 1 {
+	if c.Ask("new", 1, 1, now, &got); got.Short || c.many != 1 {
 		t.Fatalf("after a while there are %d, on terms %+v", c.many, got)
 	}
 }

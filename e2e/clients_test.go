@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Clients that do what a refusal says, as docs/headers.md has them, get all that they ask for, and are
+// refused at most once for each request that has to wait: never do they ask earlier than promised.
+func TestClientsWait(t *testing.T) {
+	t.Parallel()
+	curl := strings.TrimSpace(blocksOf(t, "../docs/headers.md", "sh")[0])
+	outgoing := filepath.Join(t.TempDir(), "outgoing")
+	if out, err := exec.Command("go", "build", "-o", outgoing, "../examples/outgoing").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, command := range map[string]string{
+		"curl":   "for i in 1 2 3; do " + curl + "; done",
+		"python": "python3 ../examples/clients/python/api_client.py URL 3",
+		"node":   "node ../examples/clients/node/api_client.mjs URL 3",
+		"go":     outgoing + " URL URL URL",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: slow, limit: 1/second burst 1}]\n"))
+			here := strings.NewReplacer("URL", g.url+"/api/users", "https://api.example.com/orders", g.url+"/api/users")
+			c := exec.CommandContext(t.Context(), "bash", "-euc", here.Replace(command))
+			c.Env = append(os.Environ(), "no_proxy=127.0.0.1")
+			out, err := c.CombinedOutput()
+			if err != nil || strings.Count(string(out), `"alice"`) != 3 {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if refused := scrape(t, g).values("sluice_decisions_total")["deny slow"]; refused > 2 {
+				t.Errorf("%v requests were refused", refused)
+			}
+		})
+	}
+}

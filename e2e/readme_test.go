@@ -41,7 +41,7 @@ func blocksOf(t *testing.T, file, language string) (all []string) {
 // blocks returns the code blocks of a language in all documents.
 func blocks(t *testing.T, language string) (all []string) {
 	t.Helper()
-	for _, file := range pages(t) {
+	for _, file := range append(pages(t), "../README.md") {
 		all = append(all, blocksOf(t, file, language)...)
 	}
 	if len(all) == 0 {

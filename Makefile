@@ -130,6 +130,7 @@ lint:
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)
+	scripts/api
 
 # Sluice and its rivals on the same work: see bench/. It wants the machine to itself, needs
 # redis-server, PostgreSQL, nginx, HAProxy and, for instructions, valgrind, and takes up to twenty minutes.

@@ -175,7 +175,7 @@ func TestPackagesHaveExamples(t *testing.T) {
 		}
 		switch name := d.Name(); {
 		case path == ".":
-		case strings.HasPrefix(name, "."), slices.Contains([]string{"internal", "cmd", "e2e", "examples", "bench", "testdata", "node_modules"}, name):
+		case strings.HasPrefix(name, "."), slices.Contains([]string{"bin", "internal", "cmd", "e2e", "examples", "bench", "deploy", "testdata", "node_modules"}, name):
 			return fs.SkipDir
 		}
 		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != "." {

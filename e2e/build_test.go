@@ -14,10 +14,9 @@ import (
 // mostBytes bounds the binary of "make build".
 const mostBytes = 40_000_000
 
-// made is what "make build" makes of a copy of the sources in a directory of its own.
-func made(t *testing.T) string {
+// copyTree puts a copy of the sources into a directory.
+func copyTree(t *testing.T, dir string) {
 	t.Helper()
-	dir := t.TempDir()
 	list, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		t.Skipf("NOT BUILT: git does not say what the sources are: %v", err)
@@ -44,6 +43,13 @@ func made(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+}
+
+// made is what "make build" makes of a copy of the sources in a directory of its own.
+func made(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	copyTree(t, dir)
 	c := exec.CommandContext(t.Context(), "make", "-C", dir, "build", "VERSION=v1.2.3", "COMMIT=0123456789abcdef")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("make build: %v\n%s", err, out)

@@ -15,14 +15,14 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md, to be read before it is kept")
 
-// pages are the README and those of docs.
+// pages are those of docs. TestNewcomer has the README.
 func pages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no docs (%v)", err)
 	}
-	return append(files, "../README.md")
+	return files
 }
 
 // blocksOf returns a document's code blocks of a language, also those in lists.
@@ -41,7 +41,7 @@ func blocksOf(t *testing.T, file, language string) (all []string) {
 // blocks returns the code blocks of a language in all documents.
 func blocks(t *testing.T, language string) (all []string) {
 	t.Helper()
-	for _, file := range pages(t) {
+	for _, file := range append(pages(t), "../README.md") {
 		all = append(all, blocksOf(t, file, language)...)
 	}
 	if len(all) == 0 {
@@ -124,7 +124,7 @@ func TestReadmePolicies(t *testing.T) {
 	}
 }
 
-// The code of the README and of docs is part of programs that are run, whatever its margin.
+// The code of docs and of the README is part of programs that are run, whatever its margin.
 func TestReadmeCode(t *testing.T) {
 	t.Parallel()
 	for language, places := range map[string][]string{
@@ -147,7 +147,7 @@ func TestReadmeCode(t *testing.T) {
 				sources.Write(margin.ReplaceAll(text, nil))
 			}
 		}
-		for _, block := range blocks(t, language) {
+		for _, block := range append(blocks(t, language), blocksOf(t, "../README.md", language)...) {
 			if !strings.Contains(sources.String(), margin.ReplaceAllString(block, "")) {
 				t.Errorf("none of %v has\n%s", places, block)
 			}

@@ -178,9 +178,9 @@ func (s *serveSettings) run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 
 	log, closeLog := newLog(os.Stderr, s.logLevel)
 	defer closeLog()
@@ -227,7 +227,9 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer background.Wait()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
+	reload := make(chan os.Signal)
 	background.Go(func() { rules.follow(watching, reload) })
+	background.Go(func() { rules.relay(watching, hangups, reload) })
 	background.Go(func() { rules.recorded.run(watching) })
 	// An instance that drains is still asked, and the others have to know of it.
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
@@ -239,9 +241,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 		if is {
 			state = "READY=1"
 		}
-		if err := notifySystemd(state); err != nil {
-			log.Warn("systemd does not hear how it goes", "error", err)
-		}
+		tellSystemd(log, state)
 	}
 	return listeners.run(ctx, ready, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }

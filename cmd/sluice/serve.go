@@ -357,8 +357,8 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 		ls.close()
 		return err
 	}
-	done := make(chan struct{})
-	config.Done = done
+	done, end := context.WithCancel(context.Background())
+	config.Done = done.Done()
 	api := adminapi.New(config)
 	mux.Handle("/v1/", api)
 	mux.Handle("/", dashboardOf(api))
@@ -382,8 +382,18 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 		},
 		ErrorLog: slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
 	}
-	l.http(server)
-	l.close = func() error { close(done); return server.Close() }
+	l.drainHTTP(server)
+	finish, cut := l.drain, l.close
+	// Who looks on is told of the drain to its end.
+	l.last = true
+	l.drain = func(ctx context.Context) error {
+		end() // streams
+		return finish(ctx)
+	}
+	l.close = func() error {
+		end()
+		return cut()
+	}
 	return nil
 }
 

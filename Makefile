@@ -40,7 +40,7 @@ PHASE = 1m
 consistency:
 	SLUICE_CONSISTENCY=$(PHASE) go test -count 1 -run Consistency -parallel 1 -timeout 30m -v ./e2e
 
-# More orders in which leases can go wrong. It takes some minutes.
+# More orders in which leases can go wrong. It takes some seconds.
 leases:
 	SLUICE_ORDERS=1 go test -count 1 -timeout 30m -run AllOrders -v ./lease
 

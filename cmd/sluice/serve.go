@@ -230,10 +230,10 @@ func (s *serveSettings) run(ctx context.Context) error {
 	reload := make(chan os.Signal)
 	background.Go(func() { rules.follow(watching, reload) })
 	background.Go(func() { rules.relay(watching, hangups, reload) })
-	background.Go(func() { rules.recorded.run(watching) })
 	// An instance that drains is still asked, and the others have to know of it.
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopTelling()
+	background.Go(func() { rules.recorded.run(telling) })
 	background.Go(func() { exchangeDemand(telling, engine, store.Board(), log) })
 	ready := func(is bool) {
 		health.SetReady(is)

@@ -299,6 +299,13 @@ func TestDrainAdmin(t *testing.T) {
 	defer c.Close()
 	const body = `{"method": "GET", "url": "/"}`
 	fmt.Fprintf(c, "POST /v1/explain HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body[:5])
+	// Connections are accepted in their order, and this is one of its own.
+	later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := later.Get(g.admin + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 	g.signal(syscall.SIGTERM)
 	g.await("it drains", func(r record) bool { return r.Msg == "draining" })
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

@@ -224,7 +224,7 @@ func (p *pool) look(at int64) (idle bool, old []*batch) {
 		p.swept, p.asked = total, at
 	}
 	quiet := at - p.asked
-	if quiet >= max(sweepEvery.Microseconds(), 3*p.horizon/p.demand) {
+	if quiet >= max(sweepEvery.Microseconds(), 6*p.horizon/p.demand) {
 		p.old = p.empty()
 	}
 	if at-p.measured >= 4*p.horizon {

@@ -241,10 +241,10 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether units are to be reserved. Where a bucket has few, more have to be asked for.
+// worthwhile reports whether units are to be reserved. Unless a bucket has plenty, more have to be asked for.
 // p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
-	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || !p.scarce(p.room(at))
+	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || p.plenty(p.room(at))
 }
 
 // measure notes how many units are asked for in a horizon. It follows by halves, since what was held up
@@ -302,6 +302,12 @@ func (p *pool) scarce(room int64) bool {
 	return p.plan.Kernel != sluice.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
+// plenty reports whether units that are reserved and not spent are of no account: of a bucket that is less
+// than half full. What is lost of it drains before anybody misses it.
+func (p *pool) plenty(room int64) bool {
+	return p.plan.Kernel == sluice.Meter && p.known.back != 0 && room > p.plan.Capacity/2
+}
+
 // part returns how much of the room is for one process, where that is little. What a sliding window has
 // free now it has not later.
 func (p *pool) part(room int64) int64 {
@@ -315,8 +321,7 @@ func (p *pool) part(room int64) int64 {
 // would be if there was room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
-	scarce := p.scarce(room)
-	if all = p.demand; scarce { // what is almost certain to be asked for: by chance, two deviations less
+	if all = p.demand; !p.plenty(room) { // what is almost certain to be asked for: by chance, two deviations less
 		all = min(p.cover(), p.rest(at), p.demand-int64(2*math.Sqrt(float64(p.demand))))
 	}
 	all = max(need, p.waiting, all-p.left(at))

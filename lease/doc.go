@@ -64,7 +64,8 @@
 // what a killed process held, and the rest where demand falls. A process that is idle, or closes, gives
 // back what may still be spent, within the budget. Where a level is so low that units would drain
 // before they are spent, a process fills it up with units of its own, to at most half of what is free:
-// a key that is asked for at half of its limit has a quarter or so less than its burst left.
+// a key that is asked for at half of its limit has a quarter or so less than its burst left. Until the level
+// is that high, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of that in
 // which a full bucket drains, or [Horizon] if that is less.

@@ -25,25 +25,27 @@ type pool struct {
 
 	mu       sync.Mutex
 	queue    []*batch
-	gone     int64         // units spent of batches that are gone
-	refused  int64         // units that were asked for, and were not there
-	waiting  int64         // units that callers wait for
-	demand   int64         // units that are asked for in a horizon
-	measured int64         // when that was
-	before   int64         // units spent and refused by then
-	last     int64         // how many were granted last, if that was less than wanted, else 0
-	again    int64         // until when the pool refuses rather than ask
-	fetching chan struct{} // closed when the reservation that is under way is over
-	err      error         // of the last one
-	old      []*batch      // that can only be given back
-	shallow  int64         // since when reservations have found the level too low, or 0
-	known    known
-	drift    float64        // of the level in a microsecond, by what drains and what others take, or 0
-	since    sluice.Receipt // from which on that is measured
-	own      int64          // what this process has taken since
-	latency  int64          // of reservations, in microseconds: the longest of late
-	swept    int64          // units spent and refused when the pool was last looked at
-	asked    int64          // when that was more than before
+	gone     int64     // units spent of batches that are gone
+	refused  int64     // units that were asked for, and were not there
+	waiting  int64     // units that callers wait for
+	demand   int64     // units that are asked for in a horizon
+	measured int64     // when that was
+	before   int64     // units spent and refused by then
+	last     int64     // how many were granted last, if that was less than wanted, else 0
+	again    int64     // until when the pool refuses rather than ask
+	fetching *fetching // the reservation that is under way, or nil
+	old      []*batch  // that can only be given back
+	shallow  int64     // since when reservations have found the level too low, or 0
+	// Until when the store decides, as what is reserved would drain on its way, or how many are to be refused
+	// by then.
+	drains, enough int64
+	known          known
+	drift          float64        // of the level in a microsecond, by what drains and what others take, or 0
+	since          sluice.Receipt // from which on that is measured
+	own            int64          // what this process has taken since
+	latency        int64          // of reservations, in microseconds: the longest of late
+	swept          int64          // units spent and refused when the pool was last looked at
+	asked          int64          // when that was more than before
 }
 
 // known is what the server has last said of a state.
@@ -68,6 +70,9 @@ func (p *pool) like(plan *sluice.Plan) bool {
 func (p *pool) refuses(cost, at int64) bool {
 	return at < p.again && (p.plan.Limit.Algorithm != sluice.FixedWindow || cost > p.room(at))
 }
+
+// draining reports whether nothing is to be reserved, as it would drain on its way. p.mu is held.
+func (p *pool) draining(at int64) bool { return at < p.drains && p.refused < p.enough }
 
 // spend spends units of the batch at hand, or of one behind it. p.mu is held.
 func (p *pool) spend(cost, at int64) (b *batch, first int64, low, ok bool) {

@@ -186,7 +186,7 @@ func TestAdminTokenFile(t *testing.T) {
 	hash := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
 	tokens := write(t, "tokens.txt", "support viewer "+hash("v-secret")+"\nci operator "+hash("o-secret")+" 2126-12-31 # for the pipeline\nold admin "+hash("late")+" 2020-01-01\n")
 	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy), "--admin-tokens", tokens)
-	g.operator().fails("subject api_key=k-1", "who are you?")
+	g.operator().fails("subject api_key=k-1", "who are you? Set SLUICE_TOKEN to a token")
 	g.operator("SLUICE_TOKEN=wrong").fails("subject api_key=k-1", "this token is not known")
 	g.operator("SLUICE_TOKEN=late").fails("subject api_key=k-1", "this token has expired")
 	viewer, ci := g.operator("SLUICE_TOKEN=v-secret"), g.operator("SLUICE_TOKEN=o-secret")

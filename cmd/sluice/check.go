@@ -273,6 +273,9 @@ func (q *checked) request(target string) (*http.Request, error) {
 			method = http.MethodPost
 		}
 	}
+	if strings.HasPrefix(target, "//") { // NewRequest would read a host
+		return nil, fmt.Errorf("%q: behind two slashes stands a host: to ask for this path, write http://host%s", target, target)
+	}
 	r, err := http.NewRequest(method, target, nil)
 	if invalid := new(url.Error); errors.As(err, &invalid) {
 		return nil, fmt.Errorf("%q: %w: write a path as in /api/users, or a whole URL", target, invalid.Err)

@@ -361,7 +361,7 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 	config.Done = done
 	api := adminapi.New(config)
 	mux.Handle("/v1/", api)
-	mux.Handle("/", dashboardOf(api))
+	mux.Handle("/", dashboardOf(api, s.firstRequest(ls)))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
 	// Probes and scrapers have no certificate, and need none.

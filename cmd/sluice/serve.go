@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/admin"
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/stores"
@@ -264,7 +265,7 @@ func logRestarts(log *slog.Logger, all []policy.Restart) {
 func newLog(out *os.File, l level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // JSON would have a number of nanoseconds
-			a.Value = slog.StringValue(a.Value.Duration().String())
+			a.Value = slog.StringValue(printable.Duration(a.Value.Duration()))
 		}
 		return a
 	}}

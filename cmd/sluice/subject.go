@@ -106,7 +106,11 @@ func blockEnd(until *time.Time) string {
 	if until == nil {
 		return "for good"
 	}
-	return "until " + until.Format(time.RFC3339)
+	u := until.UTC()
+	if u.Equal(u.Truncate(24 * time.Hour)) { // where a date ends
+		return "until " + ending(u.Add(-1).Format(time.DateOnly))
+	}
+	return "until " + u.Format(time.RFC3339)
 }
 
 // subjectRequest is what changes a subject.

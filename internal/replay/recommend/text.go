@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // counted writes "1 subject" and "2,995 subjects".
@@ -38,16 +40,17 @@ func (r *Rule) words() string {
 	return r.Limit + ", " + r.Algorithm
 }
 
-// short writes 1m0s as 1m.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
+// span writes how long a log goes on, to the minute where that is enough.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		d = d.Round(time.Hour)
+		return strings.TrimSuffix(counted(int(d/day), "day")+" "+printable.Duration(d%day), " 0s")
+	case d >= time.Hour:
+		return printable.Duration(d.Round(time.Minute))
 	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return printable.Duration(d.Round(time.Second))
 }
 
 // promise says in sentences what the limit keeps.
@@ -94,7 +97,7 @@ func (c *Convention) words(window string) string {
 // WriteText writes the result for people.
 func (r *Result) WriteText(w io.Writer) error {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), counted(r.Days, "day"), r.Key)
+	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), span(r.To.Sub(r.From)), r.Key)
 	fmt.Fprintf(b, "Asked for: at most %s of the subjects and of the requests are refused, with %s confidence; as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "! %s\n", n)

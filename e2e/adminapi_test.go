@@ -380,6 +380,40 @@ func TestAdminOverrides(t *testing.T) {
 	}
 }
 
+// Support puts a customer into another tier until a date, and takes them out again.
+func TestAdminTiers(t *testing.T) {
+	t.Parallel()
+	const tiers = `
+version: 1
+tiers: {subject: api_key}
+rules:
+  - {name: per-key, key: [api_key], missing: skip, limit: 3/day, tiers: {pro: 5/day, max: 7/day}}
+subjects:
+  - {subject: k-file, tier: pro}
+`
+	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", tiers), "--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	o := g.operator()
+	set := "subject set api_key=k/4=2 pro --until 2126-12-31 --reason trial"
+	o.does(set+" --dry-run", "would be: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)")
+	o.does("subject api_key=k/4=2", "3/day", "rule (file)")
+	o.does(set, "is: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)")
+	o.does("subject api_key=k/4=2", "5/day", "tier:pro")
+	o.does("subject set api_key=k/4=2 max", "was: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)", "is: api_key=k/4=2: tier max")
+	o.does("subject api_key=k/4=2", "7/day", "tier:max")
+	o.does("subject list", "k/4=2", "max", "database", "local", "k-file", "file")
+	if lines := strings.Count(o.does("subject list --output json"), "\n"); lines != 2 {
+		t.Errorf("%d lines, and two subjects are in a tier", lines)
+	}
+	o.does("subject delete api_key=k/4=2 --dry-run", "would delete: api_key=k/4=2: tier max")
+	o.does("subject delete api_key=k/4=2", "deleted: api_key=k/4=2: tier max")
+	o.does("subject api_key=k/4=2", "3/day", "rule (file)")
+	o.fails("subject delete api_key=k/4=2", "in no tier by its name")
+	o.fails("subject delete api_key=k-file", "file")
+	o.fails("subject set client_ip=192.0.2.7 pro", "write api_key=VALUE")
+	plain := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy))
+	plain.operator().fails("subject set api_key=k-1 pro", "tiers: {subject: api_key}")
+}
+
 // eventually waits for what is sure to come.
 func (g *gateway) eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()

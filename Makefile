@@ -40,7 +40,7 @@ PHASE = 1m
 consistency:
 	SLUICE_CONSISTENCY=$(PHASE) go test -count 1 -run Consistency -parallel 1 -timeout 30m -v ./e2e
 
-# More orders in which leases can go wrong. It takes some minutes.
+# More orders in which leases can go wrong. It takes some seconds.
 leases:
 	SLUICE_ORDERS=1 go test -count 1 -timeout 30m -run AllOrders -v ./lease
 
@@ -130,6 +130,7 @@ lint:
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)
+	scripts/api
 
 # Sluice and its rivals on the same work: see bench/. It wants the machine to itself, needs
 # redis-server, PostgreSQL, nginx, HAProxy and, for instructions, valgrind, and takes up to twenty minutes.

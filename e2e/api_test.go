@@ -71,7 +71,7 @@ func (p project) runs(ok bool, says string, script ...string) string {
 // What programs use stays as the last release had it, or the version and the changelog say so.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	p := newProject(t, "scripts/api")
+	p := newProject(t, "scripts/api", "scripts/notes")
 	const f = "package m\n\nfunc F(int) {}\n"
 	p.write("go.mod", "module example.com/m\n\ngo 1.26.0\n")
 	p.write("m.go", f)

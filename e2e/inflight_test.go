@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -14,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"golang.org/x/net/websocket"
 
 	"github.com/sluicehq/sluice"
@@ -215,4 +220,126 @@ func TestInFlightCutOff(t *testing.T) {
 		t.Errorf("%d, %q places are left, want 19 of 20", resp.StatusCode, got)
 	}
 	all.Wait()
+}
+
+// Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
+// middle of the response; and others close the connection. Their places are free at once.
+func TestInFlightResets(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(map[bool]string{false: "memory", true: "redis"}[shared], func(t *testing.T) {
+			t.Parallel()
+			const places = 10
+			hang := make(chan bool)
+			upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/free" {
+					return
+				}
+				if r.URL.Path == "/begun" {
+					_, _ = io.WriteString(w, "begun")
+					_ = http.NewResponseController(w).Flush()
+				}
+				select {
+				case <-r.Context().Done():
+				case <-hang:
+				}
+			}))
+			t.Cleanup(upstream.Close)
+			t.Cleanup(func() { close(hang) })
+			ours := newAuthority(t)
+			args := []string{"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
+			if shared {
+				args = append(args, "--store", redistest.Start(t).URL(), "--store-timeout", "5s")
+			}
+			g := secure(t, ours, args...)
+
+			// Streams that a client cancels: first as many as there are places, and then at any moment.
+			client := over(t, ours.client(), true)
+			ctx, cancel := context.WithCancel(t.Context())
+			for range places {
+				resp, err := client.Do(request(t, "GET", g.url+"/begun", "").WithContext(ctx))
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatal(resp, err)
+				}
+				defer resp.Body.Close()
+			}
+			if resp, err := client.Get(g.url + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+				t.Errorf("beside all places: %v, %v", resp, err)
+			}
+			cancel()
+			var all sync.WaitGroup
+			for i := range 24 {
+				client := over(t, ours.client(), true)
+				all.Go(func() {
+					for n := range 40 {
+						path := []string{"/hang", "/begun"}[(i+n)%2]
+						ctx, cancel := context.WithTimeout(t.Context(), rand.N(8*time.Millisecond))
+						if resp, err := client.Do(request(t, "GET", g.url+path, "").WithContext(ctx)); err == nil {
+							_, _ = io.Copy(io.Discard, resp.Body)
+							resp.Body.Close()
+						}
+						cancel()
+					}
+				})
+			}
+			all.Wait()
+			// Requests whose reset comes with them, and connections that are closed in the middle.
+			for n := range 40 {
+				c, f := h2Of(t, g.addr, ours.client())
+				var b bytes.Buffer
+				fields := hpack.NewEncoder(&b)
+				for id := uint32(1); id < 20; id += 2 {
+					b.Reset()
+					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.addr}, {":path", "/begun"}} {
+						_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+					}
+					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+					if n%2 == 0 {
+						_ = f.WriteRSTStream(id, http2.ErrCodeCancel)
+					}
+				}
+				if n%4 < 2 {
+					_ = f.WritePing(false, [8]byte{1}) // all of it has been read when that is answered
+					for {
+						frame, err := f.ReadFrame()
+						if err != nil {
+							break // so many resets may end the connection
+						}
+						if p, ok := frame.(*http2.PingFrame); ok && p.IsAck() {
+							break
+						}
+					}
+				}
+				c.Close()
+			}
+			began := time.Now()
+			redistest.Eventually(t, "all places are back", func() bool {
+				resp, err := client.Get(g.url + "/free")
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				return resp.StatusCode == http.StatusOK && resp.Header.Get("X-RateLimit-Remaining") == strconv.Itoa(places-1)
+			})
+			limit(t, "all places are back", time.Since(began), sluice.PlaceLasts/2)
+		})
+	}
+}
+
+// h2Of begins a connection of HTTP/2.
+func h2Of(t *testing.T, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
+	t.Helper()
+	config.NextProtos = []string{"h2"}
+	c, err := tls.Dial("tcp", addr, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(c, c)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c, f
 }

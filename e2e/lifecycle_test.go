@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // limited is a policy whose one limit can be read off RateLimit-Policy.
@@ -275,6 +276,57 @@ func TestDrainAnswersWhoHasConnected(t *testing.T) {
 	}
 	if code := g.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// What somebody asks of the admin address ends after the doors have drained, and streams are let go.
+func TestDrainAdmin(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--upstream", "sample", "--policy", "example", "--drain-timeout", "80s")
+	stream, err := http.Get(g.admin + "/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	if stream.StatusCode != http.StatusOK {
+		t.Fatal(stream.Status)
+	}
+	addr := strings.TrimPrefix(g.admin, "http://")
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const body = `{"method": "GET", "url": "/"}`
+	fmt.Fprintf(c, "POST /v1/explain HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body[:5])
+	// Connections are accepted in their order, and this is one of its own.
+	later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := later.Get(g.admin + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	g.signal(syscall.SIGTERM)
+	g.await("it drains", func(r record) bool { return r.Msg == "draining" })
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		other, err := net.Dial("tcp", addr)
+		if err != nil {
+			break // nobody new is taken
+		}
+		other.Close()
+		if time.Now().After(end) {
+			t.Fatal("the admin address does not drain")
+		}
+	}
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+		t.Errorf("the stream: %v", err)
+	}
+	fmt.Fprint(c, body[5:])
+	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+		t.Errorf("a question under way gets %q, %v", line, err)
+	}
+	if code := g.wait(); code != 0 || strings.Contains(g.log(), "requests were cut off") {
+		t.Errorf("exit code %d, or something was cut off", code)
 	}
 }
 

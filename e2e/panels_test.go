@@ -48,6 +48,7 @@ const (
 // Alerts sound when they should, and not when not.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
+	promtool(t, "", "check", "config", "--syntax-only", "../deploy/docker/prometheus.yaml")
 	promtool(t, "", "check", "rules", alertsFile)
 	promtool(t, "", "test", "rules", "../deploy/prometheus/alerts_test.yaml")
 }

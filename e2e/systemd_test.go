@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +117,70 @@ func TestSystemdRestart(t *testing.T) {
 		for before := served.Load(); served.Load() == before && !t.Failed(); {
 			time.Sleep(time.Millisecond)
 		}
+	}
+}
+
+// systemd hears when a reload begins and that it is done, and what the file says is in force then, if it
+// can be.
+func TestSystemdReload(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "notify")
+	states, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer states.Close()
+	state := func() string {
+		t.Helper()
+		buffer := make([]byte, 1024)
+		if err := states.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := states.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buffer[:n])
+	}
+	policy := write(t, "policy.yaml", limited(5))
+	g := beginWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+path) }, []string{"env"}, "--upstream", "sample", "--policy", policy)
+	if got := state(); got != "READY=1" {
+		t.Fatalf("it begins with %q", got)
+	}
+	began := regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=(\d+)$`)
+	last := 0
+	reload := func() {
+		t.Helper()
+		g.signal(syscall.SIGHUP)
+		said := state()
+		m := began.FindStringSubmatch(said)
+		if m == nil {
+			t.Fatalf("it begins to reload with %q", said)
+		}
+		at, err := strconv.Atoi(m[1])
+		if err != nil || at <= last {
+			t.Errorf("a reload at %s µs, after one at %d", m[1], last)
+		}
+		last = at
+		if got := state(); got != "READY=1" {
+			t.Fatalf("it ends to reload with %q", got)
+		}
+	}
+	wantInForce(t, g, 5)
+	overwrite(t, policy, limited(7))
+	reload()
+	wantInForce(t, g, 7)
+	overwrite(t, policy, broken)
+	reload()
+	wantInForce(t, g, 7)
+	g.await("why it is refused", refused)
+	reload() // of what has not changed
+	g.signal(syscall.SIGTERM)
+	if got := state(); got != "STOPPING=1" {
+		t.Errorf("it ends with %q", got)
+	}
+	if code := g.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

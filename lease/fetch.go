@@ -37,19 +37,21 @@ func (s *Store) fetch(p *pool, n, all, need int64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.fetched(p, b, all, err)
+	drained := s.fetched(p, b, all, need, err)
 	if b == nil || p.dead.Load() || p.last > 0 {
 		return
 	}
-	more := p.deposit(b.n, b.beneath, b.level, s.now())
-	if more <= 0 || p.fetching != nil {
-		return
+	if more := p.deposit(b.n, b.beneath, b.level, s.now()); more > 0 && p.fetching == nil {
+		p.fetching = newFetching()
+		p.mu.Unlock()
+		b, err = s.reserve(p, more)
+		p.mu.Lock()
+		drained = s.fetched(p, b, 0, 0, err)
 	}
-	p.fetching = make(chan struct{})
-	p.mu.Unlock()
-	b, err = s.reserve(p, more)
-	p.mu.Lock()
-	s.fetched(p, b, 0, err)
+	if drained {
+		at := s.now()
+		p.drains, p.enough = max(at+p.horizon/turns, p.shallow+p.horizon/2), p.refused+2*worth
+	}
 }
 
 // reserve takes n units, and returns nothing where they do not fit.
@@ -107,6 +109,18 @@ func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 // not reached: the store decides until it has.
 var errBehind = errors.New("lease: the clock of the shared store is behind what it has counted")
 
+// fetching is a reservation that is under way.
+type fetching struct {
+	over chan struct{} // closed then
+	err  error         // set by then
+}
+
+func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
+
+// errDrained is the outcome of a reservation of which too little was left when it was heard of: the level is so
+// low that units drain on their way. Whoever has waited for it asks the store, rather than wait for another.
+var errDrained = errors.New("lease: what was reserved has drained on its way")
+
 // others is how many units all processes may give back in a horizon.
 func (p *pool) others() int64 {
 	if p.budget == nil {
@@ -115,21 +129,26 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched takes note of what a reservation has brought, where all were wanted. p.mu is held.
-func (s *Store) fetched(p *pool, b *batch, all int64, err error) {
+// fetched takes note of what a reservation has brought, where all were wanted, and need of them at once, and
+// reports whether too little was left. p.mu is held.
+func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
-	close(p.fetching)
-	p.fetching, p.err = nil, err
-	p.last = 0
+	over := p.fetching
+	over.err = err
+	p.fetching, p.last = nil, 0
 	granted := int64(0)
 	if b != nil {
 		granted = b.n
+		if drained = b.left(b.latest(at)) < max(1, need); drained {
+			over.err = errDrained
+		}
 		if !p.dead.Load() { // else it drains
 			p.add(b, at)
 		}
 	}
+	close(over.over)
 	if err != nil || granted >= all {
-		return
+		return drained
 	}
 	switch room := p.room(at); {
 	case p.plan.Kernel == sluice.Meter && (granted == 0 || room <= 2*p.perTurn()):
@@ -140,6 +159,7 @@ func (s *Store) fetched(p *pool, b *batch, all int64, err error) {
 		_, _, end := p.plan.WindowAt(p.known.receipt.Now)
 		p.again = at + min(end-p.known.receipt.Now, longestTurn)
 	}
+	return drained
 }
 
 // end ends a pool, and returns the calls that give back what it has.
@@ -224,7 +244,7 @@ func (p *pool) look(at int64) (idle bool, old []*batch) {
 		p.swept, p.asked = total, at
 	}
 	quiet := at - p.asked
-	if quiet >= max(sweepEvery.Microseconds(), 3*p.horizon/p.demand) {
+	if quiet >= max(sweepEvery.Microseconds(), 6*p.horizon/p.demand) {
 		p.old = p.empty()
 	}
 	if at-p.measured >= 4*p.horizon {

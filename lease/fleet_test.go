@@ -224,6 +224,7 @@ func TestFleet(t *testing.T) {
 		{"at four times", run{plan: plan(t, second(4_000)), nodes: 10, perSecond: 16_000, lasts: 3 * time.Second}, 0.03, 0.04},
 		{"alone", run{plan: plan(t, second(10_000)), nodes: 1, perSecond: 10_000, lasts: 3 * time.Second}, 0.01, 0.01},
 		{"many, cold", run{plan: plan(t, second(1_000)), nodes: 100, perSecond: 2_000, lasts: 6 * time.Second}, 1, 0.05},
+		{"many, for a short time", run{plan: plan(t, sluice.Limit{Count: 10_000, Period: time.Second, Burst: 2_000}), nodes: 300, perSecond: 10_000, lasts: 3 * time.Second}, 1.1, 0.01},
 		{"window", run{plan: plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: 5_000, Period: time.Second}), nodes: 4, perSecond: 6_000, lasts: 3 * time.Second}, 0.05, 0.01},
 		{"sliding", run{plan: plan(t, sluice.Limit{Algorithm: sluice.SlidingWindowCounter, Count: 5_000, Period: time.Second}), nodes: 4, perSecond: 6_000, lasts: 3 * time.Second}, 0.15, 0.03},
 	} {

@@ -25,25 +25,27 @@ type pool struct {
 
 	mu       sync.Mutex
 	queue    []*batch
-	gone     int64         // units spent of batches that are gone
-	refused  int64         // units that were asked for, and were not there
-	waiting  int64         // units that callers wait for
-	demand   int64         // units that are asked for in a horizon
-	measured int64         // when that was
-	before   int64         // units spent and refused by then
-	last     int64         // how many were granted last, if that was less than wanted, else 0
-	again    int64         // until when the pool refuses rather than ask
-	fetching chan struct{} // closed when the reservation that is under way is over
-	err      error         // of the last one
-	old      []*batch      // that can only be given back
-	shallow  int64         // since when reservations have found the level too low, or 0
-	known    known
-	drift    float64        // of the level in a microsecond, by what drains and what others take, or 0
-	since    sluice.Receipt // from which on that is measured
-	own      int64          // what this process has taken since
-	latency  int64          // of reservations, in microseconds: the longest of late
-	swept    int64          // units spent and refused when the pool was last looked at
-	asked    int64          // when that was more than before
+	gone     int64     // units spent of batches that are gone
+	refused  int64     // units that were asked for, and were not there
+	waiting  int64     // units that callers wait for
+	demand   int64     // units that are asked for in a horizon
+	measured int64     // when that was
+	before   int64     // units spent and refused by then
+	last     int64     // how many were granted last, if that was less than wanted, else 0
+	again    int64     // until when the pool refuses rather than ask
+	fetching *fetching // the reservation that is under way, or nil
+	old      []*batch  // that can only be given back
+	shallow  int64     // since when reservations have found the level too low, or 0
+	// Until when the store decides, as what is reserved would drain on its way, or how many are to be refused
+	// by then.
+	drains, enough int64
+	known          known
+	drift          float64        // of the level in a microsecond, by what drains and what others take, or 0
+	since          sluice.Receipt // from which on that is measured
+	own            int64          // what this process has taken since
+	latency        int64          // of reservations, in microseconds: the longest of late
+	swept          int64          // units spent and refused when the pool was last looked at
+	asked          int64          // when that was more than before
 }
 
 // known is what the server has last said of a state.
@@ -68,6 +70,9 @@ func (p *pool) like(plan *sluice.Plan) bool {
 func (p *pool) refuses(cost, at int64) bool {
 	return at < p.again && (p.plan.Limit.Algorithm != sluice.FixedWindow || cost > p.room(at))
 }
+
+// draining reports whether nothing is to be reserved, as it would drain on its way. p.mu is held.
+func (p *pool) draining(at int64) bool { return at < p.drains && p.refused < p.enough }
 
 // spend spends units of the batch at hand, or of one behind it. p.mu is held.
 func (p *pool) spend(cost, at int64) (b *batch, first int64, low, ok bool) {
@@ -241,10 +246,10 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether units are to be reserved. Where a bucket has few, more have to be asked for.
+// worthwhile reports whether units are to be reserved. Unless a bucket has plenty, more have to be asked for.
 // p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
-	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || !p.scarce(p.room(at))
+	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || p.plenty(p.room(at))
 }
 
 // measure notes how many units are asked for in a horizon. It follows by halves, since what was held up
@@ -302,6 +307,12 @@ func (p *pool) scarce(room int64) bool {
 	return p.plan.Kernel != sluice.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
+// plenty reports whether units that are reserved and not spent are of no account: of a bucket that is less
+// than half full. What is lost of it drains before anybody misses it.
+func (p *pool) plenty(room int64) bool {
+	return p.plan.Kernel == sluice.Meter && p.known.back != 0 && room > p.plan.Capacity/2
+}
+
 // part returns how much of the room is for one process, where that is little. What a sliding window has
 // free now it has not later.
 func (p *pool) part(room int64) int64 {
@@ -315,8 +326,7 @@ func (p *pool) part(room int64) int64 {
 // would be if there was room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
-	scarce := p.scarce(room)
-	if all = p.demand; scarce { // what is almost certain to be asked for: by chance, two deviations less
+	if all = p.demand; !p.plenty(room) { // what is almost certain to be asked for: by chance, two deviations less
 		all = min(p.cover(), p.rest(at), p.demand-int64(2*math.Sqrt(float64(p.demand))))
 	}
 	all = max(need, p.waiting, all-p.left(at))

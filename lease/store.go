@@ -319,13 +319,10 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 			p.wait(c.Cost)
 			defer p.wait(-c.Cost)
 		}
-		if err := s.waitFor(ctx, wait, began, pending); err != nil {
+		if err := s.waitFor(ctx, wait, began, pending.over); err != nil {
 			return false, err
 		}
-		p.mu.Lock()
-		failed := p.err != nil
-		p.mu.Unlock()
-		if failed {
+		if pending.err != nil {
 			return false, nil
 		}
 	}
@@ -354,7 +351,7 @@ func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pe
 
 // try decides a charge by what its pool has, or returns what is to be waited for. If neither is to be,
 // the receipt has another Origin than ByLease. A reservation is begun where one is needed.
-func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending <-chan struct{}) {
+func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetching) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.Origin = sluice.ByStore
@@ -371,6 +368,9 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending <-cha
 		return nil
 	case p.refuses(c.Cost, at):
 		p.refuse(c, r, at)
+		return nil
+	case p.draining(at):
+		p.refused += c.Cost // so that demand is known
 		return nil
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
@@ -409,7 +409,7 @@ func (s *Store) renew(p *pool) {
 
 // fetchLocked begins a reservation, unless one is under way or none is wanted. p.mu is held.
 func (s *Store) fetchLocked(p *pool, at, need int64) {
-	if p.fetching != nil || need == 0 && at < p.again {
+	if p.fetching != nil || need == 0 && at < p.again || p.draining(at) {
 		return
 	}
 	p.measure(at)
@@ -421,7 +421,7 @@ func (s *Store) fetchLocked(p *pool, at, need int64) {
 	if n <= 0 || !s.track() {
 		return
 	}
-	p.fetching = make(chan struct{})
+	p.fetching = newFetching()
 	if s.played != nil {
 		s.played.begun = append(s.played.begun, func() { s.fetch(p, n, all, need) })
 		return

@@ -86,12 +86,13 @@ func (s *Store) all() []*pool {
 }
 
 // enough is how many units of a key are to be asked for in countFor before it is leased: what is reserved of a
-// window and not asked for in time is missed elsewhere.
+// window and not asked for in time is missed elsewhere, and of less than three in a horizon most would be lost.
 func enough(p *sluice.Plan) int64 {
-	if p.Kernel == sluice.Meter {
-		return worth
+	n := int64(worth)
+	if p.Kernel != sluice.Meter {
+		n = 2 * worth
 	}
-	return 2 * worth
+	return max(n, 3*countFor/max(shortest, horizon(p)))
 }
 
 // asked counts units of a key that has no pool, and reports whether there are enough. A counter

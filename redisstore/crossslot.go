@@ -166,16 +166,31 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	}
 }
 
-// undo returns the part that gives back what p has taken. Its charges keep copies of
-// their keys, which the caller may reuse when its context has ended. A place in flight that was held
-// before is given back, too: whoever is refused holds none.
+// countsUntil returns until when what a charge has taken counts, in microseconds since the Unix epoch; 0 if
+// that is not known.
+func countsUntil(c *sluice.Charge, r *sluice.Receipt) int64 {
+	p := c.Plan
+	lasts := p.Decide(c.Cost, *r).ResetAfter
+	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+		lasts -= p.Limit.Period // then it belongs to the previous window
+	}
+	if c.Cost <= 0 || lasts <= 0 {
+		return 0
+	}
+	return r.Now + lasts.Microseconds()
+}
+
+// undo returns the part that gives back what p has taken, while it counts: what comes when a window is over
+// would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when
+// its context has ended. A place in flight that was held before is given back, too: whoever is refused
+// holds none.
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {
 		c := &u.charges[i]
 		c.Key = strings.Clone(c.Key)
 		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
-			c.Cost = -max(c.Cost, -anyCost)
+			c.Cost, c.Until = -max(c.Cost, -anyCost), countsUntil(c, &p.receipts[i])
 		} else {
 			c.Cost = 0
 		}

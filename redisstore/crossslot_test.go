@@ -13,6 +13,79 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
+// What a slot has taken is given back because another refuses, after its window is over: that takes nothing
+// off what others have used of the next one.
+func TestClusterLateGiveBack(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	proxies, url := c.StartProxies(t)
+	slow, other := open(t, url), open(t, c.URL())
+	const most, window, rounds = 3, 200 * time.Millisecond, 6
+	a, b := plan(t, sluice.FixedWindow, fmt.Sprintf("%d/%v", most, window)), plan(t, sluice.FixedWindow, "10000000/10d")
+	const key = "a"
+	var full []string // keys of another node, of which nothing is left
+	for i := 0; len(full) < rounds; i++ {
+		if name := fmt.Sprint("b", i); other.Shard(name) != other.Shard(key) {
+			full = append(full, name)
+		}
+	}
+	take := func(s *redisstore.Store, charges ...sluice.Charge) []sluice.Receipt {
+		receipts := make([]sluice.Receipt, len(charges))
+		if err := s.Take(t.Context(), charges, receipts); err != nil {
+			t.Error(err)
+		}
+		return receipts
+	}
+	take(other, sluice.Charge{Key: key, Plan: a, Cost: 1})
+	var others []*redistest.Proxy // of the other nodes
+	for i, p := range proxies {
+		if c.Nodes[i].Do("DBSIZE") == "0" {
+			others = append(others, p)
+		}
+	}
+	for _, name := range append(full, key) {
+		take(other, sluice.Charge{Key: name, Plan: b, Cost: 10_000_000})
+		take(slow, sluice.Charge{Key: name + "/warm", Plan: b, Cost: 1}) // the connections are there
+	}
+	for _, p := range others {
+		p.Delay(window * 3 / 2)
+	}
+	// It is taken at the beginning of a window, and given back in the next, which others have used up.
+	looked := 0
+	for _, name := range full {
+		begin := func() int64 {
+			now := take(other, sluice.Charge{Key: key, Plan: a})[0].Now
+			time.Sleep(window - time.Duration(now%window.Microseconds())*time.Microsecond)
+			return now/window.Microseconds() + 1
+		}
+		begin()
+		var late sync.WaitGroup
+		taken := false // or else the other one was asked first
+		late.Go(func() {
+			r := take(slow, sluice.Charge{Key: key, Plan: a, Cost: 1}, sluice.Charge{Key: name, Plan: b, Cost: 1})
+			if taken = r[0].Fits; r[1].Fits {
+				t.Errorf("%s has something left", name)
+			}
+		})
+		next := begin()
+		used := int64(0)
+		for range most {
+			if r := take(other, sluice.Charge{Key: key, Plan: a, Cost: 1})[0]; r.Now/window.Microseconds() == next {
+				used = r.Used
+			}
+		}
+		late.Wait()
+		if r := take(other, sluice.Charge{Key: key, Plan: a})[0]; r.Now/window.Microseconds() == next && used > 0 && taken {
+			if looked++; r.Used != used {
+				t.Errorf("%d were used, and then %d", used, r.Used)
+			}
+		}
+	}
+	if looked == 0 { // a busy machine misses some
+		t.Error("premise: nothing was given back in the next window")
+	}
+}
+
 // Slots of several clients, one of which asks far above its own limit, share one limit. What
 // that client asks for in vain is not held from the others, passes no window's edge, and
 // hardly costs calls.

@@ -29,6 +29,6 @@
 // Counts are exact: those of a View are what all its instances have counted, by the steps of their
 // clocks, which are taken to agree; a decision may be told in the second after it was made. A step
 // counts up to 2^32-1. An instance that has not been heard of for 15 seconds is stale, and what it
-// has counted since is missing. After ten minutes it is no instance any more; what it had counted
-// stays for two days.
+// has counted since is missing. After ten minutes, or when another run has its name, it is no instance any
+// more; one that ends says so. What they had counted stays for two days.
 package telemetry

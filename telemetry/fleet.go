@@ -18,6 +18,7 @@ type Fleet struct {
 	view   *View
 	looked time.Time // when somebody last wanted a view
 	others map[string]*instance
+	ended  bool           // one of them has, and its last history is to be read
 	who    *fleetSubjects // of view
 	joined time.Time      // when who was made
 
@@ -29,6 +30,7 @@ type instance struct {
 	now, history, subjects []byte // parts; nil: nothing
 	head                   head   // of now, or else of history
 	seen                   time.Time
+	left                   bool // it has said that it ends
 }
 
 const (
@@ -45,6 +47,7 @@ const (
 	told = 6 * time.Minute
 
 	boardFor   = 1500 * time.Millisecond // the longest wait for the board
+	leaveFor   = 500 * time.Millisecond  // and of whoever ends
 	staleAfter = 15 * time.Second
 	goneAfter  = 10 * time.Minute
 	// What an instance has counted outlives it, so that yesterday is known after a deployment.
@@ -54,7 +57,8 @@ const (
 	maxPostEvery   = 8 * time.Second
 )
 
-// Run posts what this instance has seen, and reads what others have, until the context ends.
+// Run posts what this instance has seen, and reads what others have, until the context ends. Then it says
+// that it has ended, for which it takes half a second at most.
 func (f *Fleet) Run(ctx context.Context) {
 	var talking sync.WaitGroup
 	defer talking.Wait()
@@ -110,13 +114,29 @@ func (f *Fleet) talk(ctx context.Context) {
 			}
 			return f.read(ctx, subjectsPart)
 		})
+		if f.haveEnded() {
+			readHistory = schedule{}
+		}
 		try(&readHistory, everyHistory, func(ctx context.Context) error { return f.read(ctx, historyPart) })
 		f.noteFault(ctx, err)
 		select {
 		case <-ctx.Done():
+			f.leave(context.WithoutCancel(ctx))
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+// leave tells the others that this instance has ended: all that it has counted, and then nothing.
+func (f *Fleet) leave(ctx context.Context) {
+	if f.faults > 0 {
+		return // the board is away
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveFor)
+	defer cancel()
+	if f.postHistory(ctx) == nil {
+		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // or else it falls silent
 	}
 }
 
@@ -158,6 +178,15 @@ func (f *Fleet) noteFault(ctx context.Context, err error) {
 			f.Recorder.Note("fleet", "the numbers of other instances cannot be exchanged: "+err.Error())
 		}
 	}
+}
+
+// haveEnded reports whether others have since it was asked.
+func (f *Fleet) haveEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ended := f.ended
+	f.ended = false
+	return ended
 }
 
 // watched reports whether somebody looks at views.
@@ -245,6 +274,12 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 		if id == f.Recorder.id {
 			continue
 		}
+		if part == nowPart && len(said) == 0 {
+			if o := f.others[id]; o != nil && !o.left { // its history says what it has counted since
+				o.left, f.ended = true, true
+			}
+			continue
+		}
 		if part == subjectsPart {
 			if o := f.others[id]; o != nil && !bytes.Equal(o.subjects, said) && new(fleetSubjects).add(said) == nil {
 				o.subjects = said
@@ -261,6 +296,9 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 			f.others[id] = o
 		}
 		if part == historyPart {
+			if o.left && !h.at.Before(o.head.at) {
+				o.now = nil // that is older
+			}
 			if o.history = said; o.now == nil {
 				o.head = h
 			}
@@ -269,7 +307,7 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 		if o.now != nil && !h.at.Equal(o.head.at) {
 			o.seen = now
 		}
-		o.now, o.head = said, h
+		o.now, o.head, o.left = said, h, false
 	}
 	for id, o := range f.others {
 		if _, still := posted[id]; still {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,19 @@ func (w *wall) set(away bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.away = away
+}
+
+// cutOff is the board of an instance that is killed.
+type cutOff struct {
+	*wall
+	off atomic.Bool
+}
+
+func (c *cutOff) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
+	if c.off.Load() {
+		return errors.New("the board is away")
+	}
+	return c.wall.Post(ctx, part, instance, said, expires)
 }
 
 // member is an instance of a fleet.
@@ -153,19 +167,44 @@ func TestFleet(t *testing.T) {
 		wait(12 * time.Second)
 		want("the board is back", 113, 2, 0)
 
+		// It ends while it has something to tell, and is no instance any more.
+		deny(t, b.engine, 6)
 		b.stop()
-		wait(30 * time.Second)
-		want("one has left", 113, 2, 1)
+		wait(12 * time.Second)
+		want("one has ended", 119, 1, 0)
 		wait(11 * time.Minute)
-		want("it is forgotten, and not what it has counted", 113, 1, 0)
+		want("what it has counted stays", 119, 1, 0)
 
 		// Another run of it counts from nothing, and adds to what was.
-		b = join(t, "b", board, blocking)
+		cut := &cutOff{wall: board}
+		b = join(t, "b", cut, blocking)
 		deny(t, b.engine, 2)
-		wait(12 * time.Second)
-		want("it is back", 115, 2, 0)
-		a.stop()
+		wait(2 * time.Minute) // all that it has is told once a minute
+		want("it is back", 121, 2, 0)
+		cut.off.Store(true)
 		b.stop()
+		wait(30 * time.Second)
+		want("it was killed", 121, 2, 1)
+
+		// The next one takes its place, and one of another name does not.
+		b = join(t, "b", board, blocking)
+		c := join(t, "c", board, blocking)
+		wait(30 * time.Second)
+		want("it has begun again", 121, 3, 0)
+		b.stop()
+		c.stop()
+		wait(12 * time.Second)
+		want("both have ended", 121, 1, 0)
+
+		cut = &cutOff{wall: board}
+		b = join(t, "b", cut, blocking)
+		deny(t, b.engine, 1)
+		wait(2 * time.Minute)
+		cut.off.Store(true)
+		b.stop()
+		wait(11 * time.Minute)
+		want("who was killed is forgotten, and not what it has counted", 122, 1, 0)
+		a.stop()
 	})
 }
 

@@ -72,8 +72,9 @@ func (f *Fleet) merge(now time.Time) *View {
 		if o.now != nil {
 			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
 			i := o.head.instance(false, o.seen)
-			i.Stale = now.Sub(o.seen) > staleAfter
-			v.Instances = append(v.Instances, i)
+			if i.Stale = now.Sub(o.seen) > staleAfter; !o.left && !f.succeeded(&i) {
+				v.Instances = append(v.Instances, i)
+			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before
 			v.Events = append(v.Events, o.head.events...)
 		}
@@ -106,6 +107,23 @@ func (f *Fleet) merge(now time.Time) *View {
 	})
 	v.Events = latest(v.Events)
 	return v
+}
+
+// succeeded reports whether an instance is silent and another run has had its name since, as after a crash.
+func (f *Fleet) succeeded(i *Instance) bool {
+	if !i.Stale {
+		return false
+	}
+	own := f.Recorder
+	if own.config.Instance == i.Name && own.started.After(i.Started) {
+		return true
+	}
+	for _, o := range f.others {
+		if o.head.name == i.Name && o.head.started.After(i.Started) {
+			return true
+		}
+	}
+	return false
 }
 
 // join puts together who is refused and who asks most. That takes milliseconds, and what others say

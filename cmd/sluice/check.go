@@ -209,20 +209,25 @@ func (q *checked) loadRules(c *cobra.Command) (*policy.Policy, error) {
 
 // stack reads the file, the database, or both.
 func (q *checked) stack(c *cobra.Command) (*source.Stack, error) {
+	return readStack(c, origin(c.Flags(), "policy"), q.policy, q.rules)
+}
+
+// readStack reads a file that is named at a place, the database of --rules, or both.
+func readStack(c *cobra.Command, place, file, rules string) (*source.Stack, error) {
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
-	if q.policy != "" {
-		err := readTo(q.policy, c.InOrStdin(), stack.File)
+	if file != "" {
+		err := readTo(file, c.InOrStdin(), stack.File)
 		if err == nil {
 			err = stack.UseFile()
 		}
 		if err != nil {
-			return nil, &failedError{unreadable(origin(c.Flags(), "policy"), err)}
+			return nil, &failedError{unreadable(place, err)}
 		}
 	}
-	if q.rules == "" {
+	if rules == "" {
 		return stack, nil
 	}
-	db, err := source.Open(q.rules, slog.New(slog.DiscardHandler))
+	db, err := source.Open(rules, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", origin(c.Flags(), "rules"), err)
 	}

@@ -56,6 +56,6 @@ func TestConsoleInFlight(t *testing.T) {
 	c.do("POST", "/v1/overrides", `{"rule": "flight", "key": {"client_ip": "192.0.2.11"}, "in_flight": 3, "limit": "1/day"}`).want(422)
 	c.as(source.Admin)
 	c.do("PUT", "/v1/settings", `{"tiers": {"from": "header:X-Plan"}}`)
-	c.do("POST", "/v1/tiers", `{"name": "pro", "limits": {"flight": 9}}`).want(201)
+	c.do("POST", "/v1/tiers", `{"name": "plus", "limits": {"flight": 9}}`).want(201)
 	c.do("POST", "/v1/tiers", `{"name": "team", "limits": {"flight": "9/minute"}}`).want(422)
 }

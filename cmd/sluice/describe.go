@@ -16,14 +16,15 @@ import (
 )
 
 func describeCommand() *cobra.Command {
-	var output string
+	var output, rules string
 	c := &cobra.Command{
-		Use:   "describe POLICY",
+		Use:   "describe [POLICY]",
 		Short: "Make the page about limits for those who call the API",
 		Long: "Make the page about limits for those who call the API, as Markdown or HTML: which limits there are,\n" +
 			"for whom, what counts, what the response fields and a refusal say, and what to do about one. The\n" +
 			"refusal that it shows has really been made, at a fixed time, so that the page only changes with the\n" +
-			"policy. POLICY is a file, \"example\" for the built-in one, or - for standard input.\n\n" +
+			"policy. POLICY is a file, \"example\" for the built-in one, or - for standard input; with --rules\n" +
+			"it may be left out.\n\n" +
 			"Left out are rules that exempt, block, only watch, or are for listed clients; overrides, and which\n" +
 			"subjects and networks there are; descriptions; the values of headers; and where a tier is read from.\n" +
 			"Rules that count by a field of the body or a TLS fingerprint, or that count failures, guard\n" +
@@ -32,9 +33,10 @@ func describeCommand() *cobra.Command {
 			"tiers, patterns, hosts, and the names of headers, cookies and parameters are told:\n" +
 			"read the page before you publish it.",
 		Example: "  sluice describe api.yaml > limits.md\n" +
-			"  sluice describe api.yaml --output limits.html",
+			"  sluice describe api.yaml --output limits.html\n" +
+			"  sluice describe --rules sqlite:rules.db",
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) > 1 {
 				return errors.New("describe: which policy? Give one file, or - for standard input")
 			}
 			return nil
@@ -45,17 +47,18 @@ func describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			doc, p, err := documented(args[0], c.InOrStdin())
+			doc, p, err := documented(c, strings.Join(args, ""), rules)
 			if err != nil {
-				return &failedError{unreadable("describe", err)}
+				return err
 			}
-			page, err := limitpage.Of(c.Context(), &doc, p, memory.New())
+			page, err := limitpage.Of(c.Context(), doc, p, memory.New())
 			if err != nil {
 				return &failedError{err}
 			}
 			return to.writeWith(c.OutOrStdout(), func(w io.Writer) error { return write(page, w) })
 		},
 	}
+	rulesFlag(c.Flags(), &rules, "where more rules are, on top of the file's or alone")
 	c.Flags().StringVar(&output, "output", "markdown", "markdown; html; or a file that ends in .md or .html")
 	return c
 }
@@ -75,23 +78,23 @@ func describeTo(output string) (to destination, write func(*limitpage.Page, io.W
 	return to, nil, fmt.Errorf("--output %.60q: write markdown or html, or a file that ends in .md or .html", output)
 }
 
-// documented reads a policy as loadPolicy does, and returns the document too.
-func documented(name string, in io.Reader) (doc policy.Document, p *policy.Policy, err error) {
-	data := examples.API
-	switch name {
-	case examplePolicy:
-	case stdin:
-		name = "stdin"
-		data, err = io.ReadAll(io.LimitReader(in, policyfile.MaxDocument+1))
-	default:
-		data, err = policyfile.ReadFile(name)
+// documented reads a file, a database, or both, and returns the document too.
+func documented(c *cobra.Command, file, rules string) (*policy.Document, *policy.Policy, error) {
+	if file == "" && rules == "" {
+		return nil, nil, errors.New("describe: which policy? Give one file, - for standard input, or --rules URL for one in a database")
 	}
+	if file == examplePolicy && rules == "" {
+		doc := new(policy.Document)
+		p, err := policyfile.ParseTo(examplePolicy, examples.API, nil, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
+			*doc = d
+			return policy.CompileAt(d, where)
+		})
+		return doc, p, err
+	}
+	stack, err := readStack(c, "describe", file, rules)
 	if err != nil {
-		return doc, nil, err
+		return nil, nil, err
 	}
-	p, err = policyfile.ParseTo(name, data, policyfile.ReadFile, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
-		doc = d
-		return policy.CompileAt(d, where)
-	})
-	return doc, p, err
+	doc, _ := stack.Document()
+	return doc, stack.Policy(), nil
 }

@@ -40,10 +40,13 @@ const silentPatience = 5 * time.Second
 // drainHTTP makes l serve by s, and answer whoever has connected when it drains.
 func (l *listener) drainHTTP(s *http.Server) {
 	u := &unread{conns: make(map[net.Conn]struct{})}
+	within, handler, changed := s.ConnContext, s.Handler, s.ConnState
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		u.note(c, state == http.StateNew || state == http.StateActive)
+		if changed != nil {
+			changed(c, state)
+		}
 	}
-	within, handler := s.ConnContext, s.Handler
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if within != nil {
 			ctx = within(ctx, c)

@@ -23,6 +23,7 @@ type listener struct {
 	// drain takes nothing new and lets what has begun end. If it is nil, the listener serves
 	// until all others have drained.
 	drain func(context.Context) error
+	last  bool // it serves until the others have drained, and drains then
 	// close ends what is left, at once.
 	close func() error
 }
@@ -140,17 +141,19 @@ func (ls *listeners) drain(patience time.Duration) {
 	ls.log.Info("draining", "at_most", patience)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var draining sync.WaitGroup
-	for _, l := range ls.all {
-		if l.drain == nil {
-			continue
-		}
-		draining.Go(func() {
-			if err := l.drain(ctx); err != nil {
-				ls.log.Warn("requests were cut off", "listener", l.name, "after", patience)
+	for _, last := range []bool{false, true} {
+		var draining sync.WaitGroup
+		for _, l := range ls.all {
+			if l.drain == nil || l.last != last {
+				continue
 			}
-		})
+			draining.Go(func() {
+				if err := l.drain(ctx); err != nil {
+					ls.log.Warn("requests were cut off", "listener", l.name, "after", patience)
+				}
+			})
+		}
+		draining.Wait()
 	}
-	draining.Wait()
 	ls.log.Info("bye")
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -23,9 +25,47 @@ func (r *reloads) took(now time.Time) {
 
 // refuseFile notes that the file is refused, and why.
 func (r *rules) refuseFile(err error) {
+	defer r.noteLooked()
 	r.reloads.refused.Add(1)
 	r.reloads.fileStays.Store(true)
 	r.noteRefused(err)
+}
+
+// noteLooked notes that the file has been looked at.
+func (r *rules) noteLooked() {
+	select {
+	case r.looked <- struct{}{}:
+	default: // nobody has asked
+	}
+}
+
+// relay passes a hangup on to whoever reads the file, and tells systemd when that begins and when it is
+// done, one after the other.
+func (r *rules) relay(ctx context.Context, hangups <-chan os.Signal, reload chan<- os.Signal) {
+	for {
+		var hangup os.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case hangup = <-hangups:
+		}
+		select {
+		case <-r.looked: // of a change that was noticed before
+		default:
+		}
+		tellSystemd(r.log, "RELOADING=1"+monotonic())
+		select {
+		case <-ctx.Done():
+			return
+		case reload <- hangup:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.looked:
+		}
+		tellSystemd(r.log, "READY=1")
+	}
 }
 
 // fileHolds notes that what the file says is in force.

@@ -45,13 +45,14 @@ type rules struct {
 	silent  func(*policy.Policy) []policy.Problem // what the doors warn of
 	warned  []string                              // the warnings that were logged last
 	reloads reloads
-	staying atomic.Bool // the database is refused, and an older policy stays
-	watches atomic.Bool // it was told that the whole policy is a shadow
+	looked  chan struct{} // gets one when the file has been taken, refused, or is none
+	staying atomic.Bool   // the database is refused, and an older policy stays
+	watches atomic.Bool   // it was told that the whole policy is a shadow
 }
 
 // openRules reads the policy of a start.
 func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules, error) {
-	r := &rules{log: log, stack: &source.Stack{}}
+	r := &rules{log: log, stack: &source.Stack{}, looked: make(chan struct{}, 1)}
 	r.stack.Swap, r.stack.Accept = r.swap, s.accept
 	r.stack.FileTaken = func() {
 		r.fileHolds()
@@ -92,10 +93,10 @@ func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules
 func (r *rules) openFile(name string) (err error) {
 	switch name {
 	case "":
-		r.file = noFile{r.log, "the policy is that of the database, which is followed"}
+		r.file = noFile{r.log, "the policy is that of the database, which is followed", r.noteLooked}
 		return nil
 	case examplePolicy:
-		r.file = noFile{r.log, "the policy is the built-in one; give --policy FILE"}
+		r.file = noFile{r.log, "the policy is the built-in one; give --policy FILE", r.noteLooked}
 		_, err = policyfile.ParseTo("examples/api.yaml", examples.API, nil, r.stack.File)
 	default:
 		file := &follow.File{Path: name, Logger: r.log, Compile: r.stack.File, Refused: r.refuseFile}
@@ -168,6 +169,7 @@ func (r *rules) migrateLate(ctx context.Context) {
 // useFile puts a file that has changed into force, and what the database says if that did not make
 // a policy with the old one.
 func (r *rules) useFile() {
+	defer r.noteLooked()
 	if err := r.stack.UseFile(); err != nil {
 		r.refuse(err)
 		return
@@ -283,8 +285,9 @@ type watcher interface {
 
 // noFile is in place of a file that could change.
 type noFile struct {
-	log *slog.Logger
-	why string
+	log    *slog.Logger
+	why    string
+	looked func()
 }
 
 func (n noFile) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*policy.Policy)) {
@@ -294,6 +297,7 @@ func (n noFile) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*poli
 			return
 		case <-reload:
 			n.log.Warn("nothing to load again: " + n.why)
+			n.looked()
 		}
 	}
 }

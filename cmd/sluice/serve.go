@@ -179,9 +179,9 @@ func (s *serveSettings) run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 
 	log, closeLog := newLog(os.Stderr, s.logLevel)
 	defer closeLog()
@@ -228,11 +228,13 @@ func (s *serveSettings) run(ctx context.Context) error {
 	defer background.Wait()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
+	reload := make(chan os.Signal)
 	background.Go(func() { rules.follow(watching, reload) })
-	background.Go(func() { rules.recorded.run(watching) })
+	background.Go(func() { rules.relay(watching, hangups, reload) })
 	// An instance that drains is still asked, and the others have to know of it.
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopTelling()
+	background.Go(func() { rules.recorded.run(telling) })
 	background.Go(func() { exchangeDemand(telling, engine, store.Board(), log) })
 	ready := func(is bool) {
 		health.SetReady(is)
@@ -240,9 +242,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 		if is {
 			state = "READY=1"
 		}
-		if err := notifySystemd(state); err != nil {
-			log.Warn("systemd does not hear how it goes", "error", err)
-		}
+		tellSystemd(log, state)
 	}
 	return listeners.run(ctx, ready, time.Duration(s.drainDelay), time.Duration(s.drainTimeout))
 }
@@ -358,8 +358,8 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 		ls.close()
 		return err
 	}
-	done := make(chan struct{})
-	config.Done = done
+	done, end := context.WithCancel(context.Background())
+	config.Done = done.Done()
 	api := adminapi.New(config)
 	mux.Handle("/v1/", api)
 	mux.Handle("/", dashboardOf(api, s.firstRequest(ls)))
@@ -383,8 +383,18 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 		},
 		ErrorLog: slog.NewLogLogger(ls.log.Handler(), slog.LevelDebug),
 	}
-	l.http(server)
-	l.close = func() error { close(done); return server.Close() }
+	l.drainHTTP(server)
+	finish, cut := l.drain, l.close
+	// Who looks on is told of the drain to its end.
+	l.last = true
+	l.drain = func(ctx context.Context) error {
+		end() // streams
+		return finish(ctx)
+	}
+	l.close = func() error {
+		end()
+		return cut()
+	}
 	return nil
 }
 

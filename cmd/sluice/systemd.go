@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -46,6 +47,13 @@ func listensAt(socket net.Listener, addr address) bool {
 	}
 	everywhere := len(want.IP) == 0 || want.IP.IsUnspecified()
 	return everywhere && has.IP.IsUnspecified() || has.IP.Equal(want.IP)
+}
+
+// tellSystemd does the same as notifySystemd, and logs its error.
+func tellSystemd(log *slog.Logger, state string) {
+	if err := notifySystemd(state); err != nil {
+		log.Warn("systemd does not hear how it goes", "error", err)
+	}
 }
 
 // notifySystemd tells systemd of a change of state, if it asks for that, as sd_notify(3) says it.

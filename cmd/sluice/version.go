@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -11,16 +12,28 @@ import (
 // release and commit are what "make build" says that it builds.
 var release, commit string
 
+// licences are those of all that is linked in.
+//
+//go:embed licences.txt
+var licences string
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var all bool
+	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, or the licences of what is in it",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
+			text := versionLine() + "\n"
+			if all {
+				text = licences
+			}
+			_, err := fmt.Fprint(c.OutOrStdout(), text)
 			return err
 		},
 	}
+	c.Flags().BoolVar(&all, "licenses", false, "print the licences of all that is linked in, in place of the version")
+	return c
 }
 
 // versionLine is what version and --version print.

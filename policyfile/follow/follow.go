@@ -109,6 +109,8 @@ func (f *File) changed() bool {
 	return len(f.seen) == 0
 }
 
+var errPipe = errors.New("it is from a pipe, which can be read only once: give a file, to load it again")
+
 // Watch calls apply with each new policy until ctx ends, and returns then: when the content of the
 // file, or of that of a list or an answer, has changed, in whatever way (written in place, renamed
 // over, a symbolic link on the way to it turned), and whenever reload receives, which may be nil.
@@ -122,8 +124,14 @@ func (f *File) changed() bool {
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		f.log().Warn("the policy is from a pipe, which can be read only once: its changes are not followed; give a file for that", "file", f.Path)
-		<-ctx.Done()
-		return
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-reload:
+				f.refuse(errPipe)
+			}
+		}
 	}
 	var ( // stay nil where the system has no watches left
 		notes  chan fsnotify.Event

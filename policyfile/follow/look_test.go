@@ -2,12 +2,14 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sluicehq/sluice/memory"
@@ -74,7 +76,8 @@ func TestLookInPlace(t *testing.T) {
 	look(false, 2)
 }
 
-// A shell's <(command) can be read once: what was read stays, and the log says so.
+// A shell's <(command) can be read once: what was read stays, and the log says so, and who wants it to be
+// loaded again is told.
 func TestWatchPipe(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -88,27 +91,19 @@ func TestWatchPipe(t *testing.T) {
 	w.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	log := stopping{stop, new(strings.Builder)}
+	var log strings.Builder
+	var refused error
 	f := &File{
-		Path: fmt.Sprintf("/dev/fd/%d", r.Fd()), Logger: slog.New(slog.NewTextHandler(log, nil)),
-		OnError: func(err error) { t.Error(err); stop() },
+		Path: fmt.Sprintf("/dev/fd/%d", r.Fd()), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnError: func(err error) { refused = err; stop() },
 	}
 	if _, err := f.Load(); err != nil {
 		t.Fatal(err)
 	}
-	f.Watch(ctx, nil, func(*policy.Policy) { t.Error("it is applied again"); stop() })
-	if !strings.Contains(log.text.String(), "from a pipe") {
-		t.Errorf("the log says %q", log.text)
+	reload := make(chan os.Signal, 1)
+	reload <- syscall.SIGHUP
+	f.Watch(ctx, reload, func(*policy.Policy) { t.Error("it is applied again"); stop() })
+	if !strings.Contains(log.String(), "from a pipe") || !errors.Is(refused, errPipe) {
+		t.Errorf("the log says %q, and whoever reloads is told %v", log.String(), refused)
 	}
-}
-
-// stopping is a log that stops what writes into it.
-type stopping struct {
-	stop context.CancelFunc
-	text *strings.Builder
-}
-
-func (s stopping) Write(p []byte) (int, error) {
-	s.stop()
-	return s.text.Write(p)
 }

@@ -144,7 +144,7 @@ func TestAdminCommands(t *testing.T) {
 	if first, second := g.asKey("k-1"), g.asKey("k-1"); first != 200 || second != 429 {
 		t.Errorf("%d and %d after one unit was given back", first, second)
 	}
-	o.does("block per-key api_key=k-2 --until 2126-12-31", "blocked", "2127-01-01T00:00:00Z")
+	o.does("block per-key api_key=k-2 --until 2126-12-31", "blocked", "until the end of 2126-12-31 (UTC)")
 	if blocked, other := g.asKey("k-2"), g.asKey("k-3"); blocked != 403 || other != 200 {
 		t.Errorf("%d of the blocked one, %d of another", blocked, other)
 	}

@@ -61,9 +61,9 @@ func TestLogDuration(t *testing.T) {
 	}
 	defer f.Close()
 	log, end := newLog(f, level{})
-	log.Info("line", "wait", 15*time.Minute, "took", 1500*time.Millisecond)
+	log.Info("line", "wait", 15*time.Minute, "took", 1500*time.Millisecond, "day", 24*time.Hour, "most", 90*time.Minute)
 	end()
-	if written, err := os.ReadFile(f.Name()); err != nil || !strings.Contains(string(written), `"wait":"15m","took":"1.5s"`) {
+	if written, err := os.ReadFile(f.Name()); err != nil || !strings.Contains(string(written), `"wait":"15m","took":"1.5s","day":"24h","most":"1h30m"`) {
 		t.Errorf("%s, %v", written, err)
 	}
 }

@@ -3,7 +3,6 @@ package printable
 import (
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -62,14 +61,4 @@ func FuzzText(f *testing.F) {
 			t.Fatalf("%q of %q becomes %q", got, s, again)
 		}
 	})
-}
-
-func TestDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 15 * time.Minute: "15m", time.Hour: "1h", 10 * time.Hour: "10h", 90 * time.Minute: "1h30m", 601 * time.Second: "10m1s", 1500 * time.Millisecond: "1.5s", -time.Minute: "-1m",
-	} {
-		if got := Duration(d); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
 }

@@ -19,10 +19,10 @@
 //
 // RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
 // limits that applied, or the 16 most restrictive of them: q requests per w seconds, of
-// which r are available, and no more than r in the next t seconds. X-RateLimit has room for
-// one limit: on a refusal the one with the longest wait, otherwise the one of which the
-// smallest share is left. Its Limit is the burst if that is larger than the count, and its
-// Reset is t from now.
+// which r pass for certain in the next t seconds, unless others use up the same count; more may
+// come back meanwhile. X-RateLimit has room for one limit: on a refusal the one with the longest
+// wait, otherwise the one of which the smallest share is left. Its Limit is the burst if that is
+// larger than the count, and its Reset is t from now.
 //
 // A limit of requests in flight has no window. It is in the unit of the draft for such, there is
 // no t, and X-RateLimit-Reset is missing where it is the one that is told; older dialects, which ask

@@ -177,7 +177,13 @@ func TestKubernetes(t *testing.T) {
 		}
 		ReadinessProbe probe `yaml:"readinessProbe"`
 		LivenessProbe  probe `yaml:"livenessProbe"`
-		VolumeMounts   []struct {
+		Env            []struct {
+			Name      string
+			ValueFrom struct {
+				SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+			} `yaml:"valueFrom"`
+		}
+		VolumeMounts []struct {
 			Name      string
 			MountPath string `yaml:"mountPath"`
 		} `yaml:"volumeMounts"`
@@ -248,7 +254,11 @@ func TestKubernetes(t *testing.T) {
 		if mount.Name != volume.Name || volume.ConfigMap.Name != kinds["ConfigMap"].Metadata.Name {
 			t.Errorf("%s: %+v is not %+v", name, mount, volume)
 		}
-		g := runs(t, c.Args, map[string]string{mount.MountPath: files})
+		// The store is in a Secret, since its URL has a password.
+		if len(c.Env) != 1 || c.Env[0].Name != "SLUICE_STORE" || c.Env[0].ValueFrom.SecretKeyRef.Name == "" || c.Env[0].ValueFrom.SecretKeyRef.Key == "" {
+			t.Errorf("%s: the environment is %+v", name, c.Env)
+		}
+		g := runs(t, append(c.Args, "--store=redis://redis:6379"), map[string]string{mount.MountPath: files})
 		for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
 			if status, body := get(t, g.admin+p.HTTPGet.Path); p.HTTPGet.Port != "admin" || status != http.StatusOK {
 				t.Errorf("%s: %+v: %d %s", name, p, status, body)

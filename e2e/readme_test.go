@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,8 +58,8 @@ func timeless(s string) string {
 	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
 }
 
-// Whoever types what a document says gets what it says, after "make run" and with a door and a
-// database.
+// Whoever starts what a document starts first, and types what it says, gets what it says. api.yaml is
+// that of examples.
 func TestReadmeConsole(t *testing.T) {
 	t.Parallel()
 	for _, file := range pages(t) {
@@ -76,8 +77,13 @@ func TestReadmeConsole(t *testing.T) {
 			if err := os.Symlink(policy, filepath.Join(dir, "api.yaml")); err != nil {
 				t.Fatal(err)
 			}
-			g := serve(t, "--policy", policy, "--rules", "sqlite:"+filepath.Join(dir, "rules.db"), "--upstream", "sample", "--check", "127.0.0.1:0")
-			check := g.await("it serves", func(r record) bool { return r.Check != "" }).Check
+			first := regexp.MustCompile(`(?m)^sluice serve (.+)$`).FindStringSubmatch(strings.Join(blocksOf(t, file, "sh"), "\n"))
+			if first == nil {
+				t.Fatal("the page does not say what to start")
+			}
+			g := beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
+			g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+			check := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" }).Check
 			here := strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check, "http://127.0.0.1:9090", g.admin, "curl ", "curl --silent --show-error --noproxy '*' ")
 			for _, example := range strings.Split("\n"+strings.Join(examples, "\n"), "\n$ ")[1:] {
 				command, want, _ := strings.Cut(example, "\n")

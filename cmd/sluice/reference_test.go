@@ -15,7 +15,7 @@ const cliReference = "../../docs/cli.md"
 // The reference of the command line is what --help says.
 func TestReference(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# The command line\n\nWhat `--help` says of each command. Made by `go test -run Reference ./cmd/sluice -update`.\n")
+	b.WriteString("# The command line\n\nWhat `--help` says of each command; `sluice completion SHELL --help` says how a shell completes them. Made by `go test -run Reference ./cmd/sluice -update`.\n")
 	var add func(*cobra.Command)
 	add = func(c *cobra.Command) {
 		if c.Hidden {

@@ -5,13 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/freeport"
 )
 
 const nginxProgram = "/usr/sbin/nginx"
@@ -110,4 +115,60 @@ func run(t *testing.T, c *exec.Cmd, addr string, log func() string) {
 		}
 		return listens(addr)
 	})
+}
+
+// The page about keys has nginx send logins through the gateway, which sees whether they fail.
+func TestNginxLogins(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "keys.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(pattern string) string {
+		m := regexp.MustCompile(pattern).FindSubmatch(page)
+		if m == nil {
+			t.Fatalf("the page has no %s", pattern)
+		}
+		return string(m[1])
+	}
+	policy := strings.Replace(block("(?s)```yaml\n([^`]*login-name[^`]*)```"), "version: 1\n", "version: 1\ntrusted_proxies: [127.0.0.1]\n", 1)
+	location := block("(?s)```nginx\n([^`]*)```")
+	args := strings.Fields(block(`(?m)^sluice serve --policy api.yaml (.*)$`))
+
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("password") != "correct horse" {
+			http.Error(w, "no", http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(api.Close)
+	backend, gateway := api.Listener.Addr().String(), freeport.Addr(t)
+	here := strings.NewReplacer("127.0.0.1:8080", gateway, "127.0.0.1:8081", "127.0.0.1:0", "127.0.0.1:3000", backend)
+	for i := range args {
+		args[i] = here.Replace(args[i])
+	}
+	l := limit(t, policy, args...)
+	url := nginxExample("nginx/accel.conf")(t, l.addr, backend, "    location / {", here.Replace(location)+"\n    location / {")
+
+	login := func(times int, from, path, password string, want int) {
+		t.Helper()
+		client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext}}
+		defer client.CloseIdleConnections()
+		for range times {
+			resp, err := client.PostForm(url+path, map[string][]string{"username": {"alice"}, "password": {password}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s from %s with %q: %d, want %d", path, from, password, resp.StatusCode, want)
+			}
+		}
+	}
+	login(10, "127.0.0.2", "/login", "correct horse", http.StatusOK) // who knows it is never refused
+	login(5, "127.0.0.3", "/login", "guess", http.StatusUnauthorized)
+	login(1, "127.0.0.3", "/login", "guess", http.StatusTooManyRequests)
+	login(1, "127.0.0.3", "/login/", "guess", http.StatusTooManyRequests)
+	login(1, "127.0.0.2", "/login", "correct horse", http.StatusOK)
+	login(5, "127.0.0.4", "/login/", "correct horse", http.StatusOK) // nobody sees that these are right
+	login(1, "127.0.0.4", "/login/", "correct horse", http.StatusTooManyRequests)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -31,8 +32,11 @@ func TestLogin(t *testing.T) {
 	try(5, "192.0.2.66", "alice", "guess", http.StatusUnauthorized)
 	try(1, "192.0.2.66", "Alice ", "correct horse", http.StatusTooManyRequests) // the same name to a database
 	try(1, "192.0.2.1", "alice", "correct horse", http.StatusOK)
-	try(5, "192.0.2.67", "alice", "guess", http.StatusUnauthorized)
-	try(1, "192.0.2.68", "alice", "guess", http.StatusTooManyRequests) // ten failures from wherever
+	for i := range 19 { // a hundred failures from wherever
+		try(1, "192.0.2.1", "alice", "correct horse", http.StatusOK)
+		try(5, fmt.Sprintf("198.51.100.%d", i), "alice", "guess", http.StatusUnauthorized)
+	}
+	try(1, "192.0.2.1", "alice", "correct horse", http.StatusTooManyRequests)
 	for _, name := range []string{"bob", "carol", "dave"} {
 		try(5, "192.0.2.66", name, "guess", http.StatusUnauthorized)
 	}

@@ -116,10 +116,10 @@ func statuses(p *policy.Policy) (all []Meaning) {
 // known are the fields of answers, as net/http writes them.
 var known = []struct{ field, name, says string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
-	{"Ratelimit", "RateLimit", "What is left of each: r units, and no more than that in the next t seconds."},
+	{"Ratelimit", "RateLimit", "What is left of each: r units pass for certain in the next t seconds, unless others use up the same count; more may come back meanwhile."},
 	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, the requests in its window, or at once if that is more."},
 	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
-	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "Until when no more than that passes, in seconds since 1970 (UTC)."},
+	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "When the t seconds of that limit end, in seconds since 1970 (UTC)."},
 	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},
 	{"Content-Type", "Content-Type", "Of refusals: what their body is, of the forms that there are the one that Accept prefers."},
 	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},

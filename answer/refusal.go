@@ -34,7 +34,7 @@ func newProblem(status int, kind, code string) *problem {
 
 func (a *Answer) problem() *problem {
 	switch {
-	case a.fault != "":
+	case a.fault != "", a.decision.Ambiguous() != "":
 		return malformed
 	case a.decision.Missing != "":
 		return missingKey
@@ -157,7 +157,15 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 }
 
 func (a *Answer) missing() string {
-	s := newSentence("The request lacks " + printable(a.decision.Missing) + ".")
+	text := "The request lacks " + printable(a.decision.Missing) + "."
+	switch what := a.decision.Ambiguous(); what {
+	case "":
+	case "path":
+		text = "The path can be read in more than one way."
+	default:
+		text = printable(what) + " can be read in more than one way."
+	}
+	s := newSentence(text)
 	return s.in(a.media)
 }
 

@@ -144,7 +144,7 @@ func TestAdminCommands(t *testing.T) {
 	if first, second := g.asKey("k-1"), g.asKey("k-1"); first != 200 || second != 429 {
 		t.Errorf("%d and %d after one unit was given back", first, second)
 	}
-	o.does("block per-key api_key=k-2 --until 2126-12-31", "blocked", "2127-01-01T00:00:00Z")
+	o.does("block per-key api_key=k-2 --until 2126-12-31", "blocked", "until the end of 2126-12-31 (UTC)")
 	if blocked, other := g.asKey("k-2"), g.asKey("k-3"); blocked != 403 || other != 200 {
 		t.Errorf("%d of the blocked one, %d of another", blocked, other)
 	}
@@ -186,7 +186,7 @@ func TestAdminTokenFile(t *testing.T) {
 	hash := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
 	tokens := write(t, "tokens.txt", "support viewer "+hash("v-secret")+"\nci operator "+hash("o-secret")+" 2126-12-31 # for the pipeline\nold admin "+hash("late")+" 2020-01-01\n")
 	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy), "--admin-tokens", tokens)
-	g.operator().fails("subject api_key=k-1", "who are you?")
+	g.operator().fails("subject api_key=k-1", "who are you? Set SLUICE_TOKEN to a token")
 	g.operator("SLUICE_TOKEN=wrong").fails("subject api_key=k-1", "this token is not known")
 	g.operator("SLUICE_TOKEN=late").fails("subject api_key=k-1", "this token has expired")
 	viewer, ci := g.operator("SLUICE_TOKEN=v-secret"), g.operator("SLUICE_TOKEN=o-secret")
@@ -378,6 +378,40 @@ func TestAdminOverrides(t *testing.T) {
 	if strings.Contains(one.log()+two.log(), "k-42") {
 		t.Error("a key is in a log")
 	}
+}
+
+// Support puts a customer into another tier until a date, and takes them out again.
+func TestAdminTiers(t *testing.T) {
+	t.Parallel()
+	const tiers = `
+version: 1
+tiers: {subject: api_key}
+rules:
+  - {name: per-key, key: [api_key], missing: skip, limit: 3/day, tiers: {pro: 5/day, max: 7/day}}
+subjects:
+  - {subject: k-file, tier: pro}
+`
+	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", tiers), "--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	o := g.operator()
+	set := "subject set api_key=k/4=2 pro --until 2126-12-31 --reason trial"
+	o.does(set+" --dry-run", "would be: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)")
+	o.does("subject api_key=k/4=2", "3/day", "rule (file)")
+	o.does(set, "is: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)")
+	o.does("subject api_key=k/4=2", "5/day", "tier:pro")
+	o.does("subject set api_key=k/4=2 max", "was: api_key=k/4=2: tier pro, until the end of 2126-12-31 (UTC) (trial)", "is: api_key=k/4=2: tier max")
+	o.does("subject api_key=k/4=2", "7/day", "tier:max")
+	o.does("subject list", "k/4=2", "max", "database", "local", "k-file", "file")
+	if lines := strings.Count(o.does("subject list --output json"), "\n"); lines != 2 {
+		t.Errorf("%d lines, and two subjects are in a tier", lines)
+	}
+	o.does("subject delete api_key=k/4=2 --dry-run", "would delete: api_key=k/4=2: tier max")
+	o.does("subject delete api_key=k/4=2", "deleted: api_key=k/4=2: tier max")
+	o.does("subject api_key=k/4=2", "3/day", "rule (file)")
+	o.fails("subject delete api_key=k/4=2", "in no tier by its name")
+	o.fails("subject delete api_key=k-file", "file")
+	o.fails("subject set client_ip=192.0.2.7 pro", "write api_key=VALUE")
+	plain := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", adminPolicy))
+	plain.operator().fails("subject set api_key=k-1 pro", "tiers: {subject: api_key}")
 }
 
 // eventually waits for what is sure to come.

@@ -101,7 +101,7 @@ func TestChaosStart(t *testing.T) {
 		server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 		limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
 		decides(t, shot{g, closed, "k"}, http.StatusOK)
-		g.await("a danger is named", func(r record) bool { return strings.Contains(r.Msg, "set up dangerously") })
+		g.await("a danger is named", func(r record) bool { return strings.Contains(r.Msg, "unsafe store settings") })
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !strings.Contains(g.raw.String(), "allkeys-lru") {

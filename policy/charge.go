@@ -199,10 +199,13 @@ func (s *scratch) missing(r *rule, p *part) outcome {
 	return charged
 }
 
+// unambiguous is before the name of what can be read in more than one way.
+const unambiguous = "an unambiguous "
+
 // lacking names the part that a request is refused for.
 func lacking(part string, garbled bool) string {
 	if garbled {
-		return "an unambiguous " + part
+		return unambiguous + part
 	}
 	return part
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -103,7 +104,7 @@ type Decision struct {
 	// where servers could read it in too many ways, or the part of a key that a rule with
 	// "missing: refuse" asks for, for example "header:X-API-Key". Such a request is
 	// refused as malformed. It counts for the rules that can count it all the same, and if
-	// these refuse it, that is what the decision says.
+	// these refuse it, that is what the decision says. See [Decision.Ambiguous].
 	Missing string
 	// Blocked is the name of the rule by which the request is blocked: one with "block", or one
 	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
@@ -129,6 +130,16 @@ type Decision struct {
 	held      []*sluice.Hold  // what Release releases
 	taken     []sluice.Charge // what Refund gives back, if there is a Delay
 	unsettled *unsettled      // what Settle settles; nil: nothing
+}
+
+// Ambiguous names what of the request servers could read in more than one way, if it is refused for
+// that: "path", or a part of a key, for example "body:username". Else it is "".
+func (d *Decision) Ambiguous() string {
+	what, ok := strings.CutPrefix(d.Missing, unambiguous)
+	if !ok {
+		return ""
+	}
+	return what
 }
 
 // reset empties d, and keeps its memory.

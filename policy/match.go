@@ -118,7 +118,7 @@ type matched struct {
 
 // ambiguousPath is what a request lacks whose path has too many readings to follow. No
 // honest client sends one, and all rules that have patterns would apply to it.
-const ambiguousPath = "an unambiguous path"
+const ambiguousPath = unambiguous + "path"
 
 // match sets s.matches to the rules that apply, in the order of the document. If one of
 // them exempts the request it returns that rule.

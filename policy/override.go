@@ -247,8 +247,11 @@ func (p *part) normal(v string, ipv6Prefix int) (string, error) {
 	if a.Is6() {
 		bits = ipv6Prefix
 	}
-	if network.Bits() != bits && !network.IsSingleIP() {
-		return "", fmt.Errorf("%s is a network, and addresses are told apart by their first %d bits: name one of these", spelling.Quote(v), bits)
+	switch {
+	case network.Bits() < bits:
+		return "", fmt.Errorf("%s is a network: name one address; an override takes a network, as in \"sluice override set\"", spelling.Quote(v))
+	case network.Bits() > bits && !network.IsSingleIP():
+		return "", fmt.Errorf("%s is a network within one subject, since addresses are told apart by their first %d bits: name one address, or the whole %d bits", spelling.Quote(v), bits, bits)
 	}
 	return maskClient(a, ipv6Prefix).String(), nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Dangers looks at how the masters are set up, and returns what is dangerous for limits there, as
-// sentences that say what to change; among them whether resets by others are noticed late because
-// the server refuses the subscription. What a server does not let us look at is left out. It is an
+// sentences that say what to change; among them whether the user lacks rights without which instances
+// do not hear of each other, such as that to subscribe. What a server does not let us look at is left out. It is an
 // error if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
@@ -24,6 +24,9 @@ func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 		}
 		answered = true
 		for _, d := range dangers(parseInfo(info), setting(ctx, node, "save")) {
+			all = append(all, address+": "+d)
+		}
+		if d, found := (Config{Prefix: s.names.prefix}).missed(ctx, node); found {
 			all = append(all, address+": "+d)
 		}
 	}

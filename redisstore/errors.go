@@ -155,6 +155,9 @@ func replyKind(e *rueidis.RedisError) Kind {
 	if word == "ERR" && strings.Contains(rest, "OOM command not allowed") {
 		return OutOfMemory
 	}
+	if deniedInScript(e.Error()) {
+		return Denied
+	}
 	return BadReply
 }
 

@@ -148,7 +148,7 @@ func TestWrongReplies(t *testing.T) {
 	}
 }
 
-// liar starts a server that gives one reply to every EVALSHA, and returns its address.
+// liar starts a server that gives one reply to every EVALSHA with a key, and returns its address.
 func liar(t *testing.T, reply string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,7 +175,7 @@ func lie(conn net.Conn, reply string) {
 		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
 			return
 		}
-		var command string
+		var command, keys string
 		for i := range n {
 			var size int
 			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
@@ -185,15 +185,20 @@ func lie(conn net.Conn, reply string) {
 			if _, err := io.ReadFull(r, b); err != nil {
 				return
 			}
-			if i == 0 {
+			switch i {
+			case 0:
 				command = string(b[:size])
+			case 2:
+				keys = string(b[:size])
 			}
 		}
 		answer := "+OK\r\n"
-		switch command {
-		case "HELLO":
+		switch {
+		case command == "HELLO":
 			answer = "-ERR unknown command 'HELLO'\r\n"
-		case "EVALSHA":
+		case command == "EVALSHA" && keys == "0": // no right is missing
+			answer = "*0\r\n"
+		case command == "EVALSHA":
 			answer = reply
 			if answer == "" || strings.HasPrefix(answer, "$99999") {
 				io.WriteString(conn, answer)

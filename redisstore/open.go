@@ -125,7 +125,7 @@ func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, erro
 	}
 }
 
-// inspect looks whether the server is what c says, and loads the script.
+// inspect looks whether the server is what c says and the user has the rights, and loads the script.
 func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	if c.Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return &Error{Misconfigured, fmt.Errorf("%s is not a node of a cluster: use redis:// instead of redis-cluster://", c.Addrs[0])}
@@ -135,7 +135,7 @@ func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 			return err
 		}
 	}
-	return loadScript(ctx, client)
+	return c.prepareAll(ctx, client)
 }
 
 // inspectSingle asks a server that should be a single one for its mode and role. Old
@@ -164,29 +164,41 @@ func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error 
 	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
 }
 
-// loadScript loads the script into all nodes that answer soon, and fails if none does. A
-// node that comes later gets it with its first call: see [worker.send].
-func loadScript(ctx context.Context, client rueidis.Client) error {
+// prepareAll prepares all nodes that answer soon. It fails if none does, or if one refuses what
+// decisions need: each node has its own users. A node that comes later gets the script with its first
+// call: see [worker.send].
+func (c Config) prepareAll(ctx context.Context, client rueidis.Client) error {
 	nodes := client.Nodes()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	errs := make(chan error, len(nodes))
-	for _, node := range nodes {
-		go func() {
-			errs <- node.Do(ctx, node.B().Arbitrary("SCRIPT", "LOAD", script).Build()).Error()
-		}()
+	for address, node := range nodes {
+		go func() { errs <- c.prepare(ctx, address, node) }()
 	}
-	loaded := false
+	ready := false
 	var failed error
 	for range nodes {
-		if err := <-errs; err != nil {
+		err := <-errs
+		switch {
+		case err == nil:
+			ready = true
+		case failed == nil || denied(err):
 			failed = err
-		} else {
-			loaded = true
 		}
 	}
-	if loaded {
+	if ready && !denied(failed) {
 		return nil
 	}
 	return failed
+}
+
+// denied reports whether an error of [Config.prepare] is that of a user without rights.
+func denied(err error) bool {
+	if err == nil {
+		return false
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind == Misconfigured
+	}
+	return failure(err).Kind == Denied
 }

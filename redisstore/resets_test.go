@@ -207,7 +207,7 @@ func TestResetWithoutRights(t *testing.T) {
 	r := &resetter{t: t, asked: open(t, url), other: open(t, url)}
 	found, err := r.asked.Dangers(t.Context())
 	rights := "+subscribe +publish &" + channel
-	if err != nil || len(found) != 1 || !strings.Contains(found[0], rights) {
+	if err != nil || !slices.ContainsFunc(found, func(d string) bool { return strings.Contains(d, rights) }) {
 		t.Fatalf("%q, %v, want the rights %s", found, err, rights)
 	}
 	p := plan(t, sluice.TokenBucket, "3/10d burst 3")

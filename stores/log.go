@@ -25,7 +25,7 @@ func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
 		s.log.Warn("the store's settings could not be read", "error", err)
 	}
 	for _, d := range found {
-		s.log.Warn("the store is set up dangerously", "danger", d)
+		s.log.Warn("unsafe store settings", "danger", d)
 	}
 }
 

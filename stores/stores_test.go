@@ -172,3 +172,25 @@ func TestLosses(t *testing.T) {
 	}
 	redistest.Eventually(t, "it is said", log.has("more keys are limited than the memory has room for"))
 }
+
+// A user without a right that decisions need starts nothing, whether the store is required or not: all
+// requests would go by on_error. One that only instances need to hear of each other is told of.
+func TestRights(t *testing.T) {
+	server := redistest.Start(t, "--save", "3600 1")
+	url := strings.Replace(server.URL(), "://", "://app:pw@", 1)
+	for _, required := range []bool{false, true} {
+		server.Do("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-mget")
+		if s, err := stores.Open(t.Context(), url, stores.Config{Required: required, Logger: new(said).logger()}); err == nil || !strings.Contains(err.Error(), "ACL SETUSER NAME +mget") {
+			t.Errorf("error %v, want the right +mget", err)
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+	server.Do("ACL", "SETUSER", "app", "+mget", "-hset")
+	log := new(said)
+	open(t, url, stores.Config{Logger: log.logger()})
+	if !log.has("ACL SETUSER NAME +hset")() {
+		t.Error("the log does not say which right is missing")
+	}
+}

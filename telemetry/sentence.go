@@ -263,7 +263,7 @@ func (r *Rule) who() (text string, first *Subject) {
 	first = &top.Items[0]
 	switch {
 	case shares[0] >= oneShare && subjects <= 1:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. All others pass.", percent(shares[0]), plain(first.Shown)), first
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. The rule refuses nobody else.", percent(shares[0]), plain(first.Shown)), first
 	case shares[0] >= oneShare:
 		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(shares[0]), plain(first.Shown), others(subjects-1)), first
 	case shares[1] >= tenShare:

@@ -92,7 +92,7 @@ func TestHeadline(t *testing.T) {
 		"nothing refused": {change(view(quiet), func(v *telemetry.View) { v.All.Days = v.All.Days[500:] }),
 			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour.", "", time.Time{}, ""},
 		"one subject": {view(quiet, refuses(1, telemetry.Top{Items: alone.Items, Total: 100})),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. All others pass.",
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. The rule refuses nobody else.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
 		"one subject, and others": {view(refuses(60, attacker)),
 			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. 59 others are refused, too.",

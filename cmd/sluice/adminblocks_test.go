@@ -95,3 +95,22 @@ func TestSpoiledRows(t *testing.T) {
 	i.eventually("there is a token", func() bool { c := i.db.Known(); return c != nil && len(c.Tokens) > 0 })
 	i.do("GET", "/v1/policy", "").want(401)
 }
+
+// A block is a change of the policy where there is a database, and the log says so as of any other;
+// what is deleted has no version.
+func TestBlocksAreLogged(t *testing.T) {
+	i := newInstance(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	const subject = `{"rule": "per-key", "key": {"api_key": "k"}`
+	logged := func(method, path, body, want string) {
+		t.Helper()
+		i.log.Reset()
+		if i.do(method, path, body); strings.Count(i.log.String(), "changed the policy") != strings.Count(want, "changed the policy") || !strings.Contains(i.log.String(), want) {
+			t.Errorf("%s %s: the log is %q, want %q", method, path, i.log, want)
+		}
+	}
+	const block = subject + `, "until": "2126-12-31"}`
+	logged("POST", "/v1/subjects/block?dry_run=true", block, "")
+	logged("POST", "/v1/subjects/block", block, `msg="admin API changed the policy" actor=local kind=override deleted=false version=1`)
+	logged("POST", "/v1/subjects/unblock?dry_run=true", subject+"}", "")
+	logged("POST", "/v1/subjects/unblock", subject+"}", "msg=\"admin API changed the policy\" actor=local kind=override deleted=true\n")
+}

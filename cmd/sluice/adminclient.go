@@ -218,6 +218,9 @@ func (a *adminClient) refusal(answer *adminAnswer) error {
 	if err := json.Unmarshal(answer.body, &p); err != nil || p.Detail == "" {
 		return fmt.Errorf("%s: %d, and no answer of the admin API: is --admin-url right?", a.url, answer.status)
 	}
+	if answer.status == http.StatusUnauthorized && os.Getenv(tokenVariable) == "" {
+		return fmt.Errorf("who are you? Set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", tokenVariable)
+	}
 	if len(p.Errors) < 2 {
 		where := ""
 		if len(p.Errors) == 1 {

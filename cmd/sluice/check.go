@@ -278,6 +278,9 @@ func (q *checked) request(target string) (*http.Request, error) {
 			method = http.MethodPost
 		}
 	}
+	if strings.HasPrefix(target, "//") { // NewRequest would read a host
+		return nil, fmt.Errorf("%q: behind two slashes stands a host: to ask for this path, write http://host%s", target, target)
+	}
 	r, err := http.NewRequest(method, target, nil)
 	if invalid := new(url.Error); errors.As(err, &invalid) {
 		return nil, fmt.Errorf("%q: %w: write a path as in /api/users, or a whole URL", target, invalid.Err)
@@ -427,7 +430,11 @@ func printDecision(out io.Writer, e *adminapi.Explanation) {
 	case e.Blocked != "":
 		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", e.Blocked)
 	case e.Missing != "":
-		fmt.Fprintf(out, "\nrefused: it lacks %s\n", plainText(e.Missing))
+		lacks := "it lacks " + e.Missing
+		if what := (&policy.Decision{Missing: e.Missing}).Ambiguous(); what != "" {
+			lacks = "its " + what + " can be read in more than one way"
+		}
+		fmt.Fprintf(out, "\nrefused: %s\n", plainText(lacks))
 	case e.Allowed && e.Delay > 0:
 		fmt.Fprintf(out, "\npasses after %v\n", short(e.Delay.Duration()))
 	case e.Allowed:

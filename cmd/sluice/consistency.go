@@ -33,7 +33,7 @@ func howCounted(c sluice.Consistency, p *sluice.Plan) string {
 		if ahead := lease.Ahead(p); ahead > 0 {
 			return fmt.Sprintf("leased: instances reserve up to %v ahead; never above the limit", short(ahead))
 		}
-		return "leased: too little passes for leases to be worth it, so it is counted strictly"
+		return "leased: too little traffic for leases to pay off, so it is counted strictly"
 	}
 	if err := synced.Can(p); err != nil {
 		return "synced: counted strictly all the same: " + strings.TrimPrefix(err.Error(), "synced: ")

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -11,8 +13,9 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller.
-func dashboardOf(api *adminapi.API) http.Handler {
+// dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller. Try is a
+// command that sends a first request.
+func dashboardOf(api *adminapi.API, try string) http.Handler {
 	caller := func(name string, role adminapi.Role, err error) (dashboard.Caller, error) {
 		return dashboard.Caller{Name: name, Role: dashboardRoles[role]}, err
 	}
@@ -25,7 +28,7 @@ func dashboardOf(api *adminapi.API) http.Handler {
 			status, _, answer := api.Do(ctx, c.Name, apiRoles[c.Role], method, path, match, body)
 			return status, answer
 		},
-		Done: api.Done, Version: version(info), Logger: api.Logger,
+		Done: api.Done, Version: version(info), Try: try, Logger: api.Logger,
 	}
 	if c.View == nil {
 		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }
@@ -37,3 +40,37 @@ var (
 	dashboardRoles = map[adminapi.Role]dashboard.Role{adminapi.Viewer: dashboard.Viewer, adminapi.Operator: dashboard.Operator, adminapi.Admin: dashboard.Admin}
 	apiRoles       = map[dashboard.Role]adminapi.Role{dashboard.Viewer: adminapi.Viewer, dashboard.Operator: adminapi.Operator, dashboard.Admin: adminapi.Admin}
 )
+
+// firstRequest is a command that sends a request to the gateway, or else asks at the JSON API; "" if
+// neither is served.
+func (s *serveSettings) firstRequest(ls *listeners) string {
+	at := func(flag string, secure bool) string {
+		for _, l := range ls.all {
+			if l.name != flag {
+				continue
+			}
+			scheme := "http"
+			if secure {
+				scheme = "https"
+			}
+			return scheme + "://" + reachedAt(l.socket.Addr())
+		}
+		return ""
+	}
+	if gateway := at("--proxy", s.tls.cert != ""); gateway != "" {
+		return "curl -i " + gateway + "/"
+	}
+	if check := at("--check", s.doors.tls.cert != ""); check != "" {
+		return "curl --json '{\"request\": {\"path\": \"/\"}}' " + check + "/v1/check"
+	}
+	return ""
+}
+
+// reachedAt is an address by which this machine reaches one that is listened at.
+func reachedAt(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip, parsed := netip.ParseAddr(host); err != nil || parsed == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}

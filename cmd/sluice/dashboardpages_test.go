@@ -45,7 +45,7 @@ func newConsole(t *testing.T) *console {
 	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true})}
 	i.api.View, i.api.Find = fleet.View, fleet.Find
 	i.api.Refusals = telemetry.KeepRefusals(i.engine)
-	server := httptest.NewServer(dashboardOf(i.api))
+	server := httptest.NewServer(dashboardOf(i.api, ""))
 	t.Cleanup(server.Close)
 	c.base = server.URL
 	i.do("POST", "/v1/rules", `{"name": "own", "match": ["GET /own"], "key": ["client_ip"], "limit": "2/day", "shadow": true}`).want(201)
@@ -768,7 +768,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	rules := &adminRules{stack: stack}
 	server := httptest.NewServer(dashboardOf(adminapi.New(adminapi.Config{
 		Engine: i.engine, Current: rules.now, Tokens: rules.tokens, Local: true, Logger: slog.New(slog.DiscardHandler),
-	})))
+	}), ""))
 	t.Cleanup(server.Close)
 	c := &console{instance: i, base: server.URL}
 

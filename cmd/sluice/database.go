@@ -162,7 +162,7 @@ func (i *importing) run(c *cobra.Command, db *source.Database, args []string) er
 	case len(differences) == 0:
 		return say(c.OutOrStdout(), "nothing differs\n")
 	case !i.yes:
-		return say(c.OutOrStdout(), "%s to make: give --yes to make them\n", counted(len(differences), "change"))
+		return say(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", counted(len(differences), "change"), deletionsAmong(differences))
 	}
 	return i.apply(ctx, c.OutOrStdout(), db, before.Version, replace)
 }
@@ -205,11 +205,28 @@ func readTo(name string, in io.Reader, compile func(policy.Document, func(string
 	return err
 }
 
-// printDifferences shows what is new with "+", what goes with "-", and both for what changes.
+// deletionsAmong says how many of the changes delete what the file lacks.
+func deletionsAmong(all []source.Difference) string {
+	n := 0
+	for _, d := range all {
+		if d.After == "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return ", among them " + counted(n, "deletion") + " of what the file lacks"
+}
+
+// printDifferences shows what is new with "+", what is deleted with "-", and both for what changes.
 func printDifferences(out io.Writer, all []source.Difference) error {
 	var b bytes.Buffer
 	for _, d := range all {
-		if d.Before != "" {
+		switch {
+		case d.After == "":
+			fmt.Fprintf(&b, "- deletes %s %s %s\n", d.Kind, d.Target, d.Before)
+		case d.Before != "":
 			fmt.Fprintf(&b, "- %s %s %s\n", d.Kind, d.Target, d.Before)
 		}
 		if d.After != "" {

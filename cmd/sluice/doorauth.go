@@ -15,7 +15,7 @@ import (
 // askers are the proxies that may ask at the address of --check.
 type askers []authrequest.Asker
 
-func (a *askers) Type() string { return "askers" }
+func (a *askers) Type() string { return "kinds" }
 
 func (a *askers) String() string {
 	var names []string
@@ -44,7 +44,7 @@ func (a *askers) Set(s string) error {
 }
 
 func (d *doors) authFlags(f *pflag.FlagSet) {
-	f.Var(&d.auth, "auth", "proxies whose auth requests --check answers below /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
+	f.Var(&d.auth, "auth", "kinds of proxies that --check answers auth requests of, below /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
 		"with +body where the proxy sends bodies, and +id where it sets X-Request-Id, as in nginx+id,traefik+body")
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Nobody waits for whoever reads the log, and what is lost by that is told.
@@ -49,5 +50,20 @@ func TestLogEnds(t *testing.T) {
 	written, err := os.ReadFile(f.Name())
 	if n := strings.Count(string(written), "\n"); err != nil || n != 300 {
 		t.Errorf("%d lines are written: %v", n, err)
+	}
+}
+
+// A duration in a line is as people write it, and no number of nanoseconds.
+func TestLogDuration(t *testing.T) {
+	f, err := os.Create(t.TempDir() + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	log, end := newLog(f, level{})
+	log.Info("line", "wait", 15*time.Minute, "took", 1500*time.Millisecond, "day", 24*time.Hour, "most", 90*time.Minute)
+	end()
+	if written, err := os.ReadFile(f.Name()); err != nil || !strings.Contains(string(written), `"wait":"15m","took":"1.5s","day":"24h","most":"1h30m"`) {
+		t.Errorf("%s, %v", written, err)
 	}
 }

@@ -52,7 +52,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "sluice",
 		Short:         "Limit the traffic of an API",
-		Long:          "Sluice limits traffic by policies: layered rules in a YAML file.",
+		Long:          "Sluice is a rate limiter: a gateway, and a service for proxies and programs.",
 		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

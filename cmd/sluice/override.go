@@ -210,25 +210,48 @@ func overrideListCommand() *cobra.Command {
 				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
 			}
 			s.rule = rule
-			return a.listOverrides(c, &s)
+			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(table *tabwriter.Writer, text jsonText) error {
+				var i overrideItem
+				if err := text.into(&i); err != nil {
+					return err
+				}
+				o := &i.Document
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason)
+				return nil
+			})
 		})
 	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")
 	return c
 }
 
-func (a *adminClient) listOverrides(c *cobra.Command, s *subjectArgs) error {
-	table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	q := s.query()
+// list writes what a list of the API has, page by page: its JSON, or a table of a line for each.
+func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head string, line func(*tabwriter.Writer, jsonText) error) error {
+	out := c.OutOrStdout()
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if a.output == "text" {
+		fmt.Fprintln(table, head)
+	}
 	q.Set("limit", "1000")
-	for first := true; ; first = false {
+	for {
 		var page struct {
 			Items []jsonText
 			Next  string
 		}
-		if _, err := a.call(c.Context(), http.MethodGet, "/v1/overrides", q, "", nil, &page); err != nil {
+		if _, err := a.call(c.Context(), http.MethodGet, path, q, "", nil, &page); err != nil {
 			return err
 		}
-		if err := a.listPage(c.OutOrStdout(), table, page.Items, first); err != nil {
+		for _, text := range page.Items {
+			err := error(nil)
+			if a.output == "json" {
+				_, err = fmt.Fprintf(out, "%s\n", text)
+			} else {
+				err = line(table, text)
+			}
+			if err != nil {
+				return &failedError{err}
+			}
+		}
+		if err := table.Flush(); err != nil {
 			return &failedError{err}
 		}
 		if page.Next == "" {
@@ -236,28 +259,6 @@ func (a *adminClient) listOverrides(c *cobra.Command, s *subjectArgs) error {
 		}
 		q.Set("cursor", page.Next)
 	}
-}
-
-// listPage writes a page of overrides, the first with a head.
-func (a *adminClient) listPage(out io.Writer, table *tabwriter.Writer, items []jsonText, first bool) error {
-	if a.output == "text" && first {
-		fmt.Fprintln(table, "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON")
-	}
-	for _, text := range items {
-		if a.output == "json" {
-			if _, err := fmt.Fprintf(out, "%s\n", text); err != nil {
-				return err
-			}
-			continue
-		}
-		var i overrideItem
-		if err := text.into(&i); err != nil {
-			return err
-		}
-		o := &i.Document
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason)
-	}
-	return table.Flush()
 }
 
 func overrideDeleteCommand() *cobra.Command {

@@ -61,7 +61,7 @@ func replayCommand() *cobra.Command {
 			"on live traffic.\n\n" +
 			"The exit code is 0 whatever would have been refused.",
 		Example: "  sluice replay --policy api.yaml /var/log/nginx/access.log*\n" +
-			"  sluice replay --policy api.yaml --output html report.html access.log.gz\n" +
+			"  sluice replay --policy api.yaml --output report.html access.log.gz\n" +
 			"  sluice replay --policy api.yaml --against tighter.yaml access.log\n" +
 			"  zcat access.log.gz | sluice replay --policy api.yaml --format combined -",
 		Args:    cobra.ArbitraryArgs,
@@ -76,7 +76,7 @@ func replayCommand() *cobra.Command {
 	q.fleet.flags(c)
 	f.BoolVar(&q.accuracy, "accuracy", false, "show how each algorithm keeps the --limit: for every client of the logs, or on made-up traffic if there is none")
 	f.StringVar(&q.limit, "limit", "", "with --accuracy: the `limit` that all of them have, such as 100/minute")
-	f.Lookup("output").Usage = "text; json; html, with the page as the first file after it; or a file that ends in .html or .json"
+	f.Lookup("output").Usage = "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs"
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"runtime"
 	"sync"
 	"syscall"
@@ -264,7 +265,7 @@ func logRestarts(log *slog.Logger, all []policy.Restart) {
 func newLog(out *os.File, l level) (log *slog.Logger, close func()) {
 	options := &slog.HandlerOptions{Level: l.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // JSON would have a number of nanoseconds
-			a.Value = slog.StringValue(a.Value.Duration().String())
+			a.Value = slog.StringValue(logged(a.Value.Duration()))
 		}
 		return a
 	}}
@@ -273,6 +274,18 @@ func newLog(out *os.File, l level) (log *slog.Logger, close func()) {
 	}
 	queue := newLogQueue(out)
 	return slog.New(slog.NewJSONHandler(queue, options)), queue.close
+}
+
+// logged writes 15m0s as 15m, and 1h0m0s as 1h.
+func logged(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // listen opens the sockets, so that a bad address is found before anything runs.
@@ -361,7 +374,7 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 	config.Done = done.Done()
 	api := adminapi.New(config)
 	mux.Handle("/v1/", api)
-	mux.Handle("/", dashboardOf(api))
+	mux.Handle("/", dashboardOf(api, s.firstRequest(ls)))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
 	// Probes and scrapers have no certificate, and need none.

@@ -46,10 +46,11 @@ type subjectState struct {
 func subjectCommand() *cobra.Command {
 	a := &adminClient{}
 	var rule string
-	c := a.command("subject PART=VALUE...", "Show what is left for a subject",
+	c := a.command("subject PART=VALUE...", "Show what is left for a subject, or say which tier it is in",
 		"Show the limits of a subject: what is used and left, when all of it is there again, and whether\n"+
 			"they come from the rule, a tier or an override. Without --rule, of all rules whose keys have\n"+
-			"only parts that are given. An empty value stands for the requests that lack the part.",
+			"only parts that are given. An empty value stands for the requests that lack the part.\n\n"+
+			"Its commands say which subjects are in which tier.",
 		"  sluice subject client_ip=192.0.2.7\n  sluice subject api_key=k-42 --rule per-key",
 		func(c *cobra.Command, args []string) error {
 			s, err := parseSubject("subject", args, false)
@@ -70,6 +71,7 @@ func subjectCommand() *cobra.Command {
 			return a.print(c, answer, func(out io.Writer) { printSubject(out, limits.Rules) })
 		})
 	c.Flags().StringVar(&rule, "rule", "", "only this `rule`")
+	c.AddCommand(subjectSetCommand(), subjectListCommand(), subjectDeleteCommand())
 	return c
 }
 
@@ -106,7 +108,11 @@ func blockEnd(until *time.Time) string {
 	if until == nil {
 		return "for good"
 	}
-	return "until " + until.Format(time.RFC3339)
+	u := until.UTC()
+	if u.Equal(u.Truncate(24 * time.Hour)) { // where a date ends
+		return "until " + ending(u.Add(-1).Format(time.DateOnly))
+	}
+	return "until " + u.Format(time.RFC3339)
 }
 
 // subjectRequest is what changes a subject.

@@ -103,7 +103,8 @@ func inOutage(o policy.Outage) string {
 	return fmt.Sprintf("%s if the store is away: %s", does, o.Why)
 }
 
-// printCluster says which rules are charged in one step on a cluster, and which are not.
+// printCluster says which rules are charged in one step on a cluster, and which are not, or that there
+// is nothing to say.
 func printCluster(c *cobra.Command, file string, p *policy.Policy) error {
 	together, apart := p.Cluster()
 	for _, group := range together {
@@ -114,7 +115,11 @@ func printCluster(c *cobra.Command, file string, p *policy.Policy) error {
 	for _, a := range apart {
 		c.PrintErrln("note:", a)
 	}
-	return nil
+	if len(together)+len(apart) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "%s: on a cluster: no request has to be charged for several rules\n", file)
+	return err
 }
 
 // counted returns "1 rule", "2 rules".

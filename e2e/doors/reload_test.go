@@ -68,7 +68,7 @@ func TestAuthNeedsCheck(t *testing.T) {
 	}{
 		{[]string{"--upstream", "sample", "--auth", "nginx"}, "sluice: --auth: the proxies need an address to ask at: give --check, for example --check 127.0.0.1:8081\n"},
 		{[]string{"--auth", "nginx,nginx+id"}, "nginx is there twice: remove one\n"},
-		{[]string{"--auth", "apache"}, `there is no asker "apache": there are nginx, nginx-accel, caddy, traefik, envoy` + "\n"},
+		{[]string{"--auth", "apache"}, `there is no proxy kind "apache": there are nginx, nginx-accel, caddy, traefik, envoy` + "\n"},
 	} {
 		out, err := command(binary, append([]string{"serve"}, test.args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), test.want) {

@@ -62,7 +62,10 @@ func (a *API) putBlock(c *call, s *found, o *policy.Override, dry bool) error {
 	if exists && !old.Document.(*policy.Override).Block {
 		return problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
-	_, err := a.Database.Put(c.Context(), c.actor, Overrides, Item{ID: id, Document: o}, old.Version, dry)
+	put, err := a.Database.Put(c.Context(), c.actor, Overrides, Item{ID: id, Document: o}, old.Version, dry)
+	if err == nil && !dry {
+		a.logChange(c, Overrides, false, put.Version)
+	}
 	return raced(err)
 }
 
@@ -101,7 +104,11 @@ func (a *API) deleteBlock(c *call, s *found, o *policy.Override, dry bool) error
 	if !found || own.Version == 0 || !a.alone(s, o) {
 		return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
-	return raced(a.Database.Delete(c.Context(), c.actor, Overrides, id, own.Version, dry))
+	err := a.Database.Delete(c.Context(), c.actor, Overrides, id, own.Version, dry)
+	if err == nil && !dry {
+		a.logChange(c, Overrides, true, 0)
+	}
+	return raced(err)
 }
 
 // alone reports whether an override that holds for a subject holds for no other, however it writes

@@ -239,6 +239,15 @@ func (w *writing) met(c *call) error {
 	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.etag())
 }
 
+// logChange says in the log who has changed an item. What is deleted has no version.
+func (a *API) logChange(c *call, kind Kind, deleted bool, version int64) {
+	about := []any{"actor", c.actor, "kind", string(kind), "deleted", deleted}
+	if !deleted {
+		about = append(about, "version", version)
+	}
+	a.Logger.Info("admin API changed the policy", about...)
+}
+
 // write makes a change, or says what would come of it.
 func (a *API) write(c *call, w *writing, match int64) (any, error) {
 	after, err := a.apply(c, w, match)
@@ -248,7 +257,7 @@ func (a *API) write(c *call, w *writing, match int64) (any, error) {
 	if w.dry {
 		return a.differs(w), nil
 	}
-	a.Logger.Info("admin API changed the policy", "actor", c.actor, "kind", string(w.kind), "deleted", w.document == nil, "version", after.Version)
+	a.logChange(c, w.kind, w.document == nil, after.Version)
 	switch {
 	case w.document == nil:
 		return &reply{status: http.StatusNoContent}, nil

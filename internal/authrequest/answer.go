@@ -68,6 +68,6 @@ func (f *faults) note(k *kind, err error) {
 		return
 	}
 	f.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
-		"asker", k.name, "problem", err.Error(), "example", k.example, "more", f.more)
+		"proxy", k.name, "problem", err.Error(), "example", k.example, "more", f.more)
 	f.last, f.more = time.Now(), 0
 }

@@ -64,7 +64,7 @@ func ParseAsker(s string) (a Asker, err error) {
 		}
 	}
 	if a.kind == nil {
-		return a, fmt.Errorf("there is no asker %.40q: there are %s", name, known())
+		return a, fmt.Errorf("there is no proxy kind %.40q: there are %s", name, known())
 	}
 	for option := range strings.SplitSeq(options, "+") {
 		if err := a.enable(option); err != nil && options != "" {

@@ -305,14 +305,14 @@ func TestParseAsker(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"apache":      `there is no asker "apache": there are nginx, nginx-accel, caddy, traefik, envoy`,
-		"":            `there is no asker ""`,
+		"apache":      `there is no proxy kind "apache": there are nginx, nginx-accel, caddy, traefik, envoy`,
+		"":            `there is no proxy kind ""`,
 		"nginx+body":  "ask as nginx-accel does",
 		"caddy+body":  "forward_auth asks without the body",
 		"traefik+id":  "a client could choose it",
 		"nginx+x":     `there is no "+x"`,
 		"nginx+id+":   `there is no "+"`,
-		"NGINX":       "there is no asker",
+		"NGINX":       "there is no proxy kind",
 		"nginx+id,++": "there is no",
 	} {
 		if a, err := ParseAsker(name); err == nil || !strings.Contains(err.Error(), want) {

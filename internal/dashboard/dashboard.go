@@ -50,6 +50,7 @@ type Config struct {
 	// Done is closed when the server begins to end: pages that are kept up to date are let go.
 	Done    <-chan struct{}
 	Version string
+	Try     string // a command that sends a first request, or "" if there is none that is simple
 	Logger  *slog.Logger
 }
 

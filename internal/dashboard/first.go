@@ -26,6 +26,7 @@ type firstShown struct {
 	Ask asked
 	At  time.Time
 	New bool // no request has come yet
+	Try string
 
 	Headline telemetry.Headline
 	Text     string // of the headline
@@ -73,7 +74,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	if err != nil { // then nothing is silenced
 		s.Logger.Warn("dashboard: it is not known what is silenced", "error", err)
 	}
-	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Headline: v.HeadlineBut(a.silenced)}
+	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
 	f.Text = printableTo(f.Headline.Text, 600)
 	for _, layout := range []string{"2 Jan 15:04 UTC", "15:04 UTC"} {

@@ -57,6 +57,7 @@ func fixture(t testing.TB, view func() *telemetry.View) Config {
 		},
 		Do:      answerFixture,
 		Version: "v0.9.0",
+		Try:     "curl -i http://localhost:8099/",
 		Logger:  slog.New(slog.DiscardHandler),
 	}
 }

@@ -68,6 +68,9 @@ func (r *refusalShown) Why() string {
 	case "store":
 		return "the shared store did not answer, and on_error says deny"
 	case "malformed":
+		if what := (&policy.Decision{Missing: r.Missing}).Ambiguous(); what != "" {
+			return "its " + printable(what) + " could be read in more than one way"
+		}
 		return "it lacked " + printable(r.Missing)
 	}
 	return printable(r.Because)
@@ -118,6 +121,8 @@ func (e *explanation) Words() string {
 		return "It passes: a rule exempts it."
 	case e.Allowed:
 		return "It passes now."
+	case (&policy.Decision{Missing: e.Missing}).Ambiguous() != "":
+		return "It is refused, since it can be read in more than one way: it lacks " + printable(e.Missing) + "."
 	case e.Missing != "":
 		return "It is refused, since it lacks " + printable(e.Missing) + "."
 	case e.Blocked != "":

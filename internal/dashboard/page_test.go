@@ -194,7 +194,7 @@ func TestFirstPageAnswers(t *testing.T) {
 		text       string
 		want, lack []string
 	}{
-		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i"}, []string{`id="tiles"`}},
+		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
 		"attack": {page(attack(now), ""), []string{
 			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
 			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 a minute",

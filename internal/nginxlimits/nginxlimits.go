@@ -141,7 +141,7 @@ func keyOf(r *policy.Rule) (string, error) {
 	case slices.Equal(r.Key, []string{"client_ip"}):
 		return "$binary_remote_addr", nil
 	}
-	return "", fmt.Errorf("its key is %v, and more than the address is for Sluice to read", r.Key)
+	return "", fmt.Errorf("its key is %v, and nginx can count by address only", r.Key)
 }
 
 // alone says what the rule goes by besides its key.

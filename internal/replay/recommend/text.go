@@ -50,6 +50,19 @@ func short(d time.Duration) string {
 	return s
 }
 
+// span writes how long a log goes on, to the minute where that is enough.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		d = d.Round(time.Hour)
+		return strings.TrimSuffix(counted(int(d/day), "day")+" "+short(d%day), " 0s")
+	case d >= time.Hour:
+		return short(d.Round(time.Minute))
+	}
+	return short(d.Round(time.Second))
+}
+
 // promise says in sentences what the limit keeps.
 func (r *Rule) promise(out *Result) []string {
 	var lines []string
@@ -94,7 +107,7 @@ func (c *Convention) words(window string) string {
 // WriteText writes the result for people.
 func (r *Result) WriteText(w io.Writer) error {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), counted(r.Days, "day"), r.Key)
+	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), span(r.To.Sub(r.From)), r.Key)
 	fmt.Fprintf(b, "Asked for: at most %s of the subjects and of the requests are refused, with %s confidence; as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "! %s\n", n)

@@ -23,7 +23,7 @@ func (r *Result) WriteYAML(w io.Writer) error {
 			fmt.Fprintf(b, "%s# %s\n", indent, line)
 		}
 	}
-	comment("", "Recommended from %s, %s to %s: %s, by %s.", counted(int(r.Requests), "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), counted(r.Days, "day"), r.Key)
+	comment("", "Recommended from %s, %s to %s: %s, by %s.", counted(int(r.Requests), "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), span(r.To.Sub(r.From)), r.Key)
 	comment("", "At most %s of the subjects and of the requests are to be refused, with %s confidence, by each rule.", r.Share, r.Confidence)
 	comment("", "All rules are shadows: they refuse nothing until \"shadow: true\" is taken out.")
 	for _, n := range r.Notes {

@@ -85,8 +85,7 @@
 // A key is leased once a process has asked for 4 units of it in a quarter of a second, 8 of a window, and for
 // three a horizon, if the limit lets at least four pass in that, and for as long as it asks for 2 in each. So
 // many processes with a small burst, whose horizon is short, save no calls; a larger burst makes it longer.
-// Processes of which each is asked for little, some 3 to 30 units a horizon, lose up to 3 % of a limit that they
-// reach. Where a bucket is nearly full, those who ask for fewer than 8 ask the store. A charge of more than a
+// Unless a bucket is less than half full, those who ask for fewer than 8 ask the store. A charge of more than a
 // quarter of what passes in a horizon asks the store. At most 4,096 keys are leased at a time in a process. A
 // charge that gives back, or resets, ends the lease of its key in this process, and what is reserved is lost: do
 // not lease what is given back to often. Policies refuse that.

@@ -12,7 +12,12 @@ import (
 // refused at most once for each request that has to wait: never do they ask earlier than promised.
 func TestClientsWait(t *testing.T) {
 	t.Parallel()
-	curl := strings.TrimSpace(blocksOf(t, "../docs/headers.md", "sh")[0])
+	curl := ""
+	for _, block := range blocksOf(t, "../docs/headers.md", "sh") {
+		if strings.HasPrefix(block, "curl ") {
+			curl = strings.TrimSpace(block)
+		}
+	}
 	outgoing := filepath.Join(t.TempDir(), "outgoing")
 	if out, err := exec.Command("go", "build", "-o", outgoing, "../examples/outgoing").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

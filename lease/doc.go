@@ -64,8 +64,8 @@
 // what a killed process held, and the rest where demand falls. A process that is idle, or closes, gives
 // back what may still be spent, within the budget. Where a level is so low that units would drain
 // before they are spent, a process fills it up with units of its own, to at most half of what is free:
-// a key that is asked for at half of its limit has a quarter or so less than its burst left. Until the level
-// is that high, the store decides.
+// so a bucket that is leased and asked for far below its limit has a quarter to a half less than its
+// burst left. Until the level is that high, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of that in
 // which a full bucket drains, or [Horizon] if that is less.
@@ -82,13 +82,13 @@
 // What calls it saves, and how much less is admitted, for 2 to 1,000 processes and several horizons, is in
 // bench/RESULTS-fleet.md.
 //
-// A key is leased once a process has asked for 4 units of it in a quarter of a second, 8 of a window, and for
-// three a horizon, if the limit lets at least four pass in that, and for as long as it asks for 2 in each. So
-// many processes with a small burst, whose horizon is short, save no calls; a larger burst makes it longer.
-// Unless a bucket is less than half full, those who ask for fewer than 8 ask the store. A charge of more than a
-// quarter of what passes in a horizon asks the store. At most 4,096 keys are leased at a time in a process. A
-// charge that gives back, or resets, ends the lease of its key in this process, and what is reserved is lost: do
-// not lease what is given back to often. Policies refuse that.
+// A key is leased once a process has asked for 8 units of it in a quarter of a second, and for three a horizon,
+// if the limit lets at least four pass in that. So many processes with a small burst, whose horizon is short,
+// save no calls; a larger burst makes it longer. Who asks for fewer than 8 in a horizon then asks the store again,
+// or, while a bucket is less than half full, for fewer than 4. A charge of more than a quarter of what passes in
+// a horizon asks the store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or
+// resets, ends the lease of its key in this process, and what is reserved is lost: do not lease what is given
+// back to often. Policies refuse that.
 //
 // The bounds of the server's time hold as long as this machine's monotonic clock runs: a machine that is
 // suspended may spend what it held when it wakes.

@@ -50,7 +50,7 @@ func (s *Store) fetch(p *pool, n, all, need int64) {
 	}
 	if drained {
 		at := s.now()
-		p.drains, p.enough = max(at+p.horizon/turns, p.shallow+p.horizon/2), p.refused+2*worth
+		p.drains, p.enough = max(at+p.horizon/turns, p.shallow+p.horizon/2), p.refused+worth
 	}
 }
 

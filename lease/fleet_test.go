@@ -207,6 +207,7 @@ func (c run) do(t *testing.T) (o outcome) {
 	}
 	o.calls, o.taken = shared.calls.Load(), shared.taken.Load()
 	o.over = replay(c.plan, events)
+	time.Sleep(2 * keptFor * time.Microsecond) // stores that were "killed" look at their leases until then
 	return o
 }
 

@@ -12,8 +12,10 @@ type joint struct {
 	spent    []spending
 	charges  []sluice.Charge // for the shared store
 	receipts []sluice.Receipt
-	places   []int // of these in the Take
-	refused  bool  // by a lease
+	places   []int   // of these in the Take
+	pools    []*pool // of these, or nil
+	sent     int64   // when the shared store was asked
+	refused  bool    // by a lease
 }
 
 // spending is a charge that was spent from a batch.
@@ -29,7 +31,8 @@ type spending struct {
 func (s *Store) release(j *joint) {
 	clear(j.spent)
 	clear(j.charges)
-	j.spent, j.charges, j.receipts, j.places = j.spent[:0], j.charges[:0], j.receipts[:0], j.places[:0]
+	clear(j.pools)
+	j.spent, j.charges, j.receipts, j.places, j.pools = j.spent[:0], j.charges[:0], j.receipts[:0], j.places[:0], j.pools[:0]
 	s.joints.Put(j)
 }
 
@@ -59,17 +62,30 @@ func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *
 		never.Cost = never.Plan.Capacity + 1
 		j.charges, j.receipts = append(j.charges, never), append(j.receipts, sluice.Receipt{})
 	}
+	j.sent = s.now()
 	return j
 }
 
 // endJoint takes note of what the shared store has decided.
 func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
+	admitted := err == nil && sluice.Admitted(j.charges, j.receipts)
 	if err == nil {
+		back := s.now() + 1
 		for i, place := range j.places {
 			receipts[place] = j.receipts[i]
+			if p := j.pools[i]; p != nil {
+				cost := int64(0)
+				if admitted {
+					cost = j.charges[i].Cost
+				}
+				p.learn(cost, &j.receipts[i], j.sent, back)
+				if !admitted {
+					p.tell(&j.charges[i], &receipts[place], back)
+				}
+			}
 		}
 	}
-	if !j.refused && (err != nil || !sluice.Admitted(j.charges, j.receipts)) {
+	if !j.refused && !admitted {
 		s.putBack(j, receipts)
 	}
 }
@@ -79,13 +95,15 @@ func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Re
 	guard = -1
 	for i := range charges {
 		c := &charges[i]
-		if p := s.pool(c); p != nil && s.spendOne(j, p, c, i, &receipts[i]) {
+		p := s.pool(c)
+		if p != nil && s.spendOne(j, p, c, i, &receipts[i]) {
 			if !receipts[i].Fits && !c.Shadow && guard < 0 {
 				guard = i
 			}
 			continue
 		}
 		j.charges, j.receipts, j.places = append(j.charges, *c), append(j.receipts, sluice.Receipt{}), append(j.places, i)
+		j.pools = append(j.pools, p)
 	}
 	return guard
 }
@@ -108,7 +126,10 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 				return true
 			}
 			p.refused += c.Cost
-			s.fetchLocked(p, at, 0)
+			n, _ := p.wants(at, 0)
+			if room := p.room(at); room < c.Cost || room-n > c.Cost { // else it competes with what is asked for now
+				s.fetchLocked(p, at, 0)
+			}
 			return false
 		}
 		p.mu.Unlock()
@@ -128,5 +149,26 @@ func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 		x := &j.spent[i]
 		x.pool.putBack(x.batch, x.first, x.cost, x.at)
 		x.batch.admit(&receipts[x.place], x.batch.latest(x.at), x.left+x.cost)
+	}
+}
+
+// tell has the receipt of a charge that the shared store has refused say no shorter a wait than this process
+// refuses for.
+func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
+	if r.Fits || p.plan.Kernel != sluice.Meter || r.Origin != sluice.ByStore {
+		return
+	}
+	p.mu.Lock()
+	wait := p.again - at
+	if p.fetching != nil { // it may bring less than is wanted
+		wait = max(wait, p.horizon/turns+p.latency)
+	}
+	p.mu.Unlock()
+	if wait <= 0 || p.dead.Load() {
+		return
+	}
+	if told := refused(p.plan, c.Cost, r.Now, wait); p.plan.Decide(c.Cost, told).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
+		told.Origin = r.Origin
+		*r = told
 	}
 }

@@ -246,10 +246,10 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether units are to be reserved. Unless a bucket has plenty, more have to be asked for.
-// p.mu is held.
+// worthwhile reports whether units are to be reserved. Unless a bucket has plenty, as many have to be asked for
+// as began the lease, and half as many if it has: for fewer nobody should fill it up. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
-	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= 2*worth || p.plenty(p.room(at))
+	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
 
 // measure notes how many units are asked for in a horizon. It follows by halves, since what was held up

@@ -289,7 +289,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	p := &pool{
 		hash: hash, key: strings.Clone(c.Key), plan: c.Plan, onError: c.OnError,
 		horizon: h, most: most, budget: budget(c.Plan, h),
-		demand: max(2*worth, c.Cost), measured: at, asked: at,
+		demand: max(worth, c.Cost), measured: at, asked: at,
 	}
 	s.insert(p)
 }

@@ -13,9 +13,8 @@ const (
 	ways     = 4
 	maxPools = 4096
 	counters = 1 << 14
-	// worth is how many units of a key are to be asked for in countFor before it is leased, or twice as many
-	// where units are scarce.
-	worth    = 4
+	// worth is how many units of a key are to be asked for in countFor before it is leased.
+	worth    = 8
 	countFor = 250_000 // µs
 )
 
@@ -85,15 +84,9 @@ func (s *Store) all() []*pool {
 	return slices.Clone(s.held)
 }
 
-// enough is how many units of a key are to be asked for in countFor before it is leased: what is reserved of a
-// window and not asked for in time is missed elsewhere, and of less than three in a horizon most would be lost.
-func enough(p *sluice.Plan) int64 {
-	n := int64(worth)
-	if p.Kernel != sluice.Meter {
-		n = 2 * worth
-	}
-	return max(n, 3*countFor/max(shortest, horizon(p)))
-}
+// enough is how many units of a key are to be asked for in countFor before it is leased: of less than three in
+// a horizon most would be lost.
+func enough(p *sluice.Plan) int64 { return max(worth, 3*countFor/max(shortest, horizon(p))) }
 
 // asked counts units of a key that has no pool, and reports whether there are enough. A counter
 // belongs to one key at a time; one that is asked for more often gets it in the end.

@@ -36,6 +36,10 @@ func (s *Store) takePair(now int64, a, b *sluice.Charge, ra, rb *sluice.Receipt)
 	now = s.at(now)
 	na, ok := la.step(wa, ta, now, a.CostAt(now), ra)
 	nb, also := lb.step(wb, tb, now, b.CostAt(now), rb)
+	if ok = ok && also; !ok { // the receipts say nothing yet
+		claimed.word.Store(is)
+		return false
+	}
 	if fa, fb := ra.Fits || a.Shadow, rb.Fits || b.Shadow; !fa || !fb {
 		if ra.Fits {
 			na, ok = la.step(wa, ta, now, 0, ra)

@@ -151,7 +151,7 @@ func (s *scratch) part(charge int) string {
 		}
 		limit := t.rule.sharedLimit()
 		whole := limit.Whole()
-		p := t.cap.Part(t.key, t.weight, s.clock())
+		p := t.cap.Part(t.key, t.weight, s.turned)
 		now := rateText(1e9 / float64(p.Each))
 		switch {
 		case p.Short:

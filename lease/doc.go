@@ -84,9 +84,9 @@
 //
 // A key is leased once a process has asked for 8 units of it in a quarter of a second, and for three a horizon,
 // if the limit lets at least four pass in that. So many processes with a small burst, whose horizon is short,
-// save no calls; a larger burst makes it longer. Who asks for fewer than 8 in a horizon then asks the store again,
-// or, while a bucket is less than half full, for fewer than 4. A charge of more than a quarter of what passes in
-// a horizon asks the store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or
+// save no calls; a larger burst makes it longer. If it then asks for fewer than 8 units of a bucket in a horizon,
+// or for fewer than 4 while the bucket is less than half full, the store decides again. A charge of more than a
+// quarter of what passes in a horizon asks the store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or
 // resets, ends the lease of its key in this process, and what is reserved is lost: do not lease what is given
 // back to often. Policies refuse that.
 //

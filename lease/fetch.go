@@ -235,7 +235,7 @@ func (s *Store) sweep() {
 const keptFor = 1_000_000
 
 // look reports whether a pool is not worth it any more, and returns what can only be given back: all of
-// it, if nobody has asked for longer than it takes to ask for three units.
+// it, if nobody has asked for longer than it takes to ask for six units, which is hardly ever by chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

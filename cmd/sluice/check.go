@@ -212,11 +212,17 @@ func (q *checked) stack(c *cobra.Command) (*source.Stack, error) {
 	return readStack(c, origin(c.Flags(), "policy"), q.policy, q.rules)
 }
 
-// readStack reads a file that is named at a place, the database of --rules, or both.
+// readStack reads a file that is named at a place, or the policy that is built in, the database of --rules, or
+// both.
 func readStack(c *cobra.Command, place, file, rules string) (*source.Stack, error) {
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
 	if file != "" {
-		err := readTo(file, c.InOrStdin(), stack.File)
+		var err error
+		if file == examplePolicy {
+			_, err = policyfile.ParseTo("examples/api.yaml", examples.API, nil, stack.File)
+		} else {
+			err = readTo(file, c.InOrStdin(), stack.File)
+		}
 		if err == nil {
 			err = stack.UseFile()
 		}

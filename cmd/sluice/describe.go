@@ -8,11 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluicehq/sluice/examples"
 	"github.com/sluicehq/sluice/internal/limitpage"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 func describeCommand() *cobra.Command {
@@ -82,14 +80,6 @@ func describeTo(output string) (to destination, write func(*limitpage.Page, io.W
 func documented(c *cobra.Command, file, rules string) (*policy.Document, *policy.Policy, error) {
 	if file == "" && rules == "" {
 		return nil, nil, errors.New("describe: which policy? Give one file, - for standard input, or --rules URL for one in a database")
-	}
-	if file == examplePolicy && rules == "" {
-		doc := new(policy.Document)
-		p, err := policyfile.ParseTo(examplePolicy, examples.API, nil, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
-			*doc = d
-			return policy.CompileAt(d, where)
-		})
-		return doc, p, err
 	}
 	stack, err := readStack(c, "describe", file, rules)
 	if err != nil {

@@ -11,7 +11,7 @@ const hugePage = 2 << 20
 // several pieces most lie side by side. Where the system gives them always, or never, it changes
 // nothing.
 func hugePages(piece unsafe.Pointer, size uintptr) {
-	if size < hugePage/2 { // a small store stays small
+	if size < hugePage/4 { // a small store stays small, and one of 64 MB grows by half a page
 		return
 	}
 	from := uintptr(piece) &^ (hugePage - 1)

@@ -22,8 +22,7 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	}
 	// The keys of rules begin with their names, or with the tag before these.
 	r.keyStart = string(sluice.AppendKeyPart([]byte{'/'}, name))
-	limits := r.own.counted()
-	s := &Subject{engine: e, rule: r, inForce: limits, all: limits}
+	s := &Subject{engine: e, rule: r}
 	s.setAdhocKey(key)
 	return s
 }
@@ -32,7 +31,7 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 // takes no memory if it has been used for this before. What [Subject.Key] has returned for into is
 // not valid any more then, and no decision about it may be under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
-	into.engine, into.rule, into.inForce, into.all = s.engine, s.rule, s.inForce, s.all
+	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -23,17 +22,15 @@ import (
 // too, and a reset leaves that as it is, since it is not the tenant's alone.
 type Subject struct {
 	engine  *Engine
+	policy  *Policy // nil if the limit was brought
 	rule    *rule
-	charged string    // the key, with its hash tag if it has one
-	owner   string    // that of the limit which it shares, if it does
-	weight  int64     // then, if the key says it; else 0
-	key     string    // the key
-	values  []string  // of its parts, as they are written in it
-	text    []byte    // the key of a limit that was brought
-	inForce []counted // with different fingerprints
-	all     []counted // with those that an override has replaced
-	by      *Override // or nil
-	shadow  bool      // the rule only watches it
+	charged string   // the key, with its hash tag if it has one
+	owner   string   // that of the limit which it shares, if it does
+	weight  int64    // then, if the key says it; else 0
+	key     string   // the key
+	values  []string // of its parts, as they are written in it
+	text    []byte   // the key of a limit that was brought
+	shadow  bool     // the rule only watches it
 }
 
 // counted is a limit that a subject may be held to, and where it comes from.
@@ -54,12 +51,13 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := scratch{policy: p, request: new(Request)}
-	s.keys.begin(r.keyStart)
-	if err := s.keys.addSubject(p, r, key); err != nil {
+	var k keyText
+	k.room(r, key)
+	k.begin(r.keyStart)
+	if err := k.addSubject(p, r, key); err != nil {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
-	return e.subject(&s, r), nil
+	return e.subject(p, r, &k), nil
 }
 
 // SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key],
@@ -77,12 +75,12 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 		return nil, err
 	}
 	if values, ok := r.valuesOf(subject); ok {
-		s := scratch{policy: p, request: new(Request)}
-		s.keys.begin(r.keyStart)
+		var k keyText
+		k.begin(r.keyStart)
 		for _, v := range values {
-			s.keys.addWritten(v)
+			k.addWritten(v)
 		}
-		if out := e.subject(&s, r); out.key == key || out.charged == key {
+		if out := e.subject(p, r, &k); out.key == key || out.charged == key {
 			return out, nil
 		}
 	}
@@ -105,23 +103,39 @@ func (p *Policy) counting(name string) (*rule, error) {
 	}
 }
 
-// subject returns the subject of a rule whose key s has built.
-func (e *Engine) subject(s *scratch, r *rule) *Subject {
-	out := &Subject{engine: e, rule: r, key: string(s.keys.text), values: slices.Clone(s.keys.values)}
-	out.shadow = r.isShadowFor(s.keys.text)
-	out.inForce = s.limitsInForce(r)
-	out.by = s.override
-	out.all = distinct(append(out.inForce[:len(out.inForce):len(out.inForce)], r.limits()...))
-	if r.sharing != nil {
-		owner, charged := s.keys.shared(r)
-		out.owner, out.charged = strings.Clone(owner), strings.Clone(charged)
-		if tier, known := s.tierOf(r); known {
-			out.weight = r.sharing.weight(tier)
-		}
-		return out
+// subject returns the subject of a rule whose key k has built, on the memory of that.
+func (e *Engine) subject(p *Policy, r *rule, k *keyText) *Subject {
+	s := &Subject{engine: e, policy: p, rule: r, key: k.since(k.start), values: k.values, shadow: r.isShadowFor(k.text)}
+	if r.sharing == nil {
+		s.charged = k.key(r.together)
+		return s
 	}
-	out.charged = s.keys.key(r.together)
-	return out
+	s.owner, s.charged = k.shared(r)
+	if tier, known := s.looked().tierOf(r); known {
+		s.weight = r.sharing.weight(tier)
+	}
+	return s
+}
+
+// looked returns what the limits of the subject are found with.
+func (s *Subject) looked() *scratch {
+	look := &scratch{policy: s.policy, request: new(Request)}
+	look.keys.begin(s.rule.keyStart)
+	for _, v := range s.values {
+		look.keys.addWritten(v)
+	}
+	return look
+}
+
+// held returns the limits that the subject may be held to, with different fingerprints, and the
+// override that says so, or nil.
+func (s *Subject) held() ([]counted, *Override) {
+	if s.policy == nil {
+		return s.rule.own.counted(), nil
+	}
+	look := s.looked()
+	limits := look.limitsInForce(s.rule)
+	return limits, look.override
 }
 
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
@@ -175,10 +189,11 @@ func (s *scratch) limitsInForce(r *rule) []counted {
 // Override returns the override that holds for the subject, if there is one. Do not change what it
 // refers to.
 func (s *Subject) Override() (o Override, found bool) {
-	if s.by == nil {
+	_, by := s.held()
+	if by == nil {
 		return o, false
 	}
-	return *s.by, true
+	return *by, true
 }
 
 // addSubject adds the values of a subject.
@@ -209,6 +224,15 @@ func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// room makes room for the key of a subject.
+func (k *keyText) room(r *rule, key map[string]string) {
+	n := len(r.keyStart) + len(r.key)
+	for _, v := range key {
+		n += len(v)
+	}
+	k.text, k.values = slices.Grow(k.text, n), slices.Grow(k.values, len(r.key))
 }
 
 // sets returns the limits that a rule has together: its own, and those of each tier.
@@ -251,7 +275,10 @@ func distinct(limits []counted) (all []counted) {
 func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.
-func (s *Subject) Peek(ctx context.Context) ([]Result, error) { return s.take(ctx, s.inForce, 0) }
+func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
+	limits, _ := s.held()
+	return s.take(ctx, limits, 0)
+}
 
 // Refund gives back units to each of them, and returns what they are then. What is given back
 // beyond what is used is lost. With a shared store, other instances may refuse it from memory for
@@ -263,14 +290,16 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.rule.inFlight {
 		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
 	}
-	return s.take(ctx, s.inForce, -units)
+	limits, _ := s.held()
+	return s.take(ctx, limits, -units)
 }
 
 // Reset forgets all that was counted for the subject, also under limits of the rule that are
 // not in force, and lifts its penalty. With a shared store this is in force on all instances
 // within milliseconds, or within a second on those that do not hear of it: see package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
-	_, err := s.take(ctx, s.all, sluice.All)
+	limits, _ := s.held()
+	_, err := s.take(ctx, distinct(append(limits, s.rule.limits()...)), sluice.All)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // discarding is a connection whose replies nobody looks at.
@@ -90,25 +91,40 @@ func BenchmarkPipelined(b *testing.B) {
 
 // BenchmarkPipelinedKeys has 12,800 keys, of which nobody is refused.
 func BenchmarkPipelinedKeys(b *testing.B) {
-	var all []func()
-	s := New(Config{Engine: policy.NewEngine(memory.New(), nil)})
-	for i := range 200 {
-		var text strings.Builder
-		for j := range 64 {
-			text.WriteString(strings.Replace(strings.Replace(throttle, "user123", fmt.Sprintf("u%06d", i*64+j), 1), "$2\r\n15", "$6\r\n900000", 1))
-		}
-		c := newConn(s, discarding{})
-		c.in = []byte(text.String())
-		all = append(all, func() {
-			c.start, c.end = 0, len(c.in)
-			c.runAll()
-			c.flush()
+	p, err := policyfile.Parse("bench", []byte("version: 1\nrules:\n  - {name: per-key, key: [\"header:X-API-Key\"], limit: 1000000000/day}\n"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, command := range map[string]string{
+		"CL.THROTTLE":  strings.Replace(strings.Replace(throttle, "user123", "u%06d", 1), "$2\r\n15", "$6\r\n900000", 1),
+		"SLUICE.CHECK": "*4\r\n$12\r\nSLUICE.CHECK\r\n$7\r\nper-key\r\n$16\r\nheader:X-API-Key\r\n$7\r\nu%06d\r\n",
+	} {
+		b.Run(name, func(b *testing.B) {
+			var all []func()
+			s := New(Config{Engine: policy.NewEngine(memory.New(), p)})
+			for i := range 200 {
+				var text strings.Builder
+				for j := range 64 {
+					fmt.Fprintf(&text, command, i*64+j)
+				}
+				c := newConn(s, discarding{})
+				c.in = []byte(text.String())
+				all = append(all, func() {
+					c.start, c.end = 0, len(c.in)
+					c.runAll()
+					if c.text[0] == '-' {
+						b.Fatalf("this measures something else: %.80q", c.text)
+					}
+					c.flush()
+				})
+			}
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				all[i%200]()
+				i++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/command")
 		})
 	}
-	i := 0
-	for b.Loop() {
-		all[i%200]()
-		i++
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/command")
 }

@@ -96,3 +96,31 @@ func TestClockFirst(t *testing.T) {
 		t.Errorf("premise: %v", outcomes)
 	}
 }
+
+// Who is refused is known to be, and neither those who are admitted nor new keys take their place.
+func TestLimited(t *testing.T) {
+	p, err := sluice.NewPlan(sluice.Limit{Count: 2, Period: 1000 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewFilled(t)
+	c := []sluice.Charge{{Key: "busy", Plan: p, Cost: 1}}
+	known := func() bool {
+		hash := s.hash(&c[0])
+		return s.limited.at(hash).holds(hash)
+	}
+	var r [1]sluice.Receipt
+	for i, want := range []bool{false, false, true, true} {
+		if err := s.Take(t.Context(), c, r[:]); err != nil || r[0].Fits == want || known() != want {
+			t.Fatalf("take %d: %+v, %v, known: %t; want %t", i, r, err, known(), want)
+		}
+	}
+	for i := range 100_000 {
+		if err := s.Take(t.Context(), []sluice.Charge{{Key: fmt.Sprint("new ", i), Plan: p, Cost: 1}}, r[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !known() {
+		t.Error("new keys, who are admitted, took the place of one who is refused")
+	}
+}

@@ -1,6 +1,10 @@
 package memory
 
 import (
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
 	"github.com/sluicehq/sluice"
 )
 
@@ -13,15 +17,47 @@ func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Rec
 		return false
 	}
 	stripe, tag := hash>>stripeShift, l.tag(hash)
-	if s.tables.size(stripe).buckets() >= manyBuckets && cost > 0 && cost <= l.most {
+	if s.tables.size(stripe).buckets() < manyBuckets || cost <= 0 || cost > l.most {
+		return s.takeStateFirst(now, stripe, l, tag, cost, r)
+	}
+	limited := s.limited.at(hash)
+	if !limited.holds(hash) {
 		first, second := s.tables.buckets(stripe, tag)
 		prefetch(first, second)
 		if s.takeClockFirst(s.at(now), first, second, l, tag, cost, r) {
 			return true
 		}
 	}
-	return s.takeStateFirst(now, stripe, l, tag, cost, r)
+	taken := s.takeStateFirst(now, stripe, l, tag, cost, r)
+	if taken && !r.Fits {
+		limited.put(hash)
+	}
+	return taken
 }
+
+// limited remembers a part of the hashes that were refused last: a power of two of them. Whoever is
+// refused is mostly refused again, and takeClockFirst cannot refuse: with keys by Zipf's law, of which
+// two thirds of the requests are refused, to ask it in vain takes a quarter of the time. A wrong guess
+// costs no more.
+type limited []lately
+
+type lately struct{ hash atomic.Uint32 }
+
+const (
+	latelyBytes = int64(unsafe.Sizeof(lately{}))
+	mostLimited = 1024
+)
+
+// limitedFor returns as many as a store of so many stripes should remember.
+func limitedFor(stripes int) limited {
+	return make(limited, min(mostLimited, 16<<bits.Len(uint(stripes-1))))
+}
+
+func (l limited) at(hash uint64) *lately { return &l[hash&uint64(len(l)-1)] }
+
+func (l *lately) holds(hash uint64) bool { return l.hash.Load() == uint32(hash>>16) }
+
+func (l *lately) put(hash uint64) { l.hash.Store(uint32(hash >> 16)) }
 
 // takeStateFirst reads the state before the time, where that is own.
 func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {

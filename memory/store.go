@@ -53,6 +53,7 @@ type Store struct {
 	tables   tables
 	stripes  []stripe
 	overflow overflow
+	limited  limited
 	refuse   bool // new keys, rather than evict what has used more than half
 
 	evicted, freed, refused atomic.Int64
@@ -100,9 +101,10 @@ func (c Config) New() *Store {
 		wall:    now.UnixMicro(),
 		seed:    maphash.MakeSeed(),
 		stripes: make([]stripe, n),
+		limited: limitedFor(n),
 		refuse:  c.RefuseNew,
 	}
-	s.tables.init(n, int(min(1<<16, (half-int64(n)*headBytes)/(int64(n)*bucketBytes+planeBytes))))
+	s.tables.init(n, int(min(1<<16, (half-s.headBytes())/(int64(n)*bucketBytes+planeBytes))))
 	s.overflow.summaries = make([]summary, n)
 	for i := range s.stripes {
 		s.stripes[i].tables, s.stripes[i].number = &s.tables, uint32(i)
@@ -131,7 +133,7 @@ func stripesFor(size int64) int {
 const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}) + unsafe.Sizeof(atomic.Uint32{}))
 
 func (s *Store) headBytes() int64 {
-	return int64(len(s.stripes))*headBytes + int64(len(s.tables.planes))*planeBytes
+	return int64(len(s.stripes))*headBytes + int64(len(s.limited))*latelyBytes + int64(len(s.tables.planes))*planeBytes
 }
 
 // Take implements [sluice.Store] by the store's own clock: the wall time at which the store was

@@ -7,13 +7,13 @@ import "fmt"
 type Consistency uint8
 
 const (
-	// Strict: the shared store is asked each time. Nothing is ever admitted above the limit.
+	// Strict asks the shared store each time. Nothing is ever admitted above the limit.
 	Strict Consistency = iota
-	// Leased: a process reserves units that will be free soon, and spends them without asking.
-	// Nothing is ever admitted above the limit either; a little less may be. See package lease.
+	// Leased has each process reserve units that will be free soon, and spend them without asking.
+	// It never admits more than the limit, but may admit a little less. See package lease.
 	Leased
-	// Synced: each process counts for itself, and tells the others several times a second. Until
-	// they have heard of it, they admit what it has used up. See package synced.
+	// Synced has each process count for itself, and tell the others several times a second. Until
+	// they hear of what it took, they may admit as much again. See package synced.
 	Synced
 )
 
@@ -32,10 +32,10 @@ func ParseConsistency(name string) (Consistency, error) {
 // String returns what [ParseConsistency] reads.
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
-// Leasable returns nil where a process may count by the plan without asking the shared store each
-// time, as [Leased] and [Synced] do: a token bucket, GCRA, and windows of a fixed length. Of any
-// other plan it is an error that says why not and what to use; charges of such plans are counted
-// as [Strict], whatever they say.
+// Leasable returns nil if a process may count by the plan without asking the shared store each
+// time, as [Leased] and [Synced] do: for a token bucket, GCRA, and windows of a fixed length. For any
+// other plan it returns an error that says why not and what to use instead; charges of such plans
+// are counted as [Strict], whatever their Consistency.
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {

@@ -16,26 +16,26 @@ type Decision struct {
 	Remaining int64
 	// RetryAfter is, on a refusal, exactly how long until the cost fits if nobody
 	// takes or gives back anything, in whole microseconds: it does not fit one tick of
-	// the plan earlier. [Never] says that it can never fit. Where the cost was allowed
-	// and nothing remains, it is how long until one more unit fits, else zero. Of a
-	// charge that [Deny] refuses it is a second: nobody knows when the store is back. So it is where
-	// all places in flight are taken, and where the last of them was, it is zero.
+	// the plan earlier. [Never] says that it can never fit. If the cost was allowed
+	// and nothing remains, it is how long until one more unit fits, else zero. For a
+	// charge that [Deny] refuses it is a second, since nobody knows when the store will be back,
+	// and so it is if all places in flight are taken. It is zero if the last of them was just taken.
 	RetryAfter time.Duration
-	// ResetAfter is how long until nothing is used: zero of places in flight, of which it is not known.
+	// ResetAfter is how long until nothing is used. It is zero for places in flight, where that is not known.
 	ResetAfter time.Duration
 	// Delay is how long an admitted request of a [LeakyBucket] has to wait for its turn.
 	Delay time.Duration
 	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
 	Now int64
-	// Origin says who has decided.
+	// Origin says who decided.
 	Origin Origin
-	// Locked says that a [Penalty] is in force, so that the key is refused whatever it has left.
+	// Locked says that a [Penalty] is in force: the key is refused, whatever it has left.
 	Locked bool
 }
 
-// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as the field Retry-After has
-// it. It reports false where there is nothing to wait for, and no such field is to be sent: the
-// request may be made at once, or, where RetryAfter is [Never], its cost can never fit.
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field.
+// It reports false if that field should not be sent, because there is nothing to wait for: the
+// request may be made at once or, if RetryAfter is [Never], its cost can never fit.
 func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	if d.RetryAfter <= 0 || d.RetryAfter == Never {
 		return 0, false
@@ -47,8 +47,8 @@ func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	return seconds, true
 }
 
-// Decide derives the decision for a charge of cost from its receipt. This is the one
-// place where it is done, for every store and every door.
+// Decide derives the decision for a charge of cost from its receipt. Every store and every
+// door decides here.
 func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
 	p.DecideInto(cost, &r, &d)
 	return d

@@ -9,7 +9,7 @@ type TakeCall struct {
 	Err      error     // set by TakeEach
 }
 
-// EachTaker is a [Store] that has a better way to do many Takes than one after the other.
+// EachTaker is a [Store] that can do many Takes faster than one after the other.
 type EachTaker interface {
 	Store
 	// TakeEach does what [Store.Take] does for each call, in the order of the list where they

@@ -19,9 +19,9 @@ const (
 	maxOwed  = 1024
 )
 
-// NewPlaceNumber returns a number for Charge.Place that nobody else has, which is never 0. It is
-// random, from a generator that the system has seeded: of as many as a plan can have places, two are
-// the same once in 10^10 times.
+// NewPlaceNumber returns a number for Charge.Place that nobody else has, and which is never 0.
+// It is random, from a generator seeded by the system: among as many as a plan can have places, the
+// chance that two are equal is 1 in 10^10.
 func NewPlaceNumber() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
@@ -31,11 +31,11 @@ func NewPlaceNumber() uint64 {
 }
 
 // Holder holds places in flight: it takes each again, well before it would be free, until it is
-// released. What a process holds that dies, or that stands still for [PlaceLasts], is free after that
-// time, and others may take it: one that stood still has more places then than it should. The same is
-// true where a shared store does not answer for as long.
+// released. If a process dies or stalls for [PlaceLasts], its places become free and others may take
+// them, so after a stall more may be under way than the plan has places. The same is true if a shared
+// store does not answer for that long.
 //
-// A Holder has a timer while it holds something, and otherwise nothing that must be closed. It is
+// A Holder has a timer while it holds something, and nothing that must be closed. It is
 // safe for concurrent use.
 type Holder struct {
 	store Store
@@ -48,7 +48,7 @@ type Holder struct {
 	busy  bool      // what it calls runs
 
 	releasing int           // calls of Release under way
-	quiet     chan struct{} // closed when none is, for who waits for that
+	quiet     chan struct{} // closed when none is, for those who wait for that
 }
 
 // Hold is a place that a [Holder] holds.
@@ -80,8 +80,8 @@ func (h *Holder) Hold(c Charge) *Hold {
 	return hold
 }
 
-// GiveBack gives back, in the background, the place of a charge of which nobody knows whether it was
-// taken, because there was no answer: soon, and again until the store has confirmed it.
+// GiveBack gives back, in the background, the place of a charge that may or may not have been taken,
+// because there was no answer: soon, and again until the store has confirmed it.
 func (h *Holder) GiveBack(c Charge) {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
 	now := time.Now()
@@ -99,13 +99,13 @@ func (h *Holder) owe(o owed) {
 	}
 }
 
-// Release gives the place back. What is released again is left alone, and its error is nil. After any
-// other error, and where a stand-in has answered for a shared store, it is tried again in the
-// background: at the latest the place is free after [PlaceLasts].
+// Release gives the place back. Releasing it again does nothing, and returns nil. After an error,
+// or if a stand-in has answered for a shared store, the Holder tries again in the background; at the
+// latest, the place is free after [PlaceLasts].
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
-// Leave lets go of the place without giving it back: it is free after [PlaceLasts], unless whoever is to
-// have it takes it again. It returns the charge that does.
+// Leave lets go of the place without giving it back: it is free after [PlaceLasts], unless its new
+// owner takes it again with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
 	p.holder.let([]*Hold{p})
 	return p.charge
@@ -135,8 +135,8 @@ func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	return err
 }
 
-// ReleaseAll releases all places that are held, for a process that ends, and waits until those have
-// been given back that others are releasing, or the context ends.
+// ReleaseAll releases all places that are held, for a process that shuts down. It also waits, until
+// the context ends, for calls of Release under way.
 func (h *Holder) ReleaseAll(ctx context.Context) error {
 	h.mu.Lock()
 	var all []*Hold
@@ -233,7 +233,7 @@ func (h *Holder) run() {
 	h.mu.Lock()
 	if h.busy {
 		h.mu.Unlock()
-		return // the timer was set anew just when it ended
+		return // the timer was reset just as it fired
 	}
 	h.busy, h.next = true, time.Time{}
 	due := h.dueAt(time.Now())

@@ -5,12 +5,11 @@ import (
 	"encoding/hex"
 )
 
-// MaxKeyPart is the length in bytes above which a value stands in a key by its hash: see
-// [AppendKeyPart].
+// MaxKeyPart is the length in bytes above which a key holds a value's hash in place of the value:
+// see [AppendKeyPart].
 const MaxKeyPart = 128
 
-// AppendKeyPart appends a value to a key so that it can be read by people and cannot
-// be mistaken for anything else: letters, digits and -._~@:,+= stay as they are, every other
+// AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and -._~@:,+= stay as they are, every other
 // byte becomes %XX, and a value of more than [MaxKeyPart] bytes becomes "#" and the
 // first half of its SHA-256. Different values give different results; in particular
 // no value contains "/", "{", "}" or "!", which keys use between their parts.
@@ -40,7 +39,7 @@ func plainKey(value string) bool {
 	if len(value) > MaxKeyPart {
 		return false
 	}
-	// Four at a time, since it is asked of every key.
+	// Four at a time, since every key passes here.
 	for ; len(value) >= 4; value = value[4:] {
 		if plainKeyByte[value[0]]&plainKeyByte[value[1]]&plainKeyByte[value[2]]&plainKeyByte[value[3]] == 0 {
 			return false

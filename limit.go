@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Algorithm names the way a [Limit] is counted. The zero value is [TokenBucket].
+// Algorithm is the way a [Limit] is counted. The zero value is [TokenBucket].
 type Algorithm uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	// unit that fits is admitted with the Delay that it has to wait for its turn.
 	LeakyBucket
 	// GCRA is the generic cell rate algorithm of ITU-T I.371. It makes the same
-	// decisions as TokenBucket from the same state, and exists because people ask
+	// decisions as TokenBucket from the same state, and exists because people look
 	// for it by name.
 	GCRA
 	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar.
@@ -31,10 +31,10 @@ const (
 	// SlidingWindowLog remembers when each unit was taken, in two bytes: never more than
 	// Count in any Period. It rounds times to 2^-15 of the Period, always so that a unit
 	// counts for a little longer. Above a Count of [FineLogCount] it counts in 32 parts of
-	// the Period instead, in some 140 bytes whatever the Count; a limit that is always used
-	// up then lets 32/33 of Count pass, and never more than Count. So even traffic at the
-	// limit loses 3 %, and whoever takes all of Count at once, exactly once a Period, is
-	// refused every second time: it fits 33/32 of the Period later.
+	// the Period instead, in some 140 bytes whatever the Count; under
+	// constant demand it then lets 32/33 of Count pass, and never more than Count. So steady traffic
+	// at the limit loses 3 %, and a client that takes all of Count at once, exactly once a Period,
+	// is refused every second time: its units fit again after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for
 	// exactly one Period, at the price of 16 bytes for each moment in memory and four to
@@ -79,7 +79,7 @@ func (a Algorithm) String() string {
 	return "algorithm(" + strconv.Itoa(int(a)) + ")"
 }
 
-// bursts reports whether the algorithm has a capacity of its own beside its rate.
+// bursts reports whether the algorithm has a capacity separate from its rate.
 func (a Algorithm) bursts() bool { return a <= GCRA }
 
 // Limit is a rate as people write it: Count units per Period.
@@ -93,7 +93,7 @@ type Limit struct {
 	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
 	// drains in [DefaultQueueTime] if that is less. Windows and logs have none.
 	Burst int64
-	// Algorithm says how it is counted.
+	// Algorithm says how the limit is counted.
 	Algorithm Algorithm
 	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at
 	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow

@@ -10,22 +10,22 @@ import (
 )
 
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters over one store
-// that have the same Name and count the same way share their counts. The rules of a policy share
-// none with them, whatever the names: to look at the count of a rule, ask the policy's engine.
+// that have the same Name and count the same way share their counts. They never share counts with
+// the rules of a policy, whatever the names: to see a rule's count, ask the policy's engine.
 //
-// Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the error of the
-// context if a Wait ends without its units. All others are the store's.
+// Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's
+// error if a Wait ends without its units. All other errors come from the store.
 type Limiter struct {
-	// OnError says what holds while a shared store does not answer, if a failover.Store
-	// stands before it: requests pass (Allow, which is the zero value), are refused
+	// OnError says what happens while a shared store behind a failover.Store
+	// does not answer: requests pass (Allow, which is the zero value), are refused
 	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
 	OnError OnError
-	// Consistency says how exactly processes that share a store count together, where one of
-	// stores.Open, or of packages lease and synced, knows of it; all other stores count exactly. Set
+	// Consistency says how exactly processes that share a store count together. Stores from
+	// stores.Open and packages lease and synced heed it; all others count exactly. Set
 	// it before the first use.
 	Consistency Consistency
-	// Lock, of [Penalty.Plan], locks out whoever exceeds a limit: each Take that does not fit is
-	// an offence, of a Wait as well, and Reset lifts the penalty. Set it before the first use.
+	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
+	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
 	Lock *Plan
 
 	store  Store
@@ -33,14 +33,14 @@ type Limiter struct {
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
-	prefix string    // of all keys, but plain ones where there is no name
+	prefix string    // of all keys, except plain ones if there is no name
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
 	others others
 }
 
-// call is what a Take of one charge needs, and cannot be on the stack: a Store may hand it to
-// another goroutine.
+// call is what a Take of one charge needs. It cannot be on the stack, because a Store may hand it
+// to another goroutine.
 type call struct {
 	charges  [1]Charge
 	receipts [1]Receipt
@@ -48,8 +48,8 @@ type call struct {
 }
 
 // NewLimiter returns a limiter that counts in store. The name keeps its keys apart from
-// those of other limiters on the same store, and may be empty. Of several limits all are charged,
-// or none; no two may have one rate or one window, and only one may be a [LeakyBucket].
+// those of other limiters on the same store, and may be empty. Several limits are charged
+// all or none; no two may have one rate or one window, and only one may be a [LeakyBucket].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")
@@ -70,9 +70,9 @@ func (l *Limiter) Name() string { return l.name }
 // Plan returns the compiled limit, the first if there are several.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Take asks for cost units under key. The cost must be at least 1. Of several limits it
-// charges all or none, and each field of the decision is that of the tightest: the fewest units
-// that remain, the longest of the waits. With an error the decision is the zero one.
+// Take asks for cost units under key. The cost must be at least 1. It charges
+// several limits all or none, and each field of the decision is that of the tightest: the fewest
+// units that remain, the longest of the waits. On an error the decision is zero.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, wrongCost(cost)
@@ -87,8 +87,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 	return d, err
 }
 
-// Refund gives back cost units, for example of work that was not done. What is given
-// back beyond what is used is lost.
+// Refund gives back cost units, for example for work that was not done. Units given
+// back beyond those in use are lost.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
@@ -111,9 +111,9 @@ var ErrNever = errors.New("sluice: the cost is above the limit's capacity and ca
 var ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit: %w", context.DeadlineExceeded)
 
 // Wait takes cost units, waiting until they fit, and for its turn in a [LeakyBucket].
-// It gives up at once, and takes nothing, where the context's deadline is nearer than
-// the wait. Waiters are not served in order, except in a LeakyBucket once they are queued.
-// Where OnError is Deny it waits for the store, too, and asks once a second.
+// If the context's deadline is sooner than that, it gives up at once and takes nothing.
+// Waiters are served in no particular order, except those queued in a LeakyBucket.
+// If OnError is Deny, Wait also waits for the store, and asks it once a second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()
 	for {
@@ -145,8 +145,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack returns the place of a caller that has gone away, whose context has ended, or at
-// once all that it took.
+// giveBack returns the queue place of a caller whose context has ended, or, atOnce, all that it
+// has just taken.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, atOnce bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -173,7 +173,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take sets d, which is empty: an error leaves it so.
+// take sets d, which must be zero: on an error it stays zero.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
 	if len(l.plans) > 1 || l.Lock != nil {
 		return l.takeJoint(ctx, key, cost, d, nil)
@@ -190,8 +190,8 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	return err
 }
 
-// key returns the text under which the store counts, which dst may hold. It has no "/", and
-// that of every rule of a policy has one.
+// key returns the text under which the store counts, which may point into dst. It has no "/",
+// whereas the key of every rule of a policy has one.
 func (l *Limiter) key(dst *[]byte, key string) string {
 	if l.name == "" && plainKey(key) {
 		return key

@@ -1,8 +1,8 @@
 package sluice
 
 // Log is the state of a plan whose [Kernel] is a log: when each unit of the last Span was taken. The
-// zero Log is empty. A Log is for plans of one fingerprint, is not to be copied once it
-// is used, and is not safe for concurrent use.
+// zero Log is empty. A Log is for plans of one fingerprint, must not be copied after first
+// use, and is not safe for concurrent use.
 type Log struct{ units history }
 
 // history is the units of a log, oldest first. A place says where in them something is, until
@@ -64,8 +64,8 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	return l.at(p, now).receipt(0)
 }
 
-// Look returns the receipt for cost units at now without taking them, and changes nothing:
-// Used and Tick are those before, and Fits says whether they would fit.
+// Look returns the receipt for cost units at now without taking them: Used and Tick are those
+// before the cost, and Fits says whether it would fit.
 func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).receipt(cost) }
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.
@@ -77,7 +77,7 @@ func (l *Log) EmptyAt(p *Plan) int64 {
 	return (newest + p.Span) * p.Tick
 }
 
-// Bytes returns the memory that the log holds on to.
+// Bytes returns how much memory the log holds.
 func (l *Log) Bytes() int {
 	if l.units == nil {
 		return 0

@@ -1,7 +1,7 @@
 package sluice
 
-// stepMeter is the meter kernel. A level of cost·Unit drains by Drain a tick, and what
-// does not fit under Size is refused. Level and tick stand for one number,
+// stepMeter is the meter kernel. A cost raises the level by cost·Unit, the level drains by Drain
+// a tick, and a cost that would raise it above Size is refused. Level and tick stand for one number,
 // tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
 // back and forth changes nothing as long as the level stays under Size.
 func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
@@ -32,8 +32,8 @@ func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	return State{Tick: tick, Used: next}
 }
 
-// level returns what is left of s at tick. More than Size is owed only where the clock
-// has stepped back or the burst was lowered, and is clamped.
+// level returns the level of s at tick, clamped to Size: it can exceed Size only if the clock
+// has stepped back or the burst was lowered.
 func (p *Plan) level(s State, tick int64) (level int64, clamped bool) {
 	elapsed := tick - s.Tick
 	switch {

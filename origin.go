@@ -1,6 +1,6 @@
 package sluice
 
-// Origin says who has decided about a charge. The zero value is [ByStore].
+// Origin says who decided a charge. The zero value is [ByStore].
 type Origin uint8
 
 const (
@@ -11,12 +11,12 @@ const (
 	ByDenyCache
 	// ByLease: this process, from units that it has reserved in the shared store.
 	ByLease
-	// BySync: this process, from what it has counted and what others had told it.
+	// BySync: this process, from what it has counted and what others have told it.
 	BySync
 	// ByLocalShare: a local share of the limit, since the shared store does not answer.
 	ByLocalShare
 	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of
-	// an admitted charge tells of the local share, that of a refused one only the time.
+	// an admitted charge describes the local share, that of a refused one has only the time.
 	ByOnError
 )
 

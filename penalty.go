@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Penalty is a lockout: whoever exceeds a limit is refused for a time, whatever the limit has left.
-// What is refused while it lasts does not prolong it.
+// Penalty is a lockout: a key that exceeds a limit is refused for a time, whatever the limit has
+// left. Requests refused in that time do not prolong it.
 type Penalty struct {
-	// First is how long it lasts, a whole number of microseconds.
+	// First is how long the first penalty lasts, a whole number of microseconds.
 	First time.Duration
-	// Factor makes each penalty that many times as long as the one before, up to Most. With 0 or 1
-	// all are as long as the first.
+	// Factor makes each penalty that many times as long as the one before, up to Most. With 0 or 1,
+	// every penalty lasts as long as the first.
 	Factor int64
-	// Most is the longest that a penalty becomes by the factor: a day if zero, or First if that is more.
+	// Most bounds the penalties that Factor makes longer: if zero, at a day or First, whichever is longer.
 	Most time.Duration
-	// Forget is how long after its end a penalty still makes the next one longer: a day if zero.
+	// Forget is how long after its end a penalty still makes the next one longer: if zero, a day.
 	Forget time.Duration
 }
 
@@ -26,11 +26,11 @@ const (
 	aDay           = 24 * time.Hour
 )
 
-// Plan compiles a penalty to a plan of the [Lock] kernel. A [Charge] of it stands behind those of
-// the limits whose excess it punishes, and has their Key: see [Offends]. It costs 1 where they cost
-// anything, 0 to look, and any negative cost lifts the penalty and forgets those before. What is
-// in force stays when a penalty is changed, but is cut where it is more than twice as long as it
-// would be now.
+// Plan compiles a penalty to a plan of the [Lock] kernel. A [Charge] of it follows those of
+// the limits that it guards, and has their Key: see [Offends]. It costs 1 if they cost
+// anything and 0 to look; any negative cost lifts the penalty and forgets earlier ones. Changing a
+// penalty leaves those in force alone, but cuts one that has more than twice as long left as it
+// would now last.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {
@@ -85,10 +85,10 @@ func checkPenalty(what string, d time.Duration) error {
 	return nil
 }
 
-// Offends reports whether charge i of a [Store.Take] notes an offence: it is of a [Lock] that is
-// not in force, and a charge before it with the same key that costs something does not fit. It goes
-// by what each charge says by itself, and not by whether others refuse the Take, unless one says
-// that the same was taken before ([NewOnce]). Every store asks it, or does the same.
+// Offends reports whether charge i of a [Store.Take] records an offence: its plan is a [Lock] that
+// is not in force, and an earlier charge with the same key and a positive cost does not fit. Other
+// charges that refuse the Take make no difference, except an earlier one of [NewOnce] that does not
+// fit: a repeat is no offence. Every store calls Offends, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != Lock || c.Cost <= 0 || !receipts[i].Fits {
@@ -107,9 +107,9 @@ func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	return offends
 }
 
-// stepLock is the step of the lock kernel. A state has the end of the penalty as its Tick, how many
-// there were in a row as Used, and as Prev when they are forgotten. Only a negative cost, and a
-// clock that has stepped back, change it: offences do, by [Plan.Offend].
+// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the
+// number of penalties in a row, and Prev the time when they are forgotten. Here only a negative
+// cost or a clock that has stepped back changes it; offences do so by [Plan.Offend].
 func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	if cost < 0 {
 		*r = Receipt{Now: now, Fits: true}
@@ -123,9 +123,9 @@ func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Offend notes an offence at now, in microseconds since the Unix epoch, against the [Lock] with
+// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with
 // state s: it returns the state to keep, and makes r the receipt of a charge that is refused. While
-// a penalty is in force nothing changes, so that everybody is told the same end.
+// a penalty is in force nothing changes, so that all callers are told the same end.
 func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	s, _ = p.locked(s, now)
 	if now >= s.Tick {
@@ -173,8 +173,8 @@ func (p *Plan) decideLock(r *Receipt, d *Decision) {
 }
 
 // LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [Lock] in
-// the same Take. While the penalty is in force nothing remains, and the wait is not shorter than
-// it.
+// the same Take. While the penalty is in force nothing remains, and the wait is at least as long
+// as the rest of the penalty.
 func (d *Decision) LockOut(lock Decision) {
 	if d.Allowed && !lock.Allowed {
 		d.Allowed, d.Origin = false, lock.Origin

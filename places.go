@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// PlaceLasts is how long a place in flight is held unless it is taken again: whoever dies while
-// holding one blocks it for no longer. Whoever lives takes it again in time, as a [Holder] does.
+// PlaceLasts is how long a place in flight is held unless it is taken again. A process that dies
+// blocks its places for no longer; one that lives takes them again in time, as a [Holder] does.
 const PlaceLasts = 10 * time.Second
 
 // maxInFlight is the largest number of places of a plan.
 const maxInFlight = 1 << 16
 
-// NewInFlight returns a plan of the [InFlight] kernel, which has as many places as may be used at
-// the same time, from 1 to 65,536. Each place that is taken has a number that whoever takes it has
-// chosen (Charge.Place): taken again, it lasts for another [PlaceLasts], and given back it is free
-// at once. What takes a place costs 1, what gives it back costs less than 0; cost 0 looks, and [All]
-// empties all.
+// NewInFlight returns a plan of the [InFlight] kernel, with that many places that can be held at
+// the same time, from 1 to 65,536. The caller chooses the number of each place that it takes
+// (Charge.Place): a place taken again lasts for another [PlaceLasts], and one given back is free
+// at once. Taking a place costs 1, and giving it back costs less than 0; cost 0 looks, and [All]
+// frees all places.
 //
-// A Take takes one place of a key at most. When one becomes free is not known: where all are taken,
-// RetryAfter is a second.
+// A Take takes at most one place of a key. It is not known when a place will become free: while all
+// are taken, RetryAfter is a second.
 func NewInFlight(places int64) (*Plan, error) {
 	if places < 1 || places > maxInFlight {
 		return nil, usage("sluice: %d places in flight: must be from 1 to %d", places, maxInFlight)
@@ -31,7 +31,7 @@ func NewInFlight(places int64) (*Plan, error) {
 }
 
 // Places is the state of an [InFlight] plan: which places are taken, and until when. The zero
-// Places has none. It is not to be copied once it is used, and is not safe for concurrent use.
+// Places has none. Places must not be copied after first use, and are not safe for concurrent use.
 type Places struct {
 	until map[uint64]int64 // of each that was taken, in microseconds since the Unix epoch
 	// All of until are from first to last, so that they need not be looked at while these are held.
@@ -39,11 +39,11 @@ type Places struct {
 	most        int // how many there have been at once, since a map does not shrink
 }
 
-// Step asks for the place of a number at now, in microseconds since the Unix epoch: with cost 1 it
+// Step asks for the place with that number at now, in microseconds since the Unix epoch: with cost 1 it
 // takes it, or holds it for longer if it is taken, with a negative cost it gives it back, or with
 // [All] every place, and with 0 it looks. Any other cost never fits.
 //
-// What does not fit, and what only looks, leaves s as it is. All else forgets what is not held any more.
+// A cost that does not fit, or only looks, leaves s as it is. Any other drops places that have expired.
 func (s *Places) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := s.Look(p, now, number, cost)
 	if cost == 0 || !r.Fits {
@@ -62,7 +62,7 @@ func (s *Places) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// Look returns the receipt of a Step that is not done, as that of [Log.Look] is: Used is how many
+// Look returns the receipt of a Step without doing it, as [Log.Look] does: Used is how many
 // places are taken before it.
 func (s *Places) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := Receipt{Now: now, Used: s.held(p, now)}
@@ -79,7 +79,7 @@ func (s *Places) EmptyAt() int64 {
 	return s.last
 }
 
-// Bytes returns about how much memory the places hold on to, rather too much than too little.
+// Bytes estimates how much memory the places hold, erring on the high side.
 func (s *Places) Bytes() int {
 	switch {
 	case s.until == nil:
@@ -90,9 +90,9 @@ func (s *Places) Bytes() int {
 	return 42*s.most + 96
 }
 
-// holds reports whether a place that was taken until then is held at now. One that ends later than
-// a clock that has stepped back by as long as a place lasts can explain is free, so that nobody
-// waits for the length of a jump.
+// holds reports whether a place that was taken until then is held at now. It is free if its end
+// is too far ahead for a clock that stepped back by no more than a place lasts, so that a jump of
+// the clock does not block it for as long.
 func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
 
 // allHeld reports whether it is known without a look at them that all places are held.

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Semaphore lets no more than so many of a key be under way at the same time: calls of a worker,
-// requests of a client, queries of a database. Those over one store that have the same name share
-// their places, and a [Limiter] of that name has nothing to do with them.
+// Semaphore bounds how much of a key is under way at the same time: calls of a worker, requests of a
+// client, queries of a database. Semaphores over one store that have the same name share their places,
+// but share nothing with a [Limiter] of that name.
 //
 // A place is held until it is released, for as long as that takes: see [Holder], which also says when
-// more than so many may be under way. Errors match [ErrUsage] if the call is wrong. All others are the
+// the bound may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the
 // store's or the context's.
 type Semaphore struct {
-	// OnError says what holds while a shared store does not answer, as of a [Limiter]. Set it before
+	// OnError says what happens while a shared store does not answer, as in a [Limiter]. Set it before
 	// the first use.
 	OnError OnError
 
@@ -24,8 +24,8 @@ type Semaphore struct {
 	holder *Holder
 }
 
-// NewSemaphore returns a semaphore with so many places for each key, from 1 to 65,536, that counts in
-// store. The name keeps its keys apart from those of others on the same store, and may be empty.
+// NewSemaphore returns a semaphore with that many places for each key, from 1 to 65,536, that counts
+// in store. The name keeps its keys apart from those of others on the same store, and may be empty.
 func NewSemaphore(store Store, name string, places int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")
@@ -37,9 +37,9 @@ func NewSemaphore(store Store, name string, places int64) (*Semaphore, error) {
 	return &Semaphore{store: store, plan: plan, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
 }
 
-// Acquire takes a place of a key if one is free, and does not wait: Allowed of the decision says
-// whether one was. Call release when what it is for has ended; it may be called again, and is never
-// nil. What OnError alone lets pass has no place.
+// Acquire takes a place of a key if one is free, and does not wait: the decision's Allowed says
+// whether one was. Call release when the work is done; it is never nil and may be called again.
+// Work that only OnError lets pass holds no place.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Place = NewPlaceNumber()
@@ -58,15 +58,15 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	}, d, nil
 }
 
-// Between two tries of Wait lies a random time of up to firstPause, then up to twice as much and so
-// on, so that those who wait for the same place neither come together nor all the time.
+// Wait pauses between tries for a random time of up to firstPause, which doubles up to longPause, so
+// that callers waiting for the same place neither retry in step nor too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a place, and waits until one is free. Who waits is not served in order. It fails once the
-// context has ended, and where the store does. Where OnError is Deny it waits for the store, too.
+// Wait takes a place, waiting until one is free. Waiters are served in no particular order. It fails
+// once the context has ended, or if the store fails. If OnError is Deny, it waits for the store, too.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if err = ctx.Err(); err != nil {
@@ -87,8 +87,8 @@ func (s *Semaphore) Peek(ctx context.Context, key string) (Decision, error) {
 	return s.take(ctx, s.charge(key, 0))
 }
 
-// Reset frees all places of a key. Those that are still held are taken again within seconds, as far
-// as they are free then.
+// Reset frees all places of a key. Holders that are still running take theirs again within seconds,
+// if there are still free ones.
 func (s *Semaphore) Reset(ctx context.Context, key string) error {
 	_, err := s.take(ctx, s.charge(key, All))
 	return err

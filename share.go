@@ -6,7 +6,7 @@ import (
 )
 
 // Share is one part of a limit that several instances divide while they cannot count together. It
-// is counted by the limit's own algorithm, with units that cost as much as there are parts: that
+// is counted by the limit's own algorithm, and each unit costs as many as there are parts: that
 // divides any rate exactly, even 7 per second by two. A share is at least one unit.
 type Share struct {
 	// Plan is what counts it.

@@ -1,8 +1,8 @@
 package sluice
 
-// Snapshot is what a receipt has told of the state of a key. Receipts of later charges can
-// be derived from it, as long as nothing is given back: what was taken since only adds to
-// what is used, so a charge that it refuses is refused.
+// Snapshot is what a receipt says about the state of a key. As long as nothing is given back,
+// receipts of later charges can be derived from it: units taken since only add to those used,
+// so a charge that the snapshot refuses is refused.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64

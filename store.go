@@ -13,24 +13,24 @@ type Charge struct {
 	Key  string
 	Plan *Plan
 	Cost int64
-	// Shadow charges are counted as the others, and never refuse the request.
+	// Shadow charges are counted like others, but never refuse the request.
 	Shadow bool
-	// OnError says what holds for this charge when the shared store does not answer.
+	// OnError says what happens to this charge when the shared store does not answer.
 	// Stores that cannot fail over ignore it.
 	OnError OnError
 	// Consistency says how exactly processes that share a store count it together.
 	Consistency Consistency
-	// Place is which place in flight is taken or given back, of an [InFlight] plan: a number that
+	// Place is the place in flight to take or give back, for an [InFlight] plan: a number that
 	// nobody else has chosen, such as a random one.
 	Place uint64
-	// Until, if it is not 0, is until when a charge gives back, in microseconds since the Unix epoch
-	// by the store's clock: from then on, a negative Cost is 0. What was taken in a window that is
-	// over, or has drained, is then not taken off what others have used since.
+	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from
+	// which a negative Cost counts as 0. So units taken in a window that is over, or that have
+	// drained, are not deducted from what others have used since.
 	Until int64
 }
 
-// CostAt returns the Cost at now, in microseconds since the Unix epoch by the store's clock: it is 0
-// where c gives back and is late.
+// CostAt returns the Cost at now, in microseconds since the Unix epoch by the store's clock: 0
+// if c gives back units and its Until has passed.
 func (c *Charge) CostAt(now int64) int64 {
 	if c.Cost < 0 && c.Until != 0 && now >= c.Until {
 		return 0
@@ -62,7 +62,7 @@ func ParseOnError(name string) (OnError, error) {
 // String returns what [ParseOnError] reads.
 func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 
-// All is the negative cost that gives back everything that was taken.
+// All is the negative cost that gives back everything taken.
 const All = -1 << 63
 
 // Receipt is the state of a charge's key after a [Store.Take], from which
@@ -82,10 +82,10 @@ type Receipt struct {
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
 	// does fit, at which one more unit would. Zero means at once, or never.
 	Wait int64
-	// Fits says that the charge fits. It is not committed all the same if another charge
-	// of the same Take does not fit.
+	// Fits says that the charge fits. It is still not committed if another charge
+	// of the same Take refuses it.
 	Fits bool
-	// Origin says who has decided. Receipts of one history differ in nothing else.
+	// Origin says who decided. Receipts of the same history differ in nothing else.
 	Origin Origin
 }
 
@@ -94,17 +94,17 @@ type Store interface {
 	// Take checks every charge and commits all of them, or none if any that is not a
 	// Shadow does not fit. A shadow that does not fit is not committed. Receipts are
 	// written to receipts, which is as long as charges: the caller owns both, so that
-	// a decision need not allocate. What gives back too late gives nothing (see [Charge.CostAt]).
-	// A refused Take writes nothing, but for states that
-	// a stepped clock has made impossible (see [Plan.Step]), and for offences: where
-	// [Offends], a [Lock] that would have fit does not, and begins its penalty, whether the Take is
-	// refused or not, and however many do so at the same time.
+	// a decision need not allocate. A charge that gives back too late gives back nothing (see [Charge.CostAt]).
+	// A refused Take writes nothing, except for states that
+	// a stepped clock has made impossible (see [Plan.Step]), and for offences: if a charge
+	// [Offends], its [Lock], which would have fit, does not fit and begins its penalty, whether or
+	// not the Take is refused, and however many do so at the same time.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
 	// the error is not nil, receipts say nothing, and whether the charges were
 	// committed is for the store to document.
 	//
-	// A state that has drained may be forgotten. It stays empty then, also where the
+	// A state that has drained may be forgotten. It then stays empty, even if the
 	// clock steps back to a time at which it was not.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }

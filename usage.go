@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// ErrUsage is matched by errors that say that a call is wrong, whatever the state of the store:
-// a cost below 1, a limit that has no meaning, charges that a store must not be given. Repeating
-// such a call is of no use.
+// ErrUsage is matched by errors of calls that are wrong whatever the state of the store: a cost
+// below 1, an invalid limit, charges that a store must not be given. Retrying such a call does not
+// help.
 var ErrUsage = errors.New("sluice: the call is wrong")
 
 // usageError is an error that matches ErrUsage.

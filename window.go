@@ -39,7 +39,7 @@ func (p *Plan) windowTick(now int64) int64 {
 
 // rolled returns s as it stands at tick. If the clock has stepped back by less than a
 // window, time stands still at the beginning of the window in s. If by more, the
-// counts move to the window of the clock, so that nobody waits for the length of the
+// counts move to the clock's window, so that no key waits for the length of the
 // jump, and moved is true.
 func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	n := tick / p.Span
@@ -59,8 +59,8 @@ func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 	return s, false
 }
 
-// windowRoom returns the room for more units, times Span. It is negative where the
-// limit was lowered.
+// windowRoom returns the room for more units, times Span. It is negative if the limit
+// was lowered.
 func (p *Plan) windowRoom(w State, tick int64) int64 {
 	return (p.Capacity-w.Used)*p.Span - w.Prev*p.left(w.Tick, tick)
 }

@@ -10,16 +10,16 @@ import (
 // maxOthers is the most limiters that With keeps.
 const maxOthers = 1000
 
-// others are the limiters that With has returned, by their limits.
+// others are the limiters that With keeps, by their limits.
 type others struct {
-	all   atomic.Pointer[map[Limit]*Limiter] // never changed
-	mutex sync.Mutex                         // whoever puts another in place of it
+	all   atomic.Pointer[map[Limit]*Limiter] // copied on write
+	mutex sync.Mutex                         // held to replace it
 }
 
-// With returns the limiter of another limit with the store, the name, the OnError, the Consistency
-// and the Lock of l, as NewLimiter would make it: for limits that depend on the caller, such as that
-// of a plan in a database. A thousand of them are kept, so that With can be called for each request;
-// limits that are different for each user are compiled each time, which costs a microsecond.
+// With returns a limiter of another limit with the store, name, OnError, Consistency and Lock of l.
+// It is for limits that depend on the caller, such as a customer's plan from a database. It caches the
+// first thousand limits, so that it can be called for each request; any others are compiled each
+// time, which costs a microsecond.
 func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if all := l.others.all.Load(); all != nil {
 		if known := (*all)[limit]; known != nil {
@@ -35,8 +35,7 @@ func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	return other, nil
 }
 
-// TakeLimit is [Limiter.Take] by a limit that is given with the call, in place of those of l: see
-// [Limiter.With].
+// TakeLimit is [Limiter.Take] with limit in place of the limits of l: see [Limiter.With].
 func (l *Limiter) TakeLimit(ctx context.Context, key string, cost int64, limit Limit) (Decision, error) {
 	other, err := l.With(limit)
 	if err != nil {

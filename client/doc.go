@@ -1,5 +1,5 @@
-// Package client is the other side of a limit: a [net/http.RoundTripper] that waits as it is told,
-// under the http.Client of any program, for servers with Sluice before them or with any other limiter.
+// Package client is the other side of a limit: a [net/http.RoundTripper] for the http.Client of
+// any program that waits as servers tell it to, whether they run Sluice or any other limiter.
 //
 //	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 //	response, err := api.Get("https://api.example.com/orders")
@@ -22,12 +22,12 @@
 //
 // A refusal is a 429; a 503 with Retry-After; or a 403 with Retry-After or with nothing left, as
 // GitHub says it. Such a request is sent again after what Retry-After promises, in seconds or as a
-// date by the server's own clock, or else the end of the limit that has nothing left. It never is
-// earlier. Up to a second or half as much again, whichever is more, comes on top by chance, and
-// twice as much each time: who was refused together does not come back together. If nothing is
+// date by the server's own clock, or else the end of the limit that has nothing left. It is never
+// sent earlier. A random delay of up to a second or half as much again, whichever is more, is added,
+// and doubles each time, so that clients refused together do not come back together. If nothing is
 // promised, that is all of the wait: exponential backoff with full jitter.
 //
-// Sent again is only what may be: GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and other methods with
+// Only what may be repeated is sent again: GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and other methods with
 // an Idempotency-Key; without a body, or with one that the request's GetBody makes anew, as
 // [net/http.NewRequest] sets it for bytes and strings. The program gets the refusal as the response
 // where the request is not sent again:
@@ -39,5 +39,5 @@
 //   - The budget is used up: fifty retries, and one for each ten requests. A server that refuses
 //     everything gets a tenth more requests in the long run, and not five times as many.
 //
-// Errors of the network and other statuses are the program's to judge.
+// Network errors and other statuses are left to the program.
 package client

@@ -1,13 +1,13 @@
 // Package failover keeps a limiter answering when the shared store does not.
 //
-// A [Store] stands before a shared [sluice.Store], such as Redis. It is a store itself:
+// A [Store] wraps a shared [sluice.Store], such as Redis, and is a store itself:
 //
 //	shared, err := redisstore.Open(ctx, "redis://127.0.0.1")
 //	store := failover.New(shared, failover.Config{})
 //	defer store.Close()
 //
 // While the shared store answers, its receipts are passed on. If it does not, because it
-// is away, slow, or takes no writes, the charge's OnError decides, at once, and
+// is down, slow, or refuses writes, the charge's OnError decides, at once, and
 // the receipts' Origin says so:
 //
 //   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
@@ -22,26 +22,25 @@
 // and the others of its Take by the store, all or none. No circuit opens. The log names
 // the key, at most ten in a minute.
 //
-// Charges that give back always pass, and go to the stand-in. What they give back of what
-// was taken before the outage is not given back in the shared store.
+// In an outage, charges that give back always pass, and go to the stand-in. Units taken before the
+// outage are not given back in the shared store.
 //
 // # Away, and back
 //
 // A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
 // the same time, and others are decided locally at once, so that the first moments of an
-// outage cost little memory. What the shared store remembers to have refused needs no wait,
-// and is no sign of life. A circuit breaker for each part of the store (each master
+// outage cost little memory. Refusals from the shared store's deny cache need no wait,
+// and do not count as a sign of life. A circuit breaker for each part of the store (each master
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
-// some fail and none succeeds for 300 ms. A single failure is looked into by probes, at
-// most 80 a second, so that a store with few callers, or with callers that do not wait
-// for the deadline, is found away within a second as well. A store that nobody asks is
+// some fail and none succeeds for 300 ms. A single failure is followed up by probes, at
+// most 80 a second, so that an outage is also detected within a second if there are few callers, or
+// callers that do not wait for the deadline. An idle store is
 // probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
 // does not open the circuit. A store of [OpenLater] that has not been opened is away from
 // the start.
 //
-// With a longer deadline D, a store that hangs is found away later: half a second after D
-// at the most where there are callers, and five times D after the next probe where there
-// are none.
+// With a longer deadline D, a store that hangs is detected later: at most half a second after D
+// if there are callers, and five times D after the next probe if there are none.
 //
 // While a circuit is open, a decision costs no network and no wait, and a Take with a
 // charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is
@@ -63,9 +62,9 @@
 //
 // A share is counted as the limit is, but every unit costs as much as there are instances:
 // 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
-// is that of the last heartbeat, where a lower one has lasted for five seconds, or
-// Config.Instances. A service that starts while the
-// shared store is away, and has no such setting, takes itself to be alone.
+// is that of the last heartbeat, or Config.Instances; a lower count has to last for
+// five seconds first. A service that starts while the
+// shared store is away, without that setting, assumes that it is alone.
 //
 // A share begins where the shared store was when this instance saw the key last, or reserved units of
 // it ([Overheard]), as far as it is remembered (about the last 16,000 keys). A log is taken to be as
@@ -84,8 +83,8 @@
 // are not written back. Shares and debts are lost when the process ends.
 //
 // A [sluice.Lock] has no parts: each instance keeps the penalties of its own share. They are
-// neither taken over from the shared store nor written back, so that who is locked out there has a
-// share of the limit while the store is away, and who is locked out here is not when it is back.
+// neither taken over from the shared store nor written back. So a key locked out there has a share of
+// the limit while the store is away, and one locked out here is free when the store is back.
 //
 // Of places in flight ([sluice.NewInFlight]) a share is an Nth of them, and at least one. Nothing is
 // taken over or written back: whoever holds a place takes it again within seconds, there as here, and
@@ -100,7 +99,7 @@
 //	(1 − 1/N)·B + (1 − 1/N)·min(B, r·T) + r·t + u
 //
 // units in and after the outage. The first term is for shares whose instances have not
-// seen what others had used before; it is zero where each instance sees each key. The
+// seen what others had used before; it is zero if each instance sees each key. The
 // second is for what others have used and not written back when the first instance is
 // back; t is that delay, at most the difference in when the instances find the store away
 // or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
@@ -128,5 +127,5 @@
 // request is ended for that: where those under way are too many, no other begins.
 //
 // Where the limit is less than N units, a share of one unit each is more than the limit.
-// With Allow there is no bound: all passes.
+// With Allow there is no bound: every request passes.
 package failover

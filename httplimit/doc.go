@@ -50,9 +50,9 @@
 // returned. The RateLimit fields tell of the limits before that. A handler that knows better says so with
 // [Settle]. By default:
 //
-//   - A handler that panics before it has answered leaves an outcome that nobody knows: the request
-//     counts, and costs what was estimated. So it is where a client leaves and a handler answers
-//     nothing for that reason.
+//   - A handler that panics before it has answered leaves the outcome unknown: the request
+//     counts, and costs what was estimated. The same holds if a client leaves and the handler
+//     therefore answers nothing.
 //   - A handler that returns without an answer has answered 200, as the server does for it. So do
 //     not use the middleware as one of echo's: that writes the errors which handlers return behind
 //     all of its middleware. Put the limits before the whole of such a framework. A warning is
@@ -71,8 +71,8 @@
 //
 // A rule with in_flight counts a request until its handler has returned, whether it answers, panics or
 // takes the connection over: a WebSocket counts for as long as the handler serves it. Its place is
-// given back before the response ends, so that a client which asks anew when it has read all of it
-// finds the place free, unless the handler flushes the last byte of a response of known length.
+// given back before the response ends, so that a client that sends its next request after reading all
+// of it finds the place free, unless the handler flushes the last byte of a response of known length.
 //
 // # What is decided about
 //

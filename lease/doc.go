@@ -1,23 +1,23 @@
 // Package lease lets a process spend units of a shared store without asking it each time, and never
 // above the limit.
 //
-// A [Store] stands before a shared store such as Redis, and beneath a failover.Store:
+// A [Store] wraps a shared store such as Redis, and is wrapped by a failover.Store:
 //
 //	shared, err := redisstore.Open(ctx, "redis://127.0.0.1")
 //	leased := lease.New(shared)
 //	defer leased.Close()
 //	store := failover.New(leased, failover.Config{})
 //
-// It looks at charges that are [sluice.Leased] and whose plan is [sluice.Plan.Leasable]; all others go
-// through it. Where a process asks often for a key, it takes units for the next quarter of a second
-// with one call, and spends them as they are asked for. Keys that are asked for seldom cost what they
-// cost without it, one call each, and are counted exactly.
+// It handles charges that are [sluice.Leased] and whose plan is [sluice.Plan.Leasable], and passes all
+// others on. For a key in frequent use, it takes units for the next quarter of a second with one call,
+// and spends them on requests as they come. A key in rare use costs a call for each request, as it
+// would without a lease, and is counted exactly.
 //
 // # Nothing is ever admitted above the limit
 //
 // A reservation is a Take like any other, so the shared level never exceeds the limit, whoever takes.
-// It runs ahead of what has been admitted by what is reserved and not spent. All that could go wrong
-// is that such a unit drains away before it is spent: its room would be given to somebody else, and
+// It exceeds what has been admitted by the units reserved and not yet spent. All that could go wrong
+// is that such a unit drains before it is spent: its room would be given to another process, and
 // then it would be spent on top of that. So a unit of a meter may be spent until the level that was
 // beneath it when it was reserved would have drained, and not later:
 //
@@ -53,9 +53,9 @@
 // the exact limiter admits what all processes have admitted.
 //
 // What others give back of units that they had spent, and what they reset, is not known here: after
-// that, each process may spend, or give back, what it had reserved before, for [Horizon] at most. So it is
-// with a server that has lost its counts, or whose clock was set or is made to run faster than that, and
-// where a burst is changed: until all processes have the new one, they do not agree on the size of the
+// that, each process may spend, or give back, what it had reserved before, for [Horizon] at most. The same
+// holds for a server that has lost its counts, or whose clock was set or is made to run faster than
+// that, and when a burst is changed: until all processes have the new one, they do not agree on the size of the
 // bucket, nor on the budget.
 //
 // # What it costs

@@ -1,23 +1,23 @@
-// Package memory is the store of one process: bounded, exact, and cheap.
+// Package memory is a store for one process: bounded, exact, and cheap.
 //
 // A [Store] keeps meters and windows in 16 bytes a key, in tables without pointers. It starts
-// small and grows with the keys in use, up to its bound. A state that has drained is room for
-// the next key, once a sixteenth of the room is in use, so there is no sweeper, and nothing to
-// close.
+// small and grows with the keys in use, up to its bound. Once a sixteenth of the room is in
+// use, new keys take the place of states that have drained, so there is no sweeper, and nothing
+// to close.
 //
-// At the bound, a new key evicts another: one that has used little of its limit, in steps of a
-// factor of two, and of these, where that is known, the least recently used. Keys that have used
-// more than half of their limit go last, the first to drain first. So a flood of new keys,
+// At the bound, a new key evicts another: the one that has used least of its limit, to a factor
+// of two, and among equals, where that is known, the least recently used. Keys that have used
+// more than half of their limit go last, in the order in which they drain. So a flood of new keys,
 // whatever limits it meets, never evicts a key that is being limited, unless such keys fill seven
-// tenths of the room. If they do, [Stats] counts those that are freed, and [Config] can have
-// new keys refused instead. A key that has hardly used anything is forgotten if a client brings
-// as many new keys as there is room for between two of its requests: where clients can make up
+// tenths of the room. If they do, [Stats] counts those that are evicted, and [Config] can have
+// new keys refused instead. A key that has hardly used anything is forgotten if, between two of
+// its requests, a client brings as many new keys as there is room for: if clients can make up
 // keys, limit by address as well.
 //
-// Of a key only a hash is kept, with a seed of its own: 58 bits in a store of the default size.
+// Only a hash of each key is kept, with a random seed: 58 bits in a store of the default size.
 // The probability that any two of a million keys share a state is one in 500,000, and nobody
-// outside can find out which. Keeping keys to be certain was tried: a hot key costs 2.5 times as
-// much, one of a million five times, and each takes 140 bytes and its own length.
+// outside can find out which. Storing whole keys was tried: a hot key costs 2.5 times as much, one
+// of a million keys five times, and each takes 140 bytes plus its length.
 package memory
 
 import (
@@ -61,33 +61,33 @@ type Store struct {
 
 var _ sluice.Store = (*Store)(nil)
 
-// Config is how a [Store] is made. The zero value is that of [New].
+// Config configures a [Store]. Its zero value is what [New] uses.
 type Config struct {
-	// MaxBytes is what the store takes at most: 64 KiB or more. Zero is 64 MiB.
+	// MaxBytes bounds the memory of the store: 64 KiB or more. Zero stands for 64 MiB.
 	//
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// whose numbers do not fit 16 bytes, for penalties, for places in flight, and for logs. Up to
+	// that do not fit in 16 bytes, for penalties, for places in flight, and for logs. Up to
 	// eight places of a key take about 400 bytes, and more of them 42 each. A log takes about 150 bytes
 	// and 2 to 4 for each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to
 	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
 	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
 	MaxBytes int64
 	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
-	// has used more than half of its own. So nobody who is being limited is freed by more of
-	// their kind than fit, but these then keep others out: it suits limits against guessing of
-	// passwords, and not those that keep a site reachable. A penalty may still free one, and so
+	// has used more than half of its own. So a flood of limited keys frees none of them, but
+	// locks out new clients while it lasts: that suits limits against password guessing, but not
+	// those that keep a site reachable. A penalty may still evict such a key, and so
 	// may known keys whose logs grow into the last sixteenth of the room.
 	RefuseNew bool
 }
 
-// New returns a store that holds at most 64 MiB: some 2 million keys at a time, beside
+// New returns a store that holds at most 64 MiB: some 2 million keys at a time, and
 // 32 MiB of logs.
 func New() *Store { return Config{}.New() }
 
 // NewSize returns a store that holds at most maxBytes, or 64 KiB if that is more.
 func NewSize(maxBytes int64) *Store { return Config{MaxBytes: max(minBytes, maxBytes)}.New() }
 
-// New returns a store of that configuration.
+// New returns a store configured by c.
 func (c Config) New() *Store {
 	size := int64(defaultBytes)
 	if c.MaxBytes != 0 {
@@ -129,7 +129,7 @@ func stripesFor(size int64) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// headBytes is what a stripe takes beside its table.
+// headBytes is what a stripe takes in addition to its table.
 const headBytes = int64(unsafe.Sizeof(stripe{}) + unsafe.Sizeof(summary{}) + unsafe.Sizeof(atomic.Uint32{}))
 
 func (s *Store) headBytes() int64 {

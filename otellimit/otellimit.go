@@ -29,8 +29,8 @@ import (
 //   - sluice.degraded: decided without the shared store
 const Event = "sluice.decision"
 
-// Observe has all decisions of e noted in the span of their context, if it is recorded. Call it
-// before the first decision. What is decided as one list is noted in one span.
+// Observe records all decisions of e in the span of their context, if that is recorded. Call it
+// before the first decision. Requests decided as one list are recorded in one span.
 func Observe(e *policy.Engine) { e.Observe(note) }
 
 func note(ctx context.Context, o *policy.Observation) {

@@ -1,8 +1,8 @@
 // Package policy decides about requests by rules.
 //
-// A [Policy] is a compiled [Document], an [Engine] applies it over a store. Every rule that
-// matches a request applies. They charge together, all or none, so that a request that one
-// rule refuses has not used up the others.
+// A [Policy] is a compiled [Document], and an [Engine] applies it over a store. Every rule that
+// matches a request applies. Rules charge together, all or none, so that a request refused by
+// one uses up none of the others.
 //
 //	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{
 //		{Name: "per-address", Key: []string{"client_ip"}, Limit: "100/minute burst 20"},
@@ -15,8 +15,8 @@
 //
 // # What is read is what is meant
 //
-// The server behind a limit reads the same request again, and wherever it reads something
-// else there is a way past the limit. So a request is read in every way in which servers are
+// The server behind a limit reads the same request again, and any difference in what it reads
+// is a way past the limit. So a request is read in every way in which servers are
 // known to read it. Where these differ, the setting "ambiguous" decides, and never in the
 // client's favor.
 //
@@ -65,7 +65,7 @@
 // spaces around a name, or how many there are in it. Hiragana is Katakana, every decimal
 // digit is its ASCII one, and what does not show and characters beyond the basic plane, such
 // as emoji, are nothing. As collations differ, some names are one that no single database
-// takes for one: a row of "s" is one "s", and "y" is "u", for the sake of ß and ü.
+// treats as one: a row of "s" is one "s", and "y" is "u", for the sake of ß and ü.
 //
 // Some names are garbled, and share one key: those with characters that servers read
 // differently (bytes that are not UTF-8, control characters, private and, as of Unicode 15,
@@ -76,5 +76,5 @@
 // "ä" and "ae" in German phone books, or "å" and "aa" in Danish; SQL Server's, which were not
 // tested; collations that ignore punctuation; and a server's own rules, such as cutting names
 // off at some length or dropping dots from mail addresses. There a name has as many keys as it
-// has spellings: keep a rule by client_ip beside it.
+// has spellings: keep a rule by client_ip as well.
 package policy

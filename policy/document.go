@@ -7,17 +7,17 @@ type Document struct {
 	// TrustedProxies are addresses and networks whose forwarded headers are believed: none
 	// by default.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
-	// IPv6Prefix is how many bits of an IPv6 address tell clients apart: 64 if zero.
+	// IPv6Prefix is how many leading bits of an IPv6 address identify a client: 64 if zero.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
-	// IgnoreCase is for a server behind that takes /LOGIN for /login.
+	// IgnoreCase is for an upstream that treats /LOGIN as /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
 	// Shadow makes a shadow of the whole policy, which refuses nothing, until a time (see
 	// [ParseUntil]), or "always". Then, or if it is empty, it is enforced.
 	Shadow string `json:"shadow,omitempty"`
-	// Ambiguous is what the rules do that do not say it themselves: see [Rule].
+	// Ambiguous is the default for rules without one of their own: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
 	CORS      CORS   `json:"cors,omitzero"`
-	// Answers are what is said in place of what a refusal says by itself, by its status: "400",
+	// Answers replace the default answers to refused requests, by status: "400",
 	// "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
 	// Lists are networks under names that rules ask for: see [Rule].
@@ -28,8 +28,7 @@ type Document struct {
 	Subjects  []TierSubject   `json:"subjects,omitempty"` // which of them are in which tier
 }
 
-// CORS lets pages of other origins read refusals, and in all answers the fields that tell of
-// limits. Without origins it has no effect.
+// CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
 type CORS struct {
 	// Origins are those of the pages: https://app.example.com, "https://*.example.com" for
 	// all below it, or "*" for all.
@@ -40,14 +39,14 @@ type CORS struct {
 	// such a page: with "exempt" nothing counts it, with "count", the default, it is a request
 	// like any other. One that is exempt has no body and no credentials, and no rule counts by
 	// a query or a body on its path. Anybody can send one, as often as they like, to all other
-	// paths: exempt them where what stands behind does no more for OPTIONS than to answer it.
+	// paths: exempt them if the upstream does no more for OPTIONS than to answer it.
 	Preflights string `json:"preflights,omitempty"`
 }
 
 // Tiers says where the tier of a request is found: in the subjects of the document, else in what
-// From names, else it is the default. Whoever can write what From names chooses their own tier,
-// and whoever can name the subject of somebody else gets that tier: have something before Sluice
-// set or verify them.
+// From names, else it is the default. A client that can set what From names chooses its own tier,
+// and one that can name another's subject gets that subject's tier: have something in front of
+// Sluice set or verify both.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // a part of a key that says the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // a part of a key that says who is looked up in the subjects
@@ -70,7 +69,7 @@ type TierSubject struct {
 // Rule is a limit, an exemption or a block, and what it applies to: where all of Match, Hosts,
 // Headers, Attributes, Clients and NotClients are met; without any, to every request.
 type Rule struct {
-	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". What has been counted belongs to it.
+	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". Counts belong to the name.
 	Name        string `json:"name,omitempty"`
 	Description string `json:"description,omitempty"` // for people
 	// Match are patterns in the syntax of [net/http.ServeMux], one of which has to match. A
@@ -96,12 +95,12 @@ type Rule struct {
 	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
-	// Key is what requests are told apart by, up to 8 of client_ip, header:NAME, api_key,
+	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key,
 	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, host,
 	// method and const:TEXT. Values of a query and a body are compared as names: see the documentation
-	// of the package. Without a key all requests share one count. Nobody verifies an API key
-	// or a token here: they are names, and have to be verified before or behind. Attributes
-	// are what the program says: see [Request].
+	// of the package. Without a key all requests share one count. API keys and
+	// tokens are not verified here: they are mere names, to be verified in front of Sluice or behind
+	// it. Attributes come from the program: see [Request].
 	Key []string `json:"key,omitempty"`
 	// Together are parts of the key that become the hash tag of a Redis Cluster. Rules with
 	// the same tag are charged in one step there.
@@ -126,7 +125,7 @@ type Rule struct {
 	// from 1 to 65,536. A request has its place until it ends, for as long as that takes, where the door
 	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
 	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
-	// instance that dies blocks the places that it has for no longer than [sluice.PlaceLasts].
+	// instance that dies blocks its places for no longer than [sluice.PlaceLasts].
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of
 	// [sluice.Algorithms].
@@ -139,9 +138,9 @@ type Rule struct {
 	Cost  Cost  `json:"cost,omitzero"`
 	// Count lets the outcome of a request say whether it counts: without it, every request does.
 	Count Count `json:"count,omitzero"`
-	// Penalty locks out whoever exceeds a limit of the rule: see [Penalty].
+	// Penalty locks out a key that exceeds a limit of the rule: see [Penalty].
 	Penalty Penalty `json:"penalty,omitzero"`
-	// OnError is what holds while the store does not answer: "allow", "deny", or "local" for
+	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for
 	// a local share of the limit, where the store has a stand-in that keeps one. The default
 	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
 	// payment, as in "POST /auth/sign-in" or "/v1/payments": there, nobody should be able to
@@ -157,11 +156,11 @@ type Rule struct {
 	Consistency string `json:"consistency,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
-	// Enforce is for which share of its subjects the rule refuses, such as "10%", with up to two
+	// Enforce is the share of its subjects for which the rule refuses, such as "10%", with up to two
 	// decimals; for the others it is a shadow. A hash of the rule's name and of the key chooses them, so
-	// that a subject is always in or always out, on every instance, and whoever is in at 10 % is in
-	// at 20 %. Who can choose their key can choose to be out. Empty is all of them. As malformed such
-	// a rule refuses nobody.
+	// that a subject is always in or always out, on every instance, and a subject that is in at 10 % is
+	// in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. Such a
+	// rule refuses nothing as malformed.
 	Enforce string `json:"enforce,omitempty"`
 	// ShowKey is how much people see of the rule's keys, in what reports on them: "whole"; "short",
 	// the first four characters and the last two of names, of short ones less (see [Shorten]), while
@@ -170,15 +169,15 @@ type Rule struct {
 	// no encryption: whoever can guess a value can find it by trying. The default is "short" for a key
 	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and else "whole".
 	ShowKey string `json:"show_key,omitempty"`
-	// Source says where whoever has put the document together has the rule from, such as
-	// "file" or "database". It is no part of what people write, and traces and results tell it.
+	// Source says where the rule came from, such as "file" or "database". Whoever assembles the
+	// document sets it; files do not have it, but traces and results do.
 	Source string `json:"-"`
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
 // Limits, InFlight, Block and Exempt. Where there is none, the tier says the limit, and then the rule:
 // [Result] tells which. Limits that count alike, buckets of one rate and windows of one length,
-// share what was counted; any other begins anew.
+// share their counts; any other starts from zero.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
@@ -204,6 +203,6 @@ type Override struct {
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
 	By     string `json:"by,omitempty"`     // who made it, for people
-	// Source says where it is from, as that of a [Rule] does.
+	// Source says where the override came from, as in a [Rule].
 	Source string `json:"-"`
 }

@@ -6,8 +6,7 @@
 // Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their
 // number depends on the policy and not on requests: at most two rules more than
 // [telemetry.MaxRules] (the rest of them share a name) with 7 series each, and 8 and a histogram
-// for each door. What is counted is read when Prometheus asks; a decision costs nothing more for
-// it.
+// for each door. Counts are read when Prometheus scrapes, at no extra cost to a decision.
 package promlimit
 
 import (

@@ -6,7 +6,7 @@
 //	defer store.Close()
 //	engine := policy.NewEngine(store, rules)
 //
-// Whoever wants less of that takes packages memory, redisstore and failover for themselves.
+// For only some of that, use packages memory, redisstore and failover directly.
 package stores
 
 import (

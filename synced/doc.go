@@ -1,28 +1,27 @@
-// Package synced counts in each process for itself, and tells the others several times a second: the
-// loosest of the three ways to count, and the one that asks the shared store least.
+// Package synced lets each process count for itself, and tell the others several times a second: the
+// least exact of the three ways to count, and the one that asks the shared store least.
 //
-// A [Store] stands before a shared store, such as Redis, and beneath a failover.Store:
+// A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
 //
 //	shared, err := redisstore.Open(ctx, "redis://127.0.0.1")
 //	counts := synced.New(shared)
 //	defer counts.Close()
 //	store := failover.New(counts, failover.Config{})
 //
-// Charges that are [sluice.Synced] are decided here, by what the shared store has said last and what
-// this process has taken since. All other charges, those of plans of which [Can] says why not, and
-// those that a [sluice.Penalty] watches are passed on, and a Take of both is taken as a whole or not
-// at all. Receipts that come from memory have the Origin [sluice.BySync].
+// Charges that are [sluice.Synced] are decided here, from the shared store's last answer and what
+// this process has taken since. All other charges are passed on, as are those whose plan [Can]
+// rejects and those that a [sluice.Penalty] watches. A Take of both kinds is all or nothing. Receipts that come from memory have the Origin [sluice.BySync].
 //
-// Every 100 ms ([Every]) each key that is in use is one charge of a call that has all of them: it tells
-// the shared store what was taken here, and hears what is known there. So a key costs each process
-// at most ten charges a second, however often it is asked for. A key that has not been heard of for
-// 300 ms is asked for before it is decided, so that one that is asked for now and then costs a call
-// each time, and one charge later on. Up to 65,536 keys are counted here; what is above that is
-// counted strictly.
+// Every 100 ms ([Every]), one call has a charge for each key in use: it tells
+// the shared store what was taken here, and returns what is known there. So a key costs each process
+// at most ten charges a second, however often it is asked for. If the last answer
+// about a key is older than 300 ms, the shared store is asked before deciding, so that a key in rare
+// use costs a call each time, and one charge later on. Up to 65,536 keys are counted here; any more
+// are counted strictly.
 //
 // # How much too much
 //
-// What the others have taken and not told yet is admitted once more. With N processes a limit is
+// What the others have taken and not yet told is admitted once more. With N processes a limit is
 // exceeded by at most
 //
 //	(N − 1) · (B + r·A)
@@ -41,19 +40,19 @@
 // units later than they were let pass never makes the level lower, so the exact level of all is at
 // most what i knows of and the sum of these over the others. ∎
 //
-// What is too much is told as well, also where the limit is exceeded by then, and everybody is
-// refused until it has drained: over a longer time no more passes than the limit lets through. A
+// Units above the limit are told as well, and all requests are refused until they have drained:
+// over a longer time no more passes than the limit allows. A
 // plan that is counted strictly by somebody else under the same key forgets what is above its
 // limit; have all processes use the same policy.
 //
-// The other way round a little is lost. What was taken within the last 100 ms drains from when it
+// In the other direction, a little is lost. What was taken within the last 100 ms drains from when it
 // was told, so a process may be refused while up to what drains in that time is free; limits with a
 // burst of less than twice that, and windows of less than a second, are counted strictly. What is
 // on its way at the end of a window is counted in the next one.
 //
 // # When the shared store goes away
 //
-// For 300 ms a process goes on by what it knows; then it asks, and the failover.Store has its say.
+// For 300 ms a process decides from what it knows; then it asks, and the failover.Store takes over.
 // What it has taken and not told by then is at most B + r·A. It is told when the store is back,
 // unless it has drained or its window is over by then. What was being told at that moment may have
 // been counted, and is not told again: nothing is counted twice. What a process that is killed has

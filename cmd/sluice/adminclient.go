@@ -56,7 +56,7 @@ func (a *adminClient) command(use, short, long, example string, run func(*cobra.
 	f := c.Flags()
 	a.flags(f, "http://127.0.0.1:9090")
 	if a.writing {
-		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and say what would differ")
+		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and show what would change")
 	}
 	return c
 }
@@ -77,7 +77,7 @@ func (a *adminClient) flags(f *pflag.FlagSet, url string) {
 // connectFlags are where the gateway is.
 func (a *adminClient) connectFlags(f *pflag.FlagSet, url string) {
 	f.StringVar(&a.url, "admin-url", url, "the admin address of a gateway, as a `URL`")
-	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificates that are believed of an https admin address (default those of the system)")
+	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificate authorities to trust for an https admin address (default the system's)")
 	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
 	f.StringVar(&a.key, "tls-key", "", "`file` with its key")
 }

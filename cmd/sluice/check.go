@@ -68,7 +68,7 @@ func checkCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&q.policy, "policy", "", "policy `file`, \"example\" for the built-in one, or - for standard input")
-	rulesFlag(f, &q.rules, "where more rules are, on top of the file's or alone")
+	rulesFlag(f, &q.rules, "where more rules are, in addition to the file's or alone")
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
 	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")

@@ -54,8 +54,8 @@ func migrateCommand() *cobra.Command {
 	d := &database{}
 	return d.command(&cobra.Command{
 		Use:   "migrate --rules URL",
-		Short: "Make the tables of a database of rules, or bring them up to date",
-		Long: "Make the tables of a database of rules, or bring them up to date. \"sluice serve\" does so by\n" +
+		Short: "Create the tables of a database of rules, or bring them up to date",
+		Long: "Create the tables of a database of rules, or bring them up to date. \"sluice serve\" does so by\n" +
 			"itself; do it before where that has no right to make tables. It goes forward only, and several\n" +
 			"may run at once.",
 		Example: "  sluice migrate --rules sqlite:rules.db",
@@ -73,8 +73,8 @@ func exportCommand() *cobra.Command {
 	d := &database{}
 	c := d.command(&cobra.Command{
 		Use:   "export --rules URL",
-		Short: "Write what a database of rules says as a policy file",
-		Long: "Write what a database of rules says as a policy file, to standard output. Limits of tiers are\n" +
+		Short: "Write a database of rules as a policy file",
+		Long: "Write a database of rules as a policy file, to standard output. Limits of tiers are\n" +
 			"in their rules there, and rules that are disabled are left out.",
 		Example: "  sluice export --rules sqlite:rules.db > api.yaml",
 		Args:    flagsOnly,
@@ -112,8 +112,8 @@ func importCommand() *cobra.Command {
 	i := &importing{}
 	c := i.command(&cobra.Command{
 		Use:   "import --rules URL FILE",
-		Short: "Make a database of rules say what a policy file does",
-		Long: "Make a database of rules say what a policy file does, and nothing else: what is not in the file\n" +
+		Short: "Make a database of rules match a policy file",
+		Long: "Make a database of rules match a policy file, and nothing else: what is not in the file\n" +
 			"is deleted from the database. \"-\" is standard input. What differs is shown, and done only with\n" +
 			"--yes, in one transaction. Tokens stay.",
 		Example: "  sluice import --rules sqlite:rules.db api.yaml\n" +
@@ -126,8 +126,8 @@ func importCommand() *cobra.Command {
 		},
 	}, i.run)
 	f := c.Flags()
-	f.BoolVar(&i.yes, "yes", false, "do it, and do not only show what differs")
-	f.StringVar(&i.beneath, "policy", "", "policy `file` that the gateways have beneath the database, if they have one: the two have to make a policy together")
+	f.BoolVar(&i.yes, "yes", false, "make the changes, instead of only showing them")
+	f.StringVar(&i.beneath, "policy", "", "policy `file` that the gateways combine with the database, if any: the two must form a valid policy together")
 	c.AddCommand(importEnvoyCommand())
 	return c
 }
@@ -269,7 +269,7 @@ func tokenCreateCommand() *cobra.Command {
 		Use:   "create --rules URL --role ROLE --name NAME",
 		Short: "Make a token, and print it: it is kept nowhere, and never shown again",
 		Long: "Make a token, and print it to standard output: the database has only its hash, so it is never\n" +
-			"shown again. Who calls the admin API sends it as \"Authorization: Bearer …\", and the commands\n" +
+			"shown again. Callers of the admin API send it as \"Authorization: Bearer …\", and the commands\n" +
 			"take it from SLUICE_TOKEN.",
 		Example: "  sluice token create --rules sqlite:rules.db --role operator --name ci",
 		Args:    flagsOnly,
@@ -281,7 +281,7 @@ func tokenCreateCommand() *cobra.Command {
 		return say(c.OutOrStdout(), "%s\n", secret)
 	})
 	f := c.Flags()
-	f.StringVar(&name, "name", "", "`name` of the token, which the audit log has for who uses it")
+	f.StringVar(&name, "name", "", "`name` of the token, under which the audit log records its use")
 	f.StringVar(&role, "role", "", "viewer, operator or admin")
 	f.StringVar(&until, "until", "", "when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the `end` of that day in UTC (default never)")
 	// It fails only for a flag that there is not.
@@ -306,7 +306,7 @@ func createToken(ctx context.Context, db *source.Database, name string, role sou
 func tokenListCommand() *cobra.Command {
 	d := &database{}
 	return d.command(&cobra.Command{
-		Use: "list --rules URL", Short: "List the tokens, without what is secret", Args: flagsOnly,
+		Use: "list --rules URL", Short: "List the tokens, without their secrets", Args: flagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {
 		contents, err := db.Read(c.Context())
 		if err != nil {

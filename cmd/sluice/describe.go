@@ -17,10 +17,10 @@ func describeCommand() *cobra.Command {
 	var output, rules string
 	c := &cobra.Command{
 		Use:   "describe [POLICY]",
-		Short: "Make the page about limits for those who call the API",
-		Long: "Make the page about limits for those who call the API, as Markdown or HTML: which limits there are,\n" +
+		Short: "Write a page about the limits for users of the API",
+		Long: "Write a page about the limits for users of the API, as Markdown or HTML: which limits there are,\n" +
 			"for whom, what counts, what the response fields and a refusal say, and what to do about one. The\n" +
-			"refusal that it shows has really been made, at a fixed time, so that the page only changes with the\n" +
+			"refusal that it shows is a real one, made at a fixed time, so that the page only changes with the\n" +
 			"policy. POLICY is a file, \"example\" for the built-in one, or - for standard input; with --rules\n" +
 			"it may be left out.\n\n" +
 			"Left out are rules that exempt, block, only watch, or are for listed clients; overrides, and which\n" +
@@ -56,7 +56,7 @@ func describeCommand() *cobra.Command {
 			return to.writeWith(c.OutOrStdout(), func(w io.Writer) error { return write(page, w) })
 		},
 	}
-	rulesFlag(c.Flags(), &rules, "where more rules are, on top of the file's or alone")
+	rulesFlag(c.Flags(), &rules, "where more rules are, in addition to the file's or alone")
 	c.Flags().StringVar(&output, "output", "markdown", "markdown; html; or a file that ends in .md or .html")
 	return c
 }

@@ -34,9 +34,9 @@ func (d *doors) flags(f *pflag.FlagSet) {
 	f.Var(&d.respAt, "resp", "address that speaks the protocol of Redis: CL.THROTTLE and SLUICE.CHECK")
 	f.Var(&d.spoeAt, "spoe", "address of an agent for HAProxy's SPOE")
 	d.tls.flags(f, "door-", "--check, --grpc, --resp and --spoe, which then speak TLS",
-		"`file` with the authorities that sign the certificates of those who ask there, who have to show one then")
+		"`file` with the authorities that sign the certificates of callers there, which are then required")
 	d.authFlags(f)
-	f.StringVar(&d.tokens, "door-tokens", "", "`file` with tokens of those who may ask at --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal")
+	f.StringVar(&d.tokens, "door-tokens", "", "`file` with the tokens of callers allowed at --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal")
 	f.Var(&d.maxConnections, "door-max-connections", "most connections to each of --check, --grpc, --resp and --spoe (default 4096)")
 }
 

@@ -33,6 +33,6 @@ func exportNginxCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&q.policy, "policy", "", "policy `file`, or - for standard input")
-	rulesFlag(c.Flags(), &q.rules, "where more rules are, on top of the file's or alone")
+	rulesFlag(c.Flags(), &q.rules, "where more rules are, in addition to the file's or alone")
 	return c
 }

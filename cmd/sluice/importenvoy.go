@@ -16,8 +16,8 @@ func importEnvoyCommand() *cobra.Command {
 	s := &envoySettings{}
 	c := &cobra.Command{
 		Use:   "envoy DIR",
-		Short: "Make a policy of a configuration of envoyproxy/ratelimit",
-		Long: "Make a policy of a configuration of envoyproxy/ratelimit, the .yaml files in a directory, to standard\n" +
+		Short: "Turn a configuration of envoyproxy/ratelimit into a policy",
+		Long: "Turn a configuration of envoyproxy/ratelimit, the .yaml files in a directory, into a policy on standard\n" +
 			"output. It decides about what Envoy asks of \"sluice serve --grpc\" as the configuration does. What a\n" +
 			"policy cannot say is told, and left out: then the exit code is 1, and --envoy-config serves the\n" +
 			"configuration as it is.",

@@ -35,7 +35,7 @@ func (m *measured) watch(e *policy.Engine, r *telemetry.Recorder) {
 	m.recorder = r
 	m.delays = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "sluice_queue_delay_seconds",
-		Help:    "Waits that requests were given until their turn in the queue of a leaky bucket.",
+		Help:    "Time that requests were told to wait for their turn in the queue of a leaky bucket.",
 		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	m.tiers = newTiers()
@@ -57,7 +57,7 @@ func metrics(m *measured, store *stores.Store, connections *proxy.Connections, r
 		gauge("sluice_connections", "Open client connections.", connections.Open),
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
-		gauge("sluice_queue_waiting", "Requests held until their turn in the queue of a leaky bucket.", answer.Waiting),
+		gauge("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", answer.Waiting),
 		memoryCollector{store.Memory().Stats},
 		policyCollector{rules},
 	)

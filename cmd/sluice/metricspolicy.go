@@ -6,11 +6,11 @@ import "github.com/prometheus/client_golang/prometheus"
 type policyCollector struct{ rules *rules }
 
 var (
-	policyInfo    = prometheus.NewDesc("sluice_policy_info", "1 for the policy in force: its fingerprint is the same on all instances that have the same one, but for overrides and subjects.", []string{"fingerprint"}, nil)
+	policyInfo    = prometheus.NewDesc("sluice_policy_info", "1 for the policy in force: instances with the same policy have the same fingerprint, whatever their overrides and subjects.", []string{"fingerprint"}, nil)
 	policyRules   = prometheus.NewDesc("sluice_policy_rules", "Rules of the policy in force.", nil, nil)
 	policyReloads = prometheus.NewDesc("sluice_policy_reloads_total", "Policies read, from a file or a database, by result: success is in force, refused is not.", []string{"result"}, nil)
 	policyLast    = prometheus.NewDesc("sluice_policy_last_reload_success_timestamp_seconds", "When the policy in force came into force.", nil, nil)
-	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while what the file or the database says is not in force, and an older policy stays: see the log.", nil, nil)
+	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is refused and an older one stays in force: see the log.", nil, nil)
 )
 
 func (c policyCollector) Describe(ch chan<- *prometheus.Desc) {

@@ -33,7 +33,7 @@ func newStoreCalls() *storeCalls {
 	c := &storeCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:        "sluice_store_duration_seconds",
-			Help:        "Time that decisions wait for the shared store, without those that it remembers.",
+			Help:        "Time that decisions wait for the shared store, without those answered from its deny cache.",
 			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 			ConstLabels: prometheus.Labels{"store": "redis"},
 		}),
@@ -139,7 +139,7 @@ type memoryCollector struct{ stats func() memory.Stats }
 
 var (
 	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
-	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory that counters take, in bytes.", nil, nil)
+	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory used by counters, in bytes.", nil, nil)
 	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained; if it grows, the memory is too small.", nil, nil)
 	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit; if it grows, clients can buy a fresh limit.", nil, nil)
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)

@@ -264,7 +264,7 @@ func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head str
 func overrideDeleteCommand() *cobra.Command {
 	a := &adminClient{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
-		"Delete the override of a rule with just these values in its key. An override of the policy file\ncannot be deleted, and holds again if there was one for the same subject.",
+		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			s, err := parseSubject("override delete", args, true)

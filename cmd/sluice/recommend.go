@@ -51,7 +51,7 @@ func recommendCommand() *cobra.Command {
 	f.StringVar(&q.share, "share", "0.1%", "the most `share` of subjects, and of requests, that may be refused")
 	f.StringVar(&q.confidence, "confidence", "95%", "how sure the promise is to be, as a `share`")
 	f.DurationVar(&q.window, "window", time.Minute, "the `time` in which a subject should get least through: a minute to\nprotect a server, an hour against scraping")
-	f.StringVar(&q.key, "key", "client_ip", "what requests are told apart by, a `part` of a key as in policies, or user:\nthe name that the log has of who signed in")
+	f.StringVar(&q.key, "key", "client_ip", "what to group requests by, a `part` of a key as in policies, or user:\nthe name that the log has of who signed in")
 	q.logs.flags(c)
 	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or the name of a .yaml or .json file for the\npolicy or the result, beside the text")
 	return c

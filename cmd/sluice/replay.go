@@ -47,7 +47,7 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay --policy FILE [--against FILE] LOG...",
 		Short: "Try a policy on yesterday's traffic",
-		Long: "Put the requests of access logs to a policy, on the log's own clock, and report whom it would have\n" +
+		Long: "Run the requests of access logs through a policy, on the log's own clock, and report whom it would have\n" +
 			"refused, when, and by which rule. It decides as a gateway does, and nobody is refused.\n\n" +
 			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
 			"time. The format is recognized by the first lines, or given with --format: a name, or the log_format\n" +
@@ -75,7 +75,7 @@ func replayCommand() *cobra.Command {
 	q.logs.flags(c)
 	q.fleet.flags(c)
 	f.BoolVar(&q.accuracy, "accuracy", false, "show how each algorithm keeps the --limit: for every client of the logs, or on made-up traffic if there is none")
-	f.StringVar(&q.limit, "limit", "", "with --accuracy: the `limit` that all of them have, such as 100/minute")
+	f.StringVar(&q.limit, "limit", "", "with --accuracy: the `limit` that they all keep, such as 100/minute")
 	f.Lookup("output").Usage = "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs"
 	return c
 }

@@ -86,10 +86,10 @@ func serveCommand() *cobra.Command {
 			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
 			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
 			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
-			"old one stays in force. So it is with the rules of a database (--rules), which are followed\n" +
+			"old one stays in force. The same holds for the rules of a database (--rules), which are followed\n" +
 			"within a second: they come on top of the file's. While the database is away, the last policy\n" +
 			"stays. Its tables are made if they are not there.\n\n" +
-			"SIGTERM makes /readyz fail, goes on serving for --drain-delay, then\n" +
+			"SIGTERM makes /readyz fail, keeps serving for --drain-delay, then\n" +
 			"lets requests in progress finish, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
 			"  sluice serve --policy api.yaml --upstream http://localhost:3000\n" +
@@ -110,12 +110,12 @@ func serveCommand() *cobra.Command {
 	f := c.Flags()
 	f.String(configFlag, "", "YAML `file` with settings")
 	f.StringVar(&s.policy, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
-	rulesFlag(f, &s.rules, "where more rules, tiers and overrides are, beside --policy or alone")
+	rulesFlag(f, &s.rules, "where more rules, tiers and overrides are, in addition to --policy or alone")
 	f.BoolVar(&s.shadow, "shadow", false, "refuse nothing: every rule only counts and reports, whatever it says and wherever it comes from")
 	f.Var(&s.upstream, "upstream", "where to send requests: an http or https URL, h2c://… for HTTP/2 without TLS, or \"sample\" for the\nbuilt-in API; repeat it as HOST=URL for each host that has one of its own")
-	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the authorities that https upstreams are held against (default the system's)")
+	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the certificate authorities to trust for https upstreams (default the system's)")
 	s.tls.flags(f, "", "the gateway, which speaks TLS then, with HTTP/1.1 and HTTP/2",
-		"`file` with the authorities that sign the certificates of clients, who have to show one then")
+		"`file` with the authorities that sign client certificates, which are then required")
 	f.Var(&s.proxy, "proxy", "address the gateway listens on")
 	f.Var(&s.admin, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.adminHosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
@@ -138,10 +138,10 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")
 	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to pass on that would be dropped because they can change\nthe path, the method or the host, such as X-HTTP-Method-Override")
-	f.BoolVar(&s.telemetry, "telemetry", true, "count what is decided, for whoever looks at it; false saves some memory and time")
+	f.BoolVar(&s.telemetry, "telemetry", true, "count decisions, for the dashboard, sluice top and the admin API; false saves some memory and time")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
-	f.BoolVar(&s.logRefusals, "log-refusals", true, "log requests that are refused, as level info: the first of each subject, then fewer and fewer")
-	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and their kind say the rest (default none)")
+	f.BoolVar(&s.logRefusals, "log-refusals", true, "log refused requests at level info: the first of each subject, then fewer and fewer")
+	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables set the rest (default none)")
 	// It fails only for a flag that there is not.
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
 		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))

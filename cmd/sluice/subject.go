@@ -190,7 +190,7 @@ func resetCommand() *cobra.Command {
 
 func refundCommand() *cobra.Command {
 	return (&subjectChange{name: "refund", units: true}).command("Give units back to a subject",
-		"Give units back to a subject of a rule. What is more than was used is lost.",
+		"Give units back to a subject of a rule. Units beyond those used are lost.",
 		"  sluice refund per-key api_key=k-42 100 --reason 'an outage of ours'")
 }
 
@@ -208,6 +208,6 @@ func blockCommand() *cobra.Command {
 
 func unblockCommand() *cobra.Command {
 	return (&subjectChange{name: "unblock"}).command("Lift the block of a subject",
-		"Lift the block of a subject. One that it has by an override for others, too, has to be changed\nas an override.",
+		"Lift the block of a subject. A block from an override that covers other subjects, too, has to be\nchanged as an override.",
 		"  sluice unblock per-key api_key=k-42")
 }

@@ -30,10 +30,10 @@ type topSettings struct {
 
 func topCommand() *cobra.Command {
 	s := &topSettings{}
-	c := s.command("top", "Show live what is let pass and refused, and who it is",
+	c := s.command("top", "Show live what is allowed and refused, and for whom",
 		"Show what all instances let pass and refuse: one sentence that says what is going on, rates,\n"+
 			"rules by how far they are from what is usual, the subjects that are refused most, instances\n"+
-			"and their stores. In a terminal it is made anew every second; else, or with --once, it is\n"+
+			"and their stores. In a terminal it is redrawn every second; else, or with --once, it is\n"+
 			"shown once.\n\n"+
 			"Keys: q ends it; s sorts rules by another column; up and down choose a rule, and r goes\n"+
 			"through the rules whose subjects are shown; b shows who asks most in place of who is refused\n"+
@@ -45,7 +45,7 @@ func topCommand() *cobra.Command {
 			}
 			return s.run(c)
 		})
-	c.Flags().BoolVar(&s.once, "once", false, "show it once, as plain text, and end")
+	c.Flags().BoolVar(&s.once, "once", false, "show it once, as plain text, and exit")
 	return c
 }
 

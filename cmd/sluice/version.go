@@ -21,7 +21,7 @@ func versionCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, or the licences of what is in it",
+		Short: "Print the version, or the licences of the dependencies",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			text := versionLine() + "\n"
@@ -32,7 +32,7 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().BoolVar(&all, "licenses", false, "print the licences of all that is linked in, in place of the version")
+	c.Flags().BoolVar(&all, "licenses", false, "print the licences of all linked dependencies instead of the version")
 	return c
 }
 

@@ -9,10 +9,10 @@ import (
 // see [AppendKeyPart].
 const MaxKeyPart = 128
 
-// AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and -._~@:,+= stay as they are, every other
-// byte becomes %XX, and a value of more than [MaxKeyPart] bytes becomes "#" and the
-// first half of its SHA-256. Different values give different results; in particular
-// no value contains "/", "{", "}" or "!", which keys use between their parts.
+// AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and
+// -._~@:,+= stay as they are, every other byte becomes %XX, and a value of more than [MaxKeyPart]
+// bytes becomes "#" and the first half of its SHA-256. Different values give different results; in
+// particular no value contains "/", "{", "}" or "!", which keys use between their parts.
 func AppendKeyPart(dst []byte, value string) []byte {
 	if len(value) > MaxKeyPart {
 		sum := sha256.Sum256([]byte(value))

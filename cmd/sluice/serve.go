@@ -138,7 +138,7 @@ func serveCommand() *cobra.Command {
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")
 	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to pass on that would be dropped because they can change\nthe path, the method or the host, such as X-HTTP-Method-Override")
-	f.BoolVar(&s.telemetry, "telemetry", true, "count decisions, for the dashboard, sluice top and the admin API; false saves some memory and time")
+	f.BoolVar(&s.telemetry, "telemetry", true, "count decisions, for the console, sluice top and the admin API; false saves some memory and time")
 	f.Var(&s.logLevel, "log-level", "debug, info, warn or error")
 	f.BoolVar(&s.logRefusals, "log-refusals", true, "log refused requests at level info: the first of each subject, then fewer and fewer")
 	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables set the rest (default none)")

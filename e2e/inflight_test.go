@@ -44,9 +44,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// 64 callers, a limit of 10, three gateways over one Redis, and each second or two one of them is
-// killed and another takes its place: the upstream never has more than 10 at once, and when it is
-// over all places come back.
+// 64 callers, a limit of 10, three gateways over one Redis, and again and again one of them is killed
+// and another takes its place: the upstream never has more than 10 at once, and when it is over all
+// places come back.
 func TestChaosInFlight(t *testing.T) {
 	timed(t)
 	const callers, places, gateways = 64, 10, 3
@@ -90,21 +90,23 @@ func TestChaosInFlight(t *testing.T) {
 			}
 		})
 	}
-	kills, every := sized(2, 6), sized(time.Second, 2*time.Second)
-	for i := range kills {
-		time.Sleep(every)
+	redistest.Eventually(t, "all places are taken", func() bool { return up.most.Load() >= places })
+	for i := range sized(2, 6) {
+		// However slow the machine is, each gateway has let pass and refused before it is killed.
+		enough, tooMany := passed.Load()+30, refused.Load()+30
+		redistest.Eventually(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
 		killed := now[i%gateways].Load()
 		_ = killed.process.Process.Kill()
 		killed.wait()
 		now[i%gateways].Store(serve(t, args...))
 	}
-	time.Sleep(every)
+	time.Sleep(sized(time.Second, 2*time.Second))
 	cancel()
 	all.Wait()
 	over := time.Now()
 	t.Logf("%d passed, %d refused, at most %d at once", passed.Load(), refused.Load(), up.most.Load())
-	if up.most.Load() != places || passed.Load() < 100 || refused.Load() < 100 {
-		t.Errorf("%d passed and %d were refused, with %d at once at most, want exactly %d", passed.Load(), refused.Load(), up.most.Load(), places)
+	if most := up.most.Load(); most != places {
+		t.Errorf("%d at once at most, want exactly %d", most, places)
 	}
 	redistest.Eventually(t, "all places are back", func() bool {
 		status, remaining := ask(now[0].Load())

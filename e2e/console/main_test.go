@@ -31,7 +31,7 @@ import (
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 var (
 	binary   string          // the program

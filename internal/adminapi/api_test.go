@@ -23,7 +23,7 @@ version: 1
 tiers: {subject: api_key, from: header:X-Plan}
 rules:
   - {name: health, match: GET /health, exempt: true}
-  - {name: per-address, key: [client_ip], limit: 200/minute}
+  - {name: per-address, key: [client_ip], limit: 200/hour}
   - name: per-key
     key: [api_key]
     missing: skip

@@ -73,11 +73,11 @@ func TestSubjectLimits(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	l := got.Rules[0].Limits[0]
-	if l.Name != "per-address" || l.Limit != "200/minute burst 200" || l.From != "rule" || l.Source != "file" || l.Capacity != 200 || l.Used != 3 || l.Remaining != 197 {
+	if l.Name != "per-address" || l.Limit != "200/hour burst 200" || l.From != "rule" || l.Source != "file" || l.Capacity != 200 || l.Used != 3 || l.Remaining != 197 {
 		t.Errorf("%+v", l)
 	}
-	// Three of 200 a minute drain in 0.9 s.
-	if l.FullAt == nil || l.FullAt.Before(before.Add(800*time.Millisecond)) || l.FullAt.After(time.Now().Add(time.Second)) {
+	// Three of 200 an hour drain in 54 s.
+	if l.FullAt == nil || l.FullAt.Before(before.Add(53*time.Second)) || l.FullAt.After(time.Now().Add(55*time.Second)) {
 		t.Errorf("full at %v, asked at %v", l.FullAt, before)
 	}
 	for query, want := range map[string]string{

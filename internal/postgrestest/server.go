@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what a server does by itself.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // Server is a server process. Its only user is "sluice", and has no password.
 type Server struct {

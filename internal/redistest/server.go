@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a test waits for what a server does by itself.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // Binaries returns the servers that are installed: redis-server, which tests need, and
 // valkey-server.

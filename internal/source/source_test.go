@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds the wait for what is sure to come.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // suite is what holds for every database, each test with the URL of an empty one.
 var suite = map[string]func(t *testing.T, url string){

@@ -78,12 +78,18 @@ func (r *rules) fileHolds() {
 // maxRefused bounds the problems that are logged.
 const maxRefused = 20
 
-// logRefused says why something new is not in force, and reports whether it was read at all.
-func logRefused(log *slog.Logger, unread, refused string, err error) bool {
-	problems, _ := errors.AsType[policy.Errors](err)
+// problems returns what is wrong with a policy that was read, and nothing if it could not be read.
+func problems(err error) policy.Errors {
+	all, _ := errors.AsType[policy.Errors](err)
+	return all
+}
+
+// logRefused says why something new is not in force.
+func logRefused(log *slog.Logger, unread, refused string, err error) {
+	problems := problems(err)
 	if len(problems) == 0 {
 		log.Error(unread, "error", err)
-		return false
+		return
 	}
 	for _, p := range problems[:min(len(problems), maxRefused)] {
 		log.Error(refused, "problem", p.String())
@@ -91,5 +97,4 @@ func logRefused(log *slog.Logger, unread, refused string, err error) bool {
 	if more := len(problems) - maxRefused; more > 0 {
 		log.Error(refused, "more_problems", more)
 	}
-	return true
 }

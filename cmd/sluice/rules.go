@@ -196,11 +196,12 @@ func (r *rules) apply(c *source.Contents) {
 
 // refuse says why what the database says is not in force.
 func (r *rules) refuse(err error) {
-	if logRefused(r.log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err) {
+	if len(problems(err)) > 0 { // before the log: who reads it there finds the metric says so, too
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
 		r.staying.Store(true)
 	}
+	logRefused(r.log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err)
 }
 
 // swap puts a policy into force. The stack calls it, and never two at once.

@@ -66,7 +66,47 @@ const slack = 10 * time.Millisecond
 func TestMigrateNginx(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/migrating.md"
-	requests := askedWhileTheClockRan(t, func() []logged { return askNginx(t, block(t, page, "nginx")) })
+	addr, log := freeport.Addr(t), filepath.Join(t.TempDir(), "access.log")
+	url := nginx(t, addr, "log_format times '$msec $request_time $uri $status';\n"+
+		swap(t, block(t, page, "nginx"), "listen 80;", "listen "+addr+"; access_log "+log+" times;", "http://backend", "http://"+backend(t)))
+	sent := 0
+	send := func(n int, path string) {
+		t.Helper()
+		for range n {
+			if got := ask(t, "GET", url+path, ""); got.status != http.StatusOK && got.status != http.StatusTooManyRequests {
+				t.Fatalf("%s: status %d", path, got.status)
+			}
+			sent++
+		}
+	}
+	atOnce := func(n int, path string) {
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				if r, err := http.Get(url + path); err == nil {
+					r.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		sent += n
+	}
+	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back.
+	for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
+		time.Sleep(pause * time.Millisecond)
+		send(14, "/api/orders")
+		send(2, "/login")
+	}
+	atOnce(9, "/search")
+	for range 12 {
+		send(1, "/api/orders")
+		send(1, "/search")
+		time.Sleep(110 * time.Millisecond)
+	}
+	atOnce(6, "/search")
+
+	var requests []logged
+	await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
 	rules, err := policyfile.Parse("policy.yaml", []byte(block(t, page, "yaml")))
 	if err != nil {
 		t.Fatal(err)
@@ -105,69 +145,7 @@ func TestMigrateNginx(t *testing.T) {
 	if passed < 20 || refused < 20 || waited < 4 {
 		t.Errorf("%d have passed, %d of them late, and %d were refused: that shows too little", passed, waited, refused)
 	}
-	t.Logf("%d requests: %d pass, %d of them late, and %d are refused", len(requests), passed, waited, refused)
-}
-
-// askedWhileTheClockRan asks again if the clock was set meanwhile: the log has the time of day,
-// and limit_req counts by a clock that cannot be set.
-func askedWhileTheClockRan(t *testing.T, ask func() []logged) (requests []logged) {
-	t.Helper()
-	for range 5 {
-		began := time.Now()
-		requests = ask()
-		now := time.Now()
-		if set := now.Round(0).Sub(began.Round(0)) - now.Sub(began); set.Abs() < slack/2 {
-			return requests
-		}
-	}
-	t.Fatal("the clock was set in each of five runs")
-	return nil
-}
-
-// askNginx asks an nginx of this configuration, and returns its log.
-func askNginx(t *testing.T, config string) (requests []logged) {
-	t.Helper()
-	addr, log := freeport.Addr(t), filepath.Join(t.TempDir(), "access.log")
-	url := nginx(t, addr, "log_format times '$msec $request_time $uri $status';\n"+
-		swap(t, config, "listen 80;", "listen "+addr+"; access_log "+log+" times;", "http://backend", "http://"+backend(t)))
-	sent := 0
-	send := func(n int, path string) {
-		t.Helper()
-		for range n {
-			if got := ask(t, "GET", url+path, ""); got.status != http.StatusOK && got.status != http.StatusTooManyRequests {
-				t.Fatalf("%s: status %d", path, got.status)
-			}
-			sent++
-		}
-	}
-	atOnce := func(n int, path string) {
-		var all sync.WaitGroup
-		for range n {
-			all.Go(func() {
-				if r, err := http.Get(url + path); err == nil {
-					r.Body.Close()
-				}
-			})
-		}
-		all.Wait()
-		sent += n
-	}
-	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back.
-	for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
-		time.Sleep(pause * time.Millisecond)
-		send(14, "/api/orders")
-		send(2, "/login")
-	}
-	atOnce(9, "/search")
-	for range 12 {
-		send(1, "/api/orders")
-		send(1, "/search")
-		time.Sleep(110 * time.Millisecond)
-	}
-	atOnce(6, "/search")
-
-	await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
-	return requests
+	t.Logf("%d requests: %d pass, %d of them late, and %d are refused", sent, passed, waited, refused)
 }
 
 // readTimes returns the requests in the order in which they came.

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// holdAgain is after how long a [Holder] takes a place again: a few may be lost before it is.
+// holdAgain is how often a [Holder] renews a place: several renewals may fail before the place is
+// lost.
 const holdAgain = PlaceLasts / 5
 
-// oweAgain is after how long it tries to give back what it owes, and maxOwed how many places it keeps in
-// mind for that.
+// oweAgain is how often a [Holder] tries to give back what it owes, and maxOwed how many such places
+// it remembers.
 const (
 	oweAgain = PlaceLasts / 20
 	maxOwed  = 1024
@@ -51,7 +52,7 @@ type Holder struct {
 	quiet     chan struct{} // closed when none is, for those who wait for that
 }
 
-// Hold is a place that a [Holder] holds.
+// Hold is a place held by a [Holder].
 type Hold struct {
 	holder   *Holder
 	charge   Charge // that takes it
@@ -91,8 +92,8 @@ func (h *Holder) GiveBack(c Charge) {
 	h.arm(now.Add(oweAgain))
 }
 
-// owe adds a place that is to be given back. There is no hurry: where there are too many, or it takes
-// too long, it is free all the same.
+// owe adds a place to give back. Dropping one does no harm: if there are too many, or it takes too
+// long, the place becomes free on its own.
 func (h *Holder) owe(o owed) {
 	if len(h.owed) < maxOwed {
 		h.owed = append(h.owed, o)
@@ -104,8 +105,8 @@ func (h *Holder) owe(o owed) {
 // latest, the place is free after [PlaceLasts].
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
-// Leave lets go of the place without giving it back: it is free after [PlaceLasts], unless its new
-// owner takes it again with the charge that Leave returns.
+// Leave stops renewing the place without giving it back: it becomes free after [PlaceLasts], unless
+// its new owner takes it again with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
 	p.holder.let([]*Hold{p})
 	return p.charge
@@ -167,7 +168,7 @@ func (h *Holder) end() {
 	}
 }
 
-// released returns what is closed as soon as no call of Release is under way.
+// released returns a channel that is closed as soon as no call of Release is under way.
 func (h *Holder) released() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,10 +183,10 @@ func (h *Holder) released() <-chan struct{} {
 	return quiet
 }
 
-// confirmed reports whether the store has done it, and no stand-in.
+// confirmed reports whether the store itself did it, not a stand-in.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
-// let lets go of the holds, and returns those of which nobody has before.
+// let lets go of the holds, and returns those that nobody had let go of before.
 func (h *Holder) let(holds []*Hold) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +215,7 @@ func (h *Holder) Held() int {
 	return h.held.Len()
 }
 
-// arm has run called at a time, if it is not called earlier.
+// arm makes the timer call run at a time, unless it fires earlier.
 func (h *Holder) arm(at time.Time) {
 	if h.busy || !h.next.IsZero() && !at.Before(h.next) {
 		return // run arms the timer when it ends
@@ -227,8 +228,8 @@ func (h *Holder) arm(at time.Time) {
 	}
 }
 
-// run takes the places again that are due, and gives back those that are owed, on a goroutine of the
-// timer.
+// run renews the places that are due and gives back those that are owed. The timer calls it on a
+// goroutine of its own.
 func (h *Holder) run() {
 	h.mu.Lock()
 	if h.busy {
@@ -260,7 +261,7 @@ func (h *Holder) run() {
 	}
 }
 
-// dueAt returns the holds that are due, and with them those that soon are.
+// dueAt returns the holds that are due, and those that soon will be.
 func (h *Holder) dueAt(now time.Time) (due []*Hold) {
 	for e := h.held.Front(); e != nil; e = h.held.Front() {
 		p := e.Value.(*Hold)
@@ -274,7 +275,7 @@ func (h *Holder) dueAt(now time.Time) (due []*Hold) {
 	return due
 }
 
-// toGiveBack returns what is owed, and with it the holds that were released while they were taken again:
+// toGiveBack returns what is owed, and the holds that were released while they were being renewed:
 // the store may have seen the release first.
 func (h *Holder) toGiveBack(again []*Hold) []owed {
 	h.mu.Lock()

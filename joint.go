@@ -42,13 +42,13 @@ func (l *Limiter) compile(limits []Limit) error {
 	return nil
 }
 
-// Plans returns the compiled limits, in the order in which the limiter was given them. It is not
-// to be changed.
+// Plans returns the compiled limits, in the order in which the limiter was given them. Callers must
+// not change the slice.
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
-// TakeEach is [Limiter.Take] that also tells what each limit says: it sets the entries of each,
-// which must be as long as Plans. If any limit refuses, none has counted anything, whatever its
-// Allowed says.
+// TakeEach is [Limiter.Take] that also fills each with the decision of every limit; each must be as
+// long as Plans. If any limit refuses, none counts anything, even those whose own decision says
+// Allowed.
 func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
@@ -65,8 +65,8 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 }
 
 // LeaveQueue gives back the place of a caller that leaves before its Delay is over. Other limits
-// keep what they have counted: by then it may belong to a window that is over. Without a
-// [LeakyBucket] there is no queue, and nothing to give back.
+// keep what they have counted: by then it may belong to a window that has ended. Without a
+// [LeakyBucket] there is no queue and nothing to give back.
 func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error {
 	switch {
 	case cost < 1:
@@ -79,7 +79,7 @@ func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error 
 	return l.store.Take(ctx, c.charges, c.receipts)
 }
 
-// takeJoint sets d, and each if there is room in it.
+// takeJoint sets d, and also each unless it is nil.
 func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
 	if l.Lock != nil && l.Lock.Kernel != Lock {
 		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
@@ -103,8 +103,8 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 	return err
 }
 
-// lockCost returns what a lock costs beside a limit that costs so much: nothing where units are
-// given back, and all where everything is.
+// lockCost returns the cost of a lock whose limit is charged cost. Giving units back does not touch
+// the lock; giving [All] back lifts it.
 func lockCost(cost int64) int64 {
 	if cost < 0 && cost != All {
 		return 0
@@ -112,7 +112,7 @@ func lockCost(cost int64) int64 {
 	return min(cost, 1)
 }
 
-// tightest returns of each field what holds by all limits.
+// tightest returns, for each field, the value that holds under all limits.
 func tightest(c *joint, each []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
 	limits, lock := len(c.charges), Decision{Allowed: true}
@@ -138,7 +138,7 @@ func tightest(c *joint, each []Decision) Decision {
 	return all
 }
 
-// tighten makes d hold by the limit of one as well.
+// tighten makes d hold under the limit of one as well.
 func (d *Decision) tighten(one *Decision) {
 	switch {
 	case d.Allowed == one.Allowed:

@@ -101,8 +101,8 @@ type Limit struct {
 	MonthDay int
 }
 
-// DefaultQueueTime bounds how long a [LeakyBucket] whose Burst is not given may make
-// a request wait for its turn. A queue always has at least one place.
+// DefaultQueueTime is the longest that a [LeakyBucket] without a Burst makes a request wait for its
+// turn. A queue always has at least one place.
 const DefaultQueueTime = 10 * time.Second
 
 var units = []struct {
@@ -166,7 +166,7 @@ func parseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
-// parseMonth reads what follows a month of the calendar.
+// parseMonth reads what follows "month".
 func parseMonth(count int64, words []string) (Limit, error) {
 	l := Limit{Count: count, Period: longestMonth, Algorithm: FixedWindow, MonthDay: 1}
 	switch {
@@ -248,7 +248,7 @@ func parseLength(s string) (time.Duration, error) {
 	return total + d, nil
 }
 
-// meantPeriod returns how to write a period that people write in another way, or "".
+// meantPeriod returns the right way to write a period that people often write differently, or "".
 func meantPeriod(s string) string {
 	switch s {
 	case "week":
@@ -314,7 +314,7 @@ func formatPeriod(d time.Duration) string {
 	return d.String()
 }
 
-// check reports what makes l meaningless whatever the arithmetic can hold.
+// check reports what makes l meaningless, apart from what the arithmetic can hold.
 func (l Limit) check() error {
 	if l.Count < 1 {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
@@ -352,7 +352,7 @@ func (l Limit) checkMonth() error {
 	return nil
 }
 
-// burst returns Burst, or the default that it stands for. l has passed check.
+// burst returns Burst, or the default if it is zero. l has passed check.
 func (l Limit) burst() int64 {
 	switch {
 	case l.Burst > 0:

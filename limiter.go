@@ -48,8 +48,8 @@ type call struct {
 }
 
 // NewLimiter returns a limiter that counts in store. The name keeps its keys apart from
-// those of other limiters on the same store, and may be empty. Several limits are charged
-// all or none; no two may have one rate or one window, and only one may be a [LeakyBucket].
+// those of other limiters on the same store, and may be empty. Several limits are charged all or
+// none; no two may have the same rate or window, and only one may be a [LeakyBucket].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")
@@ -97,7 +97,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decisio
 	return d, err
 }
 
-// Reset forgets all that was taken under key.
+// Reset forgets everything taken under key.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var d Decision
 	return l.take(ctx, key, All, &d)
@@ -145,7 +145,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack returns the queue place of a caller whose context has ended, or, atOnce, all that it
+// giveBack gives back the queue place of a caller whose context has ended, or, if atOnce, all that it
 // has just taken.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, atOnce bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -190,8 +190,8 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	return err
 }
 
-// key returns the text under which the store counts, which may point into dst. It has no "/",
-// whereas the key of every rule of a policy has one.
+// key returns the text under which the store counts, which may point into dst. It contains no "/",
+// while the key of every rule of a policy does.
 func (l *Limiter) key(dst *[]byte, key string) string {
 	if l.name == "" && plainKey(key) {
 		return key

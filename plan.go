@@ -152,7 +152,7 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 	return p, nil
 }
 
-// logParts returns into how many parts a [SlidingWindowLog] divides its period.
+// logParts returns the number of parts into which a [SlidingWindowLog] divides its period.
 func logParts(count int64) int64 {
 	if count > FineLogCount {
 		return coarseParts
@@ -237,7 +237,7 @@ func (p *Plan) EmptyAt(s State) int64 {
 	return (s.Tick + 1) * p.Span * p.Tick
 }
 
-// Level returns what units add to the Used of a receipt or a state.
+// Level returns how much units add to the Used of a receipt or a state.
 func (p *Plan) Level(units int64) int64 {
 	if p.Kernel == Meter {
 		return units * p.Unit
@@ -245,7 +245,7 @@ func (p *Plan) Level(units int64) int64 {
 	return units
 }
 
-// Lifetime returns the microseconds after which any state that nobody touches is empty.
+// Lifetime returns the time in microseconds after which any untouched state is empty.
 func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
@@ -290,9 +290,9 @@ func ceilDiv(a, b int64) int64 {
 	return q
 }
 
-// div returns a/b for b > 0. It divides little, since a division is most of what a decision costs:
-// not by 1, as of many limits, and with 32 bits where that will do, which takes older processors a
-// third of the time.
+// div returns a/b for b > 0. Division is most of the cost of a decision, so it avoids dividing by 1,
+// which many limits have, and divides in 32 bits where possible, which takes older processors a third
+// of the time.
 func div(a, b int64) int64 {
 	switch {
 	case b == 1:

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Share is one part of a limit that several instances divide while they cannot count together. It
-// is counted by the limit's own algorithm, and each unit costs as many as there are parts: that
+// Share is one instance's part of a limit that several instances divide while they cannot count
+// together. It counts with the limit's own algorithm and charges each unit once for every part, which
 // divides any rate exactly, even 7 per second by two. A share is at least one unit.
 type Share struct {
-	// Plan is what counts it.
+	// Plan counts the share.
 	Plan *Plan
 
 	limit *Plan
 	unit  int64 // what a unit of limit costs in Plan
 }
 
-// Share returns one of n parts of the plan's limit, n being at least 1. A [Lock] has no parts. Of
-// places [InFlight], a part is an nth of them, rounded down.
+// Share returns one of n parts of the plan's limit; n must be at least 1. A [Lock] is not divided.
+// Places [InFlight] are divided by n and rounded down.
 func (p *Plan) Share(n int64) Share {
 	if p.Kernel == InFlight {
 		part := *p
@@ -28,8 +28,8 @@ func (p *Plan) Share(n int64) Share {
 	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
 }
 
-// dividable returns the plan that counts a share of one in n: p itself, unless n units do
-// not fit at once, or a count is no multiple of n.
+// dividable returns the plan that counts a share of 1/n: p itself, unless n units do not fit at
+// once or the count is not a multiple of n.
 func (p *Plan) dividable(n int64) *Plan {
 	l := p.Limit
 	switch p.Kernel {
@@ -62,7 +62,7 @@ func (s Share) Cost(cost int64) int64 {
 	return cost * s.unit
 }
 
-// Used returns what an empty share is to be charged with, so that it has its part of the
+// Used returns the cost to charge an empty share with, so that what it has left is its part of the
 // units that remain of the whole limit.
 func (s Share) Used(remaining int64) int64 {
 	switch {
@@ -74,18 +74,18 @@ func (s Share) Used(remaining int64) int64 {
 	return s.Plan.Capacity - remaining
 }
 
-// Ahead returns how many units of the limit have been taken in one state of the share above
-// another, by the receipts of both at one time. It is at most the limit's capacity.
+// Ahead returns how many more units of the limit r has taken than baseline, two receipts of the share
+// for the same time. It is at most the limit's capacity.
 func (s Share) Ahead(r, baseline Receipt) int64 {
 	more := s.Plan.Decide(0, baseline).Remaining - s.Plan.Decide(0, r).Remaining
 	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
 }
 
-// Receipt turns the share's receipt of a charge into one from which the limit's own plan
-// decides what the share says. Cost is in units of the limit. A receipt of the whole limit
-// cannot say everything about a share. What remains is exact; where that is less than the
-// cost, when the cost fits is exact instead (a sliding window counter may promise a little
-// more time than it takes); and of what is admitted to a queue, the delay is.
+// Receipt turns the share's receipt of a charge into one from which the limit's own plan reaches
+// the share's decision. Cost is in units of the limit. A receipt of the whole limit cannot say
+// everything about a share, so one thing is exact: the delay, for a request admitted to a queue;
+// the wait, if less than the cost remains (a sliding window counter may ask for slightly longer than
+// needed); otherwise what remains.
 func (s Share) Receipt(cost int64, r Receipt) Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
@@ -119,8 +119,8 @@ func (s Share) Receipt(cost int64, r Receipt) Receipt {
 	return r
 }
 
-// slidingCounts returns counts of the whole limit under which need units fit when they do
-// in the share.
+// slidingCounts returns counts for the whole limit under which need units fit at the time when they
+// fit in the share.
 func (s Share) slidingCounts(need int64, r *Receipt) (used, prev int64) {
 	p, plan, cost := s.limit, s.Plan, s.Cost(need)
 	room := plan.Capacity - r.Used - cost
@@ -146,8 +146,8 @@ func (s Share) slidingCounts(need int64, r *Receipt) (used, prev int64) {
 	return int64(min(q, uint64(most))), 0
 }
 
-// wait returns how long it takes until units of the limit fit the share, whose receipt is r.
-// What never fits the share may fit when instances count together again, so it has a wait, too.
+// wait returns how long it takes until units of the limit fit the share with receipt r. A cost that
+// never fits the share may fit once instances count together again, so it gets a wait too.
 func (s Share) wait(units int64, r Receipt) time.Duration {
 	r.Fits = false
 	d := s.Plan.Decide(s.Cost(units), r)
@@ -157,8 +157,8 @@ func (s Share) wait(units int64, r Receipt) time.Duration {
 	return d.RetryAfter
 }
 
-// ticksUntil returns how many ticks after that of now the first one begins that is not
-// earlier than now + d.
+// ticksUntil returns how many ticks lie between the tick of now and the first tick that begins at or
+// after now + d.
 func (p *Plan) ticksUntil(now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }

@@ -1,23 +1,23 @@
 package sluice
 
-// Snapshot is what a receipt says about the state of a key. As long as nothing is given back,
-// receipts of later charges can be derived from it: units taken since only add to those used,
+// Snapshot is what a receipt says about the state of a key. As long as nothing is given back, the
+// receipts of later charges can be derived from it: units taken since then only add to those used,
 // so a charge that the snapshot refuses is refused.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64
 
-	// state is that of the kernel. Of a log it has the tick of the newest unit, the number of
-	// units, and as Prev the tick at which the oldest expires, or 0 if there is none or it is
-	// not known. Of places in flight it has how many are taken.
+	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units,
+	// and, as Prev, the tick at which the oldest expires: 0 if there is none or it is unknown. For
+	// places in flight it holds how many are taken.
 	state State
-	// Of a log: that many of its oldest units will have expired at that tick.
+	// For a log: at the tick expiry, this many of its oldest units will have expired.
 	expired, expiry int64
 }
 
-// Snapshot returns what r, the receipt of a charge of cost, tells of its key. Of a log a
-// receipt may leave open when its oldest unit expires: oldest is that tick, or 0 if the
-// store has not said it.
+// Snapshot returns what r, the receipt of a charge of cost, says about its key. The receipt of a log
+// may not say when its oldest unit expires: oldest is that tick, or 0 if the store does not say
+// either.
 func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	s := Snapshot{Now: r.Now}
 	switch p.Kernel {
@@ -42,11 +42,11 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	return s
 }
 
-// Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing
-// had happened since the snapshot, and whether it is known. The plan has the fingerprint of
-// the one that has made the snapshot. Of a log whose oldest unit is unknown nothing is taken
-// to have expired: that receipt is known if it fits. Of places in flight none is taken to have become
-// free, and none to be the one that is asked for: nobody may be refused by that.
+// Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing had
+// happened since the snapshot, and whether it is known. The plan must have the fingerprint of the one
+// that made the snapshot. A log whose oldest unit is unknown is treated as if nothing had expired:
+// its receipt is known if the charge fits. Places in flight are treated as if none had become free
+// and none were the one asked for, so nobody may be refused on that receipt.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
@@ -68,7 +68,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	return r, true
 }
 
-// logReceipt is Receipt for a log, which is as it was until its oldest unit expires.
+// logReceipt is Receipt for a log, which stays as it was until its oldest unit expires.
 func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	oldest := s.state.Prev
 	r = Receipt{Now: now, Tick: s.state.Tick, Used: s.state.Used}
@@ -92,8 +92,8 @@ func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) 
 	return r, exact
 }
 
-// Remaining returns how many units fit at now, as if nothing had happened since the
-// snapshot. Of a log all units are taken to count until the newest expires.
+// Remaining returns how many units fit at now, as if nothing had happened since the snapshot. In a
+// log, all units are treated as if they counted until the newest expires.
 func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	var r Receipt
 	switch {

@@ -16,10 +16,10 @@ const (
 	plainText
 )
 
-// negotiate returns the index in offers of what the Accept fields ask for: the highest
-// weight, then what was named more exactly, then the default. A client that accepts
-// none of them gets the default, too: a refusal is not refused. So does one that sends
-// more than any honest client: a refusal is to be cheap.
+// negotiate returns the index of the offer that the Accept fields prefer: the highest weight, then the
+// more specific range, then the default. A client that accepts none of them still gets the default:
+// a refusal is not refused. So does a client that sends more than any honest one: refusing must stay
+// cheap.
 func negotiate(accept []string) int {
 	i, _, _ := best(accept, offers[:])
 	return i
@@ -43,8 +43,8 @@ func best(accept, types []string) (best, bestWeight, bestExact int) {
 	return best, bestWeight, bestExact
 }
 
-// negotiateOwn returns the index of the body of the policy's own that the Accept fields ask for,
-// or -1 if that is a built-in one. Where both fit as well, it is the own, but for a page.
+// negotiateOwn returns the index of the policy's own body that the Accept fields prefer, or -1 if they
+// prefer a built-in one. On a tie the policy's own wins, unless it is HTML.
 func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	if len(own.Types) == 0 {
 		return -1
@@ -78,7 +78,7 @@ func tooMany(accept []string) bool {
 	return size > maxAccept
 }
 
-// elements returns how many elements the lines of a list have.
+// elements returns the number of elements in the lines of a list.
 func elements(lines []string, separator string) int {
 	n := len(lines)
 	for _, line := range lines {

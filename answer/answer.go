@@ -19,8 +19,7 @@ type Encoder struct {
 	headers headerCache
 }
 
-// Dialect is a form of the RateLimit fields, of which the drafts of the standard have
-// had several.
+// Dialect is a form of the RateLimit fields; the drafts of the standard have had several.
 type Dialect uint8
 
 const (
@@ -64,7 +63,8 @@ type Client struct {
 	Answers *policy.OwnAnswers
 }
 
-// Answer is what a door says. The zero value is ready to be encoded into, again and again.
+// Answer is what a door sends. Encode into the zero value, and into the same Answer as often as you
+// like.
 type Answer struct {
 	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503, or what
 	// the policy says in its place.
@@ -85,9 +85,9 @@ type Answer struct {
 // undecided is the decision about a malformed request.
 var undecided policy.Decision
 
-// Encode turns a into the answer to d, and sets its fields in h. Lists that other doors have
-// begun there are continued. The answer refers to d, which has to stay as it is until a is
-// used again; the values in h are never overwritten.
+// Encode turns a into the answer to d, and sets its fields in h, appending to lists that other doors
+// have begun there. The answer refers to d, which must not change until a is used again; the values in
+// h are never overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
 	e.encode(a, h, d, "", c)
@@ -96,8 +96,8 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 	}
 }
 
-// Malformed turns a into the refusal of a request that nobody should try to understand, and
-// sets its fields in h. The fault is a sentence for people.
+// Malformed turns a into the refusal of a request too broken to be interpreted, and sets its fields in
+// h. The fault is a sentence for people.
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	a.quota = false
 	e.encode(a, h, &undecided, fault, c)
@@ -146,10 +146,10 @@ type fields struct {
 
 func newFields(h http.Header, a *arena) fields { return fields{h, a, len(h) == 0} }
 
-// set replaces what another door may have said before.
+// set replaces what another door may have set before.
 func (f fields) set(name, value string) { f.header[name] = f.arena.list(value) }
 
-// join goes on with the list that another door has begun, if it has.
+// join appends to the list that another door has begun, if any.
 func (f fields) join(name, value string) {
 	if !f.first {
 		if before := f.header[name]; len(before) > 0 {

@@ -2,9 +2,9 @@ package answer
 
 import "unsafe"
 
-// arena is where the values of fields come from. They outlive the call that makes them, so
-// each would be an allocation; instead they are cut from chunks that are enough for several
-// calls. What has been cut off is never written again.
+// arena provides the values of fields. They outlive the call that makes them, so each would cost an
+// allocation; instead they are cut from chunks that last for several calls. What has been cut off is
+// never written again.
 type arena struct {
 	texts []byte
 	lists []string

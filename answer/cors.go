@@ -10,9 +10,9 @@ var exposed = [...]string{
 
 const exposedAlways = ", Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
 
-// encodeCORS lets a page of an allowed origin read the answer. Of a refusal or a quota that is all
-// of it; of what comes from the handler behind the door it is only our fields, if the handler
-// lets the page read it at all.
+// encodeCORS lets a page of an allowed origin read the answer: all of a refusal or a quota, but only
+// our own fields in a response of the handler behind the door, if the handler lets the page read that
+// at all.
 func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
 	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {

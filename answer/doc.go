@@ -1,6 +1,6 @@
 // Package answer is what all doors share: it turns a decision into a status, header fields
-// and a body, and holds requests until their turn. It knows no connection, so that a door of
-// any protocol is these steps:
+// and a body, and holds requests until their turn. It knows nothing about connections, so a door for
+// any protocol takes these steps:
 //
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
 //	answer.Settle(ctx, &decision, nil, giveBack) // waits, if there is a queue
@@ -24,25 +24,24 @@
 // wait, otherwise the one of which the smallest share is left. Its Limit is the burst if that is
 // larger than the count, and its Reset is t from now.
 //
-// A limit of requests in flight has no window. It is in the unit of the draft for such, there is
-// no t, and X-RateLimit-Reset is missing where it is the one that is told; older dialects, which ask
-// for a reset, are told a second, and nothing in their RateLimit-Policy:
+// A limit of requests in flight has no window. It uses the draft's unit for such limits and has no t,
+// and X-RateLimit-Reset is missing if that limit is the one shown. Older dialects, which require a
+// reset, get one second, and nothing in their RateLimit-Policy:
 //
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
 //
 // A limit over less than a second, or a fraction of one, is announced in whole seconds at
-// the same rate: 3/250ms as q=12;w=1. What a name has besides printable ASCII is written
-// %XX. Shadow rules are not mentioned, since they refuse nobody. Without an answer from the
-// store there are no such fields, because nothing is known.
+// the same rate: 3/250ms as q=12;w=1. Anything in a name but printable ASCII is written
+// as %XX. Shadow rules are not mentioned, since they refuse nobody. Without an answer from the store
+// there are no such fields, because nothing is known.
 //
 // # Refusals
 //
-// A refusal has status 429, or 503 if it is because the store does not answer, or 400 if the
-// request is malformed or lacks what a rule counts by, or 403 if it is blocked. It is not to be
-// cached (Cache-Control: no-store). Retry-After says, in seconds and rounded up, when the request
-// will fit, or for requests in flight that it is worth to ask in a second; it is missing if the request
-// can never fit. The body is a problem of RFC 9457 by default, plain
+// A refusal has status 429, or 503 if the store does not answer, or 400 if the request is malformed or
+// lacks what a rule counts by, or 403 if it is blocked. It must not be cached (Cache-Control:
+// no-store). Retry-After says when the request will fit, in seconds and rounded up; for requests in
+// flight it says to ask again in a second. It is missing if the request can never fit. The body is a problem of RFC 9457 by default, plain
 // JSON or text where the client's Accept prefers that:
 //
 //	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -50,10 +49,10 @@
 //	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
 //	 "error":"rate_limit_exceeded","retry_after":17}
 //
-// Where too many requests are in flight, the detail is "Too many requests at once: limit search is
+// If too many requests are in flight, the detail is "Too many requests at once: limit search is
 // 10. Retry in 1 s."
 //
-// Where a policy has answers of its own ([policy.Answer]), [Client] has them, and the status, the
-// body and further fields are theirs; Content-Length is set for such a body, and Vary. All other
+// If a policy has answers of its own ([policy.Answer]), [Client] carries them, and they determine the
+// status, the body and additional fields; Content-Length and Vary are set for such a body. All other
 // fields stay.
 package answer

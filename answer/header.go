@@ -17,7 +17,7 @@ import (
 // maxInteger is the largest integer that a structured field can hold.
 const maxInteger = 999_999_999_999_999
 
-// policyHeader is what is said of a set of rules, whatever the state of their limits.
+// policyHeader is what is said about a set of rules, whatever the state of their limits.
 type policyHeader struct {
 	labels []label
 	policy string // RateLimit-Policy
@@ -25,7 +25,7 @@ type policyHeader struct {
 	from, until int64
 }
 
-// label is what is said of one limit.
+// label is what is said about one limit.
 type label struct {
 	rule  string
 	name  string // Result.Name
@@ -40,12 +40,12 @@ type label struct {
 	sentence sentence // for people
 }
 
-// headerCache keeps those that were used last. A policy has few sets of rules that apply
-// together; where it has many, some are made anew each time.
+// headerCache keeps the policyHeaders used last. Few sets of rules of a policy apply together; if there
+// are many, some are made anew each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header at now of the results that clients are told about. What a shadow says
-// is not in force, and clients that heeded it would slow down for nothing.
+// of returns the header at now for the results that clients are told about. A shadow is not in force,
+// and clients that heeded it would slow down for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uintptr
 	for i := range results {
@@ -112,7 +112,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 	return p
 }
 
-// unitInFlight is what a quota of requests under way is in.
+// unitInFlight is the unit of a quota of requests in flight.
 const unitInFlight = "concurrent-requests"
 
 func newLabel(r *policy.Result) label {
@@ -134,7 +134,7 @@ func newLabel(r *policy.Result) label {
 	return l
 }
 
-// month makes the window that of the month of now, and returns when that begins and ends.
+// month sets the window to the month of now, and returns when that begins and ends.
 func (l *label) month(now int64) (begin, end int64) {
 	_, begin, end = l.plan.WindowAt(now)
 	l.span = (end - begin) / time.Second.Microseconds()
@@ -185,5 +185,5 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// mostLabel returns that of the most restrictive result.
+// mostLabel returns the label of the most restrictive result.
 func (a *Answer) mostLabel() *label { return &a.header.labels[visible(a.results[:a.most])] }

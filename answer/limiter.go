@@ -14,7 +14,7 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.De
 	TakeCost(ctx, l, rule, key, 1, d)
 }
 
-// TakeCost is [Take] of so many units, at least 1.
+// TakeCost is [Take] of cost units, at least 1.
 func TakeCost(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))
@@ -30,8 +30,8 @@ func TakeCost(ctx context.Context, l *sluice.Limiter, rule, key string, cost int
 	setOne(l, rule, cost, &took, err, d)
 }
 
-// Decided returns what a policy with this one rule would have decided, of what l.Take has
-// returned for so many units. Of a limiter of several limits only what all say together is known.
+// Decided turns what l.Take has returned for cost units into what a policy with this one rule would
+// have decided. For a limiter of several limits only their combined decision is known.
 func Decided(l *sluice.Limiter, rule string, cost int64, took sluice.Decision, err error) (d policy.Decision) {
 	setOne(l, rule, cost, &took, err, &d)
 	return d
@@ -76,14 +76,13 @@ func GiveBackCost(ctx context.Context, l *sluice.Limiter, key string, cost int64
 // adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
 const adjustTimeout = 5 * time.Second
 
-// adjustTries bounds how often a cost is cut down that others leave no room for.
+// adjustTries bounds how often a cost is cut down because others leave no room for it.
 const adjustTries = 8
 
-// Adjust makes the cost of a request that [TakeCost] has let pass what it is in the end, as
-// [policy.Engine.Settle] does: what is too much is given back while it still counts, and a
-// difference that does not fit uses up what is left. Taken is when TakeCost was called, or a little
-// earlier. Adjust is to be called once. The context may have ended. Queues, and what OnError alone
-// has let pass, stay as they are.
+// Adjust corrects the cost of a request that [TakeCost] has let pass to what it turned out to be, as
+// [policy.Engine.Settle] does: an excess is given back while it still counts, and a shortfall that does
+// not fit uses up what is left. Taken is when TakeCost was called, or a little earlier. Call Adjust
+// once; the context may have ended. Queues, and requests that only OnError let pass, are left alone.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {
 		return
@@ -106,7 +105,7 @@ func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decisi
 	}
 }
 
-// fill takes so many units, or as many as fit.
+// fill takes cost units, or as many as fit.
 func fill(ctx context.Context, l *sluice.Limiter, key string, units int64) {
 	for range adjustTries {
 		d, err := l.Take(ctx, key, units)
@@ -116,7 +115,7 @@ func fill(ctx context.Context, l *sluice.Limiter, key string, units int64) {
 	}
 }
 
-// newResults returns results of the limits of l, without what they say.
+// newResults returns results for the limits of l, without their decisions.
 func newResults(l *sluice.Limiter, rule string, cost int64) []policy.Result {
 	all := make([]policy.Result, len(l.Plans()))
 	names := policy.LimitNames(rule, l.Plans())

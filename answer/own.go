@@ -12,8 +12,8 @@ import (
 // ownBody is the media of a body that the policy has, and that has been made.
 const ownBody = -1
 
-// own makes of a refusal what the policy says in its place. The built-in body stays where the
-// client prefers that, and where the policy's cannot be made of this refusal.
+// own replaces a refusal with the policy's own answer. The built-in body stays if the client prefers
+// it, or if the policy's cannot be rendered for this refusal.
 func (a *Answer) own(h http.Header, c Client) {
 	own := c.Answers.For(a.Status)
 	if own == nil {
@@ -87,7 +87,7 @@ func (a *Answer) values() policy.AnswerValues {
 	return v
 }
 
-// maxWait is the longest wait in seconds that is a [time.Duration].
+// maxWait is the longest wait, in seconds, that fits a [time.Duration].
 const maxWait = int64(1<<63-1) / int64(time.Second)
 
 // detail is the sentence for people, as it is.

@@ -18,8 +18,8 @@ import (
 // at which all are there again, and, where the request that is asked about does not fit, the
 // seconds until it does. A limit of requests in flight has "unit":"concurrent-requests" in place of
 // window and reset. The names, quotas and windows are those of RateLimit-Policy, and all
-// limits are there. It is a refusal if the client is blocked, the request that is asked about is
-// malformed, or the store does not answer.
+// limits are there. It is a refusal if the client is blocked, the request asked about is malformed,
+// or the store does not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	switch {
 	case d.Blocked != "" || d.Missing != "":
@@ -37,7 +37,7 @@ func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) 
 	}
 }
 
-// hasLimits reports whether there is anything to tell the client about.
+// hasLimits reports whether there is any limit to tell the client about.
 func hasLimits(results []policy.Result) bool { return visible(results) > 0 }
 
 // appendQuota appends the state of all limits.

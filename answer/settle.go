@@ -9,15 +9,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle waits for the turn of a request that a leaky bucket has queued, and makes a refusal
-// of d if the turn does not come: the client leaves, or a deadline of ctx is nearer. Its
-// place is then given back by giveBack, whose context has not ended.
+// Settle waits for the turn of a request that a leaky bucket has queued. If the turn does not come,
+// because the client leaves or the deadline of ctx is nearer, it turns d into a refusal and calls
+// giveBack, with a context that has not ended, to give back the place.
 //
-// Before the wait it calls drain, if that is not nil, to read what is left of the request, since
-// only behind that a door learns that the client has left; an error says that it has.
+// Before the wait it calls drain, if that is not nil, to read the rest of the request, since only then
+// does a door learn that the client has left; an error says that it has.
 //
-// It also refuses a request that the store did not decide because the client had left: else
-// leaving early would be a way not to be counted.
+// It also refuses a request that the store did not decide because the client had left: otherwise
+// leaving early would be a way to avoid being counted.
 func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	if d.Degraded || d.Delay > 0 {
 		settle(ctx, d, drain, giveBack)
@@ -65,8 +65,8 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire makes a refusal of a decision whose turn did not come in time. What it says of
-// the limits holds no more: time has passed, and the place in the queue was given back.
+// expire turns a decision whose turn did not come in time into a refusal. What it says about the limits
+// no longer holds: time has passed, and the place in the queue was given back.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {

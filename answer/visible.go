@@ -48,9 +48,9 @@ func visible(results []policy.Result) (n int) {
 	return n
 }
 
-// MostRestrictive returns the index of the result that restricts the client most, or -1: of
-// those that refuse, the one with the longest wait; if none does, the one of which the
-// smallest share is left, and of equal ones the one with the longest window.
+// MostRestrictive returns the index of the result that restricts the client most, or -1: among those
+// that refuse, the one with the longest wait; if none does, the one with the smallest share left, and
+// among equals the one with the longest window.
 func MostRestrictive(results []policy.Result, now int64) int {
 	best := -1
 	for i := range results {
@@ -78,7 +78,7 @@ func moreRestrictive(a, b *policy.Result, now int64) bool {
 	return effectiveWindow(a, now) > effectiveWindow(b, now)
 }
 
-// count is what the share that is left is of.
+// count is the whole of which a share is left.
 func count(p *sluice.Plan) int64 {
 	if p.Kernel == sluice.InFlight {
 		return p.Capacity

@@ -15,14 +15,14 @@ import (
 // (RemoteAddr). That is right where clients connect directly. Behind a proxy it is the
 // proxy's address, and all clients share one limit until the proxy is in Trusted.
 //
-// A header with addresses is a list to which each proxy appends whom it has seen, and
-// whose beginning the client can write as it likes. So it is read from its end, and only
-// for as long as whoever wrote an entry is trusted: the result is the first address,
-// going backwards, that is not a trusted proxy. What is before it is never looked at.
+// A header with addresses is a list to which each proxy appends the peer it has seen, and whose
+// beginning the client can write as it likes. So it is read from its end, and only as long as the
+// writer of an entry is trusted: the result is the first address, going backwards, that is not a
+// trusted proxy. What comes before it is never looked at.
 //
-// An entry that is not an address ends the way: the result is then the trusted proxy
-// that has passed it on, so that those who send garbage share one limit, and none of
-// them gets a fresh one. The same holds after 100 entries.
+// An entry that is not an address ends the search: the result is then the trusted proxy that passed it
+// on, so that all who send garbage share one limit, and none of them gets a fresh one. The same holds
+// after 100 entries.
 type ClientIP struct {
 	// Trusted are the addresses of the proxies in front of this server. Trust whole
 	// networks only where every machine in them is yours: a client with an address in
@@ -38,7 +38,7 @@ type ClientIP struct {
 	IPv6Prefix int
 }
 
-// local stands for peers without an address: processes at the end of a Unix socket.
+// local stands for peers without an address: processes at the other end of a Unix socket.
 var local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // Addr returns the address, without a zone, and IPv4 as IPv4 also where it was written

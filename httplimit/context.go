@@ -17,8 +17,8 @@ func withDecision(r *http.Request, d *policy.Decision) *http.Request {
 
 // DecisionFrom returns the decision by which a request has passed, from its context. It is
 // there behind a middleware with [Config] KeepDecision; of several, it is that of the
-// innermost. It may be kept for as long as anybody likes. Its results are shared by all who
-// ask for them, and not to be changed.
+// innermost. You may keep it as long as you like. Its results are shared by all who ask for
+// them: do not change them.
 func DecisionFrom(ctx context.Context) (d policy.Decision, found bool) {
 	kept, _ := ctx.Value(decisionKey{}).(*policy.Decision)
 	if kept == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config are the settings of a middleware. The zero value is a good one.
+// Config has the settings of a middleware. The zero value is a good default.
 type Config struct {
 	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
 	Dialect answer.Dialect
@@ -70,7 +70,7 @@ type Config struct {
 
 // Limit returns a middleware that takes one unit of limiter for each request, under
 // the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys share a
-// limit, also those whose key is empty. When the store does not answer, requests pass; a
+// limit, including those with an empty key. When the store does not answer, requests pass; a
 // limiter whose OnError is [sluice.Deny] refuses them with status 503.
 func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	return Config{}.Limit(limiter, key)

@@ -7,10 +7,9 @@ import (
 	"github.com/sluicehq/sluice/answer"
 )
 
-// Keep wraps a reverse proxy, so that what the doors in front of it say about limits
-// is what the client is told: [net/http/httputil.ReverseProxy] adds the fields of the
-// upstream's response to those that are there, and drops those that are there when the
-// upstream sends an informational response such as 103.
+// Keep wraps a reverse proxy so that clients see what the doors in front of it say about limits:
+// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those already there,
+// and drops the latter when the upstream sends an informational response such as 103.
 //
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //

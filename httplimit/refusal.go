@@ -13,11 +13,11 @@ import (
 // something, unless the function calls WriteHeader with another one: to write a body is
 // enough, and to write nothing too.
 //
-// What the policy's answers say is not looked at.
+// The policy's own answers are ignored.
 //
-// The memory of d is used again afterwards: keep a [policy.Decision.Clone].
+// The memory of d is reused afterwards: to keep it, use [policy.Decision.Clone].
 //
-// Requests that nobody should try to understand are answered with 400 by the door itself:
+// Requests too broken to be interpreted are answered with 400 by the door itself:
 // see the package's documentation.
 type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 
@@ -82,8 +82,8 @@ func (c Config) Answerer() *Answerer {
 
 // Answer sets the fields that tell of d, and reports whether the request may pass. If not,
 // it has been answered. The decision is that of [policy.Engine.Decide], or what
-// [answer.Decided] makes of a limiter's. Whether a Delay is waited for, as [answer.Settle]
-// does, is for the caller.
+// [answer.Decided] makes of a limiter's. Waiting for a Delay, as [answer.Settle] does,
+// is up to the caller.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var said answer.Answer
 	a.outage.Note(&d)

@@ -15,8 +15,8 @@ import (
 
 // Settle says what a handler knows better than its response tells, for rules of [Policy] that go
 // by the outcome of the request: its Verdict, its Cost, or a Status in place of that of the
-// response. What is zero comes from the response; Header and Bytes always do. The context is that
-// of the request. Where no rule goes by the outcome it does nothing.
+// response. What is zero comes from the response; Header and Bytes always do. The context is that of
+// the request. If no rule goes by the outcome, Settle does nothing.
 //
 // Limits of [Config.Limit] and [Config.LimitBy] go by its Verdict and its Cost if [Config]
 // AwaitOutcome is set, but for leaky buckets. The response says nothing about them.
@@ -24,7 +24,7 @@ import (
 // Call it before the response begins: a rule that knows by then what it goes by is settled before
 // the client hears of it. Others, such as those by the length of the response, or by a cost that
 // no header has told, are settled when the handler returns; until then there is time for their
-// Cost. It is not to be called while the handler writes.
+// Cost. Do not call it while the handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
 		s.said = o

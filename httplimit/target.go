@@ -8,7 +8,7 @@ import (
 )
 
 // misaimed says what is wrong with the target of a request, or "". Rules look at the path
-// and the host, so there must be no doubt about what these are. A server takes more than
+// and the host, so there must be no doubt about either. A server takes more than
 // origin-form (/path), absolute-form (http://host/path) and the "*" of OPTIONS: of
 // "a:http://host/path" it makes a URL without a path, and a proxy passes that on.
 func misaimed(r *http.Request) string {

@@ -11,10 +11,10 @@ const (
 	ofCaller = "caller" // is where its limit comes from
 )
 
-// Adhoc returns a subject of no rule of the policy: whoever asks brings the limit. The name is what
-// is told as its rule; the key keeps subjects apart, along with the name, and no other key of this
-// store meets them, whatever both are. What has been counted belongs to them and to the kind of the
-// limit, so that a changed burst keeps it.
+// Adhoc returns a subject that belongs to no rule of the policy: the caller brings the limit. Answers
+// give name as the rule. Name and key together identify the subject, and cannot collide with any other
+// key in this store, whatever they are. Counts belong to them and to the kind of the limit, so a
+// changed burst keeps them.
 func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
 	r := &rule{
 		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,
@@ -27,9 +27,9 @@ func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnErr
 	return s
 }
 
-// AdhocInto makes into what [Engine.Adhoc] would return for another key of the same limit, which
-// takes no memory if it has been used for this before. What [Subject.Key] has returned for into is
-// not valid any more then, and no decision about it may be under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit, with the subject in into. It
+// allocates nothing if into has been used this way before. What [Subject.Key] returned for into is no
+// longer valid afterwards, and no decision about it may be under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Aim sets Path and RawQuery to those of target, a path with its query or the "*" of OPTIONS, for a
-// door that is told of a request and does not receive it. A Host among the fields becomes the
+// Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for a door that
+// is told about a request instead of receiving it. A Host among the fields becomes the
 // request's. If a server would have refused such a request, or read it otherwise than rules do, it
 // returns a sentence that says what is wrong with its head; else "".
 func (r *Request) Aim(target string) (fault string) {

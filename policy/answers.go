@@ -14,7 +14,8 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Answer is what is said in place of a refusal, or beside it: without a body the built-in ones stay.
+// Answer replaces the body of a refusal, or adds header fields to it. Without a body of its own it
+// keeps the built-in ones.
 type Answer struct {
 	// Status, from 400 to 599, takes the place of that of the refusal, for clients that do not
 	// know it.
@@ -27,13 +28,13 @@ type Answer struct {
 	Bodies []Body `json:"bodies,omitempty"`
 }
 
-// Body is a body of a media type, for clients that prefer this by their Accept. Of those that do
-// not care, the first that is not HTML is for all; HTML is for those that name it.
+// Body is a body in one media type, for clients whose Accept prefers that type. Clients without a
+// preference get the first that is not HTML; only clients that name HTML get that.
 //
 // The text is a template of [text/template] with the fields of [AnswerValues], of text/html one
-// of [html/template]. What a value puts into JSON is the inside of a string, or by the function
-// json, as in {{json .Rule}}, a value of JSON; what it puts into XML is text, or an attribute in
-// quotes.
+// of [html/template]. In JSON a value goes
+// inside a string, or, with the function json as in {{json .Rule}}, stands as a JSON value of its own.
+// In XML it is text or a quoted attribute.
 type Body struct {
 	// Type is a media type without parameters. What is text is sent as UTF-8.
 	Type string `json:"type,omitempty"`
@@ -43,8 +44,8 @@ type Body struct {
 	Text string `json:"body,omitempty"` // at most 64 KiB, and so is what it makes
 }
 
-// AnswerValues are what a template of a [Body] is filled in with. Clients are told all of it
-// anyway, and none of it is of a request. What a refusal does not have is zero.
+// AnswerValues are the values that a template of a [Body] can use. Clients are told all of them
+// anyway, and none comes from a request. What a refusal does not have is zero.
 type AnswerValues struct {
 	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in
 	// problem (RFC 9457), and so is RetryAfter: the seconds until the request fits, or zero if it
@@ -81,7 +82,7 @@ func (o *OwnAnswers) For(status int) *OwnAnswer {
 	return o.byStatus[status]
 }
 
-// OwnAnswer is a compiled [Answer]. It is not to be changed.
+// OwnAnswer is a compiled [Answer]. Do not change it.
 type OwnAnswer struct {
 	Status  int               // zero: that of the refusal
 	Headers map[string]string // by their canonical names
@@ -96,7 +97,7 @@ func (o *OwnAnswer) Page(i int) bool { return o.Types[i] == htmlType }
 // ContentType returns the Content-Type of body i.
 func (o *OwnAnswer) ContentType(i int) string { return o.bodies[i].contentType }
 
-// Append appends body i, filled in. If that fails, what it returns is dst.
+// Append appends body i, filled in. On an error it returns dst as it was.
 func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
 	return o.bodies[i].append(dst, v)
 }
@@ -164,8 +165,8 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 	return out
 }
 
-// ownHeaders checks what is sent with an answer: nothing that splits it in two, takes the place
-// of what a door says, or is about the connection.
+// ownHeaders checks the header fields of an answer: none may split it in two, replace what a door
+// says, or concern the connection.
 func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sortedKeys(in) {

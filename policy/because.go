@@ -2,8 +2,8 @@ package policy
 
 import "github.com/sluicehq/sluice"
 
-// Because says what refuses: "limit", "penalty", "block", or "store" where that is away and on_error
-// says deny. It is empty for a result that does not refuse.
+// Because says what refuses: "limit", "penalty", "block", or "store" if the store is away and on_error
+// is deny. It is empty for a result that does not refuse.
 func (r *Result) Because() string {
 	switch {
 	case r.Allowed:

@@ -14,7 +14,7 @@ import (
 // maxBlocks is the most blocks that an engine has. To add one copies them all.
 const maxBlocks = 10_000
 
-// blocked is where the limit of a [Result] comes from whose subject is blocked.
+// blocked is the source of the limit in a [Result] whose subject is blocked.
 const blocked = "block"
 
 // Block is a subject that is refused, whatever it has used.
@@ -24,9 +24,9 @@ type Block struct {
 }
 
 // Block refuses all requests that the rule counts for the subject until a time, and charges
-// nothing for them. It holds in this engine only, also if the policy is swapped, and whether the
-// store answers or not: a fleet tells each of its engines, or has an override with block. What
-// another rule exempts passes; an override that exempts the subject does not lift it.
+// nothing for them. It holds in this engine only, even if the policy is swapped, and whether or not
+// the store answers: in a fleet, tell each engine, or use an override with block. Requests that
+// another rule exempts still pass; an override that exempts the subject does not lift the block.
 func (s *Subject) Block(until time.Time) error {
 	switch {
 	case s.engine.Policy().watchOnly:
@@ -46,14 +46,14 @@ func (s *Subject) Unblock() {
 	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // not one more
 }
 
-// Blocked reports whether Block has blocked the subject, and until when. An override may do so, too:
+// Blocked reports whether Block has blocked the subject, and until when. An override may block it too:
 // see Override.
 func (s *Subject) Blocked() (until time.Time, yes bool) {
 	at := s.engine.blocksNow()[s.key]
 	return time.UnixMicro(at), at > time.Now().UnixMicro()
 }
 
-// Blocks returns the blocks in force, in the order of their keys.
+// Blocks returns the blocks in force, sorted by key.
 func (e *Engine) Blocks() []Block {
 	var all []Block
 	now := time.Now().UnixMicro()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// scratch is the memory of one decision. Everything in it is used again, so that
-// nothing of it may live on in a [Decision].
+// scratch is the memory of one decision. All of it is reused, so nothing in a [Decision] may refer to
+// it.
 type scratch struct {
 	policy  *Policy
 	request *Request
@@ -60,7 +60,7 @@ type scratch struct {
 	began                    time.Time // the Take, if a rule goes by the outcome
 }
 
-// maxScratch is the most text that is kept from one decision to the next.
+// maxScratch is the most text kept from one decision to the next.
 const maxScratch = 1 << 16
 
 // begin returns the scratch for a decision, whose results it uses again.
@@ -210,11 +210,11 @@ func lacking(part string, garbled bool) string {
 	return part
 }
 
-// overridden is where a limit comes from that an override gives.
+// overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// resolve returns what holds for the subject of the key that is being built: its override, until
-// when that does, else the limits of its tier, else the rule's own.
+// resolve returns what applies to the subject of the key being built: its override until that ends,
+// else the limits of its tier, else the rule's own.
 func (s *scratch) resolve(r *rule) (by *resolved, until int64) {
 	if s.policy.overrides.byRule != nil {
 		if e, says := s.policy.overrides.find(r, s); e != nil {
@@ -267,8 +267,8 @@ func (s *scratch) complete() {
 	}
 }
 
-// of returns the cost of a request that is in a header: the largest value counts, above max it is
-// max, 0 is 1, and what is not a whole number is the default.
+// of returns the cost that a header gives. If there are several values the largest counts; it is
+// capped at max, 0 becomes 1, and anything but a whole number becomes the default.
 func (c *cost) of(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {

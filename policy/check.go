@@ -98,7 +98,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// unlimited are words that people write for no limit.
+// unlimited are words that people write to mean no limit.
 var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
 
 // limit reads the text of a limit, which is the same in many overrides.
@@ -116,7 +116,7 @@ func (c *compiler) limit(field, text string) sluice.Limit {
 	return l
 }
 
-// noLimit complains about a text that is none.
+// noLimit complains about a text that is not a limit.
 func (c *compiler) noLimit(field, text string, err error) {
 	several := severalLimits(text)
 	switch {

@@ -21,7 +21,7 @@ type clientSet struct {
 	*networks.Set
 }
 
-// name says which of the set an address is in that it has.
+// name says which part of the set an address of the set is in.
 func (c *clientSet) name(a netip.Addr) string {
 	i := slices.IndexFunc(c.own, func(p netip.Prefix) bool { return p.Contains(a) })
 	if i < 0 {
@@ -233,9 +233,9 @@ func (w *warner) lists() {
 // charges reports whether the rule is a limit: it neither exempts nor blocks.
 func (r *rule) charges() bool { return !r.exempt && !r.block }
 
-// Partition returns what client_ip tells the client of a request by: its address, of IPv6 the first
-// one of its network. Requests for which it differs share no count of a rule that has client_ip in its
-// key. It is the zero address if nobody knows the client.
+// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is
+// the first address of the client's network. Requests with different partitions never share a count of
+// a rule that has client_ip in its key. It is the zero address if the client is unknown.
 func (p *Policy) Partition(r *Request) netip.Addr {
 	return maskClient(r.client(p.trusted), p.ipv6Prefix)
 }

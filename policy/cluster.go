@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Cluster tells what holds on a Redis Cluster, where charges are committed in one step
-// only if they have the same hash tag. On a single server, and in memory, all are.
+// Cluster says which rules a Redis Cluster can charge in one step: only those with the same hash tag.
+// A single server or memory charges all rules in one step.
 //
 // The names in together are rules that can be charged in one step, since they have the
 // same parts under "together"; there are at least two in each group. A problem in apart
 // names a rule and those that may hold for the same requests and are not charged in one
 // step with it. They are charged one after the other, and given back if a later one
-// refuses: too much may be refused for a moment, and never too much admitted. That two
+// refuses: for a moment too much may be refused, but never too much admitted. That two
 // rules ask for different headers is not looked at: a request may have both.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))

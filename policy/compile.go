@@ -125,13 +125,12 @@ type cost struct {
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it, which keeps its overrides and subjects: they
-// must not be changed. The error is an [Errors] that lists what is wrong.
+// Compile checks a document and makes a policy of it. The policy keeps the document's overrides and
+// subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
-// CompileAt is Compile for a document that is written somewhere: where says in which file and
-// line a field stands, by its path (see [Problem]), and the problems, the warnings too, then
-// say it. It may be nil.
+// CompileAt is Compile for a document that comes from a file: where maps the path of a field (see
+// [Problem]) to its file and line, and problems and warnings then name them. It may be nil.
 func CompileAt(doc Document, where func(path string) (file string, line int)) (*Policy, error) {
 	c := newCompiler(where)
 	p := c.compile(&doc)
@@ -143,15 +142,15 @@ func CompileAt(doc Document, where func(path string) (file string, line int)) (*
 	return p, nil
 }
 
-// Warnings returns what is legal in the document and probably not meant.
+// Warnings returns what the document may say but probably does not mean.
 func (p *Policy) Warnings() []Problem {
 	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
 	sortProblems(all)
 	return all
 }
 
-// TrustedProxies returns the document's trusted_proxies: whose forwarded headers may be
-// believed. None are by default.
+// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are
+// believed. There are none by default.
 func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
 
 // compiler checks a document, and gathers every problem on the way. Its methods return a

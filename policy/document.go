@@ -66,8 +66,8 @@ type TierSubject struct {
 	Source  string `json:"-"`                // see [Override]
 }
 
-// Rule is a limit, an exemption or a block, and what it applies to: where all of Match, Hosts,
-// Headers, Attributes, Clients and NotClients are met; without any, to every request.
+// Rule is a limit, an exemption or a block, and what it applies to: requests that meet all of Match,
+// Hosts, Headers, Attributes, Clients and NotClients; without any of these, every request.
 type Rule struct {
 	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". Counts belong to the name.
 	Name        string `json:"name,omitempty"`
@@ -175,9 +175,9 @@ type Rule struct {
 }
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
-// Limits, InFlight, Block and Exempt. Where there is none, the tier says the limit, and then the rule:
-// [Result] tells which. Limits that count alike, buckets of one rate and windows of one length,
-// share their counts; any other starts from zero.
+// Limits, InFlight, Block and Exempt. A subject without an override has the limits of its tier, else
+// the rule's; [Result] tells which. Limits that count alike, such as buckets of one rate or windows of
+// one length, share their counts; any other starts from zero.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for

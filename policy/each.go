@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// DecideEach decides about requests that have nothing to do with each other, each as
-// [Engine.DecideInto] does, in the order of the list where they count for the same. All that they
-// charge goes to the store in one call, where it knows how (see [sluice.TakeEach]), but for requests
-// with a Body and without an ID. ds is as long as reqs.
+// DecideEach decides about independent requests, each as [Engine.DecideInto] would. Those that share a
+// count are decided in the order of the list. All charges go to the store in one call if it supports
+// that (see [sluice.TakeEach]), except those of requests with a Body and without an ID. ds must be as
+// long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:

@@ -32,8 +32,8 @@ type Engine struct {
 // retryUnavailable is when to ask again while the store is away.
 const retryUnavailable = time.Second
 
-// NewEngine returns an engine for p over store. A nil policy limits nothing. A nil store
-// is a mistake in the wiring, and panics.
+// NewEngine returns an engine for p over store. A nil policy limits nothing. A nil store is a
+// programming error, and panics.
 func NewEngine(store sluice.Store, p *Policy) *Engine {
 	if store == nil {
 		panic("policy: NewEngine needs a store: memory.New() is one")
@@ -47,9 +47,9 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	return e
 }
 
-// Observe has f called with every decision once it is made, on the goroutine that asked, which
-// waits for it. Of several functions, those that were given first are called first. Call it before
-// the first decision.
+// Observe registers f to be called with every decision once it is made, on the goroutine that asked,
+// which waits for f to return. Several functions are called in the order in which they were
+// registered. Call Observe before the first decision.
 func (e *Engine) Observe(f func(context.Context, *Observation)) {
 	e.observers = append(e.observers, f)
 }
@@ -87,9 +87,9 @@ type timing struct {
 	took  time.Duration
 }
 
-// Swap makes p the policy of all decisions that begin from now on. What has been
-// counted stays: it belongs to the names of the rules and to the kind of their limits. One whose
-// document says so is a shadow until the end that it says: see [Policy.ShadowUntil].
+// Swap makes p the policy of all decisions that begin from now on. Counts stay: they belong to the
+// names of the rules and to the kind of their limits. A policy whose document says so is a shadow
+// until the end given there: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -123,22 +123,21 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	}
 }
 
-// Policy returns the policy in force: as a shadow, as long as it is one.
+// Policy returns the policy in force, as a shadow while it is one.
 func (e *Engine) Policy() *Policy { return e.current() }
 
 // TrustedProxies returns the trusted proxies of the policy in force, for uses other than
 // decisions, which resolve their clients themselves. Do not change it.
 func (e *Engine) TrustedProxies() []netip.Prefix { return e.current().trusted }
 
-// Decide asks all the rules that apply to the request, and takes from all of them or
-// from none. It has an answer whatever happens: while the store does not have one, each
-// rule's on_error speaks for it.
+// Decide asks all the rules that apply to the request, and takes from all of them or from none. It
+// always has an answer: while the store gives none, each rule's on_error decides.
 func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 	e.DecideInto(ctx, req, &d)
 	return d
 }
 
-// DecideInto is Decide with a decision that is used again, the memory of its results too.
+// DecideInto is Decide that overwrites d, and reuses the memory of its results.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	began := e.began()
@@ -223,7 +222,7 @@ func (e *Engine) chargeRules(ctx context.Context, s *scratch, d *Decision) bool 
 	return true
 }
 
-// conclude makes the decision of what the store has said about the charges.
+// conclude makes the decision from what the store has said about the charges.
 func (s *scratch) conclude(d *Decision, err error) {
 	missing := d.Missing
 	d.Missing = ""
@@ -272,7 +271,7 @@ func (s *scratch) chargeMalformed() {
 	s.leavePlaces()
 }
 
-// forget forgets the charges that were made.
+// forget drops the charges made so far.
 func (s *scratch) forget() {
 	s.keys.reset()
 	s.charges, s.results, s.blocked = s.charges[:0], s.results[:0], s.blocked[:0]
@@ -400,7 +399,7 @@ func (s *scratch) withoutStore(d *Decision, err error) {
 	}
 }
 
-// close refuses for want of the store.
+// close refuses because the store is away.
 func (d *Decision) close(r *Result) {
 	r.Decision = sluice.Decision{RetryAfter: retryUnavailable, Origin: sluice.ByOnError}
 	if !r.Shadow {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Trace tells why a decision is what it is.
+// Trace explains a decision.
 type Trace struct {
 	// Decision is what [Engine.Decide] would say now. Nothing has been taken: Remaining,
 	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
@@ -31,7 +31,7 @@ type Trace struct {
 	after *Decision
 }
 
-// RuleTrace tells what one rule makes of a request.
+// RuleTrace explains what one rule does with a request.
 type RuleTrace struct {
 	Rule    string
 	Source  string // see [Rule]
@@ -58,10 +58,9 @@ type RuleTrace struct {
 	Consistency sluice.Consistency
 }
 
-// Explain tells what [Engine.Decide] would say about a request, and why. It looks at the
-// counts in the store without changing them, and takes time in proportion to the number
-// of rules. It asks all rules at once, also those whose body Decide would not read any more
-// because others refuse.
+// Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
+// the store without changing them, and takes time in proportion to the number of rules. It asks all
+// rules, even those for which Decide would not read the body because others refuse already.
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	var t Trace
 	s := e.begin(req, &t.Decision)

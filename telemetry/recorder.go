@@ -81,8 +81,8 @@ func (r *Recorder) Rules() []Totals {
 	return all
 }
 
-// MaxRules is how many rules of a policy are told apart. Those beyond are counted together as
-// OtherRules, and the limits that callers bring as CallerRule.
+// MaxRules is how many rules of a policy are counted separately. Those beyond it are counted together
+// as OtherRules, and limits that callers bring as CallerRule.
 const (
 	MaxRules   = 1000
 	OtherRules = "*other" // no rule has these names

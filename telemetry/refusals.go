@@ -59,11 +59,11 @@ type Refusal struct {
 }
 
 // KeepRefusals keeps the last 4096 refusals of requests that bring an ID: in X-Request-Id, in
-// traceparent, or by their door. Call it before the first decision. Of a subject of a rule the first 32
-// within an hour are kept, of a public address (or a /64 of IPv6) the first 256, and then fewer and
-// fewer, so that nobody pushes out all others; and of a rule 100 a second on average. The rule of which
-// the most are kept loses its oldest to new ones, so that an attack on one rule leaves those of the
-// others. They take some 4 MiB at most.
+// traceparent, or by their door. Call it before the first decision. It keeps the first 32 within an hour
+// of each subject of a rule and the first 256 of each public address (or IPv6 /64), then fewer and
+// fewer, so that nobody pushes out everybody else, and at most 100 a second of a rule on average. New
+// ones replace the oldest of the rule with the most, so an attack on one rule does not push out the
+// refusals of others. They take at most some 4 MiB.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
@@ -166,8 +166,8 @@ func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
 	return r
 }
 
-// Find returns the refusals that are kept of a request, by its ID or that of its trace, the latest
-// first; more than one rule may have refused it, and IDs need not be unique.
+// Find returns the kept refusals of a request, by its ID or its trace's, latest first. Several rules may
+// have refused it, and IDs need not be unique.
 func (k *Refusals) Find(id string) (all []Refusal) {
 	if id = printable.Text(id, 64); id == "" {
 		return nil
@@ -182,8 +182,7 @@ func (k *Refusals) Find(id string) (all []Refusal) {
 	return all
 }
 
-// Kept returns how many refusals are kept, and when the oldest of them came; the time is zero if none
-// is kept.
+// Kept returns how many refusals are kept, and the time of the oldest; it is zero if there are none.
 func (k *Refusals) Kept() (n int, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,28 +15,27 @@ import (
 )
 
 // LogRefusals writes a line to logger, at level INFO, for refusals of e: "refused", or "would
-// refuse" where the rule is a shadow or is not enforced. Call it before the first decision. What is
-// returned ends it: it writes what is due, and waits for that for a second at most.
+// refuse" if the rule is a shadow or is not enforced. Call it before the first decision. To end the
+// log call stop: it writes what is due, and waits at most a second for that.
 //
-// A line has what is known of: rule; limit, and limit_name where the rule has several; from, as in
-// [policy.Result]; because: "limit", "penalty", "block", "store" (away, and on_error says deny), or
-// "malformed", which has no rule, and missing instead; subject, as its rule lets people see it; wait,
-// in seconds as clients are told, which is not there if waiting does not help; address, unless it is part
-// of a subject that is not shown whole; door, method,
-// path without the query, host, request_id, and trace_id of the traceparent that came. Handlers get
-// the context of the request.
+// A line has those of these that are known: rule; limit, and limit_name if the rule has several; from,
+// as in [policy.Result]; because: "limit", "penalty", "block", "store" (it is away and on_error is
+// deny), or "malformed", which has no rule but missing instead; subject, as its rule lets people see it;
+// wait, in seconds as clients are told, unless waiting does not help; address, unless it is part of a
+// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
+// from the request's traceparent. Handlers get the context of the request.
 //
-// A subject has a line for its first three refusals by a rule, and then for the 4th, 8th, 16th and so on,
-// with how many were left out in between as left_out. After an hour without any it begins anew.
-// There are at most 5 lines a second on average, 200 at once, and of one rule 2 and 50, so that it does
-// not matter how many subjects an attacker has. What is left out for that is summed up once a minute
-// in a line "refusals left out of the log", by rule. No line is longer than 2 KiB in JSON: that is less than a
-// gigabyte a day in the worst attack, and some 150 MB with lines as they usually are. 4096 subjects
-// are told apart, in 200 KiB; more push out those that were refused the longest time ago.
+// A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and
+// so on, with the number left out in between as left_out. After an hour without a refusal it starts
+// over. There are at most 5 lines a second on average and 200 at once, and 2 and 50 for one rule, so the
+// number of an attacker's subjects does not matter. What that leaves out is summed up by rule once a
+// minute in a line "refusals left out of the log". No line is longer than 2 KiB in JSON: less than a
+// gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are told apart,
+// in 200 KiB; further ones push out those refused longest ago.
 //
-// Nothing that comes from a request ends a line, or reaches a terminal as a control: characters that
-// do not print are "�", and long texts end in "…". If what logger writes to is slow, nobody waits for it:
-// lines are left out, and counted as unwritten.
+// Nothing from a request can end a line or reach a terminal as a control character: characters that do
+// not print become "�", and long texts end in "…". If logger's output is slow, nobody waits for it:
+// lines are dropped, and counted as unwritten.
 func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
 		refusalSampler: newRefusalSampler(firstOnes),

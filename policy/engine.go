@@ -287,8 +287,8 @@ func (s *scratch) looksFirst() bool {
 
 // refusedUnread reports whether the request is refused by rules that need not read its body,
 // so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
-// takes nothing: what passes is decided again, whole. Requests that cost more than one unit
-// are left to that, since only a charge says how long such a one has to wait.
+// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
+// to that.
 func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) bool {
 	if !s.looksFirst() {
 		return false

@@ -15,8 +15,7 @@ import (
 // Trace explains a decision.
 type Trace struct {
 	// Decision is what [Engine.Decide] would say now. Nothing has been taken: Remaining,
-	// ResetAfter and Delay of its results are those before the request. RetryAfter is the
-	// least that it would be where a cost above 1 does not fit a sliding window log.
+	// ResetAfter and Delay of its results are those before the request.
 	Decision Decision
 	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
@@ -98,6 +97,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.Decision = Decision{Missing: missing}
 		s.addBarring(&t.Decision)
 		return t
+	}
+	if t.Decision.Allowed && t.Decision.Err == nil && t.Decision.Blocked == "" {
+		s.askNext(ctx, e.store)
 	}
 	if t.after = s.foresee(&t.Decision); t.after != nil {
 		s.addBarring(t.after)
@@ -264,28 +266,40 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 	s.mode = mode
 }
 
-// uncost makes the charges peeks, and keeps what they cost.
+// uncost makes the charges ones that take nothing, and keeps what they cost.
 func (s *scratch) uncost() {
 	s.costs = s.costs[:0]
 	for i := range s.charges {
 		s.costs = append(s.costs, s.charges[i].Cost)
-		s.charges[i].Cost = 0
+	}
+	asks := -1
+	for i := range s.charges {
+		if c := &s.charges[i]; c.Plan.Kernel.Log() && c.Cost > 1 {
+			asks = i
+		} else {
+			c.Cost = 0
+		}
+	}
+	if asks >= 0 {
+		s.charges = append(s.charges, unfitting(&s.charges[asks]))
 	}
 }
 
 // recost makes them what they were.
 func (s *scratch) recost() {
+	s.charges, s.receipts = s.charges[:len(s.costs)], s.receipts[:len(s.costs)]
 	for i, cost := range s.costs {
 		s.charges[i].Cost = cost
 	}
 }
 
 // foretell makes receipts of peeks those of their costs: what remains says whether a cost would
-// fit. Where on_error allows, any does. Where it denies, which alone makes a peek not fit, the
-// others are only looked at.
+// fit. Where on_error allows, any does. Where it denies, the others are only looked at.
 func (s *scratch) foretell() {
-	if !sluice.Admitted(s.charges, s.receipts) {
-		return
+	for i := range s.charges {
+		if s.closed(i) && !s.charges[i].Shadow {
+			return
+		}
 	}
 	for i := range s.charges[:s.firstLock] {
 		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {

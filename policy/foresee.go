@@ -1,16 +1,31 @@
 package policy
 
-import "github.com/sluicehq/sluice"
+import (
+	"context"
+
+	"github.com/sluicehq/sluice"
+)
 
 // After returns what [Engine.Decide] would say now of the request: the Decision, with Remaining,
-// ResetAfter and Delay of its results as they are once the request has been charged. Where a
-// sliding window log has no room then, RetryAfter is the latest that it can be. Of a request that is
+// ResetAfter and Delay of its results as they are once the request has been charged. Of a request that is
 // refused before its body is read, there are only the results of the rules that were asked by then.
 func (t *Trace) After() Decision {
 	if t.after != nil {
 		return *t.after
 	}
 	return t.Decision
+}
+
+// askNext asks the store when logs that the request fills will fit one more unit.
+func (s *scratch) askNext(ctx context.Context, store sluice.Store) {
+	var waits logWaits
+	for i := range s.results {
+		c, r := &s.charges[i], &s.receipts[i]
+		if c.Plan.Kernel.Log() && r.Fits && r.Origin != sluice.ByOnError && r.Used > 0 && r.Used+c.Cost >= c.Plan.Capacity {
+			waits.add(logWait{s: s, charge: i}, c.Cost+1)
+		}
+	}
+	waits.ask(ctx, store)
 }
 
 // foresee returns what becomes of a decision that was rehearsed once what fits is taken. If nothing
@@ -67,12 +82,13 @@ func (s *scratch) refusedFirst(d *Decision) *Decision {
 func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
 	if p.Kernel.Log() {
 		newest := r.Now / p.Tick
-		r.Wait = 0
-		if r.Used+cost >= p.Capacity {
-			r.Wait = newest + p.Span // at the latest, when what is taken now expires
-			if r.Used > 0 {
-				r.Wait = r.Tick + p.Span // or the newest before it
-			}
+		switch {
+		case r.Used+cost < p.Capacity:
+			r.Wait = 0
+		case r.Used == 0:
+			r.Wait = newest + p.Span // when the units of this charge expire
+		case r.Wait == 0: // the store was not asked, or did not answer: the latest that it can be
+			r.Wait = r.Tick + p.Span
 		}
 		r.Tick = max(r.Tick, newest)
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// What a trace says of a request once it is charged is what the next decision says.
+// What a trace says of a request once it is charged is what the next decision says, and so is what
+// every way to peek says of one that is refused.
 func TestTraceAfter(t *testing.T) {
 	for _, rule := range []string{
 		"limit: 7/minute burst 5",
@@ -31,15 +32,31 @@ func TestTraceAfter(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, 2))
 				for n := range 400 {
 					time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
-					r := get("/")
+					r, peek := get("/"), get("/")
 					r.Cost = 1 + random.Int64N(3)
-					trace := e.Explain(t.Context(), r)
+					peek.Cost, peek.Mode = r.Cost, Peek
+					trace, peeks := e.Explain(t.Context(), r), e.everyPeek(t, peek)
+					parts := ""
+					if !strings.Contains(rule, "penalty") { // of which the other part would be an offence
+						parts = e.refusedPart(t, r)
+					}
 					after, got := trace.After(), e.Decide(t.Context(), r)
-					if want := says(&got, nil); says(&after, &got) != want {
-						t.Fatalf("request %d: foreseen\n%s\nwas\n%s\nbefore\n%s", n, says(&after, &got), want, says(&trace.Decision, nil))
+					if says(&after) != says(&got) {
+						t.Fatalf("request %d: foreseen\n%s\nwas\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
 					}
 					if got.Allowed && len(trace.Rules[0].After) > 0 && trace.Rules[0].After[0] != after.Results[0] {
 						t.Fatal("the rule says something else than the decision")
+					}
+					for how, d := range peeks {
+						switch {
+						case d.Allowed != got.Allowed:
+							t.Fatalf("request %d: %s says %v, and the check itself %v", n, how, d.Allowed, got.Allowed)
+						case !got.Allowed && says(&d) != says(&got):
+							t.Fatalf("request %d: %s says\n%s\nand the check itself\n%s", n, how, says(&d), says(&got))
+						}
+					}
+					if parts != "" && !got.Allowed && parts != says(&got) {
+						t.Fatalf("request %d: a part of several says\n%s\nand the check itself\n%s", n, parts, says(&got))
 					}
 				}
 			})
@@ -47,18 +64,40 @@ func TestTraceAfter(t *testing.T) {
 	}
 }
 
-// says puts a decision into words. Of a log nobody can say how long to wait but the log: there the
-// wait is that of exact, if it may be.
-func says(d, exact *Decision) string {
-	text := ""
-	for i, r := range d.Results {
-		if algorithm := r.Plan.Limit.Algorithm.String(); exact != nil && strings.HasPrefix(algorithm, "sliding_window_log") {
-			most := exact.Results[i].RetryAfter
-			if r.Allowed && r.RetryAfter >= most && most > 0 || !r.Allowed && r.Cost > 1 && r.RetryAfter <= most {
-				r.RetryAfter = most
-			}
+// everyPeek returns what each way to peek says about a request.
+func (e *Engine) everyPeek(t *testing.T, peek *Request) map[string]Decision {
+	trace := e.Explain(t.Context(), peek)
+	all := map[string]Decision{"Decide": e.Decide(t.Context(), peek), "Explain": trace.Decision, "Quota": e.Quota(t.Context(), peek)}
+	for _, decide := range []struct {
+		how string
+		by  func(ds []Decision)
+	}{
+		{"DecideEach", func(ds []Decision) { e.DecideEach(t.Context(), []*Request{peek, peek}, ds) }},
+		{"DecideTogether", func(ds []Decision) { e.DecideTogether(t.Context(), []*Request{peek, peek}, ds) }},
+	} {
+		ds := make([]Decision, 2)
+		decide.by(ds)
+		for i, d := range ds {
+			all[fmt.Sprint(decide.how, " ", i)] = d
 		}
+	}
+	return all
+}
+
+// refusedPart returns what a request is told as the first of two parts, of which the second never fits.
+func (e *Engine) refusedPart(t *testing.T, r *Request) string {
+	never := *r
+	never.Cost = 1_000_000
+	ds := make([]Decision, 2)
+	e.DecideTogether(t.Context(), []*Request{r, &never}, ds)
+	return says(&ds[0])
+}
+
+// says puts a decision into words.
+func says(d *Decision) string {
+	text := ""
+	for _, r := range d.Results {
 		text += fmt.Sprintln(r.Rule, r.Allowed, r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay, r.Locked)
 	}
-	return text + fmt.Sprintln(d.Allowed, d.Delay)
+	return text + fmt.Sprintln(d.Allowed, d.RetryAfter, d.Delay)
 }

@@ -66,8 +66,9 @@ type together struct {
 	receipts []sluice.Receipt
 	places   map[stateID]int // of charges
 	refused  bool            // before the store was asked
-	left     []int64         // of each charge, what is left for the next part
-	first    []int64         // what was left for the first
+	waits    logWaits
+	left     []int64 // of each charge, what is left for the next part
+	first    []int64 // what was left for the first
 }
 
 // onePart is a part of it.
@@ -110,9 +111,13 @@ func (t *together) decide(ctx context.Context, store sluice.Store) {
 	case t.repeats():
 		t.each(t.repeat)
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
-		t.each(t.admit)
+		t.each(t.foretell)
+		t.waits.ask(ctx, store)
+		t.eachTold(t.admit)
 	default:
 		t.refuse()
+		t.waits.ask(ctx, store)
+		t.waits.decideAgain()
 	}
 }
 
@@ -128,6 +133,15 @@ func (t *together) each(do func(p *onePart)) {
 			p.s.receipts = append(p.s.receipts, t.receipts[at])
 		}
 		do(p)
+	}
+}
+
+// eachTold calls do for the parts that have charges and receipts.
+func (t *together) eachTold(do func(p *onePart)) {
+	for i := range t.parts {
+		if p := &t.parts[i]; p.asks {
+			do(p)
+		}
 	}
 }
 
@@ -229,11 +243,16 @@ func (t *together) repeat(p *onePart) {
 	p.s.decision(p.d)
 }
 
-// admit decides about a part of a request that was taken.
-func (t *together) admit(p *onePart) {
+// foretell makes the receipts of a part that peeks those of its costs.
+func (t *together) foretell(p *onePart) {
 	if p.s.mode == Peek {
 		p.s.foretell()
+		t.waits.addUnknown(p.s, p.d, func(int) int64 { return 0 })
 	}
+}
+
+// admit decides about a part of a request that was taken.
+func (t *together) admit(p *onePart) {
 	p.s.decision(p.d)
 	t.queue(p)
 }
@@ -282,6 +301,7 @@ func (t *together) refuse() {
 			s.mode = Peek
 		}
 		s.decision(p.d)
+		t.waits.addUnknown(s, p.d, func(charge int) int64 { return t.charges[p.at[charge]].Cost })
 		if s.mode = mode; p.d.Allowed && mode != Peek {
 			for i := range s.onceAt() {
 				at := p.at[i]

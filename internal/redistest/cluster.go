@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 // config returns what a node knows of the cluster when it starts: all. Nodes that were told of
 // one another would learn the rest by and by, and meanwhile tell their clients of a part.
 func (c *Cluster) config(name uint64, myself int) string {
-	masters := len(c.Masters)
+	masters, shards := len(c.Masters), c.Nodes[0].hasShards()
 	id := func(i int) string { return fmt.Sprintf("%016x%024x", name, i) }
 	var b strings.Builder
 	for i, s := range c.Nodes {
@@ -54,7 +55,11 @@ func (c *Cluster) config(name uint64, myself int) string {
 		if i == myself {
 			flags = "myself,"
 		}
-		fmt.Fprintf(&b, "%s %s@%s ", id(i), s.Addr, busPort(s))
+		fmt.Fprintf(&b, "%s %s@%s", id(i), s.Addr, busPort(s))
+		if shards {
+			fmt.Fprintf(&b, ",,shard-id=%s", id(i%masters))
+		}
+		b.WriteByte(' ')
 		if i < masters {
 			fmt.Fprintf(&b, "%smaster - 0 0 %d connected %d-%d\n", flags, i+1, i*16384/masters, (i+1)*16384/masters-1)
 		} else {
@@ -63,6 +68,22 @@ func (c *Cluster) config(name uint64, myself int) string {
 	}
 	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
 	return b.String()
+}
+
+// hasShards reports whether the server keeps which shard a node belongs to: Redis since 7.2, and Valkey.
+// A node for which that is missing invents one, and then a replica has another than its master.
+func (s *Server) hasShards() bool {
+	s.t.Helper()
+	out, err := exec.Command(s.Binary, "--version").Output()
+	if err != nil {
+		s.t.Fatalf("%s --version: %v", s.Binary, err)
+	}
+	_, version, _ := strings.Cut(string(out), " v=")
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		s.t.Fatalf("%s --version says %q: %v", s.Binary, out, err)
+	}
+	return major > 7 || major == 7 && minor >= 2
 }
 
 func busPort(s *Server) string {
@@ -156,7 +177,7 @@ func StartSentinel(t testing.TB, name string) *Sentinel {
 	master := Start(t, "--repl-diskless-sync-delay", "0")
 	replica := Start(t, "--replicaof", master.Host+" "+strconv.Itoa(master.Port), "--repl-diskless-sync-delay", "0")
 	Eventually(t, "the replica follows", func() bool { return replica.Info("master_link_status") == "up" })
-	s := newServer(t, "redis-server")
+	s := newServer(t, Binaries(t)[0])
 	config := fmt.Sprintf(`port %d
 bind %s
 dir %s

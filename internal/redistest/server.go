@@ -22,9 +22,13 @@ import (
 const patience = 5 * time.Minute
 
 // Binaries returns the servers that are installed: redis-server, which tests need, and
-// valkey-server.
+// valkey-server. The first is what tests start. The environment variable SLUICE_REDIS_SERVER names
+// another program to test with.
 func Binaries(t testing.TB) []string {
 	t.Helper()
+	if named := os.Getenv("SLUICE_REDIS_SERVER"); named != "" {
+		return []string{named}
+	}
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("these tests need redis-server: install the package of your system, for example \"apt-get install redis-server\"")
 	}

@@ -282,7 +282,7 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 
 // Refund gives back units to each of them, and returns what they are then. What is given back
 // beyond what is used is lost. With a shared store, other instances may refuse it from memory for
-// another second.
+// another 60 ms, or for a second if they do not hear of it: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)

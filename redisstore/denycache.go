@@ -12,8 +12,8 @@ import (
 
 // cacheFor is how long a state that refuses is remembered, in microseconds. Until it
 // drains it refuses exactly, as long as nothing is given back. What this process gives
-// back counts at once, and what another resets when we hear of it (see resets); what else
-// another gives back, a server that has lost its states, or a clock that was set, is noticed
+// back counts at once, and what another resets or gives back when we hear of it (see resets); what
+// is not heard of, a server that has lost its states, or a clock that was set, is noticed
 // after this long. So nobody is refused wrongly for more than a second, and one who keeps
 // asking costs the server a call a second.
 const cacheFor = 1_000_000
@@ -50,6 +50,9 @@ type cacheEntry struct {
 	place           int // among the requests that were decided at that time
 	// The server has said so between these times, in microseconds by the clock of denyCache.
 	sent, back int64
+	// counted says that a state is unknown for what the server had counted at sent: what is asked
+	// later is right.
+	counted bool
 }
 
 // unknownState is the time of a state that may have been given back to.
@@ -174,6 +177,14 @@ func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 	d.put(fingerprint, key, unknown, true, true)
 }
 
+// forgetHeard makes a state unknown to which another process has given back, until the server is asked
+// again. At is now.
+func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
+	d.makeTable()
+	unknown := cacheEntry{Snapshot: sluice.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
+	d.put(fingerprint, key, unknown, false, true)
+}
+
 // makeTable makes the table, once.
 func (d *denyCache) makeTable() {
 	if d.table.Load() == nil {
@@ -218,7 +229,13 @@ func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, gi
 	for i := range set.entries {
 		old := &set.entries[i]
 		if old.tag == tag {
-			if k.back-old.sent > cacheFor || k.Now > old.Now || k.Now == old.Now && k.place >= old.place {
+			switch {
+			case k.back-old.sent > cacheFor || old.counted && k.sent > old.sent:
+				*old = k
+			case k.Now == unknownState && old.Now == unknownState:
+				k.counted = k.counted && old.counted // else a give-back of ours may be under way
+				*old = k
+			case k.Now > old.Now || k.Now == old.Now && k.place >= old.place:
 				*old = k
 			}
 			return

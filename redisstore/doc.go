@@ -30,13 +30,16 @@
 // limit refuses, their receipt says how many were taken when the server was last asked. Receipts
 // from memory may lack what others have taken since, above all for limits that do not refuse.
 //
-// What this process gives back counts at once. So does, within milliseconds, what another process
-// resets (a cost of [sluice.All]): it is told on the channel prefix + "resets", to which each store
-// subscribes (go test -run '^$' -bench ResetHeard ./redisstore). Refunds by others, and a server
-// that has lost its counts, are noticed after that second. So are resets while there is no
+// What this process gives back counts at once. What another process resets (a cost of [sluice.All])
+// counts within milliseconds: it is published on the channel prefix + "resets", to which each store
+// subscribes. Refunds by others count within some 60 ms (go test -run '^$' -bench ResetHeard
+// ./redisstore): they are gathered for 50 ms, so that a process publishes at most 20 messages a second,
+// and fewer where more than ten processes subscribe. A refund that leaves more than ten times its
+// units is not published, since others would hardly have been refused without it. It is noticed after
+// that second, and so is a server that has lost its counts. So are resets and refunds while there is no
 // subscription: before the first one, while a lost one is retried (at once, then
 // less and less often, down to every half minute), without the rights (see [Store.Dangers]), and
-// behind a proxy that does not support it; and so are resets beyond 4096 states a second. None of this is an
+// behind a proxy that does not support it; and so are those beyond 4096 states a second. None of this is an
 // error. The message has the key, encrypted if there is a HashKey.
 //
 // # Keys

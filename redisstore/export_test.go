@@ -8,6 +8,9 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
+// GatherFor is how long what is given back is gathered before it is published.
+const GatherFor = gatherFor
+
 // TimedStore is a Store whose time a test sets. Nothing that it writes expires. What it
 // remembers of refusals goes by that time, too.
 type TimedStore struct {

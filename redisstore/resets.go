@@ -23,13 +23,21 @@ const (
 	// One that was lost or refused is asked for again after a pause, which doubles.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = 30 * time.Second
+	// What is given back is gathered before it is published, so that it takes no more than 20
+	// messages a second of a process, and where many listen, fewer.
+	gatherFor      = 50 * time.Millisecond
+	gatherListener = 5 * time.Millisecond
+	// nearlyFull is the most that is left, as a multiple of what is given back, of a state that is told
+	// of. What leaves more has hardly kept another from being refused.
+	nearlyFull = 10
 	// maxHeard is how many states are forgotten in a second because others say so: a quarter
 	// of what the cache holds, so that whoever may publish cannot empty it.
 	maxHeard = cacheSets * cacheWays / 4
 )
 
-// resets tells other processes what this one has reset, and forgets what they have, so that a
-// refusal that is remembered outlives a reset by no more than the way of a message. It is best
+// resets tells other processes what this one has reset or given back, and forgets what they have, so
+// that a refusal that is remembered outlives a reset by no more than the way of a message, and units
+// that are given back by gatherFor more. It is best
 // effort: what is not heard of is noticed after cacheFor. A plain channel will do on a cluster,
 // too: its nodes tell each other, whichever they are asked.
 type resets struct {
@@ -40,6 +48,9 @@ type resets struct {
 	mu         sync.Mutex
 	pending    []byte // states that have still to be told
 	publishing bool
+	gathered   map[string]struct{} // states that have been given back to, until they are pending
+	size       int                 // bytes in gathered
+	pause      time.Duration       // how long they are gathered
 
 	stop  context.CancelFunc
 	tried chan struct{} // closed when the first attempt to subscribe has ended, either way
@@ -58,12 +69,16 @@ func newResets(s *Store, c Config) *resets {
 // resetChannel is where resets are published.
 func (c Config) resetChannel() string { return c.prefix() + "resets" }
 
-// tell publishes, in the background, those of charges that have reset their state. One that
-// has no room in the next message is left out.
-func (r *resets) tell(charges []sluice.Charge) {
+// tell publishes, in the background, those of charges that have reset their state, and somewhat later
+// those that have given back to a state that was nearly full. One that has no room in the next message
+// is left out.
+func (r *resets) tell(charges []sluice.Charge, receipts []sluice.Receipt) {
 	for i := range charges {
-		if charges[i].Cost == sluice.All { // which of all that give back is rare
-			r.add(&charges[i])
+		switch c := &charges[i]; {
+		case c.Cost == sluice.All:
+			r.add(c)
+		case c.Cost < 0 && cacheable(c) && !c.Plan.Once && c.Plan.Decide(0, receipts[i]).Remaining <= nearlyFull*-c.Cost:
+			r.gather(c)
 		}
 	}
 }
@@ -75,10 +90,47 @@ func (r *resets) add(c *sluice.Charge) {
 		return
 	}
 	r.pending = appendState(r.pending, c.Plan.Fingerprint, c.Key)
+	r.publishPending()
+}
+
+// publishPending has pending published, unless it is being done. r.mu is held.
+func (r *resets) publishPending() {
 	if !r.publishing && r.store.track() {
 		r.publishing = true
 		go r.publish()
 	}
+}
+
+// gather adds a state to those that are published when their time has come, each once.
+func (r *resets) gather(c *sluice.Charge) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.size+maxStateHead+len(c.Key) > maxStates {
+		return
+	}
+	state := appendState(make([]byte, 0, maxStateHead+len(c.Key)), c.Plan.Fingerprint, c.Key)
+	if _, known := r.gathered[string(state)]; known {
+		return
+	}
+	if len(r.gathered) == 0 {
+		r.gathered = make(map[string]struct{})
+		time.AfterFunc(max(gatherFor, r.pause), r.gatheredEnough)
+	}
+	r.gathered[string(state)] = struct{}{}
+	r.size += len(state)
+}
+
+// gatheredEnough has what was gathered published.
+func (r *resets) gatheredEnough() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for state := range r.gathered {
+		if len(r.pending)+len(state) <= maxStates {
+			r.pending = append(r.pending, state...)
+		}
+	}
+	r.gathered, r.size = nil, 0
+	r.publishPending()
 }
 
 // publish publishes until nothing is pending: one message at a time, so that resets take no more
@@ -102,18 +154,24 @@ func (r *resets) send(message string) {
 	ctx, cancel := context.WithTimeout(context.Background(), publishFor)
 	defer cancel()
 	for range maxStale {
-		err := r.sendOnce(ctx, message)
+		listeners, err := r.sendOnce(ctx, message)
+		if err == nil {
+			r.mu.Lock()
+			r.pause = time.Duration(listeners) * gatherListener
+			r.mu.Unlock()
+		}
 		if _, answered := rueidis.IsRedisErr(err); err == nil || answered || ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-func (r *resets) sendOnce(ctx context.Context, message string) error {
+// sendOnce returns how many listen.
+func (r *resets) sendOnce(ctx context.Context, message string) (listeners int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTryFor)
 	defer cancel()
 	c := r.store.client
-	return c.Do(ctx, c.B().Publish().Channel(r.channel).Message(message).Build()).Error()
+	return c.Do(ctx, c.B().Publish().Channel(r.channel).Message(message).Build()).AsInt64()
 }
 
 // start begins to listen. The store's Close waits for the end.
@@ -198,7 +256,7 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	if r.fault == nil {
 		return "", false
 	}
-	return fmt.Sprintf("what another instance resets is noticed here after up to a second, since SUBSCRIBE is refused (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
+	return fmt.Sprintf("what another instance resets or gives back is noticed here after up to a second, since SUBSCRIBE is refused (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
 // hear forgets the states in a message. What it does is bounded, since whoever may publish there
@@ -217,7 +275,7 @@ func (r *resets) hear(m rueidis.PubSubMessage) {
 		if !ok {
 			return
 		}
-		d.forgetState(fingerprint, key, at)
+		d.forgetHeard(fingerprint, key, at)
 		states = rest
 	}
 }

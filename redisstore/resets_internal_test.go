@@ -27,7 +27,7 @@ func message(secret string, p *sluice.Plan, keys ...string) rueidis.PubSubMessag
 }
 
 // A refusal that was under way when the message came is not remembered after it. One that was
-// sent a second later is.
+// sent after it is, unless a give-back of this process may be under way.
 func TestResetMeetsRefusal(t *testing.T) {
 	p := bucket(t, 3)
 	for _, secret := range []string{"", "0123456789abcdef"} {
@@ -45,7 +45,17 @@ func TestResetMeetsRefusal(t *testing.T) {
 			if _, refuses := d.refuses(p, "k", back+1); refuses {
 				t.Errorf("secret %q, known %v: refuses by an answer from before the reset", secret, known)
 			}
-			back += cacheFor + 1
+			if known { // what this process gives back itself is unknown for a second
+				d.forgetState(p.Fingerprint, "k", back)
+				r.hear(message(secret, p, "k"))
+				sent = d.at(time.Now()) + 1
+				d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 2500}, sent: sent, back: sent})
+				if _, refuses := d.refuses(p, "k", sent+1); refuses {
+					t.Errorf("secret %q: refuses though a give-back may be under way", secret)
+				}
+				back = sent + cacheFor
+			}
+			back++
 			d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 3000}, sent: back, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); !refuses {
 				t.Errorf("secret %q, known %v: does not refuse though it was refused after the reset", secret, known)
@@ -105,7 +115,8 @@ func TestResetRoom(t *testing.T) {
 	p, r := bucket(t, 3), deaf("0123456789abcdef")
 	r.publishing = true // so that nothing is taken away
 	for _, length := range []int{maxStates, maxStates - maxStateHead, 1, 100} {
-		r.tell([]sluice.Charge{{Key: strings.Repeat("k", length), Plan: p, Cost: sluice.All}, {Key: "taken", Plan: p, Cost: 1}, {Key: "given back", Plan: p, Cost: -1}})
+		charges := []sluice.Charge{{Key: strings.Repeat("k", length), Plan: p, Cost: sluice.All}, {Key: "taken", Plan: p, Cost: 1}}
+		r.tell(charges, make([]sluice.Receipt, len(charges)))
 	}
 	fingerprint, key, rest, ok := cutState(r.codec.open(r.codec.seal(r.pending)))
 	if !ok || fingerprint != p.Fingerprint || key != strings.Repeat("k", maxStates-maxStateHead) {
@@ -115,6 +126,23 @@ func TestResetRoom(t *testing.T) {
 		_, key, rest, ok = cutState(rest)
 		if !ok || len(rest) > 0 || key != "k" {
 			t.Errorf("%v, %q, %q", ok, key, rest)
+		}
+	}
+}
+
+// What is given back is told of once, and only where it may have kept another from being refused.
+func TestGiveBackTold(t *testing.T) {
+	p, r := bucket(t, 100), deaf("")
+	r.pause = time.Hour // so that nothing is taken away
+	for _, test := range []struct {
+		key        string
+		back, left int64
+		told       int
+	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}} {
+		receipt := sluice.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}
+		r.tell([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
+		if len(r.gathered) != test.told {
+			t.Errorf("%+v: %d states are told of", test, len(r.gathered))
 		}
 	}
 }

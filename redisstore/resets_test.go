@@ -35,10 +35,11 @@ func waitForListeners(t testing.TB, want int, servers ...*redistest.Server) {
 	redistest.Eventually(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
 }
 
-// resetter has one store remember refusals, and another one reset what is refused.
+// resetter has one store remember refusals, and another one reset or give back what is refused.
 type resetter struct {
 	t            testing.TB
 	asked, other *redisstore.Store
+	back         int64 // the cost of that
 	n            int
 }
 
@@ -52,7 +53,7 @@ func (r *resetter) take(s *redisstore.Store, p *sluice.Plan, key string, cost in
 }
 
 // noticed returns how long after the server was asked for a refusal, or sooner, a unit fits: the
-// other store has reset the state meanwhile.
+// other store has given back meanwhile.
 func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 	r.t.Helper()
 	r.n++
@@ -62,39 +63,43 @@ func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 	if r.take(r.asked, p, key, 1).Fits || r.take(r.asked, p, key, 1).Origin != sluice.ByDenyCache {
 		return sluice.Never // a second has passed in between
 	}
-	r.take(r.other, p, key, sluice.All)
-	redistest.Eventually(r.t, "the reset is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
+	r.take(r.other, p, key, r.back)
+	redistest.Eventually(r.t, "what was given back is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
 	return time.Since(begin)
 }
 
-// expectHeard fails the test unless a reset is noticed sooner than it could be without a message:
+// expectHeard fails the test unless what is given back is noticed sooner than it could be without a message:
 // what has been asked for at most a second ago is remembered. A busy machine may need another try.
 func (r *resetter) expectHeard(p *sluice.Plan) {
 	r.t.Helper()
-	redistest.Eventually(r.t, "a reset is heard of", func() bool { return r.noticed(p) < time.Second })
+	redistest.Eventually(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
 }
 
-// How long after a reset has returned another store admits.
+// How long after a reset or a refund has returned another store admits.
 func BenchmarkResetHeard(b *testing.B) {
-	server := redistest.Start(b)
-	r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
-	waitForListeners(b, 2, server)
-	p := plan(b, sluice.FixedWindow, "3/10d")
-	var waits []time.Duration
-	for b.Loop() {
-		r.n++
-		key := fmt.Sprint("k", r.n)
-		r.take(r.asked, p, key, p.Capacity)
-		r.take(r.asked, p, key, 1)
-		r.take(r.other, p, key, sluice.All)
-		begin := time.Now()
-		for !r.take(r.asked, p, key, 1).Fits {
-		}
-		waits = append(waits, time.Since(begin))
-	}
-	slices.Sort(waits)
-	for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
-		b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
+	for name, back := range map[string]int64{"reset": sluice.All, "refund": -1} {
+		b.Run(name, func(b *testing.B) {
+			server := redistest.Start(b)
+			r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
+			waitForListeners(b, 2, server)
+			p := plan(b, sluice.FixedWindow, "3/10d")
+			var waits []time.Duration
+			for b.Loop() {
+				r.n++
+				key := fmt.Sprint("k", r.n)
+				r.take(r.asked, p, key, p.Capacity)
+				r.take(r.asked, p, key, 1)
+				r.take(r.other, p, key, back)
+				begin := time.Now()
+				for !r.take(r.asked, p, key, 1).Fits {
+				}
+				waits = append(waits, time.Since(begin))
+			}
+			slices.Sort(waits)
+			for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
+				b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
+			}
+		})
 	}
 }
 
@@ -135,14 +140,16 @@ func TestResetHeard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			waitForListeners(t, 0, server)
 			server.Do("FLUSHALL")
-			r := &resetter{t: t, asked: stores[0](t), other: stores[1](t)}
+			r := &resetter{t: t, back: sluice.All, asked: stores[0](t), other: stores[1](t)}
 			waitForListeners(t, 2, server)
-			for _, a := range sluice.Algorithms() {
-				if a != sluice.LeakyBucket { // which is never remembered
-					r.expectHeard(plan(t, a, "3/10d"))
+			for _, r.back = range []int64{sluice.All, -1} {
+				for _, a := range sluice.Algorithms() {
+					if a != sluice.LeakyBucket { // which is never remembered
+						r.expectHeard(plan(t, a, "3/10d"))
+					}
 				}
+				r.expectHeard(plan(t, sluice.FixedWindow, "3/month"))
 			}
-			r.expectHeard(plan(t, sluice.FixedWindow, "3/month"))
 		})
 	}
 }
@@ -151,7 +158,7 @@ func TestResetHeard(t *testing.T) {
 func TestResetHeardInCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
-	r := &resetter{t: t, asked: open(t, c.URL()), other: over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})}
+	r := &resetter{t: t, back: sluice.All, asked: open(t, c.URL()), other: over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})}
 	waitForListeners(t, 2, c.Nodes...)
 	for range 10 { // keys of several slots
 		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
@@ -162,7 +169,7 @@ func TestResetHeardAfterFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, "mymaster")
 	url := "redis-sentinel://" + s.Addr + "/mymaster"
-	r := &resetter{t: t, asked: open(t, url), other: open(t, url)}
+	r := &resetter{t: t, back: sluice.All, asked: open(t, url), other: open(t, url)}
 	waitForListeners(t, 2, s.Master)
 	p := plan(t, sluice.FixedWindow, "3/10d")
 	r.expectHeard(p)
@@ -183,7 +190,7 @@ func TestResetSubscriptionKilled(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &resetter{t: t, asked: asked(), other: open(t, server.URL())}
+			r := &resetter{t: t, back: sluice.All, asked: asked(), other: open(t, server.URL())}
 			defer r.asked.Close()
 			defer r.other.Close()
 			waitForListeners(t, 2, server)
@@ -204,7 +211,7 @@ func TestResetWithoutRights(t *testing.T) {
 	server := redistest.Start(t, "--save", "3600 1")
 	server.Do("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-@pubsub", "resetchannels")
 	url := strings.Replace(server.URL(), "://", "://app:pw@", 1)
-	r := &resetter{t: t, asked: open(t, url), other: open(t, url)}
+	r := &resetter{t: t, back: sluice.All, asked: open(t, url), other: open(t, url)}
 	found, err := r.asked.Dangers(t.Context())
 	rights := "+subscribe +publish &" + channel
 	if err != nil || !slices.ContainsFunc(found, func(d string) bool { return strings.Contains(d, rights) }) {
@@ -243,7 +250,7 @@ func TestResetCloseEnds(t *testing.T) {
 			mine := func() int { return listeners(channel, server) }
 			redistest.Eventually(t, "all listen", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
 			s.Close()
-			r := &resetter{t: t, asked: same, other: open(t, server.URL())}
+			r := &resetter{t: t, back: sluice.All, asked: same, other: open(t, server.URL())}
 			redistest.Eventually(t, "that of the same prefix listens again", func() bool { return mine() == 2 })
 			r.expectHeard(plan(t, sluice.FixedWindow, "3/10d"))
 			r.other.Close()
@@ -266,7 +273,7 @@ func TestResetCloseEnds(t *testing.T) {
 func TestResetForged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := &resetter{t: t, asked: open(t, server.URL()), other: open(t, server.URL())}
+	r := &resetter{t: t, back: sluice.All, asked: open(t, server.URL()), other: open(t, server.URL())}
 	waitForListeners(t, 2, server)
 	p := plan(t, sluice.FixedWindow, "3/10d")
 	for _, m := range []string{"", "x", "12345678", "12345678\x05four", "12345678\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", strings.Repeat("\x00", 1<<20)} {
@@ -298,5 +305,25 @@ func TestResetKeepsSecret(t *testing.T) {
 	}
 	if got := []bool{strings.Contains(seen[0], "alice"), strings.Contains(seen[1], "alice")}; !slices.Equal(got, []bool{true, false}) || len(heard) > 0 {
 		t.Errorf("%q was published, and %d more", seen, len(heard))
+	}
+}
+
+// However much is given back, few messages tell of it.
+func TestGiveBackGathered(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := &resetter{t: t, asked: open(t, server.URL()), other: open(t, server.URL()), back: -1}
+	waitForListeners(t, 2, server)
+	p, began := plan(t, sluice.FixedWindow, "3/10d"), time.Now()
+	for i := range 1000 {
+		r.take(r.other, p, fmt.Sprint("back", i%10), 1)
+		r.take(r.other, p, fmt.Sprint("back", i%10), -1)
+	}
+	r.expectHeard(p) // by now all before it is published
+	var calls int
+	_, stats, _ := strings.Cut(server.Do("INFO", "commandstats"), "cmdstat_publish:calls=")
+	_, _ = fmt.Sscanf(stats, "%d", &calls)
+	if most := 1 + int(time.Since(began)/redisstore.GatherFor); calls < 1 || calls > most {
+		t.Errorf("%d messages, want 1 to %d: one in %v", calls, most, redisstore.GatherFor)
 	}
 }

@@ -280,7 +280,7 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		case p.Limit.MonthDay > 0:
 			mode = 1 + float64(p.Limit.MonthDay)
 		}
-		return appendFloats(dst, tick, capacity, 1, float64(p.Span), mode)
+		return appendFloats(dst, tick, capacity, windowStay(p), float64(p.Span), mode)
 	}
 	width := 0.0
 	if p.Kernel == sluice.ExactLog {
@@ -297,6 +297,17 @@ func meterGrid(p *sluice.Plan) float64 {
 		return 1
 	}
 	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
+}
+
+// windowStay returns how much longer, in microseconds, the state of a window is kept of which more than
+// half is used: past the expiry of the keys that begin while it refuses, which are those of its own
+// window, and where it slides, those of the next one.
+func windowStay(p *sluice.Plan) float64 {
+	stay := p.Limit.Period.Microseconds() / 8
+	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+		stay += p.Limit.Period.Microseconds()
+	}
+	return float64(stay)
 }
 
 // entryWidth returns the bytes of an entry in an exact log: enough for a span and an

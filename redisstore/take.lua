@@ -54,7 +54,9 @@
 --   in flight  a sorted set: the number of each place, until when it is held
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
--- most writes leave the expiry alone. As the grid of a meter depends on its burst,
+-- most writes leave the expiry alone. A window or log of which more than half is used stays longer, so
+-- that volatile-ttl evicts it after those of which less is: a window by what its grid says, a log by
+-- its span. (A bucket drains later the more of it is used.) As the grid of a meter depends on its burst,
 -- which may change, a minus in front of t says that it is the coarse one.
 --
 -- All numbers are whole and below 2^53, where a - a % b and a / b are exact. A product that
@@ -270,7 +272,7 @@ while pos <= arg_length do
           if foreign then number, count, prev = current, 0, 0 end
         end
         if value and not foreign then
-          expiry_before = day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
+          expiry_before = (day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length) + (2 * count > capacity and grid or 0)
           if current > number + 1 then
             number, count, prev = current, 0, 0
           elseif current > number then
@@ -303,7 +305,7 @@ while pos <= arg_length do
             else
               value = format('%d:%d:%d', number, count, prev)
             end
-            expiry = day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length
+            expiry = (day > 0 and month_end(number, day) or (number + (drain_or_mode == 1 and count > 0 and 2 or 1)) * unit_or_span * tick_length) + (2 * count > capacity and grid or 0)
           end
         end
         reply1, reply2, reply3 = fits and count or -1 - count, number, prev
@@ -385,7 +387,7 @@ while pos <= arg_length do
           end
         end
         if changed then
-          expiry = (newest + unit_or_span) * tick_length
+          expiry = (newest + (2 * used > capacity and 2 or 1) * unit_or_span) * tick_length
           expiry = expiry + -expiry % grid
         end
         if used == 0 then newest = 0 end
@@ -457,7 +459,7 @@ while pos <= arg_length do
           wait = newest - 32 + i + unit_or_span
         end
         if changed then
-          expiry = (newest + unit_or_span) * tick_length
+          expiry = (newest + (2 * used > capacity and 2 or 1) * unit_or_span) * tick_length
           expiry = expiry + -expiry % grid
         end
         if used == 0 then newest = 0 end
@@ -563,7 +565,7 @@ while pos <= arg_length do
         end
         value = text or n
         if changed then
-          expiry = (newest + unit_or_span) * tick_length
+          expiry = (newest + (2 * used > capacity and 2 or 1) * unit_or_span) * tick_length
           expiry = expiry + -expiry % grid
           if not text then
             if expires and expiry ~= expiry_before then

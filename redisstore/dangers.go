@@ -64,10 +64,10 @@ func dangers(info map[string]string, save string) (found []string) {
 		return nil // it is what its master is
 	}
 	switch policy := info["maxmemory_policy"]; {
-	case policy == "" || policy == "noeviction" || policy == "volatile-ttl":
-		// Those who are being limited expire last, so volatile-ttl evicts them last.
+	case policy == "" || policy == "noeviction":
+	case policy == "volatile-ttl": // holds for some rules: see EvictsByExpiry
 	case info["maxmemory"] != "0":
-		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys frees those who are being limited; set it to volatile-ttl, or noeviction", policy))
+		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys frees clients that have used up their limits; set it to noeviction", policy))
 	}
 	if info["aof_enabled"] == "0" && save == "" {
 		found = append(found, "nothing is saved to disk: a restart forgets all counts, and everybody has a full burst again; set appendonly yes if that matters")

@@ -24,6 +24,9 @@ func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
 	if err != nil {
 		s.log.Warn("the store's settings could not be read", "error", err)
 	}
+	if evicts, err := shared.EvictsByExpiry(ctx); err == nil {
+		s.byExpiry.Store(evicts)
+	}
 	for _, d := range found {
 		s.log.Warn("unsafe store settings", "danger", d)
 	}

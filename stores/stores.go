@@ -60,6 +60,7 @@ type Store struct {
 	log      *slog.Logger
 
 	shared      atomic.Pointer[redisstore.Store] // once it is open
+	byExpiry    atomic.Bool                      // see EvictsByExpiry
 	closeShared func() error
 	stop        context.CancelFunc
 	watching    sync.WaitGroup
@@ -113,6 +114,10 @@ func (s *Store) Failover() *failover.Store { return s.failover }
 
 // Cluster reports whether the store is a Redis or Valkey Cluster.
 func (s *Store) Cluster() bool { return s.cluster }
+
+// EvictsByExpiry reports whether the shared store evicted by the expiry of keys when it was opened: see
+// [redisstore.Store.EvictsByExpiry].
+func (s *Store) EvictsByExpiry() bool { return s.byExpiry.Load() }
 
 // Instances returns by how many instances limits are divided while the shared store is away: 1 in memory.
 func (s *Store) Instances() int64 {

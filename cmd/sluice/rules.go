@@ -217,6 +217,7 @@ func (r *rules) swap(p *policy.Policy) {
 	r.tellShadow()
 	logRestarts(r.log, p.Restarts(old))
 	logCrossSlot(r.log, r.store, p)
+	logEvicted(r.log, r.store, p)
 }
 
 // followShadow tells it within a second when a shadow of the whole policy ends by itself, which nobody

@@ -215,6 +215,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 		defer func() { s.tracing.close(ended()) }()
 	}
 	logCrossSlot(log, store, engine.Policy())
+	logEvicted(log, store, engine.Policy())
 	rules.recorded = s.watch(engine, store, m.calls)
 	rules.tellShadow()
 	var health admin.Health

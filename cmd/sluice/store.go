@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -11,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/stores"
 )
 
@@ -71,4 +74,32 @@ func logCrossSlot(log *slog.Logger, store *stores.Store, p *policy.Policy) {
 	if _, apart := p.Cluster(); len(apart) > 0 {
 		log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
 	}
+}
+
+// logEvicted warns if new keys of one rule can evict those of clients that have used up another.
+func logEvicted(log *slog.Logger, store *stores.Store, p *policy.Policy) {
+	if !store.EvictsByExpiry() {
+		return
+	}
+	if short, long := outlived(p.Plans()); len(short) > 0 {
+		log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule frees clients that have used up others, whose keys expire sooner; set it to noeviction, or give the rules periods of similar length",
+			"flooded", long, "freed", strings.Join(short, ", "))
+	}
+}
+
+// outlived returns the rule whose new keys are kept the longest, and the rules whose keys are kept for a
+// shorter time even where all is used up.
+func outlived(plans []policy.RulePlan) (short []string, long string) {
+	var longest time.Duration
+	for _, r := range plans {
+		if first, _ := redisstore.Kept(r.Plan); first > longest {
+			longest, long = first, r.Rule
+		}
+	}
+	for _, r := range plans {
+		if _, last := redisstore.Kept(r.Plan); last < longest && !slices.Contains(short, r.Rule) {
+			short = append(short, r.Rule)
+		}
+	}
+	return short, long
 }

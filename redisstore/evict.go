@@ -1,0 +1,52 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is
+// full: maxmemory-policy is volatile-ttl. [Kept] says which keys those are.
+func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
+	var failed error
+	for _, node := range s.client.Nodes() {
+		text, err := node.Do(ctx, node.B().Arbitrary("INFO", "memory").Build()).ToString()
+		if err != nil {
+			failed = failure(err)
+			continue
+		}
+		if info := parseInfo(text); info["maxmemory_policy"] == "volatile-ttl" && info["maxmemory"] != "0" {
+			return true, nil
+		}
+	}
+	return false, failed
+}
+
+// Kept returns how long a key of p is kept at the longest after its first unit, and how long, at the
+// longest as well, after the last unit of all that it may use. Where the memory of a server with
+// volatile-ttl is full, new keys of a plan evict keys that have used up another one and are kept for a
+// shorter time.
+func Kept(p *sluice.Plan) (first, last time.Duration) {
+	switch {
+	case p.Kernel == sluice.Meter:
+		ticks := func(level int64) time.Duration {
+			return time.Duration((level+p.Drain-1)/p.Drain*p.Tick) * time.Microsecond
+		}
+		return ticks(p.Unit), ticks(p.Size)
+	case p.Kernel == sluice.InFlight:
+		held := 2 * time.Duration(p.Span) * time.Microsecond
+		return held, held
+	case p.Kernel == sluice.Window:
+		first = p.Limit.Period
+		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+			first *= 2
+		}
+		return first, first + time.Duration(windowStay(p))*time.Microsecond
+	case p.Kernel.Log():
+		span := time.Duration(p.Span*p.Tick) * time.Microsecond
+		return span, 2 * span
+	}
+	return 0, 0
+}

@@ -281,6 +281,8 @@ func apiError(err error) error {
 		return adminapi.Invalid(invalid.Field, invalid.Message)
 	case errors.Is(err, source.ErrNotFound):
 		return adminapi.ErrNotFound
+	case errors.Is(err, source.ErrFull):
+		return fmt.Errorf("%w: %w", adminapi.ErrFull, err)
 	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
 		return fmt.Errorf("%w: %w", adminapi.ErrAway, err)
 	}

@@ -524,3 +524,12 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 	}
 	i.do("PUT", "/v1/policy/shadow", `{"until": ""}`, match(shadow)).want(200)
 }
+
+// A database whose disk is full is told as such.
+func TestDatabaseFull(t *testing.T) {
+	t.Parallel()
+	err := apiError(fmt.Errorf("sqlite:rules.db: %w", source.ErrFull))
+	if !errors.Is(err, adminapi.ErrFull) || !errors.Is(err, adminapi.ErrAway) {
+		t.Errorf("the admin API is told %v", err)
+	}
+}

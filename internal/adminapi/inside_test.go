@@ -2,6 +2,7 @@ package adminapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -71,5 +72,14 @@ func TestSignIn(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer viewer")
 	if name, role, err := a.Identify(r); name != "the viewer" || role != adminapi.Viewer || err != nil {
 		t.Error(name, role, err)
+	}
+}
+
+// A full disk is told as such, and not as a database that does not answer.
+func TestDatabaseFull(t *testing.T) {
+	t.Parallel()
+	full, away := adminapi.DetailOf(fmt.Errorf("x: %w", adminapi.ErrFull)), adminapi.DetailOf(fmt.Errorf("x: %w", adminapi.ErrAway))
+	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(away, "disk") {
+		t.Errorf("full: %q, away: %q", full, away)
 	}
 }

@@ -139,6 +139,8 @@ func asProblem(err error) *problem {
 		return p
 	case errors.As(err, &found) && len(found) > 0:
 		return mistakes(found, "")
+	case errors.Is(err, ErrFull):
+		return away("nothing was changed: the disk of the database is full: free some space there")
 	case errors.Is(err, ErrAway):
 		return away("the database does not answer, and may have made the change or not")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):

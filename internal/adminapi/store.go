@@ -124,6 +124,14 @@ func Invalid(field, message string) error { return badField("/"+field, "%s", mes
 // ErrAway is matched by errors that say that the database does not answer.
 var ErrAway = errors.New("the database does not answer")
 
+// ErrFull is matched by errors that say that the disk of the database is full. So is ErrAway.
+var ErrFull error = fullError{}
+
+type fullError struct{}
+
+func (fullError) Error() string        { return "the disk of the database is full" }
+func (fullError) Is(target error) bool { return target == ErrAway }
+
 // Entry is what one change was, for the audit log.
 type Entry struct {
 	ID     int64           `json:"id"`

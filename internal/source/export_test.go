@@ -18,6 +18,12 @@ func (d *Database) Doubt() {
 // Deafen makes Watch hear of nothing.
 func (d *Database) Deafen() { d.dialect = deaf{d.dialect} }
 
+// Fill leaves no room in a file of SQLite for more than it has.
+func (d *Database) Fill(ctx context.Context) error {
+	_, err := d.write.ExecContext(ctx, "PRAGMA max_page_count = 1") // which SQLite raises to what is there
+	return err
+}
+
 type deaf struct{ dialect }
 
 func (deaf) follow(ctx context.Context, _ *sql.DB, _, _ func()) { <-ctx.Done() }

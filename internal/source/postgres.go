@@ -90,6 +90,12 @@ func (p *postgres) unmigrated(err error) bool {
 	return ok && found.Code == undefinedTable
 }
 
+func (p *postgres) full(err error) bool {
+	const diskFull = "53100"
+	found, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && found.Code == diskFull
+}
+
 // follow listens, on a connection of its own, and does so again whenever that is lost.
 func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	pause := leastPause

@@ -44,11 +44,18 @@ var (
 	// it comes of [Database.Change], the change may have been committed all the same: look, or
 	// make it again with a [Match].
 	ErrAway = errors.New("the database of the rules does not answer as it should")
+	// ErrFull is matched where the disk of the database is full: nothing was changed. So is ErrAway.
+	ErrFull error = fullError{}
 	// ErrNotMigrated is matched where the tables are not there.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
 	// ErrNotFound is matched where there is no such row.
 	ErrNotFound = errors.New("not found")
 )
+
+type fullError struct{}
+
+func (fullError) Error() string        { return "the disk of the database of the rules is full" }
+func (fullError) Is(target error) bool { return target == ErrAway }
 
 // Database is an open database. It is safe for concurrent use.
 type Database struct {
@@ -86,6 +93,8 @@ type dialect interface {
 	follow(ctx context.Context, read *sql.DB, wake, lost func())
 	// unmigrated reports whether an error says that a table is not there.
 	unmigrated(error) bool
+	// full reports whether an error says that the disk is full.
+	full(error) bool
 }
 
 // Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not ask it for
@@ -137,6 +146,8 @@ func (d *Database) away(err error) error {
 		return nil
 	case d.dialect.unmigrated(err):
 		return fmt.Errorf("%s: %w", d.name, ErrNotMigrated)
+	case d.dialect.full(err):
+		return fmt.Errorf("%s: %w: %w", d.name, ErrFull, err)
 	}
 	return fmt.Errorf("%s: %w: %w", d.name, ErrAway, err)
 }

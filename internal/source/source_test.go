@@ -67,6 +67,33 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
+// A full disk is told as such, and not as a database that does not answer.
+func TestSQLiteFull(t *testing.T) {
+	t.Parallel()
+	db := migrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	put := func(long string) error {
+		_, err := db.Change(t.Context(), "tester", func(tx *source.Tx) error {
+			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: "5/day", Match: []string{"/" + long}}}, source.Any)
+			return err
+		})
+		return err
+	}
+	if err := put("first"); err != nil {
+		t.Fatal(err)
+	}
+	before := db.Known()
+	if err := db.Fill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := put(strings.Repeat("long", 1000))
+	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrAway) || !strings.Contains(err.Error(), "disk") {
+		t.Errorf("a change without room: %v", err)
+	}
+	if after, err := db.Read(t.Context()); err != nil || after.Version != before.Version {
+		t.Errorf("the database is at %+v, %v, want version %d", after, err, before.Version)
+	}
+}
+
 // open opens a database, and closes it with the test.
 func open(t *testing.T, url string) *source.Database {
 	t.Helper()

@@ -104,6 +104,11 @@ func (s *sqlite) unmigrated(err error) bool {
 	return strings.Contains(err.Error(), "no such table: sluice_") || errors.Is(missing, os.ErrNotExist)
 }
 
+func (s *sqlite) full(err error) bool {
+	found, ok := errors.AsType[*driver.Error](err)
+	return ok && found.Code()&0xff == codes.SQLITE_FULL
+}
+
 // follow asks one connection, since the number is that of a connection.
 func (s *sqlite) follow(ctx context.Context, read *sql.DB, wake, lost func()) {
 	tick := time.NewTicker(dataVersionPoll)

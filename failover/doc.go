@@ -32,7 +32,7 @@
 // outage cost little memory. Refusals from the shared store's deny cache need no wait,
 // and do not count as a sign of life. A circuit breaker for each part of the store (each master
 // of a cluster) opens when half of at least 20 calls within a second have failed, or when
-// some fail and none succeeds for 300 ms. A single failure is followed up by probes, at
+// five or more have failed, over at least 300 ms, and none has succeeded meanwhile. A single failure is followed up by probes, at
 // most 80 a second, so that an outage is also detected within a second if there are few callers, or
 // callers that do not wait for the deadline. An idle store is
 // probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
@@ -103,8 +103,9 @@
 // second is for what others have used and not written back when the first instance is
 // back; t is that delay, at most the difference in when the instances find the store away
 // or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
-// of decisions under way at the beginning that were not counted by a store that went down
-// with them, at most one deadline's worth.
+// of decisions that the store was asked for and has not counted: those between its failure and the
+// opening of the circuit, at most what is asked in a deadline, 300 ms and the probes in between, which is
+// half a second with the default deadline.
 //
 // With two instances that is about one burst at the worst. With more it is up to
 // 2·(1 − 1/N): 1.33 bursts with three, and below two with any number. It is less than one

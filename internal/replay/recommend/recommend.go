@@ -347,9 +347,16 @@ func (s *surveyed) note(e *accesslog.Entry) {
 	}
 }
 
+// leastLog is how long a log has to be for limits to be made from it without a warning. That of a day
+// hardly ever begins and ends at midnight to the second.
+const leastLog = 23 * time.Hour
+
 // notes says what in the log makes bursts other than they were.
 func (s *surveyed) notes() (notes []string) {
 	n := s.routes.requests
+	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {
+		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from it. They change by a factor of 100 and more with the hours that are in the log: give it logs of a whole day, better of a week.", span(lasts)))
+	}
 	for _, clock := range []struct {
 		counts *[60]int64
 		one    string

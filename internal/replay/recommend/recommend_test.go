@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
@@ -106,8 +108,19 @@ func run(t testing.TB, c Config) *Result {
 	return r
 }
 
-// naive is whom a rule of the policy refuses, by definitions: a list of times for a log, a level for a bucket.
+// naive is how many requests of whom a rule of the policy refuses.
 func naive(t testing.TB, rule policy.Rule, log []line) map[string]int {
+	t.Helper()
+	refused := map[string]int{}
+	for _, i := range naiveLines(t, rule, log) {
+		refused[log[i].client]++
+	}
+	return refused
+}
+
+// naiveLines are the lines that a rule of the policy refuses, by definitions: a list of times for a log, a level for
+// a bucket.
+func naiveLines(t testing.TB, rule policy.Rule, log []line) (refused []int) {
 	t.Helper()
 	limit, err := sluice.ParseLimit(rule.Limit)
 	if err != nil {
@@ -123,7 +136,6 @@ func naive(t testing.TB, rule policy.Rule, log []line) map[string]int {
 		times       []int64
 	}
 	states := map[string]*state{}
-	refused := map[string]int{}
 	for i := range log {
 		l := &log[i]
 		if _, pattern := mux.Handler(httptest.NewRequest(l.method, l.path, nil)); len(rule.Match) > 0 && pattern == "" {
@@ -139,7 +151,7 @@ func naive(t testing.TB, rule policy.Rule, log []line) map[string]int {
 			s.level = max(0, s.level-(l.at-s.last)*limit.Count)
 			s.last = l.at
 			if s.level+period > limit.Burst*period {
-				refused[l.client]++
+				refused = append(refused, i)
 				continue
 			}
 			s.level += period
@@ -147,7 +159,7 @@ func naive(t testing.TB, rule policy.Rule, log []line) map[string]int {
 			// A unit counts until a period after the end of its tick: at whole seconds, with the period's last.
 			s.times = slices.DeleteFunc(s.times, func(at int64) bool { return at < l.at-period })
 			if int64(len(s.times)) >= limit.Count {
-				refused[l.client]++
+				refused = append(refused, i)
 				continue
 			}
 			s.times = append(s.times, l.at)
@@ -372,4 +384,49 @@ func parseReal(t testing.TB, data []byte) (log []line) {
 	}
 	slices.SortStableFunc(log, func(a, b line) int { return int(a.at - b.at) })
 	return log
+}
+
+// TestShareOfAll: what the whole policy refuses comes first, with those set aside, and then a log of an hour is
+// called one.
+func TestShareOfAll(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 12))
+	log := traffic(rng, 400, 1, true)
+	for i := range log {
+		log[i].at = log[0].at + (log[i].at-log[0].at)/30 // within an hour
+	}
+	c := config(t, write(t, log))
+	c.Share = share(t, "1%")
+	r := run(t, c)
+	if !slices.Contains(asides(r), "192.0.2.66") {
+		t.Fatalf("premise: set aside %q", asides(r))
+	}
+	refused := map[int]bool{}
+	for _, rule := range r.Document.Rules {
+		for _, i := range naiveLines(t, rule, log) {
+			refused[i] = true
+		}
+	}
+	all, aside := int64(len(refused)), int64(0)
+	for i := range refused {
+		if slices.Contains(asides(r), log[i].client) {
+			aside++
+		}
+	}
+	if p := r.Replay; p.AsideRefused != aside || p.Refused != all-aside || 2*all < r.Requests {
+		t.Errorf("%+v, want %d refused, of them %d of those set aside", p, all, aside)
+	}
+	var b bytes.Buffer
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	total, later := strings.Index(b.String(), fmt.Sprintf("refuses %s (", humanize.Comma(all))), strings.Index(b.String(), "Set aside")
+	if total < 0 || later < total {
+		t.Errorf("the share of all requests does not come first:\n%s", &b)
+	}
+	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "LESS THAN A DAY") {
+		t.Errorf("an hour is taken for enough: %q", r.Notes)
+	}
+	if day := run(t, config(t, write(t, traffic(rng, 400, 2, false)))); slices.ContainsFunc(day.Notes, func(n string) bool { return strings.Contains(n, "DAY") }) {
+		t.Errorf("two days are not taken for enough: %q", day.Notes)
+	}
 }

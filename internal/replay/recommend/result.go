@@ -123,11 +123,14 @@ type Aside struct {
 
 // Replay is what the policy has refused on the log that it was made from.
 type Replay struct {
-	Requests int64                 `json:"requests"`
-	Refused  int64                 `json:"refused"`  // of the subjects that are not set aside, by any rule
-	Subjects int                   `json:"subjects"` // of which at least one request was
-	Rules    map[string]ReplayRule `json:"rules"`
-	Kept     bool                  `json:"promise_kept"` // by each rule
+	Requests int64 `json:"requests"`
+	Refused  int64 `json:"refused"`  // of the subjects that are not set aside, by any rule
+	Subjects int   `json:"subjects"` // of which at least one request was
+	// AsideRefused and AsideSubjects are the same of those set aside.
+	AsideRefused  int64                 `json:"set_aside_refused"`
+	AsideSubjects int                   `json:"set_aside_subjects_refused"`
+	Rules         map[string]ReplayRule `json:"rules"`
+	Kept          bool                  `json:"promise_kept"` // by each rule
 }
 
 // ReplayRule is what a rule has refused.

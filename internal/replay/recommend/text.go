@@ -112,8 +112,19 @@ func (r *Result) WriteText(w io.Writer) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "! %s\n", n)
 	}
+	if p := r.Replay; p != nil {
+		fmt.Fprintf(b, "\n%s", p.total(len(r.Aside) > 0))
+		switch {
+		case r.Sampled > 0:
+			b.WriteString(" Only a sample was looked at, so that the share on this log is not exact.\n")
+		case p.Kept:
+			b.WriteString(" Every rule keeps the promise on it.\n")
+		default:
+			b.WriteString(" THE PROMISE IS NOT KEPT: see the rules below.\n")
+		}
+	}
 	if len(r.Aside) > 0 {
-		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s. The limits are made without them, for those that are not like them.\n", counted(len(r.Aside), "subject"))
+		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s with %s of the requests. The limits are made without them, for those that are not like them.\n", counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for i, a := range r.Aside {
 			if i == 20 {
@@ -132,22 +143,28 @@ func (r *Result) WriteText(w io.Writer) error {
 	if few := r.few(); few != "" {
 		fmt.Fprintf(b, "\nNo limit for %s: with fewer than %d subjects not even one in a hundred can be promised.\n", few, leastSubjects)
 	}
-	if p := r.Replay; p != nil {
-		fmt.Fprintf(b, "\nReplayed on the same log: of %s the whole policy refuses %s (%s), of %s", counted(int(p.Requests), "request"), humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), counted(p.Subjects, "subject"))
-		if len(r.Aside) > 0 {
-			b.WriteString(", beside those set aside")
-		}
-		switch {
-		case r.Sampled > 0:
-			b.WriteString(". Only a sample was looked at, so that the share on this log is not exact.\n")
-		case p.Kept:
-			b.WriteString(". Every rule keeps the promise on it.\n")
-		default:
-			b.WriteString(". THE PROMISE IS NOT KEPT: see the rules above.\n")
-		}
-	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// asideRequests returns how many requests those set aside have made.
+func (r *Result) asideRequests() (n int64) {
+	for i := range r.Aside {
+		n += r.Aside[i].Requests
+	}
+	return n
+}
+
+// total says what the whole policy refuses of the log: first of all requests, then of whom.
+func (p *Replay) total(aside bool) string {
+	all := p.Refused + p.AsideRefused
+	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), counted(int(p.Requests), "request"))
+	if !aside {
+		return fmt.Sprintf("%s, of %s.", s, counted(p.Subjects, "subject"))
+	}
+	return fmt.Sprintf("%s: %s (%s) of %s set aside, and %s (%s) of %s of the others.", s,
+		humanize.Comma(p.AsideRefused), ratio(p.AsideRefused, p.Requests), counted(p.AsideSubjects, "subject"),
+		humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), counted(p.Subjects, "subject"))
 }
 
 // few lists the routes that have too few subjects for a limit.

@@ -14,7 +14,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 	if len(r.Document.Rules) == 0 {
 		return nil, nil
 	}
-	w := &witness{left: without(abuse), rules: map[string]*refusals{}, subjects: map[string]bool{}}
+	w := &witness{left: without(abuse), rules: map[string]*refusals{}, subjects: map[string]bool{}, asideSubjects: map[string]bool{}}
 	for _, rule := range r.Document.Rules {
 		w.rules[rule.Name] = &refusals{subjects: map[string]bool{}, aside: map[string]bool{}}
 	}
@@ -25,7 +25,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 	if err != nil {
 		return nil, err
 	}
-	out := &Replay{Requests: report.Requests, Refused: w.refused, Subjects: len(w.subjects), Rules: map[string]ReplayRule{}, Kept: true}
+	out := &Replay{Requests: report.Requests, Refused: w.refused, Subjects: len(w.subjects), AsideRefused: w.asideRefused, AsideSubjects: len(w.asideSubjects), Rules: map[string]ReplayRule{}, Kept: true}
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		seen := w.rules[rule.Name]
@@ -51,6 +51,9 @@ type witness struct {
 	rules    map[string]*refusals
 	refused  int64 // requests of the others
 	subjects map[string]bool
+	// asideRefused are the requests that are refused for those who are set aside alone.
+	asideRefused  int64
+	asideSubjects map[string]bool
 }
 
 type refusals struct {
@@ -81,7 +84,7 @@ func (w *watchedStore) TakeAt(ctx context.Context, now int64, charges []sluice.C
 func (w *witness) note(charges []sluice.Charge, receipts []sluice.Receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	other := false
+	other, aside := false, false
 	for i := range charges {
 		if receipts[i].Fits {
 			continue
@@ -94,6 +97,7 @@ func (w *witness) note(charges []sluice.Charge, receipts []sluice.Receipt) {
 		if subject = strings.Clone(subject); w.left[subject] {
 			r.asideRefused++
 			r.aside[subject] = true
+			aside, w.asideSubjects[subject] = true, true
 			continue
 		}
 		other = true
@@ -101,7 +105,10 @@ func (w *witness) note(charges []sluice.Charge, receipts []sluice.Receipt) {
 		r.subjects[subject] = true
 		w.subjects[subject] = true
 	}
-	if other {
+	switch {
+	case other:
 		w.refused++
+	case aside:
+		w.asideRefused++
 	}
 }

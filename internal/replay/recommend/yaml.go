@@ -29,8 +29,11 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	for _, n := range r.Notes {
 		comment("", "%s", n)
 	}
+	if r.Replay != nil {
+		comment("", "%s", r.Replay.total(len(r.Aside) > 0))
+	}
 	if len(r.Aside) > 0 {
-		comment("", "Made without %s that look like abuse:", counted(len(r.Aside), "subject"))
+		comment("", "Made without %s that look like abuse, with %s of the requests:", counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		for i, a := range r.Aside {
 			if i == 20 {
 				comment("", "  and %d more", len(r.Aside)-i)

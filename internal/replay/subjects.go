@@ -40,6 +40,7 @@ type record struct {
 	down    int64 // longest time
 	bestRun uint16
 	runSpan uint32 // of that run
+	mayPass int64  // how many refusals might have passed since its limit was unused: see secondGains
 	paths   [3]pathCount
 	// enforced says that it was refused by a rule that does not only watch it.
 	enforced bool
@@ -188,10 +189,36 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	r.ask(t.paths.number(path, t.seed))
 }
 
-// passed notes that it passed.
-func (t *subjects) passed(s seen, now int64) {
+// unsure is a subject that was refused, and how many such requests its limit may let pass more.
+type unsure struct {
+	seen
+	gain int64
+}
+
+// mayPass reports whether a request that all these refuse might have passed at its true time, and
+// notes that it might.
+func (t *subjects) mayPass(all []unsure) bool {
+	for _, u := range all {
+		if u.of == nil {
+			return u.gain > 0 // nothing more is known of it
+		}
+		if t.records[u.of.record-1].mayPass >= u.gain {
+			return false
+		}
+	}
+	for _, u := range all {
+		t.records[u.of.record-1].mayPass++
+	}
+	return len(all) > 0
+}
+
+// passed notes that it passed, and whether a limit was unused before.
+func (t *subjects) passed(s seen, now int64, unused bool) {
 	if s.of == nil || s.of.record == 0 {
 		return
+	}
+	if unused {
+		t.records[s.of.record-1].mayPass = 0
 	}
 	if r := &t.records[s.of.record-1]; r.since != 0 {
 		// Whoever goes away is not down for as long as that lasts.

@@ -25,6 +25,7 @@ type side struct {
 	value    string // of the key that was seen last
 	hash     uint64 // of it
 	refusing []int
+	unsure   []unsure
 
 	decision policy.Decision
 }
@@ -88,17 +89,19 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		}
 	}
 	path := ""
-	s.refusing = s.refusing[:0]
+	s.refusing, s.unsure = s.refusing[:0], s.unsure[:0]
 	for i := 0; i < len(d.Results); {
 		index, first := o.RuleIndex(i), i
-		refused, delayed, enforced := false, false, false
+		refused, delayed, enforced, unused, gain := false, false, false, false, int64(math.MaxInt64)
 		var wait, told time.Duration
 		rule := &t.rules[index]
 		for ; i < len(d.Results) && o.RuleIndex(i) == index; i++ {
 			r := &d.Results[i]
 			if delayed = delayed || r.Delay > 0; r.Allowed {
+				unused = unused || r.Plan != nil && r.Remaining+r.Cost >= r.Plan.Capacity
 				continue
 			}
+			gain = min(gain, secondGains(r))
 			refused, enforced = true, enforced || !r.Shadow
 			if r.RetryAfter == sluice.Never {
 				told = never
@@ -120,26 +123,47 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		}
 		was := s.subjects.request(index, group, key, s.hash, e.Time)
 		if !refused {
-			s.subjects.passed(was, e.Time)
+			s.subjects.passed(was, e.Time, unused)
 			continue
 		}
 		if path == "" {
 			path = o.Request.Path
 		}
 		s.subjects.refused(was, e.Time, max(wait, told).Microseconds(), enforced, s.name, path)
+		if enforced {
+			s.unsure = append(s.unsure, unsure{was, gain})
+		}
 		rule.longest = max(rule.longest, wait)
 		rule.refused++
 		rule.series = add(rule.series, step, 1)
 		s.refusing = append(s.refusing, index)
 	}
 	t.together(s.refusing)
+	if !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= time.Second && s.subjects.mayPass(s.unsure) {
+		t.close++
+	}
+}
+
+// secondGains returns how many more such requests a limit may let pass than it does where all requests of a
+// second come at its beginning: what a second gives back. Windows and logs of whole seconds give nothing
+// back within one.
+func secondGains(r *policy.Result) int64 {
+	if r.Plan == nil || r.Plan.Kernel == sluice.InFlight || r.Cost < 1 {
+		return 0
+	}
+	switch l := r.Plan.Limit; {
+	case l.Period%time.Second == 0 && (l.Algorithm == sluice.FixedWindow || l.Algorithm == sluice.SlidingWindowLogExact):
+		return 0
+	default:
+		return int64(math.Ceil(float64(l.Count) / l.Period.Seconds() / float64(r.Cost)))
+	}
 }
 
 // tally are the counts of one worker.
 type tally struct {
 	requests, refused, exempt, malformed int64
 	limited                              int64 // answered 429 or 503
-	close                                int64 // refused with at most a second to wait
+	close                                int64 // how many fewer might be refused at their true times within a second
 	undecided                            int64 // the store had no answer
 	statuses                             [len(classes)]struct{ requests, refused int64 }
 	minutes                              [60]bool // of the hour in which there was a request
@@ -212,11 +236,8 @@ func (t *tally) request(e *accesslog.Entry, d *policy.Decision, step int) {
 	t.refused++
 	class.refused++
 	t.refusals = add(t.refusals, step, 1)
-	switch {
-	case d.Missing != "":
+	if d.Missing != "" {
 		t.malformed++
-	case d.RetryAfter > 0 && d.RetryAfter <= time.Second:
-		t.close++
 	}
 }
 

@@ -84,7 +84,7 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		say("%s are told by when they ended, and not how long they took: a limiter acts when they begin, so slow requests count later here than they would live.", requestsOf(t.ended, c.requests))
 	}
 	if coarse && c.close > 0 {
-		say("Times in the log are whole seconds, and within one the order is that of the file: %s had at most a second to wait, and might have passed at their true time.", refusalsOf(c.close, c.refused))
+		say("Times in the log are whole seconds, and within one the order is that of the file: at the true times up to %s might be missing.", refusalsOf(c.close, c.refused))
 	}
 	if j.exactLogs {
 		say("A sliding_window_log rounds times to a 32,768th of its period. In whole seconds many requests come exactly one period after others, and the rounding would decide about them: it is judged as a sliding_window_log_exact.")

@@ -2,74 +2,99 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // A head that is begun has to end in time, however its client spends that. A connection that idles or
 // has a long call outlives it.
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
-	const timeout = 50 * time.Millisecond
-	s := gateTLS(t, "h2c", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-	}, pass, Client{HeaderTimeout: timeout})
-	head := func(r *raw) []byte {
-		return r.encode(":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "x-long", strings.Repeat("long", 100))
-	}
-
-	idle, long := dialRaw(t, s), dialRaw(t, s)
-	idle.get()
-	block := head(long) // in pieces, and in time
-	long.must(0, long.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:9]}))
-	long.must(0, long.WriteContinuation(1, true, block[9:]))
-	long.must(long.Write([]byte("\x00\x00\x05\x00\x00\x00\x00\x00\x01up"))) // the beginning of a DATA frame
-
-	for name, send := range map[string]func(r *raw){
-		"no end": func(r *raw) {
-			r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head(r), EndStream: true}))
-		},
-		"no end beside a call": func(r *raw) {
-			r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
-			r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: head(r)}))
-		},
-		"half a frame":  func(r *raw) { r.must(r.Write([]byte("\x00\x00\xff\x01\x04\x00\x00\x00\x01half"))) },
-		"half a header": func(r *raw) { r.must(r.Write([]byte("\x00\x00\xff\x01"))) },
-		"half a PING":   func(r *raw) { r.must(r.Write([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x00half"))) },
-		"always more": func(r *raw) {
-			r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head(r)}))
-			for r.WriteContinuation(1, false, nil) == nil {
-				time.Sleep(timeout / 10) // a slow client
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		server := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		}), Client{HeaderTimeout: timeout, StallTimeout: time.Hour, MaxHeader: 64 << 10, Log: slog.New(slog.DiscardHandler)})
+		l := bufconn.Listen(64 << 10)
+		go server.Serve(tls.NewListener(l, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}))
+		defer server.Close()
+		dial := func() *raw {
+			c, err := l.Dial()
+			if err != nil {
+				t.Fatal(err)
 			}
-		},
-	} {
-		r := dialRaw(t, s)
-		send(r)
-		for {
-			if _, err := r.ReadFrame(); err != nil {
-				if e, ok := err.(interface{ Timeout() bool }); ok && e.Timeout() {
-					t.Errorf("%s: the connection stays", name)
-				}
-				break
+			return newRaw(t, tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
+		}
+		head := func(r *raw) []byte {
+			return r.encode(":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
+		}
+
+		idle, long := dial(), dial()
+		idle.get()
+		block := head(long) // in pieces, and in time
+		long.must(0, long.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:9]}))
+		time.Sleep(timeout - 1)
+		long.must(0, long.WriteContinuation(1, true, block[9:]))
+		long.must(long.Write([]byte("\x00\x00\x05\x00\x00\x00\x00\x00\x01up"))) // the beginning of a DATA frame
+
+		stuck, begun := make(map[string]*raw), time.Now()
+		for name, send := range map[string]func(r *raw){
+			"no end": func(r *raw) {
+				r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head(r), EndStream: true}))
+			},
+			"no end beside a call": func(r *raw) {
+				r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
+				r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: head(r)}))
+			},
+			"half a frame":  func(r *raw) { r.must(r.Write([]byte("\x00\x00\xff\x01\x04\x00\x00\x00\x01half"))) },
+			"half a header": func(r *raw) { r.must(r.Write([]byte("\x00\x00\xff\x01"))) },
+			"half a PING":   func(r *raw) { r.must(r.Write([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x00half"))) },
+			"always more": func(r *raw) {
+				r.must(0, r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head(r)}))
+				go func() {
+					for r.WriteContinuation(1, false, nil) == nil {
+						time.Sleep(timeout / 3)
+					}
+				}()
+			},
+		} {
+			stuck[name] = dial()
+			send(stuck[name])
+		}
+		for name, r := range stuck {
+			var err error
+			for err == nil {
+				_, err = r.ReadFrame()
+			}
+			if d := time.Since(begun); d != timeout {
+				t.Errorf("%s: the connection ends after %v: %v", name, d, err)
 			}
 		}
-	}
 
-	if a := idle.get(); a.status != "200" {
-		t.Errorf("an idle connection: %+v", a)
-	}
-	long.must(io.WriteString(long, "and"))
-	long.must(0, long.WriteData(1, true, nil))
-	if a, err := long.await(1); err != nil || a.body != "upand" {
-		t.Errorf("a long call: %+v, %v", a, err)
-	}
+		time.Sleep(timeout) // and the client that always sends more notices
+		if a := idle.get(); a.status != "200" {
+			t.Errorf("an idle connection: %+v", a)
+		}
+		long.must(io.WriteString(long, "and"))
+		long.must(0, long.WriteData(1, true, nil))
+		if a, err := long.await(1); err != nil || a.body != "upand" {
+			t.Errorf("a long call: %+v, %v", a, err)
+		}
+	})
 }
 
 // unfinishedAt returns where the frame or head begins that stream does not end, or -1. It reads frames

@@ -72,8 +72,13 @@ func dialRaw(t *testing.T, s *httptest.Server) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return newRaw(t, c)
+}
+
+func newRaw(t *testing.T, c net.Conn) *raw {
+	t.Helper()
+	t.Cleanup(func() { c.Close() })
 	r := &raw{Conn: c, Framer: http2.NewFramer(c, c), t: t}
 	r.hpack = hpack.NewEncoder(&r.fields)
 	r.AllowIllegalWrites = true

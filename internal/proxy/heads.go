@@ -140,7 +140,9 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 	protocols.SetUnencryptedHTTP2(true)
 	within := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Context().Value(handedKey{}).(*handed).handler.ServeHTTP(w, r)
+			l := r.Context().Value(handedKey{}).(*handed)
+			r.TLS = &l.state
+			l.handler.ServeHTTP(w, r)
 		}),
 		DisableGeneralOptionsHandler: true, // server decides
 		BaseContext:                  func(l net.Listener) context.Context { return l.(*handed).context() },
@@ -154,7 +156,7 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 	}
 	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
 		"h2": func(_ *http.Server, c *tls.Conn, h http.Handler) {
-			handOver(within, &headConn{Conn: c, timeout: timeout}, h)
+			handOver(within, &headConn{Conn: c, timeout: timeout}, c.ConnectionState(), h)
 		},
 	}
 	server.RegisterOnShutdown(func() {
@@ -166,8 +168,8 @@ func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
 }
 
 // handOver has server serve c with h, and returns when c has been closed.
-func handOver(server *http.Server, c net.Conn, h http.Handler) {
-	l := &handed{Conn: c, handler: h, accept: make(chan net.Conn, 1), stop: make(chan struct{}), closed: make(chan struct{})}
+func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http.Handler) {
+	l := &handed{Conn: c, state: state, handler: h, accept: make(chan net.Conn, 1), stop: make(chan struct{}), closed: make(chan struct{})}
 	l.accept <- &handedConn{Conn: c, closed: sync.OnceFunc(func() { close(l.closed) })}
 	_ = server.Serve(l)
 	select {
@@ -178,10 +180,11 @@ func handOver(server *http.Server, c net.Conn, h http.Handler) {
 	}
 }
 
-// handed is the listener of one connection. The handler fills in what a request learns from TLS.
+// handed is the listener of one connection.
 type handed struct {
 	net.Conn
-	handler      http.Handler
+	state        tls.ConnectionState
+	handler      http.Handler // of the server that accepted the connection
 	accept       chan net.Conn
 	stop, closed chan struct{}
 }

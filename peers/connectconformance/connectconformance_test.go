@@ -19,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -75,7 +76,11 @@ func TestConformance(t *testing.T) {
 		if err := os.WriteFile(conf, []byte("features: "+features), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := exec.CommandContext(t.Context(), suite, "--mode", "server", "--conf", conf, "--", command)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it takes some seconds, and a case that hangs ends it
+		defer cancel()
+		c := exec.CommandContext(ctx, suite, "--mode", "server", "--conf", conf, "--", command)
+		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+		c.WaitDelay = 10 * time.Second
 		c.Env = append(os.Environ(), env...)
 		out, err := c.CombinedOutput()
 		found := total.FindSubmatch(out)

@@ -57,7 +57,7 @@ func build(t *testing.T, dir, from, pkg string) string {
 
 var (
 	total  = regexp.MustCompile(`(?m)^(\d+) passed, (\d+) failed`)
-	failed = regexp.MustCompile(`(?m)^FAILED: (.*)$`)
+	failed = regexp.MustCompile(`(?m)^FAILED: (.*?):?$`)
 )
 
 // The gateway fails no case that the reference server passes without it.
@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(t *testing.T, features string, env []string, command string) (int, []string) {
+	run := func(t *testing.T, features string, env []string, command string, only ...string) (int, []string) {
 		t.Helper()
 		conf := filepath.Join(t.TempDir(), "conf.yaml")
 		if err := os.WriteFile(conf, []byte("features: "+features), 0o600); err != nil {
@@ -78,7 +78,11 @@ func TestConformance(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it takes some seconds, and a case that hangs ends it
 		defer cancel()
-		c := exec.CommandContext(ctx, suite, "--mode", "server", "--conf", conf, "--", command)
+		args := []string{"--mode", "server", "--conf", conf}
+		for _, name := range only {
+			args = append(args, "--run", name)
+		}
+		c := exec.CommandContext(ctx, suite, append(args, "--", command)...)
 		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 		c.WaitDelay = 10 * time.Second
 		c.Env = append(os.Environ(), env...)
@@ -109,9 +113,13 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			direct, known := run(t, test.features, nil, server)
-			passed, names := run(t, test.features, []string{envSluice + "=" + sluice, envServer + "=" + server, envScheme + "=" + test.scheme}, self)
+			env := []string{envSluice + "=" + sluice, envServer + "=" + server, envScheme + "=" + test.scheme}
+			passed, names := run(t, test.features, env, self)
 			if direct < 500 || passed+len(names) != direct+len(known) {
 				t.Errorf("%d cases directly, %d through the gateway", direct+len(known), passed+len(names))
+			}
+			if len(names) > 0 && len(names) < 20 { // cases have deadlines, which a busy machine misses
+				_, names = run(t, test.features, env, self, names...)
 			}
 			for _, name := range names {
 				if !slices.Contains(known, name) {

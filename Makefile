@@ -2,7 +2,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
-.PHONY: run build test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec
+.PHONY: run build test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -118,6 +118,11 @@ traefik:
 h2spec:
 	scripts/h2spec
 
+# The suites of other projects, in a module of their own: connectrpc's conformance through the gateway,
+# over HTTP/1.1 and HTTP/2, beside the same without it. They take a minute.
+peers:
+	cd peers && go test -count 1 -v ./...
+
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.
 lint:
@@ -129,6 +134,7 @@ lint:
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
+	cd peers && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)
 	scripts/api
 

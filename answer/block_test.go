@@ -4,8 +4,10 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -47,5 +49,19 @@ func TestBlocked(t *testing.T) {
 	// A shadow is not mentioned.
 	if got := answered("198.51.100.1", nil); a.Status != 200 || got.Get("RateLimit-Policy") != `"all";q=5;w=86400` || got.Get("X-RateLimit-Remaining") != "4" {
 		t.Errorf("%d %v", a.Status, got)
+	}
+}
+
+// A request that never passes is given no time after which it would, also while the store is away.
+func TestNeverHasNoRetryAfter(t *testing.T) {
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", Limit: "5/day"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, accept := range []string{"", "application/json", "text/plain"} {
+		status, h, body := answered(p, &policy.Decision{Unavailable: true, RetryAfter: sluice.Never}, http.Header{"Accept": {accept}})
+		if status != 503 || h["Retry-After"] != nil || strings.Contains(strings.ToLower(body), "retry") {
+			t.Errorf("%q: %d %v\n%s", accept, status, h, body)
+		}
 	}
 }

@@ -49,13 +49,8 @@ func (a *Answer) problem() *problem {
 // retryAfter returns the seconds after which to ask again, or 0 if that is no use.
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
-	switch {
-	case a.fault != "" || d.Missing != "" || d.Blocked != "":
+	if a.fault != "" || d.Missing != "" || d.Blocked != "" || d.RetryAfter == sluice.Never {
 		return 0
-	case d.RetryAfter == sluice.Never && !d.Unavailable:
-		return 0
-	case d.RetryAfter == sluice.Never:
-		return 1
 	}
 	return seconds(d.RetryAfter.Microseconds())
 }
@@ -152,6 +147,9 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	}
 	if a.most >= 0 && a.results[a.most].Locked {
 		dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+	}
+	if a.retry == "" {
+		return dst
 	}
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }

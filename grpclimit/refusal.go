@@ -67,10 +67,7 @@ func codeOf(d *policy.Decision) codes.Code {
 // retryDelay returns how long to wait, in whole milliseconds and rounded up, or -1 for a call that
 // will never pass.
 func retryDelay(d *policy.Decision) time.Duration {
-	switch {
-	case d.RetryAfter == sluice.Never && d.Unavailable:
-		return time.Second
-	case d.RetryAfter == sluice.Never:
+	if d.RetryAfter == sluice.Never {
 		return -1
 	}
 	return max(1, (d.RetryAfter+time.Millisecond-1)/time.Millisecond) * time.Millisecond

@@ -30,6 +30,11 @@ func (s *serveSettings) openCheck(l *listener, engine *policy.Engine) error {
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: checkStreams},
 		ErrorLog:       slog.NewLogLogger(s.doors.log.Handler(), slog.LevelDebug),
 	}
+	if s.doors.tls.cert != "" {
+		proxy.BoundHeadsTLS(server, time.Duration(s.headerTimeout))
+	} else {
+		l.socket = proxy.BoundHeads(l.socket, time.Duration(s.headerTimeout))
+	}
 	l.drainHTTP(server)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/checkgrpc"
+	"github.com/sluicehq/sluice/internal/proxy"
 	"github.com/sluicehq/sluice/internal/rls"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -33,6 +34,7 @@ func (s *serveSettings) openGRPC(l *listener, engine *policy.Engine) error {
 	healthpb.RegisterHealthServer(server, alive)
 	reflection.Register(server)
 
+	l.socket = proxy.BoundHeads(l.socket, time.Duration(s.headerTimeout))
 	l.serve = func(socket net.Listener) error { return server.Serve(socket) }
 	l.drain = func(ctx context.Context) error {
 		alive.end()

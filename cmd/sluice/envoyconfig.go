@@ -33,7 +33,7 @@ func (e *envoySettings) flags(f *pflag.FlagSet) {
 	e.algorithmFlag(f)
 	f.BoolVar(&e.countRefused, "envoy-count-refused", false, "count as envoyproxy/ratelimit does: each descriptor by itself, and one that is refused uses up what is left")
 	f.BoolVar(&e.answers, "envoy-answers", false, "have Envoy add the fields and the body with which the gateway would answer")
-	f.BoolVar(&e.metadata, "envoy-metadata", false, "tell Envoy what was asked, as dynamic metadata")
+	f.BoolVar(&e.metadata, "envoy-metadata", false, "return the request to Envoy as dynamic metadata, with the metadata of the limits that it passed")
 }
 
 func (e *envoySettings) algorithmFlag(f *pflag.FlagSet) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -32,7 +31,7 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 		Headers: headers(header), Body: slices.Clone(a.Body()), Place: s.Engine.Place(*d),
 	}
 	if header["Retry-After"] != nil {
-		out.RetryAfter = wait(d.RetryAfter)
+		out.RetryAfter = durationpb.New(d.RetryAfter)
 	}
 	if d.Delay > 0 {
 		out.Delay = durationpb.New(d.Delay)
@@ -41,14 +40,6 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 		out.Results = append(out.Results, result(&d.Results[i], d.Now))
 	}
 	return out
-}
-
-// wait is a second where it is not known, as in Retry-After.
-func wait(d time.Duration) *durationpb.Duration {
-	if d == sluice.Never {
-		d = time.Second
-	}
-	return durationpb.New(d)
 }
 
 func headers(h http.Header) (all []*Header) {

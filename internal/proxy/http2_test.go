@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -24,17 +25,32 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
-// gateTLS starts a gateway that speaks HTTP/2, before an upstream that does so as well (h2c)
-// or speaks HTTP/1.1.
+// gateTLS starts a gateway that speaks HTTP/2, in front of an upstream that does so as well (h2c,
+// https) or speaks HTTP/1.1.
 func gateTLS(t *testing.T, scheme string, upstream, decide http.HandlerFunc, c Client) *httptest.Server {
+	t.Helper()
+	return gateOver(t, Upstream{URL: &url.URL{Scheme: scheme}}, upstream, decide, c)
+}
+
+// gateOver is gateTLS with the settings of u.
+func gateOver(t *testing.T, u Upstream, upstream, decide http.HandlerFunc, c Client) *httptest.Server {
 	t.Helper()
 	behind := httptest.NewUnstartedServer(upstream)
 	behind.Config.Protocols = new(http.Protocols)
-	behind.Config.Protocols.SetHTTP1(scheme == "http")
-	behind.Config.Protocols.SetUnencryptedHTTP2(scheme == "h2c")
-	behind.Start()
+	behind.Config.Protocols.SetHTTP1(u.URL.Scheme == "http")
+	behind.Config.Protocols.SetHTTP2(u.URL.Scheme == "https")
+	behind.Config.Protocols.SetUnencryptedHTTP2(u.URL.Scheme == "h2c")
+	if u.URL.Scheme == "https" {
+		behind.EnableHTTP2 = true
+		behind.StartTLS()
+		u.CA = x509.NewCertPool()
+		u.CA.AddCert(behind.Certificate())
+	} else {
+		behind.Start()
+	}
 	t.Cleanup(behind.Close)
-	s := gateTo(t, Upstream{URL: &url.URL{Scheme: scheme, Host: behind.Listener.Addr().String()}}, decide, c)
+	u.URL.Host = behind.Listener.Addr().String()
+	s := gateTo(t, u, decide, c)
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	return s
@@ -56,8 +72,13 @@ func dialRaw(t *testing.T, s *httptest.Server) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return newRaw(t, c)
+}
+
+func newRaw(t *testing.T, c net.Conn) *raw {
+	t.Helper()
+	t.Cleanup(func() { c.Close() })
 	r := &raw{Conn: c, Framer: http2.NewFramer(c, c), t: t}
 	r.hpack = hpack.NewEncoder(&r.fields)
 	r.AllowIllegalWrites = true
@@ -485,5 +506,88 @@ func TestStalledBodiesOverHTTP2(t *testing.T) {
 	r.must(0, r.WriteData(stream, false, []byte("some")))
 	if a, err := r.await(stream); err != nil || a.status != "408" {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// An answer that ends before its request does has its end and its trailers passed on, while the client
+// may still send. So has the gateway's own answer to a call that has one too many.
+func TestAnswersEndBeforeRequests(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"h2c", "https"} {
+		for _, kind := range []string{"application/grpc", "application/connect+proto", "text/plain"} {
+			s := gateTLS(t, scheme, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "Grpc-Status")
+				_, _ = io.CopyN(w, r.Body, 5)
+				w.Header().Set("Grpc-Status", "0")
+			}, pass, Client{})
+			r := dialRaw(t, s)
+			stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "content-type", kind, "te", "trailers")
+			r.must(0, r.WriteData(stream, false, []byte("hello")))
+			if a, err := r.await(stream); err != nil || a.body != "hello" || a.trailer["grpc-status"] != "0" {
+				t.Errorf("%s, %s: %+v, %v", scheme, kind, a, err)
+			}
+			// What comes afterwards does no harm to the connection.
+			r.must(0, r.WriteData(stream, true, []byte("more")))
+			if a := r.get(); a.status != "200" {
+				t.Errorf("%s, %s: the next request is answered %+v", scheme, kind, a)
+			}
+		}
+		done := make(chan struct{})
+		s := gateOver(t, Upstream{URL: &url.URL{Scheme: scheme}, MaxStreams: 1}, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "some")
+			_ = http.NewResponseController(w).Flush()
+			<-done
+		}, pass, Client{})
+		r := dialRaw(t, s)
+		call := []string{":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "content-type", "application/grpc"}
+		r.awaitHead(r.ask(false, call...))
+		if a, err := r.await(r.ask(false, call...)); err != nil || a.fields["grpc-status"] != "14" {
+			t.Errorf("%s: one stream too many is answered %+v, %v", scheme, a, err)
+		}
+		close(done)
+	}
+}
+
+// awaitHead returns when an answer has begun.
+func (r *raw) awaitHead(stream uint32) {
+	r.t.Helper()
+	for {
+		f, err := r.ReadFrame()
+		r.must(0, err)
+		if f.Header().Type == http2.FrameHeaders && f.Header().StreamID == stream {
+			return
+		}
+	}
+}
+
+// A gateway that shuts down says so on its connections, and finishes what has begun.
+func TestShutdownOverHTTP2(t *testing.T) {
+	t.Parallel()
+	begun, held := make(chan bool), make(chan bool)
+	s := gateTLS(t, "http", func(w http.ResponseWriter, _ *http.Request) {
+		begun <- true
+		<-held
+		_, _ = io.WriteString(w, "whole")
+	}, pass, Client{})
+	busy, idle := dialRaw(t, s), dialRaw(t, s)
+	stream := busy.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+	<-begun
+	ended := make(chan error, 1)
+	go func() { ended <- s.Config.Shutdown(t.Context()) }()
+	for _, r := range []*raw{idle, busy} {
+		for {
+			f, err := r.ReadFrame()
+			r.must(0, err)
+			if f.Header().Type == http2.FrameGoAway {
+				break
+			}
+		}
+	}
+	held <- true
+	if a, err := busy.await(stream); err != nil || a.status != "200" || a.body != "whole" {
+		t.Errorf("a request that had begun: %+v, %v", a, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"crypto/x509"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -158,7 +159,24 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	}
 	// The same map, not a copy: it is filled when the body has been read.
 	r.Out.Trailer = r.In.Trailer
+	if r.Out.Body != nil && r.In.ProtoMajor == 2 {
+		r.Out.Body = &streamBody{r.Out.Body, r.In.Body}
+	}
 	g.setForwarded(r)
+}
+
+// streamBody is the body of a request that came over HTTP/2. ReverseProxy keeps a Transport from
+// closing the client's body, since over HTTP/1 that can wait for what the client has not sent. Over
+// HTTP/2 it waits for nothing, and ends a Read under way: until that returns, a Transport of HTTP/2
+// does not end a call whose client may still send.
+type streamBody struct {
+	io.ReadCloser
+	client io.Closer
+}
+
+func (b *streamBody) Close() error {
+	_ = b.client.Close()
+	return b.ReadCloser.Close()
 }
 
 // setForwarded tells the upstream who is calling. The reverse proxy has already removed

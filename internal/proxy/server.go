@@ -33,7 +33,7 @@ const idleTimeout = 2 * time.Minute
 // Server returns a server of h that is patient within bounds. Its connections come from
 // [Connections].
 func Server(h http.Handler, c Client) *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, h) }),
 		// "OPTIONS *" is a request like any other, and to be counted.
 		DisableGeneralOptionsHandler: true,
@@ -44,6 +44,8 @@ func Server(h http.Handler, c Client) *http.Server {
 		HTTP2:             &bounds,
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
+	BoundHeadsTLS(server, c.HeaderTimeout)
+	return server
 }
 
 func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {

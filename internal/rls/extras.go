@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -18,7 +20,15 @@ import (
 func (c *call) appendAnswer(b []byte, over bool) []byte {
 	all := policy.Decision{Allowed: !over}
 	for i := range c.ds {
-		join(&all, &c.ds[i])
+		switch p := &c.parts[i]; {
+		case p.closed:
+			all.Blocked = broughtRule // as a limit of 0 of the configuration does
+		case !p.unasked:
+			join(&all, &c.ds[i])
+		}
+	}
+	if over {
+		all.RetryAfter = max(all.RetryAfter, c.quotaWait())
 	}
 	var said answer.Answer
 	header := make(http.Header)
@@ -50,8 +60,26 @@ func join(all, d *policy.Decision) {
 	}
 }
 
-// appendMetadata appends what was asked as dynamic metadata, and what the configuration has in the
-// metadata of its limits.
+// quotaWait returns the time until one of the quotas has something left; 0 if one has, and without quotas.
+func (c *call) quotaWait() time.Duration {
+	wait, quotas := sluice.Never, false
+	for i := range c.parts {
+		if p := &c.parts[i]; p.limit != nil && p.limit.quota {
+			r := resultOf(&c.ds[i], p.limit)
+			if r == nil || r.Allowed {
+				return 0
+			}
+			wait, quotas = min(wait, r.RetryAfter), true
+		}
+	}
+	if !quotas {
+		return 0
+	}
+	return wait
+}
+
+// appendMetadata appends the request as dynamic metadata, with the metadata of the limits that it
+// passed: a router reads there which quotas have something left.
 func (c *call) appendMetadata(b []byte) []byte {
 	fields := map[string]any{"domain": c.request.domain}
 	if c.request.hits > 0 {
@@ -61,9 +89,9 @@ func (c *call) appendMetadata(b []byte) []byte {
 	own := make(map[string]any)
 	for i := range c.request.descriptors {
 		descriptors = append(descriptors, c.described(&c.request.descriptors[i]))
-		if l := c.parts[i].limit; l != nil {
-			more, _ := l.metadata.(map[string]any)
-			maps.Copy(own, more)
+		if p := &c.parts[i]; p.limit != nil && !p.limit.unlimited && !p.over {
+			more, _ := p.limit.metadata.(map[string]any)
+			merge(own, more)
 		}
 	}
 	fields["descriptors"] = descriptors
@@ -72,6 +100,26 @@ func (c *call) appendMetadata(b []byte) []byte {
 	}
 	b, at := open(b, 6)
 	return shut(appendStruct(b, fields), at)
+}
+
+// merge adds to all what it lacks of more, mapping by mapping. The first value of a name stays. More
+// remains as it is.
+func merge(all, more map[string]any) {
+	for name, v := range more {
+		inner, ok := v.(map[string]any)
+		switch had, has := all[name]; {
+		case !has && ok:
+			own := make(map[string]any, len(inner))
+			merge(own, inner)
+			all[name] = own
+		case !has:
+			all[name] = v
+		case ok:
+			if had, ok := had.(map[string]any); ok {
+				merge(had, inner)
+			}
+		}
+	}
 }
 
 func (c *call) described(d *descriptor) map[string]any {

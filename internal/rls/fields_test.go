@@ -7,10 +7,13 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -202,13 +205,6 @@ answers: {429: {type: text/plain, body: "Slow down, please."}}
 rules:
   - {name: users, key: [attr:user], limit: 1/hour, algorithm: fixed_window}
 `, func(c *rls.Config) { c.Answers = true })
-	headers := func(out *pb.RateLimitResponse) http.Header {
-		h := make(http.Header)
-		for _, v := range out.GetResponseHeadersToAdd() {
-			h.Add(v.GetKey(), v.GetValue())
-		}
-		return h
-	}
 	out := ask(t, client, "edge", of("user", "a"))
 	if h := headers(out); h.Get("RateLimit-Policy") != `"users";q=1;w=3600` || h.Get("X-RateLimit-Remaining") != "0" || h.Get("Retry-After") != "" || len(out.GetRawBody()) != 0 {
 		t.Errorf("passes: %v", out)
@@ -218,8 +214,52 @@ rules:
 	if h.Get("Retry-After") == "" || h.Get("Content-Type") != "text/plain; charset=utf-8" || string(out.GetRawBody()) != "Slow down, please." || h.Get("Content-Length") != "" {
 		t.Errorf("is refused: %v", out)
 	}
+	// What never passes has no time after which it does.
+	out = ask(t, client, "edge", of("user", "b"), limited(0, typev3.RateLimitUnit_HOUR, nil, of("user", "c")))
+	if h := headers(out); h.Get("Retry-After") != "" || out.GetOverallCode() != over || strings.Contains(strings.ToLower(string(out.GetRawBody())), "retry") {
+		t.Errorf("brings a limit of 0: %v", out)
+	}
 	if out := ask(t, byPolicy(t, `{version: 1, rules: [{name: users, limit: 1/hour}]}`), "edge", of("user", "a")); len(out.GetResponseHeadersToAdd()) != 0 || out.GetDynamicMetadata() != nil {
 		t.Errorf("nobody asked for more: %v", out)
+	}
+}
+
+func headers(out *pb.RateLimitResponse) http.Header {
+	h := make(http.Header)
+	for _, v := range out.GetResponseHeadersToAdd() {
+		h.Add(v.GetKey(), v.GetValue())
+	}
+	return h
+}
+
+// A router that reads which service has something left of its quota uses one after the other, each for
+// what it has, and learns when the first has something again.
+func TestMetadataOfQuotas(t *testing.T) {
+	client := byConfig(t, `
+domain: edge
+descriptors:
+  - {key: service, value: a, quota_mode: true, metadata: {route: {service: a, weights: {x: 1}}}, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: service, value: b, quota_mode: true, metadata: {route: {service: b, weights: {x: 9, y: [2]}}, b: true}, rate_limit: {unit: month, requests_per_unit: 2}}
+  - {key: free, metadata: {free: true}, rate_limit: {unlimited: true}}
+`, func(c *rls.Config) { c.Metadata, c.Answers = true, true })
+	look := func() *pb.RateLimitResponse {
+		return ask(t, client, "edge", of("free", ""), hits(0, of("service", "a")), hits(0, of("service", "b")))
+	}
+	both := map[string]any{"route": map[string]any{"service": "a", "weights": map[string]any{"x": 1.0, "y": []any{2.0}}}, "b": true}
+	onlyB := map[string]any{"route": map[string]any{"service": "b", "weights": map[string]any{"x": 9.0, "y": []any{2.0}}}, "b": true}
+	for i, want := range []map[string]any{both, onlyB, onlyB} {
+		out := look()
+		got, _ := out.GetDynamicMetadata().AsMap()["metadata"].(map[string]any)
+		if !reflect.DeepEqual(got, want) || out.GetOverallCode() != ok || headers(out).Get("Retry-After") != "" {
+			t.Fatalf("request %d: %v, want %v", i, out, want)
+		}
+		ask(t, client, "edge", of("service", got["route"].(map[string]any)["service"].(string)))
+	}
+	out := look()
+	first := min(reset(out.GetStatuses()[1]), reset(out.GetStatuses()[2]))
+	wait, err := strconv.Atoi(headers(out).Get("Retry-After"))
+	if d := time.Duration(wait)*time.Second - first; out.GetOverallCode() != over || out.GetDynamicMetadata().AsMap()["metadata"] != nil || err != nil || d.Abs() > time.Second {
+		t.Errorf("nothing is left: %v (%v), and the first has something after %v", out, err, first)
 	}
 }
 

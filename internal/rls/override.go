@@ -51,6 +51,9 @@ func (l *overrideLimit) period() time.Duration {
 // maxPeriod is that of the longest limit that a request may bring.
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
+// broughtRule stands for the limits that requests bring, where a rule has its name.
+const broughtRule = "envoy"
+
 // override has a descriptor decided by the limit that it brings, and by nothing else.
 func (c *call) override(i int) error {
 	d, p := &c.request.descriptors[i], &c.parts[i]
@@ -80,7 +83,7 @@ func (c *call) override(i int) error {
 		return fmt.Errorf("descriptors[%d].limit: %w", i, err)
 	}
 	p.brought = true
-	c.asked[i].Subject = c.Engine.Adhoc("envoy", c.keyOf(d), plan, c.OnError)
+	c.asked[i].Subject = c.Engine.Adhoc(broughtRule, c.keyOf(d), plan, c.OnError)
 	return nil
 }
 

@@ -90,7 +90,7 @@ func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 	_, port, _ := net.SplitHostPort(addr)
 	c := exec.CommandContext(t.Context(), program)
 	c.Env = append(os.Environ(), "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+filepath.Join(dir, "root"), "RUNTIME_SUBDIRECTORY=ratelimit",
-		"RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"RUNTIME_WATCH_ROOT=false", "RESPONSE_DYNAMIC_METADATA=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"GRPC_PORT="+port, fmt.Sprintf("PORT=%d", freeport.Port(t)), fmt.Sprintf("DEBUG_PORT=%d", freeport.Port(t)))
 	c.Stdout, c.Stderr = t.Output(), t.Output()
 	if err := c.Start(); err != nil {
@@ -132,7 +132,8 @@ func said(out *pb.RateLimitResponse) string {
 		l := s.GetCurrentLimit()
 		text += fmt.Sprintf("\n%v %d/%v %q %d left", s.GetCode(), l.GetRequestsPerUnit(), l.GetUnit(), l.GetName(), s.GetLimitRemaining())
 	}
-	return text
+	about := out.GetDynamicMetadata().AsMap()
+	return fmt.Sprint(text, "\n", about["domain"], about["descriptors"], about["hitsAddend"])
 }
 
 // Beside envoyproxy/ratelimit the answers are the same, over random configurations and histories,
@@ -152,7 +153,7 @@ func TestSameAsRatelimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := ratelimit(t, texts...)
-	ours := serve(t, rls.Config{Engine: policy.NewEngine(memory.New(), p), Limits: func() *rls.Limits { return limits }, CountRefused: true})
+	ours := serve(t, rls.Config{Engine: policy.NewEngine(memory.New(), p), Limits: func() *rls.Limits { return limits }, CountRefused: true, Metadata: true})
 	over, matched := 0, 0
 	for range 4000 {
 		i := r.IntN(len(texts))

@@ -37,7 +37,7 @@ type Config struct {
 	CountRefused bool
 	// Answers adds the fields and the body with which the gateway would answer.
 	Answers bool
-	// Metadata adds dynamic metadata that tells what was asked.
+	// Metadata adds dynamic metadata: the request, and the metadata of the limits that it passed.
 	Metadata bool
 	Logger   *slog.Logger // slog.Default() if nil
 }

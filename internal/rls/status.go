@@ -59,7 +59,7 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 			s.remaining = 0 // it has been used up
 		}
 		s.reset = resetOf(r)
-	case d.Unavailable || d.Blocked != "" && d.RetryAfter != sluice.Never:
+	case (d.Unavailable || d.Blocked != "") && d.RetryAfter != sluice.Never:
 		s.reset = wholeSeconds(d.RetryAfter)
 	}
 	switch {

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// A head of HTTP/2 that does not end is waited for as long as one of HTTP/1.1, at every address that
+// speaks it.
+func TestUnfinishedHeads(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--policy", write(t, "policy.yaml", wide)}
+	cert, key := ours.make("door", nil)
+	plain := secure(t, ours, doors...)
+	sealed := secure(t, ours, append(doors, "--door-tls-cert", cert, "--door-tls-key", key)...)
+	address := func(g *gateway, door string) string {
+		m := regexp.MustCompile(`"` + door + `":"([^"]+)"`).FindStringSubmatch(g.log())
+		if m == nil {
+			t.Fatalf("the log does not name the address of --%s", door)
+		}
+		return m[1]
+	}
+	secret := ours.client()
+	secret.NextProtos = []string{"h2"}
+	for name, at := range map[string]struct {
+		addr string
+		tls  *tls.Config
+	}{
+		"gateway":            {plain.addr, secret},
+		"--check":            {address(plain, "check"), nil},
+		"--check within TLS": {address(sealed, "check"), secret},
+		"--grpc":             {plain.grpcOf(), nil},
+		"--grpc within TLS":  {sealed.grpcOf(), secret},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var c net.Conn
+			var err error
+			if at.tls != nil {
+				c, err = tls.Dial("tcp", at.addr, at.tls)
+			} else {
+				c, err = net.Dial("tcp", at.addr)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second)) // the connection would stay for longer
+			if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+				t.Fatal(err)
+			}
+			f := http2.NewFramer(c, c)
+			var b strings.Builder
+			if err := f.WriteSettings(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(callHeaders(&b))}); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = f.ReadFrame()
+			}
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				t.Error("the connection stays")
+			}
+		})
+	}
+}

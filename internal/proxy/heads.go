@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Servers of HTTP/2 bound a stream once its head has arrived, and a connection by its silence. A head
+// that never ends is neither: the connection stays for as long as its client likes. headConn bounds
+// the time from the first byte of a head to its last.
+
+// preface is what a client of HTTP/2 sends first.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+const (
+	frameHeader       = 9 // bytes of length, type, flags and stream
+	frameData         = 0
+	frameHeaders      = 1
+	frameContinuation = 9
+	flagEndHeaders    = 4
+)
+
+// frames follows the frames that a client sends. Its zero value expects the preface.
+type frames struct {
+	preface int               // bytes of it that have come
+	header  [frameHeader]byte // of the frame that comes
+	have    int               // bytes of header
+	left    int               // bytes of the frame that have not come
+	data    bool              // it is a DATA frame
+	head    bool              // the head has more frames
+	other   bool              // the connection speaks another protocol
+}
+
+// scan follows p. It reports whether it ends within a head or another frame, where the payload of
+// DATA counts as none, and whether that has begun in p.
+func (f *frames) scan(p []byte) (unfinished, began bool) {
+	for len(p) > 0 && !f.other {
+		var n int
+		switch {
+		case f.preface < len(preface):
+			n = min(len(p), len(preface)-f.preface)
+			f.other = string(p[:n]) != preface[f.preface:f.preface+n]
+			f.preface += n
+		case f.left > 0:
+			n = min(len(p), f.left)
+			f.left -= n
+		default:
+			began = began || f.have == 0 && !f.head
+			n = copy(f.header[f.have:], p)
+			if f.have += n; f.have == frameHeader {
+				f.next()
+			}
+		}
+		p = p[n:]
+	}
+	return !f.other && (f.have > 0 || f.head || f.left > 0 && !f.data), began
+}
+
+// next reads the header of a frame.
+func (f *frames) next() {
+	h := &f.header
+	f.have, f.left = 0, int(h[0])<<16|int(h[1])<<8|int(h[2])
+	kind := h[3]
+	f.data = kind == frameData
+	if kind == frameHeaders || kind == frameContinuation {
+		f.head = h[4]&flagEndHeaders == 0
+	}
+}
+
+// headConn closes a connection of HTTP/2 whose client begins a head, or another frame but DATA, and
+// does not finish it in time. Deadlines would not do: servers of gRPC set their own.
+type headConn struct {
+	net.Conn
+	frames  frames
+	timeout time.Duration
+	timer   *time.Timer // nil before the first unfinished head
+	running bool
+}
+
+func (c *headConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.frames.other {
+		return n, err
+	}
+	switch unfinished, began := c.frames.scan(p[:n]); {
+	case unfinished && began:
+		c.start()
+	case !unfinished && c.running:
+		c.timer.Stop()
+		c.running = false
+	}
+	return n, err
+}
+
+func (c *headConn) start() {
+	c.running = true
+	if c.timer == nil {
+		c.timer = time.AfterFunc(c.timeout, func() { c.Conn.Close() })
+		return
+	}
+	c.timer.Reset(c.timeout)
+}
+
+// CloseWrite is that of a connection without TLS.
+func (c *headConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// BoundHeads wraps l, whose connections speak HTTP/2 or another protocol and are no *tls.Conn that
+// an http.Server looks for: see [BoundHeadsTLS].
+func BoundHeads(l net.Listener, timeout time.Duration) net.Listener {
+	return &headListener{l, timeout}
+}
+
+type headListener struct {
+	net.Listener
+	timeout time.Duration
+}
+
+func (l *headListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &headConn{Conn: c, timeout: l.timeout}, nil
+}
+
+// BoundHeadsTLS bounds heads of HTTP/2 within TLS. An http.Server reads them from a *tls.Conn only, so
+// another one serves these connections, as HTTP/2 without TLS. Its handler is that of server, and so
+// are its bounds. It has to be called when server is complete.
+func BoundHeadsTLS(server *http.Server, timeout time.Duration) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	within := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l := r.Context().Value(handedKey{}).(*handed)
+			r.TLS = &l.state
+			l.handler.ServeHTTP(w, r)
+		}),
+		DisableGeneralOptionsHandler: true, // server decides
+		BaseContext:                  func(l net.Listener) context.Context { return l.(*handed).context() },
+		Protocols:                    protocols,
+		HTTP2:                        server.HTTP2,
+		ReadTimeout:                  server.ReadTimeout,
+		ReadHeaderTimeout:            server.ReadHeaderTimeout,
+		IdleTimeout:                  server.IdleTimeout,
+		MaxHeaderBytes:               server.MaxHeaderBytes,
+		ErrorLog:                     server.ErrorLog,
+	}
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		"h2": func(_ *http.Server, c *tls.Conn, h http.Handler) {
+			handOver(within, &headConn{Conn: c, timeout: timeout}, c.ConnectionState(), h)
+		},
+	}
+	server.RegisterOnShutdown(func() {
+		// This tells the clients to send no more requests. The server waits for those that run.
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = within.Shutdown(ctx)
+	})
+}
+
+// handOver has server serve c with h, and returns when c has been closed.
+func handOver(server *http.Server, c net.Conn, state tls.ConnectionState, h http.Handler) {
+	l := &handed{Conn: c, state: state, handler: h, accept: make(chan net.Conn, 1), stop: make(chan struct{}), closed: make(chan struct{})}
+	l.accept <- &handedConn{Conn: c, closed: sync.OnceFunc(func() { close(l.closed) })}
+	_ = server.Serve(l)
+	select {
+	case c := <-l.accept: // the server shuts down
+		c.Close()
+	default:
+		<-l.closed
+	}
+}
+
+// handed is the listener of one connection.
+type handed struct {
+	net.Conn
+	state        tls.ConnectionState
+	handler      http.Handler // of the server that accepted the connection
+	accept       chan net.Conn
+	stop, closed chan struct{}
+}
+
+func (l *handed) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.closed:
+	case <-l.stop:
+	}
+	return nil, net.ErrClosed
+}
+
+// Close ends Accept. The connection stays open. A server calls it once.
+func (l *handed) Close() error {
+	close(l.stop)
+	return nil
+}
+
+func (l *handed) Addr() net.Addr { return l.LocalAddr() }
+
+type handedKey struct{}
+
+// context returns what requests inherit: what the server that accepted the connection knows of it.
+func (l *handed) context() context.Context {
+	ctx := context.Background()
+	if h, ok := l.handler.(interface{ BaseContext() context.Context }); ok { // as net/http hands it on
+		ctx = h.BaseContext()
+	}
+	return context.WithValue(ctx, handedKey{}, l)
+}
+
+// handedConn notes that it has been closed.
+type handedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *handedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}

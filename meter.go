@@ -9,19 +9,15 @@ import "math/bits"
 //
 // The level may be above Size: it was owed, or taken by a plan with a larger burst. It then drains
 // like any other. To cut it to Size would let that plan take the difference again.
-func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
+func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	tick := p.ticks(now)
 	level, above := p.level(s, tick)
 	stepped := above && !p.vague
 	next, fits := level, true
 	switch {
 	case cost > 0:
-		fits = cost <= p.Capacity && level <= p.Size-cost*p.Unit
-		switch {
-		case fits:
+		if fits = cost <= p.Capacity && level <= p.Size-cost*p.Unit; fits {
 			next = level + cost*p.Unit
-		case owe:
-			next = p.owed(level, cost, r)
 		}
 	case above && !stepped && cost > -maxLevel: // how much it is, p cannot tell
 	case cost < -p.Most:
@@ -37,16 +33,6 @@ func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
 		return State{}
 	}
 	return State{Tick: tick, Used: next, Prev: p.stateTick()}
-}
-
-// owed returns the level with a cost that is due in any case, and notes in r what of it is cut.
-func (p *Plan) owed(level, cost int64, r *Receipt) int64 {
-	room := p.most - level
-	if whole := room / p.Unit; cost > whole {
-		r.Cut = cost - whole
-		return p.most
-	}
-	return level + cost*p.Unit
 }
 
 // stateTick returns Prev of the states that p makes.

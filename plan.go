@@ -310,26 +310,41 @@ type State struct {
 // A cost that does not fit leaves s as it is, with one exception: a clock that has
 // stepped back further than the plan's states can hold (Most) moves the state along with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
-	return p.step(s, now, cost, false, r)
+	*r = Receipt{}
+	switch p.Kernel {
+	case Meter:
+		return p.stepMeter(s, now, cost, r)
+	case Lock:
+		return p.stepLock(s, now, cost, r)
+	}
+	s = p.stepWindow(s, p.windowTick(now), cost, r)
+	r.Now = now
+	return s
 }
 
 // Owe is [Plan.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, r says
 // so, but the state holds it all the same, up to Most.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
-	return p.step(s, now, cost, cost > 0, r)
-}
-
-func (p *Plan) step(s State, now, cost int64, owe bool, r *Receipt) State {
-	*r = Receipt{}
-	switch p.Kernel {
-	case Meter:
-		return p.stepMeter(s, now, cost, owe, r)
-	case Lock:
-		return p.stepLock(s, now, cost, r)
+	s = p.Step(s, now, cost, r)
+	if r.Fits || cost <= 0 || p.Kernel == Lock {
+		return s
 	}
-	s = p.stepWindow(s, p.windowTick(now), cost, owe, r)
-	r.Now = now
-	return s
+	before, room := r.Used, p.Most-r.Used
+	if p.Kernel == Meter {
+		room = div(p.most-before, p.Unit)
+	}
+	landed := min(cost, max(0, room))
+	r.Cut = cost - landed
+	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
+		r.Used = p.most // and a part of a unit more
+	}
+	switch {
+	case r.Used == before:
+		return s
+	case p.Kernel == Meter:
+		return State{Tick: p.ticks(now), Used: r.Used, Prev: p.stateTick()}
+	}
+	return r.window()
 }
 
 // EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that

@@ -25,7 +25,13 @@ func (p *Plan) Share(n int64) Share {
 		return Share{Plan: &part, limit: p, unit: 1}
 	}
 	plan := p.dividable(n)
-	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
+	unit := min(n, plan.Capacity)
+	if debt := p.Most - p.Capacity; p.Kernel != Lock && 0 < debt && debt <= maxExact/unit {
+		if owing, err := plan.WithMost(plan.Capacity + debt*unit); err == nil {
+			plan = owing
+		}
+	}
+	return Share{Plan: plan, limit: p, unit: unit}
 }
 
 // dividable returns the plan that counts a share of 1/n: p itself, unless n units do not fit at
@@ -54,9 +60,9 @@ func (s Share) Cost(cost int64) int64 {
 	switch {
 	case s.limit.Kernel == InFlight:
 		return cost // -2 gives back the one place that the charge names, and not all of them
-	case cost > s.Plan.Capacity/s.unit:
-		return s.Plan.Capacity + 1 // never fits, and cannot overflow
-	case cost < -s.Plan.Capacity/s.unit:
+	case cost > s.Plan.Most/s.unit:
+		return s.Plan.Most + 1 // never fits, and cannot overflow
+	case cost < -s.Plan.Most/s.unit:
 		return All
 	}
 	return cost * s.unit

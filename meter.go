@@ -20,7 +20,7 @@ func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 			next = level + cost*p.Unit
 		}
 	case above && !stepped && cost > -maxLevel: // how much it is, p cannot tell
-	case cost < -p.Most:
+	case cost < -div(p.most, p.Unit):
 		next = 0
 	case cost < 0:
 		next = max(0, level+cost*p.Unit)

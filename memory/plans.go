@@ -111,8 +111,8 @@ func (l *layout) unpack(word uint64, now int64) sluice.State {
 	if word <= drained {
 		return sluice.State{}
 	}
-	// A level above any Most is clamped all the same.
-	return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime)), Prev: made}
+	// No level above twice that is told from others.
+	return sluice.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
 }
 
 func (l *layout) unpackWindow(word uint64) sluice.State {

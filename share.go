@@ -25,13 +25,7 @@ func (p *Plan) Share(n int64) Share {
 		return Share{Plan: &part, limit: p, unit: 1}
 	}
 	plan := p.dividable(n)
-	unit := min(n, plan.Capacity)
-	if debt := p.Most - p.Capacity; p.Kernel != Lock && 0 < debt && debt <= maxExact/unit {
-		if owing, err := plan.WithMost(plan.Capacity + debt*unit); err == nil {
-			plan = owing
-		}
-	}
-	return Share{Plan: plan, limit: p, unit: unit}
+	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
 }
 
 // dividable returns the plan that counts a share of 1/n: p itself, unless n units do not fit at

@@ -129,8 +129,8 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	return p
 }
 
-// compile returns the plan of a step of the vector whose limit has the plan p.
-func (s VectorStep) compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan {
+// Compile returns the plan of a step of the vector v, whose limit has the plan p.
+func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan {
 	t.Helper()
 	if s.Count == 0 && s.Burst == 0 {
 		return p
@@ -175,7 +175,7 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 			}
 			store, lock, own := newStore(t), v.Lock(t), p
 			for i, want := range v.Steps {
-				p := want.compile(t, v, own)
+				p := want.Compile(t, v, own)
 				charges := want.charges(t.Name(), p, lock)
 				receipts := spoilt(len(charges))
 				if err := store.TakeAt(t.Context(), want.Now, charges, receipts); err != nil {

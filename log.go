@@ -52,16 +52,38 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	if cost == 0 || !v.fits(cost) {
 		return v.receipt(cost)
 	}
-	if l.units == nil {
-		l.units = newHistory(p)
-	}
-	l.units.drop(v.first)
 	if cost > 0 {
-		l.units.push(v.now, cost)
-	} else {
+		l.push(v, cost)
+	} else if l.units != nil {
+		l.units.drop(v.first)
 		l.units.pop(-max(cost, -maxExact))
 	}
 	return l.at(p, now).receipt(0)
+}
+
+// Owe is [Log.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, the
+// receipt says so, but the log keeps it all the same, up to the plan's Most.
+func (l *Log) Owe(p *Plan, now, cost int64) Receipt {
+	r := l.Step(p, now, cost)
+	if r.Fits || cost <= 0 {
+		return r
+	}
+	if landed := min(cost, max(0, p.Most-r.Used)); landed > 0 {
+		l.push(l.at(p, now), landed)
+		r = l.at(p, now).receipt(cost)
+		r.Cut = cost - landed
+	} else {
+		r.Cut = cost
+	}
+	return r
+}
+
+func (l *Log) push(v view, cost int64) {
+	if l.units == nil {
+		l.units = newHistory(v.p)
+	}
+	l.units.drop(v.first)
+	l.units.push(v.now, cost)
 }
 
 // Look returns the receipt for cost units at now without taking them: Used and Tick are those

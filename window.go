@@ -60,7 +60,7 @@ func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 }
 
 // windowRoom returns the room for more units, times Span. It is negative if the limit
-// was lowered.
+// was lowered or more is owed.
 func (p *Plan) windowRoom(w State, tick int64) int64 {
 	return (p.Capacity-w.Used)*p.Span - w.Prev*p.left(w.Tick, tick)
 }

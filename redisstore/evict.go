@@ -34,7 +34,7 @@ func Kept(p *sluice.Plan) (first, last time.Duration) {
 		ticks := func(level int64) time.Duration {
 			return time.Duration((level+p.Drain-1)/p.Drain*p.Tick) * time.Microsecond
 		}
-		return ticks(p.Unit), ticks(p.Size)
+		return ticks(p.Unit), ticks(p.Level(p.Most))
 	case p.Kernel == sluice.InFlight:
 		held := 2 * time.Duration(p.Span) * time.Microsecond
 		return held, held

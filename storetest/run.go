@@ -41,6 +41,9 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"places beside limits", testPlacesBeside},
 		{"places of many", testPlacesOfMany},
 		{"late", testLate},
+		{"owed", testOwed},
+		{"bursts of one rate", testBursts},
+		{"concurrent debts", testConcurrentDebts},
 		{"bad arguments", testBadArguments},
 		{"ended context", testEndedContext},
 	} {

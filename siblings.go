@@ -1,0 +1,47 @@
+package sluice
+
+import "sync"
+
+// maxSiblings is the most fingerprints that [Siblings] remembers.
+const maxSiblings = 1 << 16
+
+// Siblings remembers, for a store, the largest Most among the plans of each fingerprint that the store
+// has been charged with: see [Plan.Raised]. The zero value is ready for use. Siblings is safe for
+// concurrent use, and remembers the first 65,536 fingerprints.
+type Siblings struct {
+	mutex sync.RWMutex
+	most  map[uint64]int64
+}
+
+// Most remembers p, and returns the largest Most of the plans that share its states, or its own where that
+// is fixed.
+func (s *Siblings) Most(p *Plan) int64 {
+	if p.Kernel != Meter {
+		return p.Most
+	}
+	most := s.remember(p)
+	if p.Fixed {
+		return p.Most
+	}
+	return most
+}
+
+func (s *Siblings) remember(p *Plan) int64 {
+	s.mutex.RLock()
+	most, known := s.most[p.Fingerprint]
+	s.mutex.RUnlock()
+	if known && most >= p.Most {
+		return most
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.most == nil {
+		s.most = map[uint64]int64{}
+	}
+	most, known = s.most[p.Fingerprint]
+	most = max(most, p.Most)
+	if known || len(s.most) < maxSiblings {
+		s.most[p.Fingerprint] = most
+	}
+	return most
+}

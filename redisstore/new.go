@@ -40,6 +40,7 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if client == nil {
 		return nil, &Error{Misconfigured, errors.New("New needs a client: rueidis.NewClient makes one, and Open connects by itself")}
 	}
+	client = careful{client}
 	ctx, cancel := context.WithTimeout(ctx, openFor)
 	defer cancel()
 	c := Config{Prefix: k.Prefix, HashKey: k.HashKey, Cluster: client.Mode() == rueidis.ClientModeCluster}

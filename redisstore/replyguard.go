@@ -162,8 +162,8 @@ func (g *guard) begin(kind byte) error {
 	defer g.mu.Unlock()
 	r := &g.reply
 	r.maxItems, r.maxText, r.maxBytes = maxReplyItems, maxReplyText, maxReplyBytes
-	if kind == '>' || kind == '*' && g.pubsub && !g.hello3 {
-		return nil
+	if r.kind = kind; kind == '>' || !r.scalar() && g.pubsub && !g.hello3 {
+		return nil // it may be a message
 	}
 	if g.first == len(g.pending) {
 		return notRedis("a reply that nothing asked for")
@@ -183,7 +183,7 @@ func (g *guard) end() error {
 	defer g.mu.Unlock()
 	r := &g.reply
 	pong := string(r.word(0)) == "PONG" && r.scalar() || string(r.word(0)) == "pong" && !r.scalar()
-	if r.kind == '>' || r.kind == '*' && g.pubsub && !g.hello3 && !pong {
+	if r.kind == '>' || !r.scalar() && r.values > 0 && g.pubsub && !g.hello3 && !pong {
 		return g.message()
 	}
 	if g.first == len(g.pending) {

@@ -1,18 +1,21 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // doorTokens are the tokens of --door-tokens. While the file cannot be read, those that were read
 // last go on: a slip in it must not turn away everybody who asks.
 type doorTokens struct {
 	file    tokenFile
+	guesses *guesses.Limiter
 	log     *slog.Logger
 	known   atomic.Pointer[[]adminapi.Token]
 	looked  atomic.Int64 // when, in nanoseconds since 1970
@@ -25,10 +28,30 @@ const lookAgain = time.Second
 // newDoorTokens reads the file before anybody asks: of those who ask first, one would read it, and
 // the others be turned away.
 func newDoorTokens(path string, log *slog.Logger) *doorTokens {
-	t := &doorTokens{file: tokenFile{path: path, plain: true}, log: log}
+	t := &doorTokens{file: tokenFile{path: path, plain: true}, guesses: guesses.New(log), log: log}
 	t.looked.Store(time.Now().UnixNano())
 	t.look()
 	return t
+}
+
+var errNoDoorToken = errors.New("it is none of the tokens of --door-tokens")
+
+// admit returns an error unless a token is one of them, which comes from an address at a door.
+func (t *doorTokens) admit(from, door, token string) error {
+	if token == "" {
+		return errNoDoorToken
+	}
+	verdict := guesses.Wrong
+	err := t.guesses.Check(from, door, token, func() guesses.Verdict {
+		if t.have(token) {
+			verdict = guesses.Right
+		}
+		return verdict
+	})
+	if err == nil && verdict == guesses.Wrong {
+		err = errNoDoorToken
+	}
+	return err
 }
 
 // have reports whether a token is one of them.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // Role is what a caller may do: each may do what those before it may.
@@ -86,10 +88,31 @@ func (a *API) Identify(r *http.Request) (name string, role Role, err error) {
 	return who.name, who.role, err
 }
 
-// SignIn returns whose token that is.
+// SignIn returns whose token that is. The caller limits guesses: see [Config.Guesses].
 func (a *API) SignIn(token string) (name string, role Role, err error) {
 	who, err := a.byToken(token)
 	return who.name, who.role, err
+}
+
+// try looks at a token, unless too many from that address were wrong.
+func (a *API) try(from, token string) (who caller, err error) {
+	if strings.TrimSpace(token) == "" {
+		return a.byToken(token)
+	}
+	many := a.Guesses.Check(from, "admin API", token, func() guesses.Verdict {
+		who, err = a.byToken(token)
+		switch p := asProblem(err); {
+		case p == nil:
+			return guesses.Right
+		case p.Status == http.StatusUnauthorized:
+			return guesses.Wrong
+		}
+		return guesses.Undecided
+	})
+	if many != nil {
+		return caller{}, many
+	}
+	return who, err
 }
 
 func (a *API) identify(r *http.Request) (caller, error) {
@@ -98,7 +121,7 @@ func (a *API) identify(r *http.Request) (caller, error) {
 		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
 			return caller{}, unknown("write \"Authorization: Bearer \" and the token")
 		}
-		return a.byToken(text)
+		return a.try(r.RemoteAddr, text)
 	}
 	if who := byCertificate(r); who.role > Nobody {
 		return who, nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	// Done is closed when streams are to end. Nil: they end with their connections.
 	Done   <-chan struct{}
 	Logger *slog.Logger
+	// Guesses limits wrong tokens. Nil: those of this API alone.
+	Guesses *guesses.Limiter
 }
 
 const (
@@ -127,6 +130,9 @@ var others = []route{
 
 // New returns an API that answers from a configuration.
 func New(c Config) *API {
+	if c.Guesses == nil {
+		c.Guesses = guesses.New(c.Logger)
+	}
 	a := &API{Config: c, operations: http.NewServeMux()}
 	a.encoder.DegradedField = c.DegradedField
 	for _, r := range routes() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -134,11 +135,16 @@ func cutStep(path string) (step, rest string) {
 func asProblem(err error) *problem {
 	var p *problem
 	var found policy.Errors
+	var many *guesses.TooMany
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &found) && len(found) > 0:
 		return mistakes(found, "")
+	case errors.As(err, &many):
+		p := problemf(http.StatusTooManyRequests, "%v", many)
+		p.retry = many.Seconds()
+		return p
 	case errors.Is(err, ErrAway):
 		return away("the database does not answer, and may have made the change or not")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):

@@ -22,15 +22,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // Config is what the service answers from.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize says whether whoever has this token may ask; it is empty where there is none. Nil
-	// lets everybody ask.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a caller with this address and token may ask; the token is
+	// empty if the call has none. Nil lets everybody ask. A [*guesses.TooMany] becomes RESOURCE_EXHAUSTED.
+	Authorize func(from, token string) error
 	// DegradedField is that of [answer.Encoder].
 	DegradedField bool
 	Logger        *slog.Logger // slog.Default() if nil
@@ -132,8 +133,12 @@ func (s *service) admit(ctx context.Context) error {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	if s.Authorize(bearer(md.Get("authorization"))) {
+	err := s.Authorize(guesses.Caller(ctx), bearer(md.Get("authorization")))
+	if err == nil {
 		return nil
+	}
+	if many, ok := errors.AsType[*guesses.TooMany](err); ok {
+		return status.Error(codes.ResourceExhausted, many.Error())
 	}
 	return status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 }

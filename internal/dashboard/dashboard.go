@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -48,7 +49,9 @@ type Config struct {
 	// for is sent as If-Match: an ETag, or "*".
 	Do func(ctx context.Context, c Caller, method, path, match string, body []byte) (status int, answer []byte)
 	// Done is closed when the server begins to end: pages that are kept up to date are let go.
-	Done    <-chan struct{}
+	Done <-chan struct{}
+	// Guesses limits wrong tokens at the sign-in page. Nil: those of this page alone.
+	Guesses *guesses.Limiter
 	Version string
 	Try     string // a command that sends a first request, or "" if there is none that is simple
 	Logger  *slog.Logger
@@ -59,7 +62,6 @@ type server struct {
 	Config
 	secret   [32]byte // makes the tokens of forms
 	sessions sessions
-	failures failures
 	notices  notices
 	origin   *http.CrossOriginProtection
 	live     live
@@ -70,6 +72,9 @@ type server struct {
 // Handler answers everything below "/". Whoever mounts it checks the Host. Until Done is closed, it
 // looks at the view in every step.
 func Handler(c Config) http.Handler {
+	if c.Guesses == nil {
+		c.Guesses = guesses.New(c.Logger)
+	}
 	s := &server{Config: c, origin: http.NewCrossOriginProtection(), known: newKnown()}
 	_, _ = rand.Read(s.secret[:]) // never fails
 	if c.Done != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -384,7 +385,7 @@ func TestCookieOverTLS(t *testing.T) {
 func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBrowser(t, fixture(t, func() *telemetry.View { return &telemetry.View{} }))
-		for range maxFailures {
+		for range guesses.PerMinute {
 			if w := b.signIn("wrong"); w.Code != http.StatusUnauthorized {
 				t.Fatalf("%d", w.Code)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -27,8 +28,9 @@ type Config struct {
 	// Limits returns the configuration in force, of which the engine's policy is made. Nil, or
 	// what it returns being nil: there is none.
 	Limits func() *Limits
-	// Authorize says whether a token lets a caller ask. Nil lets everybody.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a caller with this address and token may ask. Nil lets
+	// everybody. A [*guesses.TooMany] becomes RESOURCE_EXHAUSTED.
+	Authorize func(from, token string) error
 	// Algorithm and OnError are those of limits that requests bring.
 	Algorithm sluice.Algorithm
 	OnError   sluice.OnError
@@ -108,7 +110,14 @@ func (s *service) authorized(ctx context.Context) error {
 		return errUnauthorized
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "bearer") || !s.Authorize(strings.TrimSpace(token)) {
+	if !strings.EqualFold(scheme, "bearer") {
+		return errUnauthorized
+	}
+	err := s.Authorize(guesses.Caller(ctx), strings.TrimSpace(token))
+	if many, ok := errors.AsType[*guesses.TooMany](err); ok {
+		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+many.Error())
+	}
+	if err != nil {
 		return errUnauthorized
 	}
 	return nil

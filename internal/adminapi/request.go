@@ -190,6 +190,14 @@ func (q query) boolean(name string) (bool, error) {
 	return false, badParameter(name, "write %s=true, or leave it out", name)
 }
 
+// or returns a parameter, and otherwise if it is left out. An empty one is not.
+func (q query) or(name, otherwise string) string {
+	if v, given := q.values[name]; given {
+		return v
+	}
+	return otherwise
+}
+
 const (
 	defaultPage = 100
 	maxPage     = 1000

@@ -151,8 +151,8 @@ func TestBoardOfOthers(t *testing.T) {
 		}
 		return all, after.TotalAlloc - before.TotalAlloc
 	}
-	post(t, store, "now", "honest", "one", time.Minute)
-	fill("large", 320<<20)
+	post(t, store, "now", "honest", "one", time.Hour)
+	fill("large", 64<<20)
 	fill(strings.Repeat("n", 1<<20), 3)
 	if all, took := read(); len(all) != 1 || string(all["honest"]) != "one" || took > 8<<20 {
 		t.Errorf("%d posts, for which %d bytes were allocated", len(all), took)

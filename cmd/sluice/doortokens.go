@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
-	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // doorTokens are the tokens of --door-tokens. While the file cannot be read, those that were read
 // last go on: a slip in it must not turn away everybody who asks.
 type doorTokens struct {
 	file    tokenFile
-	guesses *guesses.Limiter
+	guesses *guesses
 	log     *slog.Logger
 	known   atomic.Pointer[[]adminapi.Token]
 	looked  atomic.Int64 // when, in nanoseconds since 1970
@@ -28,7 +27,7 @@ const lookAgain = time.Second
 // newDoorTokens reads the file before anybody asks: of those who ask first, one would read it, and
 // the others be turned away.
 func newDoorTokens(path string, log *slog.Logger) *doorTokens {
-	t := &doorTokens{file: tokenFile{path: path, plain: true}, guesses: guesses.New(log), log: log}
+	t := &doorTokens{file: tokenFile{path: path, plain: true}, guesses: newGuesses(log), log: log}
 	t.looked.Store(time.Now().UnixNano())
 	t.look()
 	return t
@@ -41,14 +40,12 @@ func (t *doorTokens) admit(from, door, token string) error {
 	if token == "" {
 		return errNoDoorToken
 	}
-	verdict := guesses.Wrong
-	err := t.guesses.Check(from, door, token, func() guesses.Verdict {
-		if t.have(token) {
-			verdict = guesses.Right
-		}
-		return verdict
+	right := false
+	err := t.guesses.check(from, door, token, func() (bool, bool) {
+		right = t.have(token)
+		return right, !right
 	})
-	if err == nil && verdict == guesses.Wrong {
+	if err == nil && !right {
 		err = errNoDoorToken
 	}
 	return err

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // Role is what a caller may do: each may do what those before it may.
@@ -88,7 +86,7 @@ func (a *API) Identify(r *http.Request) (name string, role Role, err error) {
 	return who.name, who.role, err
 }
 
-// SignIn returns whose token that is. The caller limits guesses: see [Config.Guesses].
+// SignIn returns whose token that is. The caller limits guesses: as [Config].Guess does.
 func (a *API) SignIn(token string) (name string, role Role, err error) {
 	who, err := a.byToken(token)
 	return who.name, who.role, err
@@ -96,18 +94,13 @@ func (a *API) SignIn(token string) (name string, role Role, err error) {
 
 // try looks at a token, unless too many from that address were wrong.
 func (a *API) try(from, token string) (who caller, err error) {
-	if strings.TrimSpace(token) == "" {
+	if a.Guess == nil || strings.TrimSpace(token) == "" {
 		return a.byToken(token)
 	}
-	many := a.Guesses.Check(from, "admin API", token, func() guesses.Verdict {
+	many := a.Guess(from, token, func() (right, wrong bool) {
 		who, err = a.byToken(token)
-		switch p := asProblem(err); {
-		case p == nil:
-			return guesses.Right
-		case p.Status == http.StatusUnauthorized:
-			return guesses.Wrong
-		}
-		return guesses.Undecided
+		p := asProblem(err)
+		return err == nil, p != nil && p.Status == http.StatusUnauthorized
 	})
 	if many != nil {
 		return caller{}, many

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -46,8 +45,10 @@ type Config struct {
 	// Done is closed when streams are to end. Nil: they end with their connections.
 	Done   <-chan struct{}
 	Logger *slog.Logger
-	// Guesses limits wrong tokens. Nil: those of this API alone.
-	Guesses *guesses.Limiter
+	// Guess calls look, which looks at a token that comes from an address with a port and is neither
+	// right nor wrong while nobody knows. After too many wrong ones it returns an error instead, which
+	// has a method RetrySeconds. Nil: they are not limited.
+	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 
 const (
@@ -130,9 +131,6 @@ var others = []route{
 
 // New returns an API that answers from a configuration.
 func New(c Config) *API {
-	if c.Guesses == nil {
-		c.Guesses = guesses.New(c.Logger)
-	}
 	a := &API{Config: c, operations: http.NewServeMux()}
 	a.encoder.DegradedField = c.DegradedField
 	for _, r := range routes() {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -135,15 +134,15 @@ func cutStep(path string) (step, rest string) {
 func asProblem(err error) *problem {
 	var p *problem
 	var found policy.Errors
-	var many *guesses.TooMany
+	var many interface{ RetrySeconds() int }
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &found) && len(found) > 0:
 		return mistakes(found, "")
 	case errors.As(err, &many):
-		p := problemf(http.StatusTooManyRequests, "%v", many)
-		p.retry = many.Seconds()
+		p := problemf(http.StatusTooManyRequests, "%v", err)
+		p.retry = many.RetrySeconds()
 		return p
 	case errors.Is(err, ErrAway):
 		return away("the database does not answer, and may have made the change or not")

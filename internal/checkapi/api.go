@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -25,7 +24,8 @@ import (
 type Config struct {
 	Engine *policy.Engine
 	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the request has none. Nil lets everybody ask. A [*guesses.TooMany] becomes a 429.
+	// empty if the request has none. Nil lets everybody ask. An
+	// error that has a method RetrySeconds becomes a 429.
 	Authorize func(from, token string) error
 	// DegradedField is that of [answer.Encoder].
 	DegradedField bool
@@ -112,9 +112,10 @@ func (a *api) admit(r *http.Request) *problem {
 	if err == nil {
 		return nil
 	}
-	if many, ok := errors.AsType[*guesses.TooMany](err); ok {
-		p := problemf(http.StatusTooManyRequests, "%v", many)
-		p.retry = many.Seconds()
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		p := problemf(http.StatusTooManyRequests, "%v", err)
+		p.retry = many.RetrySeconds()
 		return p
 	}
 	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")

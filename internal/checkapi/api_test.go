@@ -15,7 +15,6 @@ import (
 
 	"github.com/sluicehq/sluice/internal/apitest"
 	"github.com/sluicehq/sluice/internal/checkapi"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -464,7 +463,7 @@ func TestAuthorize(t *testing.T) {
 			case !strings.HasPrefix(from, "127.0.0.1:"):
 				t.Errorf("from %q", from)
 			case token == "many":
-				return &guesses.TooMany{RetryAfter: 4100 * time.Millisecond}
+				return tooMany{}
 			case token != "secret":
 				return errors.New("another token")
 			}
@@ -483,3 +482,8 @@ func TestAuthorize(t *testing.T) {
 	}
 	s.do("POST", "/v1/check", one, "Authorization: bearer secret").want(200).says(`"remaining":19`)
 }
+
+type tooMany struct{ error }
+
+func (tooMany) Error() string     { return "too many" }
+func (tooMany) RetrySeconds() int { return 5 }

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -30,7 +30,8 @@ import (
 type Config struct {
 	Engine *policy.Engine
 	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the call has none. Nil lets everybody ask. A [*guesses.TooMany] becomes RESOURCE_EXHAUSTED.
+	// empty if the call has none. Nil lets everybody ask. An error
+	// that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
 	Authorize func(from, token string) error
 	// DegradedField is that of [answer.Encoder].
 	DegradedField bool
@@ -133,12 +134,17 @@ func (s *service) admit(ctx context.Context) error {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	err := s.Authorize(guesses.Caller(ctx), bearer(md.Get("authorization")))
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	err := s.Authorize(from, bearer(md.Get("authorization")))
 	if err == nil {
 		return nil
 	}
-	if many, ok := errors.AsType[*guesses.TooMany](err); ok {
-		return status.Error(codes.ResourceExhausted, many.Error())
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 }

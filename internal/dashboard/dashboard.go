@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -50,8 +49,9 @@ type Config struct {
 	Do func(ctx context.Context, c Caller, method, path, match string, body []byte) (status int, answer []byte)
 	// Done is closed when the server begins to end: pages that are kept up to date are let go.
 	Done <-chan struct{}
-	// Guesses limits wrong tokens at the sign-in page. Nil: those of this page alone.
-	Guesses *guesses.Limiter
+	// Guess calls look, which looks at a token that comes from an address with a port. After too many
+	// wrong ones it returns an error instead, which has a method RetrySeconds. Nil: they are not limited.
+	Guess   func(from, token string, look func() (right, wrong bool)) error
 	Version string
 	Try     string // a command that sends a first request, or "" if there is none that is simple
 	Logger  *slog.Logger
@@ -72,8 +72,11 @@ type server struct {
 // Handler answers everything below "/". Whoever mounts it checks the Host. Until Done is closed, it
 // looks at the view in every step.
 func Handler(c Config) http.Handler {
-	if c.Guesses == nil {
-		c.Guesses = guesses.New(c.Logger)
+	if c.Guess == nil {
+		c.Guess = func(_, _ string, look func() (bool, bool)) error {
+			look()
+			return nil
+		}
 	}
 	s := &server{Config: c, origin: http.NewCrossOriginProtection(), known: newKnown()}
 	_, _ = rand.Read(s.secret[:]) // never fails

@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // signInShown is what the page of that name says.
@@ -51,15 +49,15 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	var who Caller
 	var err error
-	tried := s.Guesses.Check(r.RemoteAddr, "console", token, func() guesses.Verdict {
-		if who, err = s.SignIn(token); err != nil || who.Role == Nobody {
-			return guesses.Wrong
-		}
-		return guesses.Right
+	tried := s.Guess(r.RemoteAddr, token, func() (right, wrong bool) {
+		who, err = s.SignIn(token)
+		right = err == nil && who.Role != Nobody
+		return right, !right
 	})
-	if many, ok := errors.AsType[*guesses.TooMany](tried); ok {
-		w.Header().Set("Retry-After", strconv.Itoa(many.Seconds()))
-		d.Said = fmt.Sprintf("Too many wrong tokens came from your address. Try again in %d seconds.", many.Seconds())
+	var many interface{ RetrySeconds() int }
+	if errors.As(tried, &many) {
+		w.Header().Set("Retry-After", strconv.Itoa(many.RetrySeconds()))
+		d.Said = fmt.Sprintf("Too many wrong tokens came from your address. Try again in %d seconds.", many.RetrySeconds())
 		s.askForToken(c, http.StatusTooManyRequests, d)
 		return
 	}

@@ -3,8 +3,6 @@ package resp
 import (
 	"errors"
 	"time"
-
-	"github.com/sluicehq/sluice/internal/guesses"
 )
 
 // login is who a connection has shown to be.
@@ -51,8 +49,9 @@ func (c *conn) enter(token []byte) bool {
 		return false
 	}
 	if err := c.authorize(string(token)); err != nil {
-		if many, ok := errors.AsType[*guesses.TooMany](err); ok {
-			c.fail("ERR " + many.Error())
+		var many interface{ RetrySeconds() int }
+		if errors.As(err, &many) {
+			c.fail("ERR " + err.Error())
 		} else {
 			c.fail(wrongPass)
 		}

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/guesses"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -29,7 +29,7 @@ type Config struct {
 	// what it returns being nil: there is none.
 	Limits func() *Limits
 	// Authorize returns an error unless a caller with this address and token may ask. Nil lets
-	// everybody. A [*guesses.TooMany] becomes RESOURCE_EXHAUSTED.
+	// everybody. An error that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
 	Authorize func(from, token string) error
 	// Algorithm and OnError are those of limits that requests bring.
 	Algorithm sluice.Algorithm
@@ -113,9 +113,14 @@ func (s *service) authorized(ctx context.Context) error {
 	if !strings.EqualFold(scheme, "bearer") {
 		return errUnauthorized
 	}
-	err := s.Authorize(guesses.Caller(ctx), strings.TrimSpace(token))
-	if many, ok := errors.AsType[*guesses.TooMany](err); ok {
-		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+many.Error())
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	err := s.Authorize(from, strings.TrimSpace(token))
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
 	}
 	if err != nil {
 		return errUnauthorized

@@ -56,8 +56,8 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 	return visible(b.Bytes(), false), err
 }
 
-// visible escapes, in YAML or JSON, the characters that turn text around, cannot be seen or act on a
-// terminal: whoever reads a policy sees what it says. All that is not ASCII is in double quotes.
+// visible escapes the characters of YAML or JSON that reverse text, do not show or act on a terminal, so
+// that a policy reads as what it means. Characters beyond ASCII are all in double quotes.
 func visible(text []byte, isJSON bool) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {

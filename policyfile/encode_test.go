@@ -93,7 +93,7 @@ overrides:
 	diff(t, string(text), want)
 }
 
-// What turns text around or cannot be seen is escaped, so that whoever reads the text sees what it says.
+// Characters that reverse text or do not show are escaped, so that a policy reads as what it means.
 func TestEncodeVisible(t *testing.T) {
 	doc := policy.Document{
 		Rules:     []policy.Rule{{Name: "per-key", Key: []string{"api_key"}, Limit: "5/minute"}},

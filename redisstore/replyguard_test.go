@@ -215,7 +215,7 @@ func TestImpostor(t *testing.T) {
 	recovers(t, store, p)
 }
 
-// Whoever answers at an address of a configuration, Open returns an error.
+// Open returns an error or a store that fails, whatever answers at the address.
 func TestImpostorAtTheStart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -37,7 +37,7 @@ type guesses struct {
 type tooManyGuesses struct{ retryAfter time.Duration }
 
 func (e *tooManyGuesses) Error() string {
-	return fmt.Sprintf("too many wrong tokens came from your address: try again in %d seconds", e.RetrySeconds())
+	return fmt.Sprintf("too many unknown tokens came from your address: try again in %d seconds", e.RetrySeconds())
 }
 
 // RetrySeconds returns the wait as a Retry-After field has it.
@@ -93,9 +93,9 @@ func (g *guesses) check(from, door, token string, look func() (right, wrong bool
 	}
 	switch d.Remaining {
 	case wrongPerMinute - 1:
-		g.note("a token is wrong", from, door)
+		g.note("an unknown token was refused", from, door)
 	case 0:
-		g.note("a token is wrong, and so were others: for a while, no further token from this address is looked at", from, door)
+		g.note("too many unknown tokens came from an address: only tokens that it used before are checked for a while", from, door)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 	var many interface{ RetrySeconds() int }
 	if errors.As(tried, &many) {
 		w.Header().Set("Retry-After", strconv.Itoa(many.RetrySeconds()))
-		d.Said = fmt.Sprintf("Too many wrong tokens came from your address. Try again in %d seconds.", many.RetrySeconds())
+		d.Said = fmt.Sprintf("Too many unknown tokens came from your address. Try again in %d seconds.", many.RetrySeconds())
 		s.askForToken(c, http.StatusTooManyRequests, d)
 		return
 	}

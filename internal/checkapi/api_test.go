@@ -483,7 +483,7 @@ func TestAuthorize(t *testing.T) {
 	s.do("POST", "/v1/check", one, "Authorization: bearer secret").want(200).says(`"remaining":19`)
 }
 
-type tooMany struct{ error }
+type tooMany struct{}
 
 func (tooMany) Error() string     { return "too many" }
 func (tooMany) RetrySeconds() int { return 5 }

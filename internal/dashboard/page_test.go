@@ -396,7 +396,7 @@ func TestTooManyGuesses(t *testing.T) {
 	}
 }
 
-type tooMany struct{ error }
+type tooMany struct{}
 
 func (tooMany) Error() string     { return "too many" }
 func (tooMany) RetrySeconds() int { return 5 }

@@ -349,7 +349,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-type tooMany struct{ error }
+type tooMany struct{}
 
 func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
 func (tooMany) RetrySeconds() int { return 5 }

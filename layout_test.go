@@ -74,9 +74,9 @@ func TestLayout(t *testing.T) {
 		"/memory":     {""},
 		"/storetest":  {"", "/internal/seed"},
 		"/policy":     inside,
-		"/policyfile": append([]string{yaml, "/policy"}, inside...),
+		"/policyfile": append([]string{yaml, "/policy", "/internal/printable"}, inside...),
 
-		"/policyfile/follow": append([]string{yaml, "/policy", "/policyfile", "github.com/fsnotify/fsnotify", "github.com/fsnotify/fsnotify/internal", "golang.org/x/sys/unix"}, inside...),
+		"/policyfile/follow": append([]string{yaml, "/policy", "/policyfile", "/internal/printable", "github.com/fsnotify/fsnotify", "github.com/fsnotify/fsnotify/internal", "golang.org/x/sys/unix"}, inside...),
 		"/answer":            append([]string{"/policy"}, inside...),
 		"/httplimit":         append([]string{"/policy", "/answer"}, inside...),
 		"/client":            {"/internal/pace"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -177,7 +178,6 @@ func TestEndlessAnswer(t *testing.T) {
 		`{{range 1000000000000}}{{""}}{{end}}`,
 		`{{with 1000000}}{{if .}}{{range .}}{{range 1000000}}{{end}}{{end}}{{end}}{{end}}`,
 		`{{define "a"}}{{range 1000000000000}}{{end}}{{end}}{{template "a"}}`,
-		`{{define "a"}}{{if .}}{{template "a" slice . 1}}{{template "a" slice . 1}}{{end}}{{end}}{{template "a" "` + strings.Repeat("x", 60) + `"}}`,
 	} {
 		for _, media := range []string{"text/html", "application/json"}[min(i, 1):] { // one with both
 			_, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
@@ -190,6 +190,49 @@ func TestEndlessAnswer(t *testing.T) {
 	text, err := own(t, "text/html", `{{range 65536}}{{if true}}x{{end}}{{end}}`).Append(nil, 0, &AnswerValues{})
 	if err != nil || string(text) != strings.Repeat("x", 65536) {
 		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// A template cannot make a refusal expensive without being counted: by including itself, or by texts
+// that it makes of texts. Only a refusal that no sample shows takes that way. The test is not parallel:
+// it counts what the process allocates.
+func TestExpensiveAnswer(t *testing.T) {
+	const long = `{{$a := "0123456789abcdef"}}`
+	double := strings.Repeat(`{{$a = printf "%s%s" $a $a}}`, 20)
+	for text, want := range map[string]string{
+		`{{define "a"}}{{if .}}{{template "a" slice . 1}}{{end}}{{end}}{{if eq .Rule "x"}}{{template "a" "xyz"}}{{end}}`:                              `a template includes itself: "a"; use {{range}}`,
+		`{{define "a"}}{{with 1}}{{else}}{{template "b"}}{{end}}{{end}}{{define "b"}}{{range 3}}{{block "c" .}}{{template "a"}}{{end}}{{end}}{{end}}`: "a template includes itself",
+	} {
+		for _, media := range []string{"text/html", "application/json"} {
+			_, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v", media, text, err)
+			}
+		}
+	}
+	for _, text := range []string{
+		long + double,
+		long + strings.ReplaceAll(double, `printf "%s%s"`, "print"),
+		long + strings.ReplaceAll(double, `printf "%s%s"`, "html"),
+		long + strings.ReplaceAll(double, `printf "%s%s"`, "urlquery"),
+		`{{$a := printf "%999999d` + strings.Repeat("%999999d", 60) + `" 1}}`,
+		`{{$a := printf "%0*d" 999999 1}}`,
+		`{{$a := printf "` + strings.Repeat("%[1]s", 1000) + `" "0123456789abcdef"}}`,
+	} {
+		for _, media := range []string{"text/html", "text/plain"} {
+			answer := own(t, media, `{{if eq .Rule "other"}}`+text+`{{end}}`)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := answer.Append(nil, 0, &AnswerValues{Rule: "other"})
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; err == nil || n > 2<<20 {
+				t.Errorf("%s, %.100s: %v, %d bytes", media, text, err, n)
+			}
+		}
+	}
+	text, err := own(t, "text/plain", `{{printf "%-8s|%5.2f|%03d" .Rule 1.5 .RetryAfter}}{{html "<"}}{{print 1 2}}`).Append(nil, 0, &AnswerValues{Rule: "r", RetryAfter: 7})
+	if err != nil || string(text) != "r       | 1.50|007&lt;1 2" {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

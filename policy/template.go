@@ -6,6 +6,7 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -79,6 +80,9 @@ const maxSteps = 4 * maxAnswer
 var (
 	errTooLong = fmt.Errorf("what it makes has more than %d bytes", maxAnswer)
 	errTooSlow = fmt.Errorf("to make it takes more than %d steps", maxSteps)
+
+	errCircular = errors.New("a template includes itself")
+	errLongText = fmt.Errorf("a function makes a text of more than %d bytes", maxShort)
 )
 
 func (b *boundedText) Write(p []byte) (int, error) {
@@ -242,6 +246,8 @@ func (b bodyCompiler) refuse(err error) {
 		message, hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
 	} else if errors.Is(err, errTooSlow) {
 		message, hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
+	} else if errors.Is(err, errCircular) {
+		hint = "use {{range}}: refusals have to be cheap"
 	}
 	b.fail(field, hint, "the body cannot be made: %.300s", message)
 }
@@ -255,35 +261,110 @@ var valueNames = func() (names []string) {
 
 // parseHTML makes a template that escapes its values as the place in the page asks for.
 func parseHTML(text string) (*htmltemplate.Template, error) {
-	t, err := htmltemplate.New(templateName).Parse(text)
+	t, err := htmltemplate.New(templateName).Funcs(shortTexts).Parse(text)
 	if err != nil {
 		return nil, err
 	}
+	trees := map[string]*nodes.Tree{}
 	for _, one := range t.Templates() {
 		if one.Tree != nil {
+			trees[one.Name()] = one.Tree
 			eachList(one.Tree.Root, addStep)
 		}
 	}
-	return t, nil
+	return t, circular(trees)
 }
 
 // parseText makes a template whose values cannot be more than the text of its kind.
 func parseText(text string, kind bodyKind) (*template.Template, error) {
-	t, err := template.New(templateName).Funcs(template.FuncMap{"json": jsonValue, "_json": jsonText}).Parse(text)
+	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": jsonText}).Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	escaper := map[bodyKind]string{jsonBody: "_json", xmlBody: "html"}[kind]
+	trees := map[string]*nodes.Tree{}
 	for _, one := range t.Templates() {
 		if one.Tree == nil {
 			continue
 		}
+		trees[one.Name()] = one.Tree
 		eachList(one.Root, addStep)
 		if escaper != "" {
 			eachList(one.Root, func(list *nodes.ListNode) { escapeAll(list, escaper) })
 		}
 	}
-	return t, nil
+	return t, circular(trees)
+}
+
+// circular returns an error if a template includes itself: the packages let it do so 100,000 times,
+// with a kilobyte of stack each time, which costs more than the steps that are counted.
+func circular(trees map[string]*nodes.Tree) error {
+	const under, done = 1, 2
+	state := map[string]int{}
+	var visit func(name string) error
+	visit = func(name string) (err error) {
+		tree := trees[name]
+		switch {
+		case state[name] == under:
+			return fmt.Errorf("%w: %.60q", errCircular, name)
+		case state[name] == done || tree == nil:
+			return nil
+		}
+		state[name] = under
+		eachList(tree.Root, func(list *nodes.ListNode) {
+			for _, n := range list.Nodes {
+				if n, ok := n.(*nodes.TemplateNode); ok && err == nil {
+					err = visit(n.Name)
+				}
+			}
+		})
+		state[name] = done
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(trees)) {
+		if err := visit(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxShort is how long the text may be that a function makes: longer ones could be made of each other
+// without being written.
+const maxShort = 4 << 10
+
+// shortTexts are the functions of the packages that make text of text.
+var shortTexts = template.FuncMap{
+	"html":     short(template.HTMLEscaper),
+	"js":       short(template.JSEscaper),
+	"print":    short(fmt.Sprint),
+	"println":  short(fmt.Sprintln),
+	"urlquery": short(template.URLQueryEscaper),
+	"printf": func(format string, values ...any) (string, error) {
+		if widePrintf.MatchString(format) {
+			return "", fmt.Errorf("the format %.60q has a width of more than three digits, or one by index or \"*\"", format)
+		}
+		return short(func(values ...any) string { return fmt.Sprintf(format, values...) })(values...)
+	},
+}
+
+var widePrintf = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|[*\[])`)
+
+func short(f func(...any) string) func(...any) (string, error) {
+	return func(values ...any) (string, error) {
+		size := 0
+		for _, v := range values {
+			if text := reflect.ValueOf(v); text.Kind() == reflect.String {
+				size += text.Len()
+			}
+		}
+		if size <= maxShort {
+			if text := f(values...); len(text) <= maxShort {
+				return text, nil
+			}
+		}
+		return "", errLongText
+	}
 }
 
 // eachList calls do with a list of a template and with those in it.

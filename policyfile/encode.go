@@ -8,10 +8,12 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -34,7 +36,7 @@ func Encode(name string, doc policy.Document) ([]byte, error) {
 		policy.Document
 	}{1, doc})
 	if err != nil || strings.HasSuffix(name, ".json") {
-		return b.Bytes(), err
+		return visible(b.Bytes(), true), err
 	}
 	r := jsonReader{Decoder: json.NewDecoder(&b)}
 	r.UseNumber()
@@ -51,7 +53,27 @@ func encodeYAML(root *yaml.Node) ([]byte, error) {
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
 	err := errors.Join(enc.Encode(root), enc.Close())
-	return b.Bytes(), err
+	return visible(b.Bytes(), false), err
+}
+
+// visible escapes the characters of YAML or JSON that reverse text, do not show or act on a terminal, so
+// that a policy reads as what it means. Characters beyond ASCII are all in double quotes.
+func visible(text []byte, isJSON bool) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || printable.Shows(r):
+			out = utf8.AppendRune(out, r)
+		case r <= 0xFFFF:
+			out = fmt.Appendf(out, `\u%04X`, r)
+		case isJSON:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04X\u%04X`, high, low)
+		default:
+			out = fmt.Appendf(out, `\U%08X`, r)
+		}
+	}
+	return out
 }
 
 // dress makes nodes look as people write them: lists and mappings of single values on one line,

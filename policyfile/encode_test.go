@@ -93,6 +93,27 @@ overrides:
 	diff(t, string(text), want)
 }
 
+// Characters that reverse text or do not show are escaped, so that a policy reads as what it means.
+func TestEncodeVisible(t *testing.T) {
+	doc := policy.Document{
+		Rules:     []policy.Rule{{Name: "per-key", Key: []string{"api_key"}, Limit: "5/minute"}},
+		Overrides: []policy.Override{{Rule: "per-key", Key: map[string]string{"api_key": "k\u202eevil"}, Limit: "9/day", Reason: "Größe \u2066\u200b\u009b\U000e0041 東京"}},
+	}
+	for name, want := range map[string]string{
+		"p.yaml": `reason: "Größe \u2066\u200B\x9B\U000E0041 東京"`,
+		"p.json": `"reason": "Größe \u2066\u200B\u009B\uDB40\uDC41 東京"`,
+	} {
+		text, err := policyfile.Encode(name, doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want) || !strings.Contains(string(text), `"k\u202Eevil"`) {
+			t.Errorf("%s has no %s:\n%s", name, want, text)
+		}
+	}
+	roundTrip(t, doc)
+}
+
 // Readers of YAML 1.1 take these words and numbers of base 60 for something else where they are not in
 // quotes (https://yaml.org/type/), in a block as well as in a line.
 func TestEncodeForYAML1(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -13,8 +14,11 @@ import (
 const (
 	// maxPosts is how many instances a board has room for. Who would have expired first makes room.
 	maxPosts = 256
-	// maxPosted bounds what an instance leaves there.
-	maxPosted = 1 << 20
+	// maxPosted bounds what an instance leaves there, and maxPostedAll what is read of a part.
+	maxPosted    = 1 << 20
+	maxPostedAll = 32 << 20
+	maxInstance  = 256                 // bytes of its name
+	maxSealed    = maxPosted + 12 + 16 // with the nonce and the tag of AES-GCM
 )
 
 // post leaves what an instance says in a hash, whose fields have no expiry of their own everywhere:
@@ -41,15 +45,44 @@ redis.call('PEXPIREAT', KEYS[1], last[2])
 redis.call('PEXPIREAT', KEYS[2], last[2])
 `, maxPosts)
 
+// postedScript returns the names of instances and what they have left, in the same order: up to a MiB, and
+// the rest of the names without. Without names as arguments it takes those that expire last. What no
+// [Store.Post] leaves, it does not load: the key may hold anything.
+var postedScript = fmt.Sprintf(`
+local names = ARGV
+if #names == 0 then
+	names = {}
+	local found = redis.call('ZRANGE', KEYS[2], -%d, -1)
+	for i = #found, 1, -1 do
+		if #found[i] <= %d then
+			names[#names + 1] = found[i]
+		end
+	end
+end
+local texts, size = {}, 0
+for i, name in ipairs(names) do
+	if size >= %d then
+		break
+	end
+	local length = redis.call('HSTRLEN', KEYS[1], name)
+	texts[i] = length <= %d and redis.call('HGET', KEYS[1], name)
+	size = size + #(texts[i] or '')
+end
+return {names, texts}
+`, maxPosts, maxInstance, maxPosted, maxSealed)
+
 // Post leaves what an instance has to say to others that share the store, in place of what it has
 // said before, until it expires. There are a few parts, for each of which there are two keys: the
 // prefix and "{posts:PART}", and that with ":until". With a HashKey what is said is encrypted, and
-// the names of instances are not. At most 256 instances have room, and a MiB each. All posts of a
+// the names of instances, of up to 256 bytes, are not. At most 256 instances have room, and a MiB each. All posts of a
 // part expire after about the same time: one that would stay twice as long is taken for one of a
 // clock that was ahead, and forgotten.
 func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if len(said) > maxPosted {
 		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
+	}
+	if len(instance) > maxInstance {
+		return fmt.Errorf("redisstore: the name of the instance has %d bytes: at most %d are taken", len(instance), maxInstance)
 	}
 	key := s.postKey(part)
 	text := s.posts.seal(part, instance, said)
@@ -64,26 +97,53 @@ func (s *Store) Post(ctx context.Context, part, instance string, said []byte, ex
 }
 
 // Posted returns what instances have said of a part, by instance. What is not encrypted with this
-// HashKey is left out.
+// HashKey is left out. It reads up to 32 MiB: of more, the posts that expire last.
 func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, error) {
 	key := s.postKey(part)
-	m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-		return s.client.Do(ctx, s.client.B().Arbitrary("HGETALL").Keys(key).Build())
-	})
-	if err != nil {
-		return nil, err
-	}
-	texts, err := m.AsStrMap()
-	if err != nil {
-		return nil, failure(err)
-	}
-	all := make(map[string][]byte, len(texts))
-	for instance, text := range texts {
-		if said, ok := s.posts.open(part, instance, text); ok && len(all) < maxPosts {
-			all[instance] = said
+	all := map[string][]byte{}
+	for names, size := []string(nil), 0; size < maxPostedAll; {
+		m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
+			b := s.client.B().Arbitrary("EVAL", postedScript, "2").Keys(key, key+":until").Args(names...)
+			return s.client.Do(ctx, b.Build())
+		})
+		if err != nil {
+			return nil, err
+		}
+		var texts []rueidis.RedisMessage
+		if names, texts, err = readPosted(m, names); err != nil {
+			return nil, err
+		}
+		for i, m := range texts {
+			text, err := m.ToString()
+			if err != nil {
+				continue // it has expired meanwhile, or is longer than a post
+			}
+			size += len(text)
+			if said, ok := s.posts.open(part, names[i], text); ok {
+				all[names[i]] = said
+			}
+		}
+		if names = names[len(texts):]; len(names) == 0 {
+			break
 		}
 	}
 	return all, nil
+}
+
+// readPosted reads what postedScript returns of the names that it was asked for, or of those that
+// it found if that is nil: all names, and what the first of them have left.
+func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts []rueidis.RedisMessage, err error) {
+	bad := &Error{BadReply, errors.New("the answer has no posts")}
+	lists, err := m.ToArray()
+	if err != nil || len(lists) != 2 {
+		return nil, nil, bad
+	}
+	names, err1 := lists[0].AsStrSlice()
+	texts, err2 := lists[1].ToArray()
+	if err1 != nil || err2 != nil || len(texts) > len(names) || len(texts) == 0 && len(names) > 0 || asked != nil && !slices.Equal(names, asked) {
+		return nil, nil, bad
+	}
+	return names, texts, nil
 }
 
 func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
@@ -133,9 +193,6 @@ func (c postCodec) seal(part, instance string, said []byte) string {
 }
 
 func (c postCodec) open(part, instance, text string) ([]byte, bool) {
-	if len(text) > 2*maxPosted {
-		return nil, false
-	}
 	if c.aead == nil {
 		return []byte(text), true
 	}

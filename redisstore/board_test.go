@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -98,7 +99,9 @@ func TestBoard(t *testing.T) {
 		// Neither another secret reads it, nor is it taken for what another says, or of another part.
 		other := open(t, server.URL()+"?hash_key="+file("another secret of 32 bytes......"))
 		server.Do("HSET", "sluice:{posts:now}", "b", raw, "c", "plain")
+		server.Do("ZADD", "sluice:{posts:now}:until", "1", "b", "2", "c")
 		server.Do("HSET", "sluice:{posts:then}", "a", raw)
+		server.Do("ZADD", "sluice:{posts:then}:until", "1", "a")
 		if got := posted(t, other, "now"); len(got) > 0 {
 			t.Errorf("with another secret: %q", got)
 		}
@@ -125,6 +128,43 @@ func TestBoardIsBounded(t *testing.T) {
 	}
 	if n := server.Do("ZCARD", "sluice:{posts:now}:until"); n != "256" {
 		t.Errorf("%s ends are kept", n)
+	}
+}
+
+// TestBoardOfOthers is not parallel: it counts what the process allocates when the keys of the board
+// hold what a client of the server has put there.
+func TestBoardOfOthers(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	const until = "sluice:{posts:now}:until"
+	fill := func(instance string, size int) {
+		server.Do("EVAL", "redis.call('HSET', KEYS[1], ARGV[1], string.rep('x', ARGV[2])) redis.call('ZADD', KEYS[2], 4e12, ARGV[1])",
+			"2", "sluice:{posts:now}", until, instance, fmt.Sprint(size))
+	}
+	read := func() (all map[string][]byte, took uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		all, err := store.Posted(t.Context(), "now")
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Error(err)
+		}
+		return all, after.TotalAlloc - before.TotalAlloc
+	}
+	post(t, store, "now", "honest", "one", time.Hour)
+	fill("large", 64<<20)
+	fill(strings.Repeat("n", 1<<20), 3)
+	if all, took := read(); len(all) != 1 || string(all["honest"]) != "one" || took > 8<<20 {
+		t.Errorf("%d posts, for which %d bytes were allocated", len(all), took)
+	}
+	for i := range 60 {
+		fill(fmt.Sprint(i), 1<<20)
+	}
+	if all, took := read(); len(all) != 32 || took > 128<<20 {
+		t.Errorf("of 60 MiB %d posts of a MiB, for which %d bytes were allocated", len(all), took)
+	}
+	if err := store.Post(t.Context(), "now", strings.Repeat("n", 257), nil, time.Minute); err == nil {
+		t.Error("a name of 257 bytes is taken")
 	}
 }
 

@@ -93,7 +93,7 @@ func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *t
 	cs.open[c] = struct{}{}
 	cs.mu.Unlock()
 	if config == nil {
-		return c, nil
+		return newGuard(c), nil
 	}
 	if config.ServerName == "" {
 		config = config.Clone()
@@ -104,7 +104,7 @@ func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *t
 		_ = c.Close()
 		return nil, &dialError{err}
 	}
-	return encrypted, nil
+	return newGuard(encrypted), nil
 }
 
 // errStale is what a write to a connection ends with that should not be used any more.

@@ -132,6 +132,9 @@ func failure(err error) *Error {
 	if e, ok := errors.AsType[*rueidis.RedisError](err); ok {
 		return &Error{replyKind(e), err}
 	}
+	if e, ok := errors.AsType[*replyError](err); ok {
+		return &Error{BadReply, e}
+	}
 	_, ok := errors.AsType[*dialError](err)
 	op, _ := errors.AsType[*net.OpError](err)
 	switch {

@@ -54,7 +54,7 @@ const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
 		"+zadd +zremrangebyscore +zcard +zcount +zscore +pexpire +publish +subscribe " +
-		"+hset +hdel +hgetall +zrem +zrange +zrangebyscore"
+		"+hset +hdel +hget +hstrlen +zrem +zrange +zrangebyscore"
 	clusterCommands = " +cluster|slots +cluster|shards +asking"
 )
 

@@ -35,11 +35,13 @@ type Keys struct {
 // unsubscribes.
 //
 // What Open does besides, and New cannot, is look at a connection before it is used: after a
-// restart of the server, the first calls may end with an error of kind Unknown.
+// restart of the server, the first calls may end with an error of kind Unknown. Open also checks
+// replies before the client reads them; a client of its own panics at some that no Redis sends.
 func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if client == nil {
 		return nil, &Error{Misconfigured, errors.New("New needs a client: rueidis.NewClient makes one, and Open connects by itself")}
 	}
+	client = careful{client}
 	ctx, cancel := context.WithTimeout(ctx, openFor)
 	defer cancel()
 	c := Config{Prefix: k.Prefix, HashKey: k.HashKey, Cluster: client.Mode() == rueidis.ClientModeCluster}

@@ -115,7 +115,7 @@ func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, erro
 		if err == nil && ctx.Err() != nil {
 			client.Close()
 		}
-		connected <- result{client, err}
+		connected <- result{careful{client}, err}
 	}()
 	select {
 	case r := <-connected:

@@ -28,7 +28,7 @@ func dashboardOf(api *adminapi.API, try string) http.Handler {
 			status, _, answer := api.Do(ctx, c.Name, apiRoles[c.Role], method, path, match, body)
 			return status, answer
 		},
-		Done: api.Done, Version: version(info), Try: try, Logger: api.Logger,
+		Done: api.Done, Guess: api.Guess, Version: version(info), Try: try, Logger: api.Logger,
 	}
 	if c.View == nil {
 		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }

@@ -225,12 +225,12 @@ func printDifferences(out io.Writer, all []source.Difference) error {
 	for _, d := range all {
 		switch {
 		case d.After == "":
-			fmt.Fprintf(&b, "- deletes %s %s %s\n", d.Kind, d.Target, d.Before)
+			fmt.Fprintf(&b, "- deletes %s %s %s\n", d.Kind, plainText(d.Target), d.Before)
 		case d.Before != "":
-			fmt.Fprintf(&b, "- %s %s %s\n", d.Kind, d.Target, d.Before)
+			fmt.Fprintf(&b, "- %s %s %s\n", d.Kind, plainText(d.Target), d.Before)
 		}
 		if d.After != "" {
-			fmt.Fprintf(&b, "+ %s %s %s\n", d.Kind, d.Target, d.After)
+			fmt.Fprintf(&b, "+ %s %s %s\n", d.Kind, plainText(d.Target), d.After)
 		}
 	}
 	_, err := out.Write(b.Bytes())
@@ -316,7 +316,7 @@ func tokenListCommand() *cobra.Command {
 		fmt.Fprintln(table, "NAME\tROLE\tUNTIL\tMADE")
 		for i := range contents.Tokens {
 			t := &contents.Tokens[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, t.Role, cmp.Or(t.Until, "-"), t.CreatedAt.Format("2006-01-02"))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", plainText(t.Name), t.Role, cmp.Or(t.Until, "-"), t.CreatedAt.Format("2006-01-02"))
 		}
 		return table.Flush()
 	})

@@ -97,6 +97,6 @@ func (s *serveSettings) withAuth(engine *policy.Engine, next http.Handler) http.
 	}
 	return authrequest.Handler(authrequest.Config{
 		Engine: engine, Askers: s.doors.auth, DegradedField: s.degradedField,
-		BodyTimeout: time.Duration(s.headerTimeout), Logger: s.doors.log, Authorize: s.doors.authorizer(),
+		BodyTimeout: time.Duration(s.headerTimeout), Logger: s.doors.log, Authorize: s.doors.authorizer("--check"),
 	}, next)
 }

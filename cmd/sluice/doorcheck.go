@@ -44,7 +44,7 @@ func (s *serveSettings) openCheck(l *listener, engine *policy.Engine) error {
 func (s *serveSettings) checkMux(engine *policy.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", checkapi.Handler(checkapi.Config{
-		Engine: engine, Authorize: s.doors.authorizer(), DegradedField: s.degradedField, Logger: s.doors.log,
+		Engine: engine, Authorize: s.doors.authorizer("--check"), DegradedField: s.degradedField, Logger: s.doors.log,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	return mux

@@ -29,7 +29,7 @@ const (
 func (s *serveSettings) openGRPC(l *listener, engine *policy.Engine) error {
 	server := grpc.NewServer(append(s.grpcOptions(), s.tracing.grpc()...)...)
 	rls.Register(server, s.rateLimitService(engine))
-	checkgrpc.Register(server, checkgrpc.Config{Engine: engine, Authorize: s.doors.authorizer(), DegradedField: s.degradedField, Logger: s.doors.log})
+	checkgrpc.Register(server, checkgrpc.Config{Engine: engine, Authorize: s.doors.authorizer("--grpc"), DegradedField: s.degradedField, Logger: s.doors.log})
 	alive := &watchedHealth{Server: health.NewServer(), draining: make(chan struct{})}
 	healthpb.RegisterHealthServer(server, alive)
 	reflection.Register(server)
@@ -121,7 +121,7 @@ func (w *watching) Context() context.Context { return w.ctx }
 func (s *serveSettings) rateLimitService(engine *policy.Engine) rls.Config {
 	return rls.Config{
 		Engine:       engine,
-		Authorize:    s.doors.authorizer(),
+		Authorize:    s.doors.authorizer("--grpc"),
 		Limits:       s.envoy.limits.now,
 		Algorithm:    sluice.Algorithm(s.envoy.algorithm),
 		CountRefused: s.envoy.countRefused,

@@ -14,7 +14,7 @@ const respIdle = 10 * time.Minute
 func (s *serveSettings) openRESP(l *listener, engine *policy.Engine) error {
 	server := resp.New(resp.Config{
 		Engine:    engine,
-		Authorize: s.doors.authorizer(),
+		Authorize: s.doors.authorizer("--resp"),
 		Log:       s.doors.log,
 		Patience:  time.Duration(s.headerTimeout),
 		Idle:      respIdle,

@@ -58,12 +58,12 @@ func (d *doors) check() error {
 // asksWho reports whether whoever asks needs a token.
 func (d *doors) asksWho() bool { return d.tokens != "" }
 
-// authorizer returns what reports whether whoever has a token may ask; nil if everybody may.
-func (d *doors) authorizer() func(token string) bool {
+// authorizer returns what a door of that flag asks about tokens; nil if it asks for none.
+func (d *doors) authorizer(flag string) func(from, token string) error {
 	if !d.asksWho() {
 		return nil
 	}
-	return d.known.have
+	return func(from, token string) error { return d.known.admit(from, flag, token) }
 }
 
 // warn logs that a door is open to everybody, or that tokens can be read on their way.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 // last go on: a slip in it must not turn away everybody who asks.
 type doorTokens struct {
 	file    tokenFile
+	guesses *guesses
 	log     *slog.Logger
 	known   atomic.Pointer[[]adminapi.Token]
 	looked  atomic.Int64 // when, in nanoseconds since 1970
@@ -25,10 +27,28 @@ const lookAgain = time.Second
 // newDoorTokens reads the file before anybody asks: of those who ask first, one would read it, and
 // the others be turned away.
 func newDoorTokens(path string, log *slog.Logger) *doorTokens {
-	t := &doorTokens{file: tokenFile{path: path, plain: true}, log: log}
+	t := &doorTokens{file: tokenFile{path: path, plain: true}, guesses: newGuesses(log), log: log}
 	t.looked.Store(time.Now().UnixNano())
 	t.look()
 	return t
+}
+
+var errNoDoorToken = errors.New("it is none of the tokens of --door-tokens")
+
+// admit returns an error unless a token is one of them, which comes from an address at a door.
+func (t *doorTokens) admit(from, door, token string) error {
+	if token == "" {
+		return errNoDoorToken
+	}
+	right := false
+	err := t.guesses.check(from, door, token, func() (bool, bool) {
+		right = t.have(token)
+		return right, !right
+	})
+	if err == nil && !right {
+		err = errNoDoorToken
+	}
+	return err
 }
 
 // have reports whether a token is one of them.

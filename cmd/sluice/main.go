@@ -20,7 +20,13 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	root := rootCommand()
+	out, problems := &border{file: os.Stdout}, &border{file: os.Stderr}
+	root.SetOut(out)
+	root.SetErr(problems)
 	command, err := execute(root)
+	if out.err != nil { // whatever became of the command: what it printed is not there
+		err = &failedError{fmt.Errorf("standard output: %w", out.err)}
+	}
 	var said *exitError
 	switch {
 	case err == nil:
@@ -28,12 +34,12 @@ func run() int {
 	case errors.As(err, &said):
 		return said.code
 	}
-	fmt.Fprintf(os.Stderr, "sluice: %v\n", err)
+	fmt.Fprintf(problems, "sluice: %v\n", err)
 	var failure *failedError
 	if errors.As(err, &failure) {
 		return exitFailed
 	}
-	fmt.Fprintf(os.Stderr, "Run \"%s --help\" for how to use it.\n", command.CommandPath())
+	fmt.Fprintf(problems, "Run \"%s --help\" for how to use it.\n", command.CommandPath())
 	return exitUsage
 }
 

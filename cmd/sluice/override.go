@@ -147,7 +147,7 @@ func describe(o *policy.Override) string {
 	if o.Reason != "" {
 		s += " (" + o.Reason + ")"
 	}
-	return s
+	return plainText(s)
 }
 
 // effect is what an override does.
@@ -192,7 +192,7 @@ func keyText(key map[string]string) string {
 	for _, part := range slices.Sorted(maps.Keys(key)) {
 		all = append(all, part+"="+key[part])
 	}
-	return strings.Join(all, " ")
+	return plainText(strings.Join(all, " "))
 }
 
 func overrideListCommand() *cobra.Command {
@@ -210,14 +210,11 @@ func overrideListCommand() *cobra.Command {
 				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
 			}
 			s.rule = rule
-			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(table *tabwriter.Writer, text jsonText) error {
+			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text jsonText) ([]string, error) {
 				var i overrideItem
-				if err := text.into(&i); err != nil {
-					return err
-				}
+				err := text.into(&i)
 				o := &i.Document
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason)
-				return nil
+				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err
 			})
 		})
 	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")
@@ -225,7 +222,7 @@ func overrideListCommand() *cobra.Command {
 }
 
 // list writes what a list of the API has, page by page: its JSON, or a table of a line for each.
-func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head string, line func(*tabwriter.Writer, jsonText) error) error {
+func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head string, cells func(jsonText) ([]string, error)) error {
 	out := c.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if a.output == "text" {
@@ -244,8 +241,13 @@ func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head str
 			err := error(nil)
 			if a.output == "json" {
 				_, err = fmt.Fprintf(out, "%s\n", text)
+			} else if row, problem := cells(text); problem == nil {
+				for i := range row {
+					row[i] = plainText(row[i])
+				}
+				_, err = fmt.Fprintln(table, strings.Join(row, "\t"))
 			} else {
-				err = line(table, text)
+				err = problem
 			}
 			if err != nil {
 				return &failedError{err}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/sluicehq/sluice/internal/replay/feed"
 )
@@ -19,8 +18,8 @@ const progressAfter = 500 * time.Millisecond
 // [feed.Options.Progress], with nil where nothing is to be drawn. End takes the bar away, and is called
 // before anything else is written.
 func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f := terminalOf(w)
+	if f == nil {
 		return nil, func() {}
 	}
 	begin := time.Now()

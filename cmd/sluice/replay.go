@@ -316,7 +316,7 @@ func failed(err error) error {
 
 // terminalWidth returns how many columns a terminal has, and 0 of what is none.
 func terminalWidth(out io.Writer) int {
-	if f, ok := out.(*os.File); ok {
+	if f := fileOf(out); f != nil {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
 			return columns
 		}

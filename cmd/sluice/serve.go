@@ -373,6 +373,7 @@ func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *ht
 	}
 	done, end := context.WithCancel(context.Background())
 	config.Done = done.Done()
+	config.Guess = newGuesses(ls.log).at("--admin")
 	api := adminapi.New(config)
 	mux.Handle("/v1/", api)
 	mux.Handle("/", dashboardOf(api, s.firstRequest(ls)))

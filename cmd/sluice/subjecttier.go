@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -155,7 +154,7 @@ func describeTier(part string, d *policy.TierSubject) string {
 	if d.Reason != "" {
 		s += " (" + d.Reason + ")"
 	}
-	return s
+	return plainText(s)
 }
 
 func subjectListCommand() *cobra.Command {
@@ -167,17 +166,14 @@ func subjectListCommand() *cobra.Command {
 			if len(args) > 0 {
 				return fmt.Errorf("subject list: %.60q: it takes no arguments; \"sluice subject\" shows one subject", args[0])
 			}
-			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(table *tabwriter.Writer, text jsonText) error {
+			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text jsonText) ([]string, error) {
 				var i struct {
 					Source   string
 					Document policy.TierSubject
 				}
-				if err := text.into(&i); err != nil {
-					return err
-				}
+				err := text.into(&i)
 				d := &i.Document
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason)
-				return nil
+				return []string{d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason}, err
 			})
 		})
 }

@@ -68,10 +68,8 @@ var topWindows = []string{"minute", "hour", "day"}
 
 func (s *topSettings) run(c *cobra.Command) error {
 	choice := topChoice{by: "refusals", window: "hour"}
-	in, _ := c.InOrStdin().(*os.File)
-	out, _ := c.OutOrStdout().(*os.File)
-	live := in != nil && out != nil && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
-	if live && !s.once && s.output == "text" {
+	in, out := terminalOf(c.InOrStdin()), terminalOf(c.OutOrStdout())
+	if in != nil && out != nil && !s.once && s.output == "text" {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		defer stop()
 		return s.watch(ctx, in, out, choice)

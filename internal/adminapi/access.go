@@ -86,10 +86,26 @@ func (a *API) Identify(r *http.Request) (name string, role Role, err error) {
 	return who.name, who.role, err
 }
 
-// SignIn returns whose token that is.
+// SignIn returns whose token that is. The caller limits guesses: as [Config].Guess does.
 func (a *API) SignIn(token string) (name string, role Role, err error) {
 	who, err := a.byToken(token)
 	return who.name, who.role, err
+}
+
+// try looks at a token, unless too many from that address were wrong.
+func (a *API) try(from, token string) (who caller, err error) {
+	if a.Guess == nil || strings.TrimSpace(token) == "" {
+		return a.byToken(token)
+	}
+	many := a.Guess(from, token, func() (right, wrong bool) {
+		who, err = a.byToken(token)
+		p := asProblem(err)
+		return err == nil, p != nil && p.Status == http.StatusUnauthorized
+	})
+	if many != nil {
+		return caller{}, many
+	}
+	return who, err
 }
 
 func (a *API) identify(r *http.Request) (caller, error) {
@@ -98,7 +114,7 @@ func (a *API) identify(r *http.Request) (caller, error) {
 		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
 			return caller{}, unknown("write \"Authorization: Bearer \" and the token")
 		}
-		return a.byToken(text)
+		return a.try(r.RemoteAddr, text)
 	}
 	if who := byCertificate(r); who.role > Nobody {
 		return who, nil

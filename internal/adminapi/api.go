@@ -45,6 +45,10 @@ type Config struct {
 	// Done is closed when streams are to end. Nil: they end with their connections.
 	Done   <-chan struct{}
 	Logger *slog.Logger
+	// Guess calls look, which looks at a token that comes from an address with a port and is neither
+	// right nor wrong while the tokens are unknown. After too many wrong ones it returns an error instead, which
+	// has a method RetrySeconds. Nil: they are not limited.
+	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 
 const (

@@ -134,6 +134,7 @@ func cutStep(path string) (step, rest string) {
 func asProblem(err error) *problem {
 	var p *problem
 	var found policy.Errors
+	var many interface{ RetrySeconds() int }
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -141,6 +142,10 @@ func asProblem(err error) *problem {
 		return mistakes(found, "")
 	case errors.Is(err, ErrFull):
 		return away("nothing was changed: the disk of the database is full: free some space there")
+	case errors.As(err, &many):
+		p := problemf(http.StatusTooManyRequests, "%v", err)
+		p.retry = many.RetrySeconds()
+		return p
 	case errors.Is(err, ErrAway):
 		return away("the database does not answer, and may have made the change or not")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):

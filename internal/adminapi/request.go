@@ -53,7 +53,7 @@ func decode[T any](c *call) (v T, err error) {
 }
 
 func decodeInto(data []byte, v any) error {
-	if err := unique(json.NewDecoder(bytes.NewReader(data)), ""); err != nil {
+	if err := unique(json.NewDecoder(bytes.NewReader(data)), nil, 0); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -77,38 +77,53 @@ func decodeInto(data []byte, v any) error {
 	return problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
+// maxDepth is how deep a body may be nested. The deepest that an operation reads has a dozen levels.
+const maxDepth = 100
+
 // unique refuses JSON with a name twice in an object, of which encoding/json takes the last, and
 // others the first. That takes "Rule" for the field rule, too, so the fields at the top have to
-// differ by more than case.
-func unique(d *json.Decoder, at string) error {
+// differ by more than case. The value is below the names in path, and in depth objects and lists.
+func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
 		return err
 	}
+	if depth == maxDepth {
+		return problemf(http.StatusUnprocessableEntity, "the body is nested deeper than %d levels", maxDepth)
+	}
 	seen := map[string]bool{}
 	for d.More() {
-		below := at
+		below := path
 		if opening == json.Delim('{') {
 			token, err := d.Token()
 			if err != nil {
 				return err
 			}
 			name := token.(string)
-			below += "/" + escaped(name)
-			if at == "" {
+			below = append(path, name)
+			if len(path) == 0 {
 				name = strings.ToLower(strings.ToUpper(name)) // "ſ" is an "s"
 			}
 			if seen[name] {
-				return badField(below, "the field is there twice")
+				return badField(pointerTo(below), "the field is there twice")
 			}
 			seen[name] = true
 		}
-		if err := unique(d, below); err != nil {
+		if err := unique(d, below, depth+1); err != nil {
 			return err
 		}
 	}
 	_, err = d.Token()
 	return err
+}
+
+// pointerTo returns the JSON pointer of a path of names.
+func pointerTo(path []string) string {
+	var b strings.Builder
+	for _, name := range path {
+		b.WriteString("/" + escaped(name))
+	}
+	return b.String()
 }
 
 // words says what a field must be.
@@ -173,6 +188,14 @@ func (q query) boolean(name string) (bool, error) {
 		return false, nil
 	}
 	return false, badParameter(name, "write %s=true, or leave it out", name)
+}
+
+// or returns a parameter, and otherwise if it is left out. An empty one is not.
+func (q query) or(name, otherwise string) string {
+	if v, given := q.values[name]; given {
+		return v
+	}
+	return otherwise
 }
 
 const (

@@ -172,7 +172,7 @@ func TestTop(t *testing.T) {
 	if got := top("?rule=per-address"); got != "refusals hour per-address:id-3:192.0.2.7:client_ip=192.0.2.7" {
 		t.Error(got)
 	}
-	for query, status := range map[string]int{"?rule=nowhere": 404, "?by=size": 400, "?window=week": 400, "?limit=0": 400, "?key.client_ip=1": 400} {
+	for query, status := range map[string]int{"?rule=nowhere": 404, "?by=size": 400, "?window=week": 400, "?window=": 400, "?by=": 400, "?limit=0": 400, "?key.client_ip=1": 400} {
 		s.do("GET", "/v1/top"+query, "").want(status)
 	}
 }

@@ -43,7 +43,7 @@ func timeOf(t time.Time) *time.Time {
 }
 
 // topWindows are the windows by their names.
-var topWindows = map[string]telemetry.Window{"": telemetry.Hour, "minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
+var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
 
 // top lists the top subjects of one rule, or of all of them, by their counts.
 func (a *API) top(c *call) (any, error) {
@@ -51,11 +51,11 @@ func (a *API) top(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	window, known := topWindows[q.values["window"]]
+	window, known := topWindows[q.or("window", "hour")]
 	if !known {
 		return nil, badParameter("window", "write minute, hour or day")
 	}
-	by := cmp.Or(q.values["by"], "refusals")
+	by := q.or("by", "refusals")
 	if by != "refusals" && by != "traffic" {
 		return nil, badParameter("by", "write refusals or traffic")
 	}

@@ -24,8 +24,9 @@ const Root = "/auth/"
 type Config struct {
 	Engine *policy.Engine
 	Askers []Asker
-	// Authorize says whether a token of X-Sluice-Token may ask. Nil lets everybody.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a proxy with this address and X-Sluice-Token may ask. Nil lets
+	// everybody.
+	Authorize func(from, token string) error
 	// DegradedField, BodyTimeout and Logger are those of [httplimit.Config].
 	DegradedField bool
 	BodyTimeout   time.Duration
@@ -58,7 +59,7 @@ func Handler(c Config, next http.Handler) http.Handler {
 // door answers one asker.
 type door struct {
 	Asker
-	authorize func(token string) bool
+	authorize func(from, token string) error
 	limit     http.Handler
 	faults    faults
 }

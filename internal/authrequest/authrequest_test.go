@@ -3,6 +3,7 @@ package authrequest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -233,7 +234,7 @@ func TestClientOfNginx(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	l := start(t, wide, Config{Authorize: func(token string) bool { return token == "secret" }}, "caddy")
+	l := start(t, wide, Config{Authorize: isSecret}, "caddy")
 	l.status(http.StatusServiceUnavailable, "GET", "/auth/caddy", "", ofCaddy...)
 	l.status(http.StatusServiceUnavailable, "GET", "/auth/caddy", "", append([]string{"X-Sluice-Token", "guess"}, ofCaddy...)...)
 	l.status(http.StatusOK, "GET", "/auth/caddy", "", append([]string{"X-Sluice-Token", "secret", "Authorization", "Bearer client"}, ofCaddy...)...)
@@ -355,4 +356,11 @@ func FuzzAsk(f *testing.F) {
 			t.Errorf("status %d, %v", w.Code, w.Header())
 		}
 	})
+}
+
+func isSecret(_, token string) error {
+	if token != "secret" {
+		return errors.New("another token")
+	}
+	return nil
 }

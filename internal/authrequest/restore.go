@@ -32,8 +32,10 @@ var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 // configured. The target is where the question's path goes on.
 func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
-	if d.authorize != nil && !d.authorize(token) {
-		return nil, errors.New(tokenField + " is not a token that may ask")
+	if d.authorize != nil {
+		if err := d.authorize(r.RemoteAddr, token); err != nil {
+			return nil, fmt.Errorf("%s: %w", tokenField, err)
+		}
 	}
 	asked := new(http.Request)
 	*asked = *r.WithContext(r.Context())

@@ -10,6 +10,7 @@ package checkapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,9 +23,10 @@ import (
 // Config is what the API answers from.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize says whether whoever has this token may ask; it is empty where there is none. Nil
-	// lets everybody ask.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a caller with this address and token may ask; the token is
+	// empty if the request has none. Nil lets everybody ask. An
+	// error that has a method RetrySeconds becomes a 429.
+	Authorize func(from, token string) error
 	// DegradedField is that of [answer.Encoder].
 	DegradedField bool
 	Logger        *slog.Logger // slog.Default() if nil
@@ -78,7 +80,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
-	if p := a.admit(r.Header); p != nil {
+	if p := a.admit(r); p != nil {
 		return p
 	}
 	o := operations[r.URL.Path]
@@ -97,13 +99,24 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 // admit refuses those who may not ask.
-func (a *api) admit(h http.Header) *problem {
+func (a *api) admit(r *http.Request) *problem {
+	h := r.Header
 	if h["Origin"] != nil || h["Sec-Fetch-Site"] != nil {
 		return problemf(http.StatusForbidden, "this is a page in a browser, and this API is for servers: "+
 			"whoever may ask can spend the limits of others")
 	}
-	if a.Authorize == nil || a.Authorize(bearer(h["Authorization"])) {
+	if a.Authorize == nil {
 		return nil
+	}
+	err := a.Authorize(r.RemoteAddr, bearer(h["Authorization"]))
+	if err == nil {
+		return nil
+	}
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		p := problemf(http.StatusTooManyRequests, "%v", err)
+		p.retry = many.RetrySeconds()
+		return p
 	}
 	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")
 	p.challenge = true

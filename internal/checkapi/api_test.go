@@ -3,6 +3,7 @@ package checkapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -457,7 +458,17 @@ func TestWrongCalls(t *testing.T) {
 
 func TestAuthorize(t *testing.T) {
 	s := start(t, testRules, func(c *checkapi.Config) {
-		c.Authorize = func(token string) bool { return token == "secret" }
+		c.Authorize = func(from, token string) error {
+			switch {
+			case !strings.HasPrefix(from, "127.0.0.1:"):
+				t.Errorf("from %q", from)
+			case token == "many":
+				return tooMany{}
+			case token != "secret":
+				return errors.New("another token")
+			}
+			return nil
+		}
 	})
 	const one = `{"rule": "per-key", "key": {"api_key": "k"}}`
 	for _, field := range []string{"X: y", "Authorization: Bearer", "Authorization: Bearer other", "Authorization: Basic secret", "Authorization: secret"} {
@@ -466,5 +477,13 @@ func TestAuthorize(t *testing.T) {
 		}
 	}
 	s.do("GET", "/v1/openapi.json", "").want(401)
+	if r := s.do("POST", "/v1/check", one, "Authorization: Bearer many").want(429); r.header.Get("Retry-After") != "5" {
+		t.Errorf("%v", r.header)
+	}
 	s.do("POST", "/v1/check", one, "Authorization: bearer secret").want(200).says(`"remaining":19`)
 }
+
+type tooMany struct{}
+
+func (tooMany) Error() string     { return "too many" }
+func (tooMany) RetrySeconds() int { return 5 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice/answer"
@@ -28,9 +29,10 @@ import (
 // Config is what the service answers from.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize says whether whoever has this token may ask; it is empty where there is none. Nil
-	// lets everybody ask.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a caller with this address and token may ask; the token is
+	// empty if the call has none. Nil lets everybody ask. An error
+	// that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
+	Authorize func(from, token string) error
 	// DegradedField is that of [answer.Encoder].
 	DegradedField bool
 	Logger        *slog.Logger // slog.Default() if nil
@@ -132,8 +134,17 @@ func (s *service) admit(ctx context.Context) error {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	if s.Authorize(bearer(md.Get("authorization"))) {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	err := s.Authorize(from, bearer(md.Get("authorization")))
+	if err == nil {
 		return nil
+	}
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 }

@@ -2,6 +2,7 @@ package checkgrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -330,7 +331,7 @@ func TestPanic(t *testing.T) {
 }
 
 func TestWhoMayAsk(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t), Authorize: func(token string) bool { return token == "secret" }})
+	client := serve(t, Config{Engine: newEngine(t), Authorize: isSecret})
 	for header, want := range map[string]codes.Code{
 		"": codes.Unauthenticated, "secret": codes.Unauthenticated, "Basic secret": codes.Unauthenticated,
 		"Bearer other": codes.Unauthenticated, "Bearer secret": codes.OK, "bearer  secret": codes.OK,
@@ -389,4 +390,11 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+func isSecret(_, token string) error {
+	if token != "secret" {
+		return errors.New("another token")
+	}
+	return nil
 }

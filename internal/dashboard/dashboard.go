@@ -48,7 +48,10 @@ type Config struct {
 	// for is sent as If-Match: an ETag, or "*".
 	Do func(ctx context.Context, c Caller, method, path, match string, body []byte) (status int, answer []byte)
 	// Done is closed when the server begins to end: pages that are kept up to date are let go.
-	Done    <-chan struct{}
+	Done <-chan struct{}
+	// Guess calls look, which looks at a token that comes from an address with a port. After too many
+	// wrong ones it returns an error instead, which has a method RetrySeconds. Nil: they are not limited.
+	Guess   func(from, token string, look func() (right, wrong bool)) error
 	Version string
 	Try     string // a command that sends a first request, or "" if there is none that is simple
 	Logger  *slog.Logger
@@ -59,7 +62,6 @@ type server struct {
 	Config
 	secret   [32]byte // makes the tokens of forms
 	sessions sessions
-	failures failures
 	notices  notices
 	origin   *http.CrossOriginProtection
 	live     live
@@ -70,6 +72,12 @@ type server struct {
 // Handler answers everything below "/". Whoever mounts it checks the Host. Until Done is closed, it
 // looks at the view in every step.
 func Handler(c Config) http.Handler {
+	if c.Guess == nil {
+		c.Guess = func(_, _ string, look func() (bool, bool)) error {
+			look()
+			return nil
+		}
+	}
 	s := &server{Config: c, origin: http.NewCrossOriginProtection(), known: newKnown()}
 	_, _ = rand.Read(s.secret[:]) // never fails
 	if c.Done != nil {

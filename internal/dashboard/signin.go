@@ -2,12 +2,11 @@ package dashboard
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
-	"sync"
-	"time"
 )
 
 // signInShown is what the page of that name says.
@@ -42,23 +41,27 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := signInShown{Next: within(r.PostForm.Get("next"))}
-	if !s.failures.mayTry(r.RemoteAddr, time.Now()) {
-		w.Header().Set("Retry-After", "60")
-		d.Said = "Too many tokens from your address were not known. Try again in a minute."
-		s.askForToken(c, http.StatusTooManyRequests, d)
-		return
-	}
 	token := strings.TrimSpace(r.PostForm.Get("token"))
 	if token == "" {
 		d.Said = "Paste a token."
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
 	}
-	who, err := s.SignIn(token)
+	var who Caller
+	var err error
+	tried := s.Guess(r.RemoteAddr, token, func() (right, wrong bool) {
+		who, err = s.SignIn(token)
+		right = err == nil && who.Role != Nobody
+		return right, !right
+	})
+	var many interface{ RetrySeconds() int }
+	if errors.As(tried, &many) {
+		w.Header().Set("Retry-After", strconv.Itoa(many.RetrySeconds()))
+		d.Said = fmt.Sprintf("Too many unknown tokens came from your address. Try again in %d seconds.", many.RetrySeconds())
+		s.askForToken(c, http.StatusTooManyRequests, d)
+		return
+	}
 	if err != nil || who.Role == Nobody {
-		if s.failures.note(r.RemoteAddr, time.Now()) {
-			s.Logger.Warn("dashboard: somebody could not sign in", "from", r.RemoteAddr, "reason", err)
-		}
 		d.Said = "That did not work: this token is not known, or has expired."
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
@@ -83,56 +86,4 @@ func within(next string) string {
 		return "/"
 	}
 	return next
-}
-
-const (
-	maxFailures  = 10 // of an address in a minute
-	maxAddresses = 4096
-)
-
-// failures counts tokens that were not known by address, for a minute.
-type failures struct {
-	mu     sync.Mutex
-	minute int64
-	by     map[netip.Prefix]int
-}
-
-// mayTry reports whether an address has some left.
-func (f *failures) mayTry(remote string, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.at(now)[f.bucket(remote)] < maxFailures
-}
-
-// note counts one, and reports whether to log it.
-func (f *failures) note(remote string, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	by, who := f.at(now), f.bucket(remote)
-	by[who]++
-	return by[who] == 1 || by[who] == maxFailures
-}
-
-func (f *failures) at(now time.Time) map[netip.Prefix]int {
-	if m := now.Unix() / 60; m != f.minute || f.by == nil {
-		f.minute, f.by = m, map[netip.Prefix]int{}
-	}
-	return f.by
-}
-
-// bucket returns an address, or the network of one of IPv6. Those beyond the most share one.
-func (f *failures) bucket(remote string) netip.Prefix {
-	peer, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	a, bits := peer.Addr().Unmap().WithZone(""), 32
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	if _, known := f.by[p]; !known && len(f.by) >= maxAddresses {
-		return netip.Prefix{}
-	}
-	return p
 }

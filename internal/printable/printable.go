@@ -30,7 +30,7 @@ func Text(s string, most int) string {
 		if marks++; !unicode.Is(unicode.M, r) {
 			marks = 0
 		}
-		if marks > maxMarks || !shows(r) {
+		if marks > maxMarks || !Shows(r) {
 			r = utf8.RuneError
 		}
 		if b = utf8.AppendRune(b, r); len(b) > most {
@@ -53,8 +53,8 @@ func plain(s string) bool {
 	return true
 }
 
-// shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
+// Shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
 // category have no shape.
-func shows(r rune) bool {
+func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }

@@ -59,6 +59,10 @@ var proxyFields = []string{
 	"X-Forwarded-Script-Name",
 }
 
+// PathFields returns the names of the fields of strangers that are dropped because some server takes
+// them for the path, the method or the host. The examples in deploy/ have proxies drop the same.
+func PathFields() []string { return slices.Concat(pathFields, proxyFields) }
+
 // keyFields are read from the head of a request only.
 var keyFields = []string{
 	"Authorization", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Cookie", "Forwarded",

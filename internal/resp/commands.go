@@ -35,6 +35,8 @@ func init() { // COMMAND tells of all of them
 		"HELLO":   {run: (*conn).hello, least: 1, open: true},
 		"INFO":    {run: (*conn).info, least: 1},
 		"MULTI":   {run: (*conn).multi, least: 1, most: 1},
+		"EXEC":    {run: (*conn).multi, least: 1, most: 1}, // clients report its error, and not that of MULTI
+		"DISCARD": {run: (*conn).multi, least: 1, most: 1},
 		"PING":    {run: (*conn).ping, least: 1, most: 2},
 		"QUIT":    {run: func(c *conn, _ [][]byte) { c.ok(); c.leaving = true }, least: 1, open: true},
 		"RESET":   {run: (*conn).reset, least: 1, most: 1, open: true},

@@ -62,7 +62,7 @@ func (c *conn) serve() {
 
 // runAll runs the commands that have come whole.
 func (c *conn) runAll() {
-	c.verify(c.server.Authorize)
+	c.verify()
 	for !c.leaving {
 		if n := c.again(c.in[c.start:c.end]); n > 0 {
 			c.start += n

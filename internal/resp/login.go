@@ -1,6 +1,9 @@
 package resp
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // login is who a connection has shown to be.
 type login struct {
@@ -13,13 +16,17 @@ type login struct {
 const verifyEvery = time.Second
 
 // verify looks at the token again.
-func (l *login) verify(authorize func(string) bool) {
-	if authorize == nil || !l.permitted {
+func (c *conn) verify() {
+	if c.server.Authorize == nil || !c.permitted {
 		return
 	}
-	if now := time.Now(); now.Sub(l.verified) >= verifyEvery {
-		l.verified, l.permitted = now, authorize(l.token)
+	if now := time.Now(); now.Sub(c.verified) >= verifyEvery {
+		c.verified, c.permitted = now, c.authorize(c.token) == nil
 	}
+}
+
+func (c *conn) authorize(token string) error {
+	return c.server.Authorize(c.socket.RemoteAddr().String(), token)
 }
 
 const wrongPass = "WRONGPASS this is no token that lets anybody in"
@@ -33,13 +40,21 @@ func (c *conn) auth(args [][]byte) {
 
 // enter lets in who has a token, and tells others why not.
 func (c *conn) enter(token []byte) bool {
-	authorize := c.server.Authorize
-	switch {
-	case authorize == nil:
+	if c.server.Authorize == nil {
 		c.fail("ERR nobody needs a token here: --door-tokens is not set")
 		return false
-	case len(token) == 0 || !authorize(string(token)):
+	}
+	if len(token) == 0 {
 		c.fail(wrongPass)
+		return false
+	}
+	if err := c.authorize(string(token)); err != nil {
+		var many interface{ RetrySeconds() int }
+		if errors.As(err, &many) {
+			c.fail("ERR " + err.Error())
+		} else {
+			c.fail(wrongPass)
+		}
 		return false
 	}
 	c.login = login{permitted: true, token: string(token), verified: time.Now()}

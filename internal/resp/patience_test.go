@@ -81,7 +81,7 @@ func TestSilentFromTheBeginning(t *testing.T) {
 
 // Who never gets in is not waited for like a client.
 func TestSilentWithoutToken(t *testing.T) {
-	config := resp.Config{Authorize: func(string) bool { return false }}
+	config := resp.Config{Authorize: func(string, string) error { return errors.New("no") }}
 	virtual(t, config, func(t *testing.T, p *pipes, _ *resp.Server) {
 		c := p.dial(t)
 		time.Sleep(patience - time.Second)
@@ -235,13 +235,22 @@ func TestAuth(t *testing.T) {
 	const wrong = "-WRONGPASS this is no token that lets anybody in"
 	var good atomic.Value
 	good.Store("secret")
-	config := resp.Config{Authorize: func(token string) bool { return token == good.Load() }}
+	config := resp.Config{Authorize: func(_, token string) error {
+		if token == "many" {
+			return tooMany{}
+		}
+		if token != good.Load() {
+			return errors.New("another token")
+		}
+		return nil
+	}}
 	virtual(t, config, func(t *testing.T, p *pipes, _ *resp.Server) {
 		c := p.dial(t)
 		for _, step := range []struct{ do, want string }{
 			{"PING", noAuth}, {"CL.THROTTLE a 1 1 1", noAuth}, {"SLUICE.RESET a", noAuth}, {"GET a", noAuth}, {"COMMAND", noAuth},
 			{"HELLO 3", "-NOAUTH Authentication required: send HELLO 3 AUTH default TOKEN, or AUTH TOKEN first"},
-			{"AUTH Secret", wrong}, {"AUTH default secrets", wrong}, {"HELLO 3 AUTH default x", wrong}, {"PING", noAuth},
+			{"AUTH Secret", wrong}, {"AUTH default secrets", wrong}, {"HELLO 3 AUTH default x", wrong},
+			{"AUTH many", "-ERR too many: try again in 5 seconds"}, {"PING", noAuth},
 			{"AUTH", `-ERR wrong number of arguments for "AUTH"`},
 			{"AUTH secret", "+OK"}, {"PING", "+PONG"},
 			{"AUTH x", wrong}, {"PING", "+PONG"}, // as it was
@@ -339,3 +348,8 @@ func TestPanic(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+type tooMany struct{}
+
+func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
+func (tooMany) RetrySeconds() int { return 5 }

@@ -17,8 +17,9 @@ import (
 // Config says what a [Server] asks, and how patient it is.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize reports whether a token lets its bearer in; nil lets everybody in.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a token lets its bearer in, who has an address with a port; nil
+	// lets everybody in. Of an error that has a method RetrySeconds, clients get the text.
+	Authorize func(from, token string) error
 	// Patience is how long a client may take for its first command, for AUTH where it has to, and
 	// for the rest of a command that has begun. Writes are bounded by the listener.
 	Patience time.Duration

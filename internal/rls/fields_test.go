@@ -342,7 +342,14 @@ rules:
 }
 
 func TestTokens(t *testing.T) {
-	client := byConfig(t, tenAnHour, func(c *rls.Config) { c.Authorize = func(token string) bool { return token == "good" } })
+	client := byConfig(t, tenAnHour, func(c *rls.Config) {
+		c.Authorize = func(_, token string) error {
+			if token != "good" {
+				return errors.New("another token")
+			}
+			return nil
+		}
+	})
 	r := &pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{of("user", "a")}}
 	for _, c := range []struct {
 		pairs []string

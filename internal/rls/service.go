@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice"
@@ -27,8 +28,9 @@ type Config struct {
 	// Limits returns the configuration in force, of which the engine's policy is made. Nil, or
 	// what it returns being nil: there is none.
 	Limits func() *Limits
-	// Authorize says whether a token lets a caller ask. Nil lets everybody.
-	Authorize func(token string) bool
+	// Authorize returns an error unless a caller with this address and token may ask. Nil lets
+	// everybody. An error that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
+	Authorize func(from, token string) error
 	// Algorithm and OnError are those of limits that requests bring.
 	Algorithm sluice.Algorithm
 	OnError   sluice.OnError
@@ -108,7 +110,19 @@ func (s *service) authorized(ctx context.Context) error {
 		return errUnauthorized
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "bearer") || !s.Authorize(strings.TrimSpace(token)) {
+	if !strings.EqualFold(scheme, "bearer") {
+		return errUnauthorized
+	}
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	err := s.Authorize(from, strings.TrimSpace(token))
+	var many interface{ RetrySeconds() int }
+	if errors.As(err, &many) {
+		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
+	}
+	if err != nil {
 		return errUnauthorized
 	}
 	return nil

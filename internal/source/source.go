@@ -144,6 +144,8 @@ func (d *Database) away(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, new(*noDirectory)):
+		return fmt.Errorf("%s: %w", d.name, err)
 	case d.dialect.unmigrated(err):
 		return fmt.Errorf("%s: %w", d.name, ErrNotMigrated)
 	case d.dialect.full(err):

@@ -64,6 +64,9 @@ func (s *sqlite) open() (read, write *sql.DB, err error) {
 // migrate makes the file if it is not there: tokens are in it, so nobody else reads it.
 func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, &noDirectory{filepath.Dir(s.path)}
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -108,6 +111,15 @@ func (s *sqlite) full(err error) bool {
 	found, ok := errors.AsType[*driver.Error](err)
 	return ok && found.Code()&0xff == codes.SQLITE_FULL
 }
+
+// noDirectory is the error of a file whose directory is missing: it matches [ErrAway].
+type noDirectory struct{ name string }
+
+func (e *noDirectory) Error() string {
+	return fmt.Sprintf("the directory %s does not exist: make it, or name a file in another one", e.name)
+}
+
+func (e *noDirectory) Is(target error) bool { return target == ErrAway }
 
 // follow asks one connection, since the number is that of a connection.
 func (s *sqlite) follow(ctx context.Context, read *sql.DB, wake, lost func()) {

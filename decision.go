@@ -31,6 +31,8 @@ type Decision struct {
 	Origin Origin
 	// Locked says that a [Penalty] is in force: the key is refused, whatever it has left.
 	Locked bool
+
+	early int64 // the level by which the turn comes before the tick in which Delay ends
 }
 
 // RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field.
@@ -101,7 +103,9 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 		d.RetryAfter = p.until(p.fitsAt(r, tick, need), r.Now)
 	}
 	if p.Limit.Algorithm == LeakyBucket && r.Fits {
-		d.Delay = p.until(tick+ceilDiv(max(0, r.Used-max(0, cost)*p.Unit), p.Drain), r.Now)
+		level := max(0, r.turnEnd()-max(0, cost)*p.Unit)
+		ticks := ceilDiv(level, p.Drain)
+		d.Delay, d.early = p.until(tick+ticks, r.Now), ticks*p.Drain-level
 	}
 }
 

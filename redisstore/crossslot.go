@@ -83,8 +83,10 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		for j := range p.charges {
 			p.order = min(p.order, s.order(&p.charges[j]))
 		}
-		if slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }) {
-			// What is given back may be gone before it can be taken again.
+		if slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
+			return c.Cost < 0 || c.Cost > 0 && c.Plan.Limit.Algorithm == sluice.LeakyBucket
+		}) {
+			// What is given back may be gone before it can be taken again, and a turn cannot be given back.
 			p.order = math.Inf(1)
 		}
 	}
@@ -156,6 +158,9 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	case err := <-done:
 		for i := range parts {
 			for j, r := range undo[i].receipts {
+				if turn := &parts[i].charges[j]; turn.Plan.Limit.Algorithm == sluice.LeakyBucket && turn.Cost > 0 {
+					continue // the caller has it: see sluice.Turns
+				}
 				r.Fits = parts[i].receipts[j].Fits
 				parts[i].receipts[j] = r
 			}
@@ -166,20 +171,6 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	}
 }
 
-// countsUntil returns until when what a charge has taken counts, in microseconds since the Unix epoch; 0 if
-// that is not known.
-func countsUntil(c *sluice.Charge, r *sluice.Receipt) int64 {
-	p := c.Plan
-	lasts := p.Decide(c.Cost, *r).ResetAfter
-	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
-		lasts -= p.Limit.Period // then it belongs to the previous window
-	}
-	if c.Cost <= 0 || lasts <= 0 {
-		return 0
-	}
-	return r.Now + lasts.Microseconds()
-}
-
 // undo returns the part that gives back what p has taken, while it counts: what comes when a window is over
 // would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when
 // its context has ended. A place in flight that was held before is given back, too: whoever is refused
@@ -187,13 +178,8 @@ func countsUntil(c *sluice.Charge, r *sluice.Receipt) int64 {
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {
-		c := &u.charges[i]
-		c.Key = strings.Clone(c.Key)
-		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
-			c.Cost, c.Until = -max(c.Cost, -anyCost), countsUntil(c, &p.receipts[i])
-		} else {
-			c.Cost = 0
-		}
+		u.charges[i] = p.charges[i].Undo(&p.receipts[i])
+		u.charges[i].Key = strings.Clone(u.charges[i].Key)
 	}
 	return u
 }

@@ -31,8 +31,9 @@ type Decision struct {
 	Origin Origin
 	// Locked says that a [Penalty] is in force: the key is refused, whatever it has left.
 	Locked bool
-
-	early int64 // the level by which the turn comes before the tick in which Delay ends
+	// Early is the level that drains between the turn and the end of Delay, which is a whole number of
+	// ticks: [Limiter.LeaveQueue] needs to know the turn exactly.
+	Early int64
 }
 
 // RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field.
@@ -105,7 +106,7 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 	if p.Limit.Algorithm == LeakyBucket && r.Fits {
 		level := max(0, r.turnEnd()-max(0, cost)*p.Unit)
 		ticks := ceilDiv(level, p.Drain)
-		d.Delay, d.early = p.until(tick+ticks, r.Now), ticks*p.Drain-level
+		d.Delay, d.Early = p.until(tick+ticks, r.Now), ticks*p.Drain-level
 	}
 }
 

@@ -88,8 +88,8 @@ func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 func (d *Decision) turn(key string, p *Plan, cost int64) Turn {
 	tick := (d.Now + d.Delay.Microseconds()) / p.Tick // in which the delay ends
 	from := point{tick, 0}
-	if d.early > 0 {
-		from = p.point(tick-1, p.Drain-d.early)
+	if d.Early > 0 {
+		from = p.point(tick-1, p.Drain-d.Early)
 	}
 	return Turn{key, p, span{from, p.after(from, cost*p.Unit)}, d.Now, time.Now()}
 }
@@ -164,9 +164,9 @@ func tightest(c *joint, each []Decision) Decision {
 		}
 	}
 	if !all.Allowed { // then there is no turn to wait for
-		all.Delay = 0
+		all.Delay, all.Early = 0, 0
 		for i := range each {
-			each[i].Delay = 0
+			each[i].Delay, each[i].Early = 0, 0
 		}
 	}
 	return all
@@ -184,7 +184,7 @@ func (d *Decision) tighten(one *Decision) {
 	d.RetryAfter = max(d.RetryAfter, one.RetryAfter)
 	d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
 	if one.Delay > d.Delay { // which only the queue has
-		d.Delay, d.early = one.Delay, one.early
+		d.Delay, d.Early = one.Delay, one.Early
 	}
 	d.Locked = d.Locked || one.Locked
 }

@@ -125,18 +125,15 @@ func (c *Charge) Turn(r *Receipt) (t Turn, waits bool) {
 	return Turn{strings.Clone(c.Key), p, span{from, p.after(from, c.Cost*p.Unit)}, r.Now, time.Now()}, true
 }
 
-// Of reports whether the turn is of the queue of a charge.
-func (t *Turn) Of(c *Charge) bool {
-	return t.plan.Fingerprint == c.Plan.Fingerprint && t.key == c.Key
-}
-
-// Delay returns how long after now, in microseconds since the Unix epoch by the store's clock, the
-// turn comes. It reports false if it has passed.
-func (t *Turn) Delay(now int64) (d time.Duration, ahead bool) {
-	if t.span.from.before(point{t.plan.ticks(now), 0}) {
-		return 0, false
+// Tell makes r, a receipt of a charge, say this turn. It reports false if that is of another queue, or
+// has passed.
+func (t *Turn) Tell(c *Charge, r *Receipt) bool {
+	tick := c.Plan.ticks(r.Now)
+	if t.plan.Fingerprint != c.Plan.Fingerprint || !t.plan.sameTurns(c.Plan) || t.key != c.Key || t.span.from.before(point{tick, 0}) {
+		return false
 	}
-	return t.plan.until(t.span.from.ceil(), now), true
+	r.Prev = c.Plan.levelAt(t.span.to, tick)
+	return true
 }
 
 // Comes returns the local time at which the turn comes.

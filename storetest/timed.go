@@ -45,6 +45,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 		})
 	}
 	t.Run("places end", func(t *testing.T) { testPlacesEnd(t, newStore(t)) })
+	t.Run("turns", func(t *testing.T) { testTurns(t, newStore(t)) })
 }
 
 // timed is a store at a moment.

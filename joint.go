@@ -111,10 +111,10 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 	c.receipts = c.receipts[:len(c.charges)]
 	err := l.turns.Take(ctx, l.store, c.charges, c.receipts)
 	if err == nil {
-		*d = tightest(c, each)
-		if cost == All {
-			l.forget(key)
+		for i := range c.charges {
+			l.turned(&c.charges[i], cost, &c.receipts[i])
 		}
+		*d = tightest(c, each)
 	}
 	clear(c.charges)
 	l.joints.Put(c)
@@ -130,10 +130,14 @@ func costOf(p *Plan, cost int64) int64 {
 	return cost
 }
 
-// forget drops the turns of a key that was reset.
-func (l *Limiter) forget(key string) {
-	if l.queue != nil {
-		l.turns.Forget(key, l.queue)
+// turned drops the turns of a queue that was reset, and has a peek tell the turn of a unit.
+func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
+	switch {
+	case c.Plan != l.queue:
+	case cost == All:
+		l.turns.Forget(c.Key, c.Plan)
+	case cost == 0 && l.turns.Offer(c, 1, r):
+		c.Cost = 1
 	}
 }
 

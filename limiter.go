@@ -82,7 +82,8 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 	return d, err
 }
 
-// Peek returns the decision without taking anything: Remaining says what would fit.
+// Peek returns the decision without taking anything: Remaining says what would fit, and Delay how long
+// a unit would wait in a [LeakyBucket].
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.take(ctx, key, 0, &d)
 	return d, err
@@ -184,10 +185,8 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	charge.Key, charge.Cost, charge.OnError, charge.Consistency = l.key(&c.key, key), costOf(l.plan, cost), l.OnError, l.Consistency
 	err := l.turns.Take(ctx, l.store, c.charges[:], c.receipts[:])
 	if err == nil {
-		l.plan.DecideInto(cost, &c.receipts[0], d)
-		if cost == All {
-			l.forget(charge.Key)
-		}
+		l.turned(charge, cost, &c.receipts[0])
+		l.plan.DecideInto(charge.Cost, &c.receipts[0], d)
 	}
 	charge.Key = ""
 	l.calls.Put(c)

@@ -356,8 +356,8 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer makes the receipt of a charge of cost 0, a peek, say which turn units would be given, and
-// reports whether one is kept for them.
+// Offer makes r, the receipt of a peek at a queue, that of a charge of so many units which was given a
+// turn, and reports whether one is kept for them.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	if t.kept.Load() == 0 || !c.Plan.queues() || units < 1 {
 		return false
@@ -373,7 +373,7 @@ func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	if c.Plan.levelAt(turn.span.to, tick) > r.Used || r.Origin.Degraded() {
 		return false
 	}
-	r.Prev = max(1, c.Plan.levelAt(turn.span.from, tick))
+	r.Prev = c.Plan.levelAt(turn.span.to, tick)
 	return true
 }
 
@@ -490,7 +490,7 @@ func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipt
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoFor)
 	defer cancel()
 	got := make([]Receipt, len(back))
-	if store.Take(ctx, back, got) == nil { // else it refuses too much for a while
+	if len(back) > 0 && store.Take(ctx, back, got) == nil { // else it refuses too much for a while
 		for n, at := range places {
 			if receipts[at].Prev == 0 {
 				got[n].Fits = receipts[at].Fits

@@ -339,7 +339,7 @@ func (s *scratch) decision(d *Decision) {
 	}
 	for i := range d.Results {
 		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
-		if receipt.Fits && s.mode == Peek {
+		if receipt.Fits && s.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
 			cost = 0
 		}
 		d.Degraded = d.Degraded || receipt.Origin.Degraded()

@@ -76,9 +76,8 @@ func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
 		}
 		r.Tick = max(r.Tick, newest)
 	}
-	if p.Kernel == sluice.Meter && r.Prev > 0 {
-		r.Prev += p.Level(cost) // it takes a turn before the last
-		return
+	if isQueue(p) && r.Prev > 0 {
+		return // it takes a turn before the last
 	}
 	r.Used += p.Level(cost)
 }

@@ -3,6 +3,7 @@ package sluice_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,18 +42,20 @@ func newQueueTest(t *testing.T) *queueTest {
 	if q.queue, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Second, Burst: 4}); err != nil {
 		t.Fatal(err)
 	}
-	if q.day, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.FixedWindow, Count: 6, Period: 24 * time.Hour}); err != nil {
+	if q.day, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.FixedWindow, Count: 7, Period: 24 * time.Hour}); err != nil {
 		t.Fatal(err)
 	}
+	var second sluice.Turn
 	for i := range 4 {
 		turn, at := q.ask()
 		if at != time.Duration(i)*time.Second {
 			t.Fatalf("premise: caller %d has a turn in %v", i, at)
 		}
 		if i == 1 {
-			q.Leave(turn)
+			second = turn
 		}
 	}
+	q.Leave(second)
 	return q
 }
 
@@ -120,12 +123,12 @@ func TestTurns(t *testing.T) {
 			}
 		},
 		"refused by another": func(q *queueTest) {
-			take := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 2}}
+			take := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 3}}
 			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
 				q.Fatal(err)
 			}
 			q.expect("the day is used up", -1)
-			take[0].Cost = -2
+			take[0].Cost = -3
 			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
 				q.Fatal(err)
 			}
@@ -178,9 +181,41 @@ func (q *queueTest) reset() {
 	}
 }
 
-// Turns are bounded, whoever gives them up, and those of a queue in which callers leave a few remain.
+// Turns are bounded. Where there are too many, those of some other queue make room for the newest.
 func TestTurnsBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		...
-	})
+	store, turns := memory.New(), new(sluice.Turns)
+	queue, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Hour, Burst: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most, keys = 1 << 16, 1<<16 + 4000
+	receipt := make([]sluice.Receipt, 1)
+	look := func(key string) bool {
+		c := []sluice.Charge{{Key: key, Plan: queue}}
+		if err := store.Take(t.Context(), c, receipt); err != nil {
+			t.Fatal(err)
+		}
+		return turns.Offer(&c[0], 1, &receipt[0])
+	}
+	for i := range keys {
+		c := []sluice.Charge{{Key: fmt.Sprint(i), Plan: queue, Cost: 2}}
+		for range 2 {
+			if err := store.Take(t.Context(), c, receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		turn, _ := c[0].Turn(&receipt[0])
+		if turns.Leave(turn); i%1000 == 0 && !look(c[0].Key) {
+			t.Fatalf("the turn of key %d is not kept", i)
+		}
+	}
+	kept := 0
+	for i := range keys {
+		if look(fmt.Sprint(i)) {
+			kept++
+		}
+	}
+	if kept > most || kept < most*9/10 {
+		t.Errorf("%d turns are kept of %d", kept, keys)
+	}
 }

@@ -27,9 +27,13 @@ type slotPart struct {
 
 // takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier
 // ones if one refuses or fails. Where one is known to refuse, and once one has refused, the
-// others are only looked at, so that nobody is refused for units that would be given back.
+// others are only looked at, so that nobody is refused for units that would be given back. Turns in a queue
+// are taken last and not given back: the receipt says them, for [sluice.Turns].
 func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.slotParts(charges)
+	if err := s.lookAtQueues(ctx, parts); err != nil {
+		return err
+	}
 	refused := slices.ContainsFunc(parts, func(p slotPart) bool { return p.refuses })
 	for i := range parts {
 		p := &parts[i]
@@ -59,6 +63,32 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 	return nil
 }
 
+// lookAtQueues looks whether queues refuse that are asked after another queue, whose turn could not be given
+// back.
+func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
+	first := slices.IndexFunc(parts, slotPart.queues)
+	for i := first + 1; first >= 0 && i < len(parts); i++ {
+		p := &parts[i]
+		if p.refuses || !p.queues() {
+			continue
+		}
+		if err := s.takeSlot(ctx, p, true); err != nil {
+			return err
+		}
+		if p.refuses = !sluice.Admitted(p.charges, p.receipts); p.refuses {
+			p.known = true
+		}
+	}
+	return nil
+}
+
+// queues reports whether turns in a queue are taken.
+func (p slotPart) queues() bool {
+	return slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
+		return c.Cost > 0 && c.Plan.Limit.Algorithm == sluice.LeakyBucket
+	})
+}
+
 // slotParts groups charges by slot, the most likely to refuse first.
 func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 	var parts []slotPart
@@ -83,11 +113,12 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		for j := range p.charges {
 			p.order = min(p.order, s.order(&p.charges[j]))
 		}
-		if slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
-			return c.Cost < 0 || c.Cost > 0 && c.Plan.Limit.Algorithm == sluice.LeakyBucket
-		}) {
-			// What is given back may be gone before it can be taken again, and a turn cannot be given back.
+		switch {
+		case slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }):
+			// What is given back may be gone before it can be taken again.
 			p.order = math.Inf(1)
+		case p.queues():
+			p.order = math.MaxFloat64 // a turn cannot be given back
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b slotPart) int { return cmp.Compare(a.order, b.order) })

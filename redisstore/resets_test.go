@@ -138,9 +138,7 @@ func TestResetHeard(t *testing.T) {
 			r := &resetter{t: t, asked: stores[0](t), other: stores[1](t)}
 			waitForListeners(t, 2, server)
 			for _, a := range sluice.Algorithms() {
-				if a != sluice.LeakyBucket { // which is never remembered
-					r.expectHeard(plan(t, a, "3/10d"))
-				}
+				r.expectHeard(plan(t, a, "3/10d"))
 			}
 			r.expectHeard(plan(t, sluice.FixedWindow, "3/month"))
 		})

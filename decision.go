@@ -12,7 +12,8 @@ const Never time.Duration = math.MaxInt64
 type Decision struct {
 	// Allowed says that the cost fits. For one of several charges, see [Admitted].
 	Allowed bool
-	// Remaining is how many units would fit now, rounded down.
+	// Remaining is how many units would fit now, rounded down. Turns in a queue that callers have given
+	// up are not in it.
 	Remaining int64
 	// RetryAfter is, on a refusal, exactly how long until the cost fits if nobody
 	// takes or gives back anything, in whole microseconds: it does not fit one tick of

@@ -106,3 +106,36 @@ rules:
 		}
 	})
 }
+
+// What a subject has in a queue is not given back, for later turns have been given. A reset empties the queue,
+// and nothing is left of turns that were given up.
+func TestSubjectOfQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, "rules: [{name: queue, limit: 1/second burst 4, algorithm: leaky_bucket}]")
+		var last Decision
+		for range 4 {
+			last = pass(t, e, "/")
+		}
+		e.Refund(t.Context(), last)
+		s := subject(t, e, "queue", nil)
+		if r, err := s.Peek(t.Context()); err != nil || r[0].Delay != last.Delay {
+			t.Errorf("the turn that was given up is not told: %+v, %v", r, err)
+		}
+		if _, err := s.Refund(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "Reset empties it") {
+			t.Errorf("a refund: %v", err)
+		}
+		back := get("/")
+		back.Mode = GiveBack
+		if d := e.Decide(t.Context(), back); d.Results[0].Cost != 0 || d.Results[0].Remaining != 0 {
+			t.Errorf("given back: %+v", d)
+		}
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			if d := pass(t, e, "/"); d.Delay != time.Duration(i)*time.Second {
+				t.Errorf("after the reset, %d waits for %v", i, d.Delay)
+			}
+		}
+	})
+}

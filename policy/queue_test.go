@@ -155,7 +155,7 @@ func askQueue(u *turnsInUse, r dice, engines []*Engine, tally map[string]int, st
 		return
 	}
 	if r.one(2) {
-		time.Sleep(first[0].turn.Sub(time.Now()) / 2)
+		time.Sleep(time.Until(first[0].turn) / 2)
 	}
 	tally["repeated"]++
 	again := pick(r, e, e, pick(r, engines...))

@@ -12,7 +12,8 @@ const Never time.Duration = math.MaxInt64
 type Decision struct {
 	// Allowed says that the cost fits. For one of several charges, see [Admitted].
 	Allowed bool
-	// Remaining is how many units would fit now, rounded down.
+	// Remaining is how many units would fit now, rounded down. Turns in a queue that callers have given
+	// up are not in it.
 	Remaining int64
 	// RetryAfter is, on a refusal, exactly how long until the cost fits if nobody
 	// takes or gives back anything, in whole microseconds: it does not fit one tick of
@@ -31,6 +32,9 @@ type Decision struct {
 	Origin Origin
 	// Locked says that a [Penalty] is in force: the key is refused, whatever it has left.
 	Locked bool
+	// Early is the level that drains between the turn and the end of Delay, which is a whole number of
+	// ticks: [Limiter.LeaveQueue] needs to know the turn exactly.
+	Early int64
 }
 
 // RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field.
@@ -101,7 +105,9 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 		d.RetryAfter = p.until(p.fitsAt(r, tick, need), r.Now)
 	}
 	if p.Limit.Algorithm == LeakyBucket && r.Fits {
-		d.Delay = p.until(tick+ceilDiv(max(0, r.Used-max(0, cost)*p.Unit), p.Drain), r.Now)
+		level := max(0, r.turnEnd()-max(0, cost)*p.Unit)
+		ticks := ceilDiv(level, p.Drain)
+		d.Delay, d.Early = p.until(tick+ticks, r.Now), ticks*p.Drain-level
 	}
 }
 

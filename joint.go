@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
+	"time"
 )
 
 // joint is what a Take of several charges needs: see call.
@@ -64,19 +66,32 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 	return d, err
 }
 
-// LeaveQueue gives back the place of a caller that leaves before its Delay is over. Other limits
-// keep what they have counted: by then it may belong to a window that has ended. Without a
-// [LeakyBucket] there is no queue and nothing to give back.
-func (l *Limiter) LeaveQueue(ctx context.Context, key string, cost int64) error {
+// LeaveQueue gives up the turn that d, a decision of Take for cost units, waits for, before its Delay
+// is over: this limiter gives it to a later caller. Call it once for a decision, and do not wait any
+// more. Other limits keep what they have counted: by then it may belong to a window that has ended.
+// Without a [LeakyBucket] there is no queue and nothing to give up. See [Turns].
+func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:
 		return usage("sluice: LeaveQueue with %d units: must be at least 1", cost)
-	case l.queue == nil:
+	case l.queue == nil || !d.Allowed || d.Delay <= 0 || d.Origin.Degraded():
 		return nil
+	case cost > l.queue.Capacity:
+		return usage("sluice: LeaveQueue with %d units: %v never lets more than %d wait", cost, l.queue.Limit, l.queue.Capacity)
 	}
-	c := newJoint(1)
-	c.charges[0] = Charge{Key: l.key(&c.key, key), Plan: l.queue, Cost: -cost, OnError: l.OnError}
-	return l.store.Take(ctx, c.charges, c.receipts)
+	var text []byte
+	l.turns.Leave(d.turn(strings.Clone(l.key(&text, key)), l.queue, cost))
+	return nil
+}
+
+// turn returns the turn that a decision waits for.
+func (d *Decision) turn(key string, p *Plan, cost int64) Turn {
+	tick := (d.Now + d.Delay.Microseconds()) / p.Tick // in which the delay ends
+	from := point{tick, 0}
+	if d.Early > 0 {
+		from = p.point(tick-1, p.Drain-d.Early)
+	}
+	return Turn{key, p, span{from, p.after(from, cost*p.Unit)}, d.Now, time.Now()}
 }
 
 // takeJoint sets d, and also each unless it is nil.
@@ -88,19 +103,42 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 	key = l.key(&c.key, key)
 	c.charges = c.charges[:0]
 	for _, plan := range l.plans {
-		c.charges = append(c.charges, Charge{Key: key, Plan: plan, Cost: cost, OnError: l.OnError, Consistency: l.Consistency})
+		c.charges = append(c.charges, Charge{Key: key, Plan: plan, Cost: costOf(plan, cost), OnError: l.OnError, Consistency: l.Consistency})
 	}
 	if l.Lock != nil {
 		c.charges = append(c.charges, Charge{Key: key, Plan: l.Lock, Cost: lockCost(cost), OnError: l.OnError})
 	}
 	c.receipts = c.receipts[:len(c.charges)]
-	err := l.store.Take(ctx, c.charges, c.receipts)
+	err := l.turns.Take(ctx, l.store, c.charges, c.receipts)
 	if err == nil {
+		for i := range c.charges {
+			l.turned(&c.charges[i], cost, &c.receipts[i])
+		}
 		*d = tightest(c, each)
 	}
 	clear(c.charges)
 	l.joints.Put(c)
 	return err
+}
+
+// costOf returns what cost units cost by a plan. A refund leaves a queue as it is, since turns behind
+// those units have been given to other callers.
+func costOf(p *Plan, cost int64) int64 {
+	if cost < 0 && cost != All && p.queues() {
+		return 0
+	}
+	return cost
+}
+
+// turned drops the turns of a queue that was reset, and has a peek tell the turn of a unit.
+func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
+	switch {
+	case c.Plan != l.queue:
+	case cost == All:
+		l.turns.Forget(c.Key, c.Plan)
+	case cost == 0 && l.turns.Offer(c, 1, r):
+		c.Cost = 1
+	}
 }
 
 // lockCost returns the cost of a lock whose limit is charged cost. Giving units back does not touch
@@ -130,9 +168,9 @@ func tightest(c *joint, each []Decision) Decision {
 		}
 	}
 	if !all.Allowed { // then there is no turn to wait for
-		all.Delay = 0
+		all.Delay, all.Early = 0, 0
 		for i := range each {
-			each[i].Delay = 0
+			each[i].Delay, each[i].Early = 0, 0
 		}
 	}
 	return all
@@ -149,6 +187,8 @@ func (d *Decision) tighten(one *Decision) {
 	d.Remaining = min(d.Remaining, one.Remaining)
 	d.RetryAfter = max(d.RetryAfter, one.RetryAfter)
 	d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
-	d.Delay = max(d.Delay, one.Delay)
+	if one.Delay > d.Delay { // which only the queue has
+		d.Delay, d.Early = one.Delay, one.Early
+	}
 	d.Locked = d.Locked || one.Locked
 }

@@ -159,7 +159,8 @@ func TestJointWait(t *testing.T) {
 	})
 }
 
-// Who leaves a queue gives back that place alone, and who cannot wait gives back everything.
+// A caller that leaves a queue gives up its turn alone, and one that cannot wait gives back all else, too. Its
+// turn is that of the next.
 func TestJointQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, memory.New(), "1/second burst 3 as leaky_bucket", "10/hour as fixed_window")
@@ -176,12 +177,12 @@ func TestJointQueue(t *testing.T) {
 		}
 		near, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 		defer cancel()
-		if err := l.Wait(near, "a", 1); !errors.Is(err, sluice.ErrTooLong) || used() != "1 1" {
+		if err := l.Wait(near, "a", 1); !errors.Is(err, sluice.ErrTooLong) || used() != "2 1" {
 			t.Errorf("who cannot wait: %v, used %s", err, used())
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(500*time.Millisecond, leave)
-		if err := l.Wait(ctx, "a", 1); !errors.Is(err, context.Canceled) || used() != "1 2" {
+		if err := l.Wait(ctx, "a", 1); !errors.Is(err, context.Canceled) || used() != "2 2" {
 			t.Errorf("who leaves: %v, used %s", err, used())
 		}
 		if err := l.Wait(t.Context(), "a", 1); err != nil || used() != "1 3" {
@@ -216,7 +217,7 @@ func TestUsage(t *testing.T) {
 		"TakeEach by 2 limits":       taken(l.TakeEach(ctx, "a", 1, nil)),
 		"Take of -2 units":           taken(l.TakeEach(ctx, "a", -2, make([]sluice.Decision, 2))),
 		"Refund of 0 units":          taken(l.Refund(ctx, "a", 0)),
-		"LeaveQueue with 0 units":    l.LeaveQueue(ctx, "a", 0),
+		"LeaveQueue with 0 units":    l.LeaveQueue("a", 0, sluice.Decision{}),
 		"Take of -3 units":           l.Wait(ctx, "a", -3),
 		"add up their costs":         sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)),
 		"room for 1 receipts":        sluice.CheckCharges(duplicate, make([]sluice.Receipt, 1)),

@@ -16,7 +16,8 @@ const (
 	// TokenBucket lets Burst units pass at once and refills at Count per Period.
 	TokenBucket Algorithm = iota
 	// LeakyBucket is a queue of Burst places that empties at Count per Period: a
-	// unit that fits is admitted with the Delay that it has to wait for its turn.
+	// unit that fits is admitted with the Delay that it has to wait for its turn. A
+	// caller that leaves before that gives its turn to a later one: see [Turns].
 	LeakyBucket
 	// GCRA is the generic cell rate algorithm of ITU-T I.371. It makes the same
 	// decisions as TokenBucket from the same state, and exists because people look

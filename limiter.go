@@ -37,6 +37,7 @@ type Limiter struct {
 	prefix string    // of all keys, except plain ones if there is no name
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
+	turns  Turns
 	others others
 }
 
@@ -82,14 +83,16 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 	return d, err
 }
 
-// Peek returns the decision without taking anything: Remaining says what would fit.
+// Peek returns the decision without taking anything: Remaining says what would fit, and Delay how long
+// a unit would wait in a [LeakyBucket].
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.take(ctx, key, 0, &d)
 	return d, err
 }
 
 // Refund gives back cost units, for example for work that was not done. Units given
-// back beyond those in use are lost.
+// back beyond those in use are lost, and so are those of a [LeakyBucket], whose turns only LeaveQueue
+// gives up.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
@@ -138,7 +141,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 			err = sleep(ctx, wait)
 		}
 		if d.Allowed && err != nil {
-			l.giveBack(ctx, key, cost, err == ErrTooLong)
+			l.giveBack(ctx, key, cost, d, err == ErrTooLong)
 		}
 		if d.Allowed || err != nil {
 			return err
@@ -146,17 +149,16 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack gives back the queue place of a caller whose context has ended, or, if atOnce, all that it
-// has just taken.
-func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, atOnce bool) {
+// giveBack gives up the turn of a caller whose context has ended, and, if atOnce, gives back what else it has
+// just taken.
+func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, d Decision, atOnce bool) {
+	_ = l.LeaveQueue(key, cost, d) // it is the turn of an admitted Take
+	if !atOnce {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	// A place that cannot be given back drains by itself.
-	if atOnce {
-		_, _ = l.Refund(ctx, key, cost)
-	} else {
-		_ = l.LeaveQueue(ctx, key, cost)
-	}
+	_, _ = l.Refund(ctx, key, cost) // what cannot be given back is forgotten in time
 }
 
 // sleep waits for d or until the context ends, and returns the context's error then.
@@ -181,10 +183,11 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
-	charge.Key, charge.Cost, charge.OnError, charge.Consistency = l.key(&c.key, key), cost, l.OnError, l.Consistency
-	err := l.store.Take(ctx, c.charges[:], c.receipts[:])
+	charge.Key, charge.Cost, charge.OnError, charge.Consistency = l.key(&c.key, key), costOf(l.plan, cost), l.OnError, l.Consistency
+	err := l.turns.Take(ctx, l.store, c.charges[:], c.receipts[:])
 	if err == nil {
-		l.plan.DecideInto(cost, &c.receipts[0], d)
+		l.turned(charge, cost, &c.receipts[0])
+		l.plan.DecideInto(charge.Cost, &c.receipts[0], d)
 	}
 	charge.Key = ""
 	l.calls.Put(c)

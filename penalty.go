@@ -180,7 +180,7 @@ func (d *Decision) LockOut(lock Decision) {
 		d.Allowed, d.Origin = false, lock.Origin
 	}
 	if !lock.Allowed || lock.Locked {
-		d.Delay, d.RetryAfter = 0, max(d.RetryAfter, lock.RetryAfter)
+		d.Delay, d.Early, d.RetryAfter = 0, 0, max(d.RetryAfter, lock.RetryAfter)
 	}
 	if lock.Locked {
 		d.Locked, d.Remaining, d.ResetAfter = true, 0, max(d.ResetAfter, lock.RetryAfter)

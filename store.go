@@ -46,6 +46,41 @@ func (c *Charge) CostAt(now int64) int64 {
 // Refuses reports whether c refuses its Take if it does not fit.
 func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 
+// Undo returns the charge that gives back what c has taken, by its receipt, in a Take that is refused
+// all the same, such as one that is done in several steps. Units are given back while they count:
+// later they would be taken off what others have used since. A turn in the queue of a [LeakyBucket] is
+// not given back, since later turns may have been given by then: Undo sets r.Prev, so that
+// [Turns] keeps the turn.
+func (c *Charge) Undo(r *Receipt) Charge {
+	u := *c
+	u.Shadow, u.Owe, u.Cost = true, false, 0
+	switch {
+	case !r.Fits && !c.Owe || c.Plan.Kernel == Lock: // nothing was taken
+	case c.Plan.queues() && c.Cost > 0:
+		r.Prev = r.turnEnd()
+	default:
+		u.Cost, u.Until = -max(c.Cost-r.Cut, -maxUndo), c.countsUntil(r)
+	}
+	return u
+}
+
+// maxUndo is at least the capacity of any plan.
+const maxUndo = 1 << 52
+
+// countsUntil returns until when what c has taken counts, in microseconds since the Unix epoch; 0 if
+// that is not known.
+func (c *Charge) countsUntil(r *Receipt) int64 {
+	p := c.Plan
+	lasts := p.Decide(c.Cost, *r).ResetAfter
+	if p.sliding() {
+		lasts -= p.Limit.Period // then it belongs to the previous window
+	}
+	if c.Cost <= 0 || lasts <= 0 {
+		return 0
+	}
+	return r.Now + lasts.Microseconds()
+}
+
 // OnError is a rule's decision on what happens while the shared store does not answer.
 type OnError uint8
 
@@ -85,7 +120,9 @@ type Receipt struct {
 	// Used is the level of a meter at Now, the count of this window or of the log, the number
 	// of penalties, or how many places are taken. It includes the charge if it was committed.
 	Used int64
-	// Prev is the count of the previous window, if that counts, or when penalties are forgotten.
+	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. Of
+	// a [LeakyBucket] it is the level at the end of a turn that is not the last of the queue: see
+	// [Turns].
 	Prev int64
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
 	// does fit, at which one more unit would. Zero means at once, or never.

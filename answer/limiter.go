@@ -62,15 +62,16 @@ func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision
 	}
 }
 
-// GiveBack undoes a [Take] whose turn did not come.
-func GiveBack(ctx context.Context, l *sluice.Limiter, key string) { GiveBackCost(ctx, l, key, 1) }
+// GiveBack gives up the turn of a [Take] that has set d, before it comes: see [sluice.Limiter.LeaveQueue].
+func GiveBack(l *sluice.Limiter, key string, d *policy.Decision) { GiveBackCost(l, key, 1, d) }
 
-// GiveBackCost undoes a [TakeCost] whose turn did not come.
-func GiveBackCost(ctx context.Context, l *sluice.Limiter, key string, cost int64) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	// A place that cannot be given back drains by itself.
-	_ = l.LeaveQueue(ctx, key, cost)
+// GiveBackCost is [GiveBack] of a [TakeCost].
+func GiveBackCost(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
+	for i := range d.Results {
+		if r := &d.Results[i]; d.Allowed && r.Delay > 0 { // of the only queue
+			_ = l.LeaveQueue(key, cost, r.Decision) // the cost was taken, so that it is one that can be
+		}
+	}
 }
 
 // adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.

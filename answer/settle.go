@@ -11,7 +11,7 @@ import (
 
 // Settle waits for the turn of a request that a leaky bucket has queued. If the turn does not come,
 // because the client leaves or the deadline of ctx is nearer, it turns d into a refusal and calls
-// giveBack, with a context that has not ended, to give back the place.
+// giveBack, with a context that has not ended, to give up the turn.
 //
 // Before the wait it calls drain, if that is not nil, to read the rest of the request, since only then
 // does a door learn that the client has left; an error says that it has.
@@ -66,7 +66,7 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 }
 
 // expire turns a decision whose turn did not come in time into a refusal. What it says about the limits
-// no longer holds: time has passed, and the place in the queue was given back.
+// no longer holds: time has passed, and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {

@@ -69,7 +69,7 @@ func TestSettle(t *testing.T) {
 					if ctx.Err() != nil {
 						t.Error("the context has ended")
 					}
-					GiveBack(ctx, limiter, "k")
+					GiveBack(limiter, "k", &d)
 				})
 				if after := time.Since(begun); d.Allowed != test.passes || (given == 0) != test.passes || after != test.after {
 					t.Errorf("passes: %t after %v, given back %d times", d.Allowed, after, given)

@@ -104,12 +104,7 @@ func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 func (s *Store) undo(ctx context.Context, p *portion) error {
 	charges, receipts := slices.Clone(p.charges), make([]sluice.Receipt, len(p.receipts))
 	for i := range charges {
-		c := &charges[i]
-		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
-			c.Cost = min(0, -c.Cost)
-		} else {
-			c.Cost = 0
-		}
+		charges[i] = p.charges[i].Undo(&p.receipts[i])
 	}
 	if err := s.decideLocally(context.WithoutCancel(ctx), charges, receipts, false); err != nil {
 		return err

@@ -18,8 +18,8 @@
 // other: exempt "/grpc.health.v1.Health/" where they are not to count.
 //
 // A stream counts once, when it is opened, and each of its messages from the client with [Config]
-// PerMessage. Calls wait for their turn in a queue, within their deadline; a client that leaves
-// gives its place back.
+// PerMessage. Calls wait for their turn in a queue, within their deadline; the turn of a
+// client that leaves goes to a later call.
 //
 // # What clients are told
 //

@@ -257,8 +257,8 @@ func (l *limiterDecider) decide(ctx context.Context, q *question, d *policy.Deci
 	answer.Take(ctx, l.limiter, l.name, q.key, d)
 }
 
-func (l *limiterDecider) giveBack(ctx context.Context, q *question, _ *policy.Decision) {
-	answer.GiveBack(ctx, l.limiter, q.key)
+func (l *limiterDecider) giveBack(_ context.Context, q *question, d *policy.Decision) {
+	answer.GiveBack(l.limiter, q.key, d)
 }
 
 func (l *limiterDecider) settle(context.Context, *policy.Decision, policy.Outcome) {}

@@ -98,7 +98,7 @@ func (d *choiceDecider) log(err error) {
 
 func (d *choiceDecider) giveBack(ctx context.Context, c *call) {
 	c.taken.adjust(ctx, &c.decision, 0)
-	answer.GiveBackCost(ctx, c.choice.Limiter, c.choice.Key, c.choice.Cost)
+	answer.GiveBackCost(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
 }
 
 func (d *choiceDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -87,7 +88,7 @@ func TestLimitBy(t *testing.T) {
 	}
 }
 
-// A place in a queue is given back as it was taken, at its cost.
+// A turn in a queue is given up as it was taken, at its cost.
 func TestLimitByGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, memory.New(), "1/second burst 5", sluice.LeakyBucket)
@@ -98,9 +99,8 @@ func TestLimitByGivesBack(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
 		recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-		d, err := limiter.Peek(t.Context(), "k")
-		if err != nil || d.Remaining != 4 {
-			t.Errorf("%d places are free: %v", d.Remaining, err)
+		if d, err := limiter.Take(t.Context(), "k", 4); err != nil || d.Delay != time.Second {
+			t.Errorf("the next one waits for %v: %v", d.Delay, err)
 		}
 	})
 }

@@ -30,10 +30,10 @@
 // # Queues
 //
 // A request that a leaky bucket admits with a delay is held until its turn. If the client
-// leaves, or a deadline of the request's context is nearer, its place is given back; with
+// leaves, or a deadline of the request's context is nearer, a later request gets its turn; with
 // a deadline it is answered like a refusal, without the fields above. A body of up to
 // 64 KiB is read before the wait, since a server learns that a client has left only once the
-// body has been read: a request with a larger one keeps its place. A server's WriteTimeout
+// body has been read: a request with a larger one keeps its turn. A server's WriteTimeout
 // should be longer than its longest queue.
 //
 // A rule that counts by a field of the body reads a small body before it decides, and
@@ -59,7 +59,8 @@
 //     logged where one writes so late.
 //   - A connection that is taken over (Hijack) has been answered with 101, and costs what was
 //     estimated where its bytes would say more.
-//   - What never reaches a handler, since the client has left a queue, is given back.
+//   - What never reaches a handler, since the client has left a queue, is given back, but for the turn,
+//     which a later request gets.
 //
 // A limit without a policy goes by what the handler says with [Settle], if [Config] AwaitOutcome
 // is set.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -62,7 +63,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// A client that leaves the queue gives its place back, and the handler does not run.
+// A client that leaves the queue gives up its turn, and the handler does not run.
 func TestQueueClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, &failingStore{Store: memory.New()}, "1/second burst 3", sluice.LeakyBucket)
@@ -76,8 +77,8 @@ func TestQueueClientLeaves(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		after, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		if before.Remaining != 1 || after.Remaining != 2 || served.Load() != 1 {
-			t.Errorf("%d places free, then %d; %d served", before.Remaining, after.Remaining, served.Load())
+		if before.Delay != 2*time.Second || after.Delay != time.Second || served.Load() != 1 {
+			t.Errorf("the next turn is in %v, then in %v; %d served", before.Delay, after.Delay, served.Load())
 		}
 	})
 }
@@ -93,8 +94,8 @@ func TestQueueDeadline(t *testing.T) {
 		defer cancel()
 		w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
 		left, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || time.Since(start) != 0 || left.Remaining != 2 {
-			t.Errorf("%d %v after %v, %d places free", w.Code, w.Header(), time.Since(start), left.Remaining)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || time.Since(start) != 0 || left.Delay != time.Second {
+			t.Errorf("%d %v after %v, the next turn is in %v", w.Code, w.Header(), time.Since(start), left.Delay)
 		}
 		if !strings.Contains(w.Body.String(), `"violated-policies":["default"]`) {
 			t.Errorf("%s", w.Body)
@@ -132,9 +133,9 @@ func TestQueueHangUp(t *testing.T) {
 		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\n"+rest); err != nil {
 			t.Fatal(err)
 		}
-		awaitRemaining(t, name, limiter, 1) // it is in the queue
+		awaitDelay(t, name, limiter, 2) // it is in the queue
 		c.Close()
-		awaitRemaining(t, name, limiter, 2)
+		awaitDelay(t, name, limiter, 1)
 	}
 }
 
@@ -151,15 +152,15 @@ func TestQueueKeepsBody(t *testing.T) {
 	})
 }
 
-// awaitRemaining waits for a number of free places under the key "all".
-func awaitRemaining(t *testing.T, what string, limiter *sluice.Limiter, want int64) {
+// awaitDelay waits until the next turn under the key "all" is so many hours away.
+func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float64) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if d, _ := limiter.Peek(t.Context(), "all"); d.Remaining == want {
+		if d, _ := limiter.Peek(t.Context(), "all"); math.Ceil(d.Delay.Hours()) == hours {
 			return
 		}
 	}
-	t.Fatalf("%s: there are never %d free places", what, want)
+	t.Fatalf("%s: the next turn is never %v hours away", what, hours)
 }
 
 // failingStore is a shared store that can be away.

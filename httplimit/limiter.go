@@ -25,7 +25,7 @@ func (l *limiterDecider) decide(c *call) {
 
 func (l *limiterDecider) giveBack(ctx context.Context, c *call) {
 	c.taken.adjust(ctx, &c.decision, 0)
-	answer.GiveBack(ctx, l.limiter, c.key)
+	answer.GiveBack(l.limiter, c.key, &c.decision)
 }
 
 func (l *limiterDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }

@@ -36,10 +36,12 @@ type scratch struct {
 	holder    *sluice.Holder
 	mode      Mode
 	charges   []sluice.Charge
-	onceText  []byte     // see addOnce
-	costs     []int64    // of charges that are only looked at
-	results   []Result   // of each charge of a limit, on the memory of the decision
-	shares    *shares    // of the engine
+	onceText  []byte   // see addOnce
+	costs     []int64  // of charges that are only looked at
+	results   []Result // of each charge of a limit, on the memory of the decision
+	shares    *shares  // of the engine
+	turns     *sluice.Turns
+	awaited   *awaited
 	tenants   []tenant   // who share limits; the charges of their time come behind those of results
 	turned    int64      // when these were added, in microseconds
 	locks     []ruleLock // of the rules that have a penalty; their charges come last, from firstLock on
@@ -52,6 +54,7 @@ type scratch struct {
 	pathless                 bool // rules that ask for a path are left out
 	offence                  bool // that a Take would note: see foretellLocks
 	flying                   bool // a charge is of a place in flight
+	repeated                 bool // the store has refused the charge of the request's ID
 	hostName, tier, tierFrom string
 	tierKey                  keyText   // of the subject that is looked up
 	override                 *Override // that was found last
@@ -68,7 +71,7 @@ func (e *Engine) begin(req *Request, d *Decision) *scratch {
 	s := e.pool.Get().(*scratch)
 	s.results = d.Results
 	s.reset(e.current(), req)
-	s.blocks, s.holder, s.shares = e.blocksNow(), e.holder, &e.shares
+	s.blocks, s.holder, s.shares, s.turns, s.awaited = e.blocksNow(), e.holder, &e.shares, &e.turns, &e.awaited
 	return s
 }
 
@@ -79,7 +82,7 @@ func (s *scratch) reset(p *Policy, req *Request) {
 	s.barring = s.barring[:0]
 	s.forget()
 	s.hostKnown, s.tierKnown, s.ambiguous, s.pathless, s.now = false, false, false, req.NoPath, 0
-	s.exempting = nil
+	s.exempting, s.repeated = nil, false
 	s.pardoned, s.pardonedGarbled = "", false
 }
 
@@ -87,7 +90,7 @@ func (e *Engine) end(s *scratch) {
 	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r, s.blocks, s.results, s.shares = nil, nil, nil, nil, nil
+	s.request, s.x.r, s.blocks, s.results, s.shares, s.turns, s.awaited = nil, nil, nil, nil, nil, nil, nil
 	if s.seen.Request != nil {
 		s.seen = Observation{}
 	}
@@ -238,9 +241,22 @@ func (s *scratch) clock() int64 {
 }
 
 // take asks the store for the charges.
-func (s *scratch) take(ctx context.Context, store sluice.Store) error {
+func (s *scratch) take(ctx context.Context, e *Engine) error {
 	s.complete()
-	return store.Take(ctx, s.charges, s.receipts)
+	return s.taken(ctx, e, e.turns.Take(ctx, e.store, s.charges, s.receipts))
+}
+
+// taken completes what the store was asked for, with what it has answered.
+func (s *scratch) taken(ctx context.Context, e *Engine, err error) error {
+	if err != nil || !s.repeats() {
+		return err
+	}
+	s.repeated = true
+	allowAgain(s.receipts)
+	if s.mode != Charge {
+		return nil
+	}
+	return e.again(ctx, s.charges[s.onceAt()].Key, s.charges[:len(s.results)], s.receipts)
 }
 
 // complete makes the charges those that the store is asked for.
@@ -256,6 +272,11 @@ func (s *scratch) complete() {
 		s.addLocks()
 	}
 	switch {
+	case s.mode == GiveBack:
+		s.keepTurns()
+		if s.flying {
+			s.lookOnly()
+		}
 	case s.mode == Peek:
 		s.uncost()
 	case s.flying:
@@ -310,24 +331,4 @@ func (s *scratch) cost(r *rule) int64 {
 		return -one
 	}
 	return one
-}
-
-// taken returns what gives back the places in queues that a request has for as long as
-// it waits, on memory of its own. What else was counted stays: by the time that a client
-// leaves, it may belong to a window that is over, or have had its turn in a shorter
-// queue, and giving it back would lift the limit of others.
-func (s *scratch) taken(d *Decision) []sluice.Charge {
-	back := d.taken[:0]
-	for i, c := range s.charges[:len(s.results)] {
-		if d.Results[i].Delay >= d.Delay {
-			c.Key, c.Cost, c.Shadow = strings.Clone(c.Key), -c.Cost, false
-			back = append(back, c)
-		}
-	}
-	if once := s.onceAt(); once < s.firstLock { // whoever asks again with this ID has no place any more
-		c := s.charges[once]
-		c.Key, c.Cost = strings.Clone(c.Key), -c.Cost
-		back = append(back, c)
-	}
-	return back
 }

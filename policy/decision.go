@@ -57,7 +57,8 @@ type Request struct {
 	// limits, so that of many who ask at once one is charged, and it takes the place of a key there.
 	// If it was refused it is asked anew, and so it is once it was given back: by [Engine.Refund], or
 	// by [GiveBack] with the same ID, which gives back once. What is repeated has nothing to refund or
-	// to settle. An instance that decides while the shared store is away knows only what it has let through
+	// to settle. In a queue it waits for the turn that it had; once that has passed, or if another
+	// instance gave it, it takes another turn. An instance that decides while the shared store is away knows only what it has let through
 	// itself, and on a cluster it is one step where all charges have one hash tag.
 	//
 	// Whoever can choose it has as many requests as they like for one: take it from those that are
@@ -111,7 +112,8 @@ type Decision struct {
 	// lasts, [sluice.Never] for good. Nothing was counted, and nothing is known of the limits.
 	Blocked string
 	// Repeated says that a request with this ID and these charges was let through before, within
-	// [RepeatedWithin]. It is let through again, and nothing was charged.
+	// [RepeatedWithin]. It is let through again, and nothing was charged, except where it needs
+	// another turn in a queue. It is refused only if that is full.
 	Repeated bool
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
@@ -127,9 +129,9 @@ type Decision struct {
 	// which have no plan.
 	Results []Result
 
-	held      []*sluice.Hold  // what Release releases
-	taken     []sluice.Charge // what Refund gives back, if there is a Delay
-	unsettled *unsettled      // what Settle settles; nil: nothing
+	held      []*sluice.Hold // what Release releases
+	queued    *queued        // what LeaveQueue gives up; nil: nothing
+	unsettled *unsettled     // what Settle settles; nil: nothing
 }
 
 // Ambiguous names what of the request servers could read in more than one way, if it is refused for
@@ -144,16 +146,16 @@ func (d *Decision) Ambiguous() string {
 
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() {
-	results, taken := d.Results[:0], d.taken[:0]
+	results := d.Results[:0]
 	*d = Decision{}
-	d.Results, d.taken = results, taken
+	d.Results = results
 }
 
 // Clone returns a copy to be kept where d is used again. What is still to be settled or released is
 // so once for both: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
-	c.Results, c.taken = slices.Clone(d.Results), slices.Clone(d.taken)
+	c.Results = slices.Clone(d.Results)
 	return c
 }
 

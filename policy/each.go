@@ -40,6 +40,9 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 			b.flying = b.flying || s.flying && r.Ends
 			s.complete()
 			b.ask(asking{s, d}, s.charges, s.receipts)
+			if r.ID != "" && slices.ContainsFunc(s.charges, func(c sluice.Charge) bool { return isQueue(c.Plan) }) {
+				b.take(ctx, e) // if it is repeated, it may take a turn before those behind it
+			}
 		}
 	}
 	b.take(ctx, e)
@@ -124,14 +127,14 @@ func (b *each) take(ctx context.Context, e *Engine) {
 	if len(b.calls) == 0 {
 		return
 	}
-	sluice.TakeEach(ctx, e.store, b.calls)
+	e.turns.TakeEach(ctx, e.store, b.calls)
 	for i, a := range b.asking {
 		c := &b.calls[i]
 		if a.s == nil {
 			a.s = &b.shared
 			a.s.charges, a.s.receipts, a.s.results, a.s.firstLock = c.Charges, c.Receipts, a.d.Results, 1
 		}
-		a.s.conclude(a.d, c.Err)
+		a.s.conclude(a.d, a.s.taken(ctx, e, c.Err))
 	}
 	clear(b.calls)
 	clear(b.asking)

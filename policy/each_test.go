@@ -85,9 +85,10 @@ func eachBrought(t *testing.T, watched bool) {
 				if want.Unsettled() != got.Unsettled() {
 					t.Fatalf("seed %d, step %d, %d: to be settled: %t, alone %t", seed, step, i, got.Unsettled(), want.Unsettled())
 				}
-				if len(want.taken)+len(got.taken) == 0 {
-					want.taken, got.taken = nil, nil
+				if (want.queued == nil) != (got.queued == nil) {
+					t.Fatalf("seed %d, step %d, %d: queued: %t, alone %t", seed, step, i, got.Queued(), want.Queued())
 				}
+				want.queued, got.queued = nil, nil
 				want.unsettled, got.unsettled = nil, nil
 				if len(want.Results)+len(got.Results) == 0 {
 					want.Results, got.Results = nil, nil

@@ -17,13 +17,15 @@ type Engine struct {
 	observers []func(context.Context, *Observation)
 	untimed   bool
 
-	store  sluice.Store
-	holder *sluice.Holder // of places in flight
-	shares shares
-	shadow bool // see ShadowAll
-	policy atomic.Pointer[Policy]
-	pool   sync.Pool // of *scratch
-	lists  sync.Pool // of *each
+	store   sluice.Store
+	holder  *sluice.Holder // of places in flight
+	shares  shares
+	turns   sluice.Turns // in queues, that requests have given up
+	awaited awaited
+	shadow  bool // see ShadowAll
+	policy  atomic.Pointer[Policy]
+	pool    sync.Pool // of *scratch
+	lists   sync.Pool // of *each
 
 	blocking sync.Mutex // whoever changes blocks
 	blocks   atomic.Pointer[map[string]int64]
@@ -170,7 +172,7 @@ func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision, at timing
 
 func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
 	if e.prepare(ctx, s, d) {
-		s.conclude(d, s.take(ctx, e.store))
+		s.conclude(d, s.take(ctx, e))
 	}
 }
 
@@ -232,6 +234,7 @@ func (s *scratch) conclude(d *Decision, err error) {
 	switch {
 	case err == nil && s.mode == Peek:
 		s.foretell()
+		s.foretellRepeat()
 		s.decision(d)
 	case err == nil:
 		s.decision(d)
@@ -313,28 +316,21 @@ func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) boo
 	return false
 }
 
-// Refund gives back the place in a queue of a request whose decision has a Delay, for a
-// client that leaves before its turn has come: call it before the delay has passed. What
-// other rules have counted stays, but for those that go by the outcome (see Settle), and so do
-// places in queues that are shorter. Its places in flight are released. The context may have ended. Of
+// Refund has a request leave the queue whose decision has a Delay, for a client that leaves before its
+// turn has come: call it before the delay has passed. Another request that this engine decides about
+// may have the turn: see [Engine.LeaveQueue]. What other rules have counted stays, but for those that go
+// by the outcome (see Settle). Its places in flight are released. The context may have ended. Of
 // other decisions nothing is given back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
-	if len(d.taken) == 0 {
-		return
+	if e.refund(ctx, d.queued) {
+		e.Settle(ctx, d, notPassed)
 	}
-	e.Settle(ctx, d, notPassed)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	// A place that cannot be given back drains by itself.
-	_ = e.store.Take(ctx, d.taken, make([]sluice.Receipt, len(d.taken)))
 }
 
 // decision derives the answer from the receipts.
 func (s *scratch) decision(d *Decision) {
-	if s.repeats() {
-		s.allowAgain(d)
-	}
+	d.Repeated = s.repeated
 	d.Allowed = sluice.Admitted(s.charges, s.receipts)
 	d.Now = s.receipts[0].Now
 	d.Results = s.results
@@ -343,7 +339,7 @@ func (s *scratch) decision(d *Decision) {
 	}
 	for i := range d.Results {
 		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
-		if receipt.Fits && s.mode == Peek {
+		if receipt.Fits && s.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
 			cost = 0
 		}
 		d.Degraded = d.Degraded || receipt.Origin.Degraded()
@@ -360,7 +356,7 @@ func (s *scratch) decision(d *Decision) {
 			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
 		}
 		if !d.Allowed || s.mode == GiveBack {
-			r.Delay = 0 // there is no turn to wait for
+			r.Delay, r.Early = 0, 0 // there is no turn to wait for
 		}
 		d.weigh(r)
 	}
@@ -372,7 +368,7 @@ func (s *scratch) decision(d *Decision) {
 // keepOpen notes what can still be given back of what was taken.
 func (s *scratch) keepOpen(d *Decision) {
 	if d.Delay > 0 {
-		d.taken = s.taken(d)
+		d.queued = s.queued()
 	}
 	if d.Allowed && s.flying {
 		s.hold(d)

@@ -283,13 +283,14 @@ func TestDecideInto(t *testing.T) {
 		kept := e.Decide(t.Context(), get("/"))
 		was := slices.Clone(kept.Results)
 		for range 4 {
-			stale := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Origin: sluice.ByOnError}
+			stale := new(queued)
+			told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Origin: sluice.ByOnError}
 			got := Decision{
 				Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Missing: "stale", RetryAfter: 9, Delay: 9, Now: 9, Err: io.EOF,
-				Results: make([]Result, 5), taken: make([]sluice.Charge, 5),
+				Results: make([]Result, 5), queued: stale,
 			}
 			for i := range got.Results {
-				got.Results[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: stale}
+				got.Results[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: told}
 			}
 			memory := &got.Results[0]
 			want := e.Explain(t.Context(), get("/")).Decision
@@ -298,7 +299,7 @@ func TestDecideInto(t *testing.T) {
 				t.Fatalf("store %s: %d results, and their memory is not used", name, len(got.Results))
 			}
 			if got.Allowed != want.Allowed || got.Exempt || got.Degraded != want.Degraded || got.Unavailable != want.Unavailable || got.Missing != "" ||
-				got.Now == 9 || got.RetryAfter == 9 || got.Delay == 9 || got.Err == io.EOF || len(got.taken) == 5 {
+				got.Now == 9 || got.RetryAfter == 9 || got.Delay == 9 || got.Err == io.EOF || got.queued == stale {
 				t.Errorf("store %s: %+v, and Explain has %+v", name, got, want)
 			}
 			for i, r := range got.Results {

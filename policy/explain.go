@@ -262,7 +262,7 @@ func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
 	}
 	mode := s.mode
 	s.mode = Peek
-	s.conclude(d, s.take(ctx, e.store))
+	s.conclude(d, s.take(ctx, e))
 	s.mode = mode
 }
 
@@ -303,7 +303,8 @@ func (s *scratch) foretell() {
 	}
 	for i := range s.charges[:s.firstLock] {
 		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
-			r.Fits = s.charges[i].Cost <= s.charges[i].Plan.Decide(0, *r).Remaining
+			c := &s.charges[i]
+			r.Fits = s.turns.Offer(c, c.Cost, r) || c.Cost <= c.Plan.Decide(0, *r).Remaining
 		}
 	}
 	s.foretellLocks()

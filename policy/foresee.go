@@ -92,5 +92,8 @@ func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
 		}
 		r.Tick = max(r.Tick, newest)
 	}
+	if isQueue(p) && r.Prev > 0 {
+		return // it takes a turn before the last
+	}
 	r.Used += p.Level(cost)
 }

@@ -11,7 +11,7 @@ import (
 // from it too, except for a log: its Wait is that of the cost that the store was asked for. So to
 // look at a log the store is asked for that cost, together with a charge that never fits.
 
-// unfittable is the plan of that charge. No store answers for a leaky bucket from memory.
+// unfittable is the plan of that charge, which no policy has.
 var unfittable = func() *sluice.Plan {
 	p, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 7919, Period: 24 * time.Hour, Burst: 1})
 	if err != nil {

@@ -99,10 +99,9 @@ func (s *scratch) repeats() bool {
 }
 
 // allowAgain makes the receipts those of charges that fit: they are in them already.
-func (s *scratch) allowAgain(d *Decision) {
-	d.Repeated = true
-	for i := range s.receipts {
-		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
+func allowAgain(receipts []sluice.Receipt) {
+	for i := range receipts {
+		if r := &receipts[i]; r.Origin != sluice.ByOnError {
 			r.Fits = true
 		}
 	}

@@ -191,12 +191,12 @@ func TestRepeatedTurn(t *testing.T) {
 			t.Errorf("the turn is in %v, and a second later in %v", first.Delay, again.Delay)
 		}
 		e.Refund(t.Context(), again)
-		if n := remains(t, e, "q"); n != 7 {
-			t.Errorf("%d places are free, want 7: the repeated question has given back the place of the first", n)
+		if d := e.Decide(t.Context(), get("/")); d.Delay != 3*time.Second {
+			t.Errorf("the repeated question has given up the turn of the first: another one waits for %v", d.Delay)
 		}
 		e.Refund(t.Context(), first)
-		if n := remains(t, e, "q"); n != 8 {
-			t.Errorf("%d places are free, want 8", n)
+		if d := e.Decide(t.Context(), get("/")); d.Delay != 2*time.Second {
+			t.Errorf("the first has left, and another one waits for %v", d.Delay)
 		}
 	})
 }

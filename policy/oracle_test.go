@@ -26,6 +26,8 @@ type oracle struct {
 	plans  map[string]*sluice.Plan
 	blocks map[string]time.Time // by the name of the rule and the subject
 	passed map[string]time.Time // when a question with an ID was let through
+	left   map[string][]*wait   // the turns that were given up, by the queue
+	turns  map[string][]*wait   // those that a question with an ID waits for
 }
 
 // query is a request as the oracle reads it.
@@ -49,6 +51,12 @@ type oracleCharge struct {
 	result  Result
 	blocked time.Time
 	wait    time.Duration // until then
+}
+
+// wait is the time of one or several turns in a queue, in ticks.
+type wait struct {
+	queue    string
+	from, to *big.Rat
 }
 
 // owed is a charge that waits for the outcome of its request.
@@ -359,13 +367,101 @@ func nextMonth(now time.Time, day int) time.Time {
 func (o *oracle) once(q *query, all []oracleCharge) Decision {
 	question := questionOf(q.id, all)
 	if len(all) > 0 && o.has(q, question) && blockedBy(all).Blocked == "" {
-		return Decision{Allowed: true, Repeated: true}
+		return o.repeat(q, question, all)
 	}
 	d := o.ask(all, q.mode == Charge)
 	if d.Allowed && q.mode != Peek {
 		o.passed[question] = time.Now()
+		if delete(o.turns, question); d.Delay > 0 {
+			o.turns[question] = waits(all, &d)
+		}
 	}
 	return d
+}
+
+// repeat decides about a question that was let through before. It waits for the turns that it had, and takes
+// others in place of those that have passed.
+func (o *oracle) repeat(q *query, question string, all []oracleCharge) Decision {
+	var again []oracleCharge
+	for _, c := range all {
+		waits := slices.ContainsFunc(o.turns[question], func(w *wait) bool {
+			return w.queue == queueOf(c.charge) && w.from.Cmp(ticksNow(c.charge)) >= 0
+		})
+		if q.mode == Charge && c.rule.Algorithm == "leaky_bucket" && !waits {
+			again = append(again, c)
+		}
+	}
+	return Decision{Allowed: o.ask(again, true).Allowed, Repeated: true}
+}
+
+func queueOf(c sluice.Charge) string { return fmt.Sprint(c.Key, c.Plan.Fingerprint) }
+
+func ticksNow(c sluice.Charge) *big.Rat { return big.NewRat(time.Now().UnixMicro()/c.Plan.Tick, 1) }
+
+// lasts returns the ticks in which units drain.
+func lasts(c sluice.Charge, units int64) *big.Rat {
+	return big.NewRat(units*c.Plan.Limit.Period.Microseconds()/c.Plan.Tick, c.Plan.Limit.Count)
+}
+
+// waits returns the turns that a decision gives.
+func waits(all []oracleCharge, d *Decision) (turns []*wait) {
+	for i, c := range all {
+		r := &d.Results[i]
+		if !time.Now().Before(time.UnixMicro(d.Now).Add(r.Delay)) {
+			continue
+		}
+		w := &wait{queue: queueOf(c.charge), from: big.NewRat((d.Now+r.Delay.Microseconds())/c.charge.Plan.Tick, 1)}
+		w.from.Sub(w.from, big.NewRat(r.Early, c.charge.Plan.Drain))
+		w.to = new(big.Rat).Add(w.from, lasts(c.charge, c.charge.Cost))
+		turns = append(turns, w)
+	}
+	return turns
+}
+
+// vacant returns the first turn that was given up, and is not longer away than the limit lets wait.
+func (o *oracle) vacant(c sluice.Charge) *wait {
+	now := ticksNow(c)
+	var first *wait
+	for _, w := range o.left[queueOf(c)] {
+		if w.from.Cmp(now) < 0 {
+			w.from = now
+		}
+		end := new(big.Rat).Add(w.from, lasts(c, c.Cost))
+		if w.to.Cmp(end) >= 0 && (first == nil || w.from.Cmp(first.from) < 0) {
+			first = w
+		}
+	}
+	if first == nil || new(big.Rat).Sub(new(big.Rat).Add(first.from, lasts(c, c.Cost)), now).Cmp(lasts(c, c.Plan.Limit.Burst)) > 0 {
+		return nil
+	}
+	return first
+}
+
+// tell sets when the turn comes.
+func (w *wait) tell(d *sluice.Decision, c sluice.Charge) {
+	ticks := new(big.Int).Div(w.from.Num(), w.from.Denom())
+	if !w.from.IsInt() {
+		ticks.Add(ticks, big.NewInt(1))
+	}
+	d.Delay = time.Duration(ticks.Int64()*c.Plan.Tick-d.Now) * time.Microsecond
+	early := new(big.Rat).Sub(new(big.Rat).SetInt(ticks), w.from)
+	d.Early = early.Mul(early, big.NewRat(c.Plan.Drain, 1)).Num().Int64()
+}
+
+// vacate adds a turn that was given up to those that it touches.
+func (o *oracle) vacate(turn *wait) {
+	rest := o.left[turn.queue][:0]
+	for _, w := range o.left[turn.queue] {
+		switch {
+		case w.to.Cmp(turn.from) == 0:
+			turn.from = w.from
+		case w.from.Cmp(turn.to) == 0:
+			turn.to = w.to
+		default:
+			rest = append(rest, w)
+		}
+	}
+	o.left[turn.queue] = append(rest, turn)
 }
 
 // questionOf is what an ID asks for.
@@ -391,7 +487,9 @@ func (o *oracle) giveBack(q *query, lacks string, all []oracleCharge) (Decision,
 	d := Decision{Allowed: true, Repeated: len(all) > 0 && o.has(q, back)}
 	if !d.Repeated {
 		for _, c := range all {
-			o.add(c, -c.charge.Cost)
+			if c.rule.Algorithm != "leaky_bucket" { // whose turns are not given back
+				o.add(c, -c.charge.Cost)
+			}
 		}
 		delete(o.passed, question)
 		o.passed[back] = time.Now()
@@ -408,12 +506,20 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	if d := blockedBy(all); d.Blocked != "" {
 		return d
 	}
-	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool { return !c.charge.Shadow && o.peek(c).Remaining < c.charge.Cost }) {
+	if !take && !slices.ContainsFunc(all, func(c oracleCharge) bool {
+		return !c.charge.Shadow && o.peek(c).Remaining < c.charge.Cost && (c.rule.Algorithm != "leaky_bucket" || o.vacant(c.charge) == nil)
+	}) {
 		return d
 	}
 	charges, receipts := make([]sluice.Charge, len(all)), make([]sluice.Receipt, len(all))
+	turns := make([]*wait, len(all))
 	for i := range all {
 		charges[i] = all[i].charge
+		if all[i].rule.Algorithm == "leaky_bucket" {
+			if turns[i] = o.vacant(charges[i]); turns[i] != nil {
+				charges[i].Cost = 0
+			}
+		}
 	}
 	if err := o.counts.Take(context.Background(), charges, receipts); err != nil {
 		o.t.Fatal(err)
@@ -423,8 +529,13 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 	for i := range all {
 		r := all[i].result
 		r.Decision = o.counts.Decide(charges[i], receipts[i])
+		if turns[i] != nil {
+			turns[i].tell(&r.Decision, all[i].charge)
+		}
 		if !d.Allowed {
-			r.Delay = 0
+			r.Delay, r.Early = 0, 0
+		} else if turns[i] != nil {
+			turns[i].from = new(big.Rat).Add(turns[i].from, lasts(all[i].charge, all[i].charge.Cost))
 		}
 		if d.Results = append(d.Results, r); !r.Shadow {
 			d.Delay = max(d.Delay, r.Delay)
@@ -523,14 +634,12 @@ func counts(c *Count, out *Outcome) bool {
 	})
 }
 
-// leave is a client that leaves the longest of its queues.
+// leave is a client that leaves its queues.
 func (o *oracle) leave(h *held) {
 	d, all, pending := &h.decision, h.charges, h.pending
 	o.settle(pending, &Outcome{Verdict: CountsNot, Cost: -1})
-	for i, c := range all {
-		if d.Results[i].Delay >= d.Delay {
-			o.add(c, -c.charge.Cost)
-		}
+	for _, w := range waits(all, d) {
+		o.vacate(w)
 	}
 	delete(o.passed, questionOf(h.id, all))
 }

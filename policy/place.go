@@ -7,6 +7,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 )
@@ -19,9 +21,33 @@ const maxPlaces = 64
 
 // Place hands the places in flight of a request over to a caller in another process, who says when it
 // ends: it returns a text that names them, and this process holds them no more. They are free after
-// [sluice.PlaceLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text is
-// empty if there are none. It has keys of the request in it, and is no secret to who has asked.
+// [sluice.PlaceLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text also
+// names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
+// is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
 func (e *Engine) Place(d Decision) string {
+	text := e.placeInFlight(d)
+	if d.queued != nil {
+		text += turnMark + e.awaited.number(d.queued)
+	}
+	return text
+}
+
+// turnMark is before the number of a turn.
+const turnMark = "."
+
+// cutTurn cuts the number of a turn off the text of a place.
+func cutTurn(place string) (inFlight, turn string, err error) {
+	inFlight, turn, queued := strings.Cut(place, turnMark)
+	if !queued {
+		return place, "", nil
+	}
+	if _, err := strconv.ParseUint(turn, turnBase, 64); err != nil {
+		return "", "", ErrNoPlace
+	}
+	return inFlight, turn, nil
+}
+
+func (e *Engine) placeInFlight(d Decision) string {
 	if len(d.held) == 0 {
 		return ""
 	}
@@ -38,6 +64,10 @@ func (e *Engine) Place(d Decision) string {
 // has all of them: those that were free have been taken again, if nobody else has taken them. Call it
 // well before they end. What a rule does not count any more is left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
+	place, turn, err := cutTurn(place)
+	if err != nil || place == "" && turn != "" {
+		return err == nil, err
+	}
 	receipts, err := e.takePlaces(ctx, place, 1)
 	if err != nil {
 		return false, err
@@ -45,9 +75,23 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace says that the request has ended that has the places of a text: see [Engine.Release].
+// ReleasePlace says that the request has ended that has the places of a text: see [Engine.Release]. If its
+// turn has yet to come, and this engine gave it, it gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
-	_, err := e.takePlaces(ctx, place, -1)
+	place, turn, err := cutTurn(place)
+	if err != nil {
+		return err
+	}
+	if turn != "" {
+		if q := e.awaited.find(turn); q != nil {
+			e.refund(ctx, q)
+			e.awaited.forget(turn)
+		}
+		if place == "" {
+			return nil
+		}
+	}
+	_, err = e.takePlaces(ctx, place, -1)
 	return err
 }
 

@@ -34,7 +34,7 @@ rules:
 		cancel()
 		e.Refund(ctx, last)
 		again := e.Decide(t.Context(), get("/"))
-		// The place in the queue is free again. The other rules have counted a request.
+		// The turn is free again. The other rules have counted a request.
 		if again.Delay != last.Delay || said(again) != "all:95 queue:0 shadow:refused" {
 			t.Errorf("after the refund: %s, delay %v", said(again), again.Delay)
 		}
@@ -52,8 +52,8 @@ rules:
 		}
 		e.Refund(t.Context(), mine)
 		d := e.Decide(t.Context(), get("/"))
-		if d.Results[1].Remaining != mine.Results[1].Remaining {
-			t.Errorf("another queue got the refund: %s", said(d))
+		if d.Delay != mine.Delay {
+			t.Errorf("another queue got the turn: %s", said(d))
 		}
 		// A place that there would have been is no turn to wait for.
 		third := request("GET", "/closed", "203.0.113.1", "C: 2")
@@ -94,10 +94,48 @@ rules:
 				t.Errorf("a place in the other queue has lifted %s: %s", path, said(d))
 			}
 		}
-		// The first had its turn at once.
-		d := e.Decide(t.Context(), get("/", "K: a"))
-		if said(d) != "trial:91 long:8" {
-			t.Errorf("after all have left: %s", said(d))
+		// The first had its turn at once. Those of the others are free, of all that is not over.
+		for i, want := range []time.Duration{1, 2, 3, 4, 5} {
+			d := e.Decide(t.Context(), get("/", "K: a"))
+			if want = want*time.Hour - time.Minute; i == 4 {
+				want = 5*time.Hour - time.Minute
+			}
+			if d.Delay != want {
+				t.Errorf("after all have left, %d waits for %v, want %v", i, d.Delay, want)
+			}
+		}
+	})
+}
+
+// What a subject has in a queue is not given back, for later turns have been given. A reset empties the queue,
+// and nothing is left of turns that were given up.
+func TestSubjectOfQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, "rules: [{name: queue, limit: 1/second burst 4, algorithm: leaky_bucket}]")
+		var last Decision
+		for range 4 {
+			last = pass(t, e, "/")
+		}
+		e.Refund(t.Context(), last)
+		s := subject(t, e, "queue", nil)
+		if r, err := s.Peek(t.Context()); err != nil || r[0].Delay != last.Delay {
+			t.Errorf("the turn that was given up is not told: %+v, %v", r, err)
+		}
+		if _, err := s.Refund(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "Reset empties it") {
+			t.Errorf("a refund: %v", err)
+		}
+		back := get("/")
+		back.Mode = GiveBack
+		if d := e.Decide(t.Context(), back); d.Results[0].Cost != 0 || d.Results[0].Remaining != 0 {
+			t.Errorf("given back: %+v", d)
+		}
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			if d := pass(t, e, "/"); d.Delay != time.Duration(i)*time.Second {
+				t.Errorf("after the reset, %d waits for %v", i, d.Delay)
+			}
 		}
 	})
 }

@@ -290,16 +290,29 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.rule.inFlight {
 		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
 	}
+	if s.Queues() {
+		return nil, fmt.Errorf("policy: rule %q is a queue, whose turns belong to those who wait: Reset empties it", s.rule.name)
+	}
 	limits, _ := s.held()
 	return s.take(ctx, limits, -units)
 }
 
+// Queues reports whether the rule is a queue, of a leaky bucket. Nothing can be given back to such a
+// subject but all of it.
+func (s *Subject) Queues() bool {
+	return slices.ContainsFunc(s.rule.own.limits, func(l limit) bool { return isQueue(l.plan) })
+}
+
 // Reset forgets all that was counted for the subject, also under limits of the rule that are
-// not in force, and lifts its penalty. With a shared store this is in force on all instances
+// not in force, and lifts its penalty. Requests that wait in a queue keep their turns. With a shared store this is in force on all instances
 // within milliseconds, or within a second on those that do not hear of it: see package redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
 	limits, _ := s.held()
-	_, err := s.take(ctx, distinct(append(limits, s.rule.limits()...)), sluice.All)
+	all := distinct(append(limits, s.rule.limits()...))
+	_, err := s.take(ctx, all, sluice.All)
+	for _, l := range all {
+		s.engine.turns.Forget(s.charged, l.plan)
+	}
 	return err
 }
 
@@ -320,7 +333,10 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(cost, receipts[i])}
+		if cost == 0 && s.engine.turns.Offer(&charges[i], 1, &receipts[i]) {
+			charges[i].Cost = 1
+		}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
 		results[i].LockOut(lock)
 	}
 	return results, nil

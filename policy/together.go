@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"math"
+	"strings"
+	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
 )
@@ -39,7 +41,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 		e.takeMalformed(ctx, p)
 		t.refused = t.refused || p.s.mode != Peek && !p.asks && !p.d.Allowed
 	}
-	t.decide(ctx, e.store)
+	t.decide(ctx, e)
 	took := e.took(began)
 	for i := range t.parts {
 		e.finish(ctx, t.parts[i].s, t.parts[i].d, took)
@@ -50,7 +52,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 // takeMalformed charges a part that is refused for what it lacks.
 func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	if p.asks && p.d.Missing != "" {
-		p.s.conclude(p.d, p.s.take(ctx, e.store))
+		p.s.conclude(p.d, p.s.take(ctx, e))
 		p.asks = false
 	}
 }
@@ -67,6 +69,7 @@ type together struct {
 	places   map[stateID]int // of charges
 	refused  bool            // before the store was asked
 	waits    logWaits
+	queued   *queued // what the whole request waits for
 	left     []int64 // of each charge, what is left for the next part
 	first    []int64 // what was left for the first
 }
@@ -85,7 +88,7 @@ type stateID struct {
 	fingerprint uint64
 }
 
-func (t *together) decide(ctx context.Context, store sluice.Store) {
+func (t *together) decide(ctx context.Context, e *Engine) {
 	t.merge()
 	switch {
 	case len(t.charges) == 0:
@@ -104,19 +107,24 @@ func (t *together) decide(ctx context.Context, store sluice.Store) {
 		}
 	}
 	t.receipts = make([]sluice.Receipt, len(t.charges))
-	err := store.Take(ctx, t.charges, t.receipts)
+	err := e.turns.Take(ctx, e.store, t.charges, t.receipts)
+	repeats := err == nil && t.repeats()
+	if repeats {
+		allowAgain(t.receipts)
+		err = e.again(ctx, t.charges[t.limits].Key, t.charges[:t.limits], t.receipts)
+	}
 	switch {
 	case err != nil:
 		t.each(func(p *onePart) { p.s.withoutStore(p.d, err) })
-	case t.repeats():
+	case repeats:
 		t.each(t.repeat)
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
 		t.each(t.foretell)
-		t.waits.ask(ctx, store)
+		t.waits.ask(ctx, e.store)
 		t.eachTold(t.admit)
 	default:
 		t.refuse()
-		t.waits.ask(ctx, store)
+		t.waits.ask(ctx, e.store)
 		t.waits.decideAgain()
 	}
 }
@@ -166,7 +174,7 @@ func (t *together) merge() {
 
 func (t *together) add(p *onePart, charges []sluice.Charge) {
 	for i, c := range charges {
-		if p.s.mode == Peek || c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
+		if p.s.mode == Peek || p.s.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
 			c.Cost = 0
 		}
 		id := stateID{c.Key, c.Plan.Fingerprint}
@@ -239,8 +247,9 @@ func (t *together) peeks() bool {
 
 // repeat decides about a part of a request that was let through before.
 func (t *together) repeat(p *onePart) {
-	p.s.allowAgain(p.d)
+	p.s.repeated = true
 	p.s.decision(p.d)
+	t.delay(p)
 }
 
 // foretell makes the receipts of a part that peeks those of its costs.
@@ -257,9 +266,38 @@ func (t *together) admit(p *onePart) {
 	t.queue(p)
 }
 
-// queue has a part wait for the turn of all that was taken from a queue, and not for that of its
-// own units behind the others.
+// queue has a part wait for the turn of the whole request, which all parts leave together.
 func (t *together) queue(p *onePart) {
+	if p.d.queued == nil {
+		return
+	}
+	t.delay(p)
+	if t.queued == nil {
+		t.queued = t.turns(p.s.awaited)
+	}
+	one := &queued{turns: t.queued.turns, once: t.queued.once, parts: t.queued.parts}
+	one.parts.Add(1)
+	p.d.queued = one
+}
+
+// turns returns what the whole request waits for.
+func (t *together) turns(known *awaited) *queued {
+	q := &queued{parts: new(atomic.Int32)}
+	for i := range t.charges[:t.limits] {
+		if turn, waits := t.charges[i].Turn(&t.receipts[i]); waits {
+			q.turns = append(q.turns, turn)
+		}
+	}
+	if t.limits < len(t.charges) && t.charges[t.limits].Plan.Once {
+		q.once = strings.Clone(t.charges[t.limits].Key)
+		known.add(q.once, q)
+	}
+	return q
+}
+
+// delay makes the delay of a part that of all that was taken from a queue, and not that of its own units
+// behind the others.
+func (t *together) delay(p *onePart) {
 	if p.d.Delay == 0 || p.s.mode != Charge {
 		return
 	}
@@ -271,8 +309,6 @@ func (t *together) queue(p *onePart) {
 		}
 		p.d.weigh(r)
 	}
-	p.d.taken = p.d.taken[:0]
-	p.s.keepOpen(p.d)
 }
 
 // refuse decides about the parts of a request of which nothing was taken: in their order, each by

@@ -16,6 +16,8 @@ import (
 type account struct {
 	used, most map[string]int64
 	passed     map[string]bool // by the question
+	queues     []string        // the rules with queues
+	waits      map[string]bool // by the question and the rule
 }
 
 // accountPart is a part of a request for one rule.
@@ -35,7 +37,9 @@ func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, e
 		case Charge:
 			sums[p.rule] += p.cost
 		case GiveBack:
-			sums[p.rule] -= p.cost
+			if !slices.Contains(n.queues, p.rule) { // whose turns are not given back
+				sums[p.rule] -= p.cost
+			}
 		}
 		if peeks = peeks && p.mode == Peek; !slices.Contains(rules, p.rule) {
 			rules = append(rules, p.rule)
@@ -45,7 +49,7 @@ func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, e
 		question += fmt.Sprint(" ", rule, sums[rule])
 	}
 	if id != "" && !peeks && n.passed[question] {
-		return true, true, slices.Repeat([]bool{true}, len(parts))
+		return n.repeat(parts, question, sums)
 	}
 	fits := true
 	for rule, sum := range sums {
@@ -53,6 +57,9 @@ func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, e
 	}
 	if fits {
 		for rule, sum := range sums {
+			if !peeks {
+				n.waits[question+rule] = n.used[rule] > 0
+			}
 			n.used[rule] = max(0, n.used[rule]+sum)
 		}
 		n.passed[question] = n.passed[question] || !peeks
@@ -77,6 +84,29 @@ func (n *account) ask(parts []accountPart, id string) (allowed, repeated bool, e
 	return allowed, false, each
 }
 
+// repeat lets all parts through again. Those that do not wait for a turn any more take another one.
+func (n *account) repeat(parts []accountPart, question string, sums map[string]int64) (allowed, repeated bool, each []bool) {
+	fits, full := true, make(map[string]bool)
+	for _, rule := range n.queues {
+		if n.waits[question+rule] {
+			sums[rule] = 0
+		}
+		full[rule] = sums[rule] > 0 && n.used[rule]+sums[rule] > n.most[rule]
+		fits = fits && !full[rule]
+	}
+	for _, rule := range n.queues {
+		if fits {
+			n.used[rule] += sums[rule]
+		}
+	}
+	allowed = true
+	for _, p := range parts {
+		each = append(each, !full[p.rule])
+		allowed = allowed && (p.mode == Peek || !full[p.rule])
+	}
+	return allowed, true, each
+}
+
 // Parts that are decided together are all taken or none, whatever counts them, and however they
 // share limits.
 func TestTogetherRandomly(t *testing.T) {
@@ -90,8 +120,9 @@ rules:
   - {name: a, match: [/a], limit: 12/day, algorithm: %[1]s}
   - {name: b, match: [/b], limit: 30/day, algorithm: %[1]s}
   - {name: c, match: [/c], limit: 7/day, algorithm: fixed_window}`, a))
-			n := account{map[string]int64{}, map[string]int64{"a": 12, "b": 30, "c": 7}, map[string]bool{}}
+			n := account{map[string]int64{}, map[string]int64{"a": 12, "b": 30, "c": 7}, map[string]bool{}, nil, map[string]bool{}}
 			if a == sluice.LeakyBucket { // whose places are fewer
+				n.queues = []string{"a", "b"}
 				n.most["a"], n.most["b"] = remains(t, e, "a"), remains(t, e, "b")
 			}
 			for step := range 600 {
@@ -164,7 +195,7 @@ rules:
 	}
 }
 
-// Parts that wait in one queue wait for the same turn, and leave it each for itself.
+// Parts that wait in one queue wait for the same turn, which is free once all of them have left.
 func TestTogetherQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, "rules: [{name: q, limit: 1/second burst 10, algorithm: leaky_bucket}]")
@@ -175,10 +206,13 @@ func TestTogetherQueues(t *testing.T) {
 			if !ds[i].Allowed || ds[i].Delay != 3*time.Second || ds[i].Results[0].Delay != 3*time.Second {
 				t.Errorf("part %d: %+v, want a delay of 3 s", i, ds[i])
 			}
+			if d := e.Decide(t.Context(), get("/")); d.Delay != time.Duration(6+i)*time.Second {
+				t.Errorf("part %d has yet to leave, and another request waits for %v", i, d.Delay)
+			}
 			e.Refund(t.Context(), ds[i])
 		}
-		if n := remains(t, e, "q"); n != 7 {
-			t.Errorf("%d places are free, want 7", n)
+		if d := e.Decide(t.Context(), get("/")); d.Delay != 3*time.Second {
+			t.Errorf("all parts have left, and the next request waits for %v", d.Delay)
 		}
 	})
 }

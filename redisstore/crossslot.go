@@ -27,9 +27,13 @@ type slotPart struct {
 
 // takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier
 // ones if one refuses or fails. Where one is known to refuse, and once one has refused, the
-// others are only looked at, so that nobody is refused for units that would be given back.
+// others are only looked at, so that nobody is refused for units that would be given back. Turns in a queue
+// are taken last and not given back: the receipt says them, for [sluice.Turns].
 func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.slotParts(charges)
+	if err := s.lookAtQueues(ctx, parts); err != nil {
+		return err
+	}
 	refused := slices.ContainsFunc(parts, func(p slotPart) bool { return p.refuses })
 	for i := range parts {
 		p := &parts[i]
@@ -59,6 +63,32 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 	return nil
 }
 
+// lookAtQueues looks whether queues refuse that are asked after another queue, whose turn could not be given
+// back.
+func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
+	first := slices.IndexFunc(parts, slotPart.queues)
+	for i := first + 1; first >= 0 && i < len(parts); i++ {
+		p := &parts[i]
+		if p.refuses || !p.queues() {
+			continue
+		}
+		if err := s.takeSlot(ctx, p, true); err != nil {
+			return err
+		}
+		if p.refuses = !sluice.Admitted(p.charges, p.receipts); p.refuses {
+			p.known = true
+		}
+	}
+	return nil
+}
+
+// queues reports whether turns in a queue are taken.
+func (p slotPart) queues() bool {
+	return slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
+		return c.Cost > 0 && c.Plan.Limit.Algorithm == sluice.LeakyBucket
+	})
+}
+
 // slotParts groups charges by slot, the most likely to refuse first.
 func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 	var parts []slotPart
@@ -83,9 +113,12 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		for j := range p.charges {
 			p.order = min(p.order, s.order(&p.charges[j]))
 		}
-		if slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }) {
+		switch {
+		case slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }):
 			// What is given back may be gone before it can be taken again.
 			p.order = math.Inf(1)
+		case p.queues():
+			p.order = math.MaxFloat64 // a turn cannot be given back
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b slotPart) int { return cmp.Compare(a.order, b.order) })
@@ -156,6 +189,9 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	case err := <-done:
 		for i := range parts {
 			for j, r := range undo[i].receipts {
+				if turn := &parts[i].charges[j]; turn.Plan.Limit.Algorithm == sluice.LeakyBucket && turn.Cost > 0 {
+					continue // the caller has it: see sluice.Turns
+				}
 				r.Fits = parts[i].receipts[j].Fits
 				parts[i].receipts[j] = r
 			}
@@ -166,20 +202,6 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	}
 }
 
-// countsUntil returns until when what a charge has taken counts, in microseconds since the Unix epoch; 0 if
-// that is not known.
-func countsUntil(c *sluice.Charge, r *sluice.Receipt) int64 {
-	p := c.Plan
-	lasts := p.Decide(c.Cost, *r).ResetAfter
-	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
-		lasts -= p.Limit.Period // then it belongs to the previous window
-	}
-	if c.Cost <= 0 || lasts <= 0 {
-		return 0
-	}
-	return r.Now + lasts.Microseconds()
-}
-
 // undo returns the part that gives back what p has taken, while it counts: what comes when a window is over
 // would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when
 // its context has ended. A place in flight that was held before is given back, too: whoever is refused
@@ -187,14 +209,8 @@ func countsUntil(c *sluice.Charge, r *sluice.Receipt) int64 {
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {
-		c := &u.charges[i]
-		c.Key = strings.Clone(c.Key)
-		took := c.Plan.Kernel != sluice.Lock && (p.receipts[i].Fits || owes(c))
-		if c.Shadow = true; took {
-			c.Cost, c.Until = -max(c.Cost-p.receipts[i].Cut, -anyCost), countsUntil(c, &p.receipts[i])
-		} else {
-			c.Cost = 0
-		}
+		u.charges[i] = p.charges[i].Undo(&p.receipts[i])
+		u.charges[i].Key = strings.Clone(u.charges[i].Key)
 	}
 	return u
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -192,5 +193,50 @@ func TestClusterGreedy(t *testing.T) {
 			}
 			t.Logf("%d windows; greedy: %d admitted, %d refused; %d calls in all", len(admitted), greedyAdmitted, greedyRefused, calls)
 		})
+	}
+}
+
+// A turn that was taken in one slot is given to no other caller because another slot refuses: those behind
+// it may have been given by then. The process keeps it.
+func TestClusterTurns(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.StartCluster(t, 3, 0).URL())
+	const room, processes, takes = 40, 4, 60
+	queue, short := plan(t, sluice.LeakyBucket, "1/hour burst 1000"), plan(t, sluice.LeakyBucket, fmt.Sprintf("1/hour burst %d", room))
+	full := "b"
+	for i := 0; s.Shard(full) == s.Shard("a"); i++ {
+		full = fmt.Sprint("b", i)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var given []int64
+	turns := make([]sluice.Turns, processes)
+	for i := range 2 * processes {
+		all.Go(func() {
+			for n := range takes {
+				charges := []sluice.Charge{{Key: "a", Plan: queue, Cost: 1}, {Key: full, Plan: short, Cost: 1}}
+				if n%3 == 0 {
+					charges = charges[:1]
+				}
+				receipts := make([]sluice.Receipt, len(charges))
+				if err := turns[i%processes].Take(t.Context(), s, charges, receipts); err != nil {
+					t.Error(err)
+				} else if sluice.Admitted(charges, receipts) {
+					mu.Lock()
+					given = append(given, receipts[0].Now+queue.Decide(1, receipts[0]).Delay.Microseconds())
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(given)
+	if want := room + 2*processes*takes/3; len(given) > want || len(given) < want-2*processes {
+		t.Errorf("premise: %d were admitted, want %d", len(given), want)
+	}
+	for i := range len(given) - 1 {
+		if apart := time.Duration(given[i+1]-given[i]) * time.Microsecond; apart < time.Hour {
+			t.Errorf("turn %d comes %v after the one before it", i+1, apart)
+		}
 	}
 }

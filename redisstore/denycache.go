@@ -121,11 +121,10 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	return ok && !r.Fits
 }
 
-// cacheable reports whether a refusal of c is answered from memory. One of a leaky bucket is not:
-// its places are given back whenever a client hangs up. Nor is one of places in flight, which are
+// cacheable reports whether a refusal of c is answered from memory. One of places in flight is not: they are
 // given back with every response; how many are taken is only told beside the refusal of another.
 func cacheable(c *sluice.Charge) bool {
-	return c.Refuses() && c.Plan.Limit.Algorithm != sluice.LeakyBucket && c.Plan.Kernel != sluice.InFlight
+	return c.Refuses() && c.Plan.Kernel != sluice.InFlight
 }
 
 // learn remembers the answer to a request, and reports whether it gave something back, so that

@@ -25,9 +25,9 @@
 // As admissions only add to what is used, later requests are refused exactly, at any cost,
 // and without a call: a client that keeps retrying costs the server a call a second in each
 // process. A log is asked again when a unit has expired, and for a cost that waits for
-// another unit than the last did. A leaky bucket is always asked: its places are given back
-// whenever a client hangs up. So are places in flight, which are given back all the time; if another
-// limit refuses, their receipt says how many were taken when the server was last asked. Receipts
+// another unit than the last did. Places in flight are always asked for, since they are given back all
+// the time; if another limit refuses, their receipt says how many were taken when the server was last
+// asked. Receipts
 // from memory may lack what others have taken since, above all for limits that do not refuse.
 //
 // What this process gives back counts at once. What another process resets (a cost of [sluice.All])

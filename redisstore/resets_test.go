@@ -144,9 +144,7 @@ func TestResetHeard(t *testing.T) {
 			waitForListeners(t, 2, server)
 			for _, r.back = range []int64{sluice.All, -1} {
 				for _, a := range sluice.Algorithms() {
-					if a != sluice.LeakyBucket { // which is never remembered
-						r.expectHeard(plan(t, a, "3/10d"))
-					}
+					r.expectHeard(plan(t, a, "3/10d"))
 				}
 				r.expectHeard(plan(t, sluice.FixedWindow, "3/month"))
 			}

@@ -40,6 +40,11 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 			drained := integer(later - tick)
 			return drained.Mul(drained, t.rate).Cmp(ahead) >= 0
 		})
+		if ahead.Sign() > 0 { // what drains after the turn, in the same tick
+			drained := integer((r.Now+d.Delay.Microseconds())/t.tick - tick)
+			early := drained.Sub(drained.Mul(drained, t.rate), ahead)
+			d.Early = early.Mul(early, integer(c.Plan.Unit)).Num().Int64()
+		}
 	}
 	return d
 }

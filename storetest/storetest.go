@@ -96,7 +96,7 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "a peek and a refund always fit"
 	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != sluice.Lock:
 		return "a cost above the capacity never fits"
-	case (c.Plan.Kernel == sluice.Meter || c.Plan.Kernel == sluice.InFlight) && (r.Tick != 0 || r.Prev != 0 || r.Wait != 0):
+	case (c.Plan.Kernel == sluice.Meter || c.Plan.Kernel == sluice.InFlight) && (r.Tick != 0 || r.Prev != 0 && c.Plan.Limit.Algorithm != sluice.LeakyBucket || r.Wait != 0):
 		return "a receipt of a meter or of places has no Tick, Prev or Wait"
 	case c.Plan.Kernel == sluice.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
 		return "a lock's receipt has no Wait, and is forgotten after its end"

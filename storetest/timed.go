@@ -49,6 +49,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	t.Run("alternating bursts", func(t *testing.T) { testAlternatingBursts(t, newStore(t)) })
 	t.Run("many bursts", func(t *testing.T) { testManyBursts(t, newStore(t)) })
 	t.Run("debts of an hour", func(t *testing.T) { testDebts(t, newStore(t)) })
+	t.Run("turns", func(t *testing.T) { testTurns(t, newStore(t)) })
 }
 
 // timed is a store at a moment.

@@ -249,6 +249,9 @@ func (a *API) refund(c *call) (any, error) {
 			if s.InFlight() {
 				return badField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
 			}
+			if s.Queues() {
+				return badField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
+			}
 			return apply(s, dry)
 		},
 		foresee: func(s *subjectState) {

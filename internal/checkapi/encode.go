@@ -45,7 +45,7 @@ func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision 
 		c.out = append(append(c.out, `,"retry_after":`...), retry[0]...)
 	}
 	c.out = appendDecision(c.out, d)
-	if d.Held() {
+	if d.Held() || d.Queued() {
 		c.out = appendText(append(c.out, `,"place":`...), c.api.Engine.Place(*d))
 	}
 	c.appendHeaders()

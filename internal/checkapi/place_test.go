@@ -71,6 +71,45 @@ func TestPlaces(t *testing.T) {
 	here.do("POST", "/v1/hold", `{"place": "`+second.Place+`"}`).want(503)
 }
 
+// A caller that does not wait for its turn in a queue says so by the place that it was given, and a later check
+// gets the turn, once.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rules = `
+version: 1
+rules:
+  - {name: queue, limit: 1/hour burst 9, algorithm: leaky_bucket}
+  - {name: flight, match: [/flight], in_flight: 1}
+`
+		s := start(t, testRules, func(c *checkapi.Config) { c.Engine = policy.NewEngine(memory.New(), compile(t, rules)) })
+		ask := func(about string, hours int) string {
+			t.Helper()
+			a := s.ask("/v1/check", about)
+			if !a.Allowed || a.Delay != float64(hours*3600) || (a.Place == "") != (hours == 0) {
+				t.Errorf("%s: %+v, want a turn in %d hours", about, a, hours)
+			}
+			return a.Place
+		}
+		const queue, flight = `{"rule": "queue"}`, `{"request": {"path": "/flight"}, "place": true}`
+		ask(queue, 0)
+		left, both := ask(queue, 1), ask(flight, 2)
+		ask(queue, 3)
+		s.do("POST", "/v1/refund", queue).want(200)
+		ask(queue, 4)
+		s.do("POST", "/v1/hold", `{"place": "`+left+`"}`).want(200).says(`{"held":true}`)
+		s.do("POST", "/v1/hold", `{"place": "`+both+`"}`).want(200).says(`{"held":true}`)
+		for range 2 {
+			s.do("POST", "/v1/release", `{"place": "`+left+`"}`).want(200).says(`{"released":true}`)
+		}
+		ask(queue, 1)
+		s.do("POST", "/v1/release", `{"place": "`+left+`"}`).want(200)
+		ask(queue, 5)
+		s.do("POST", "/v1/release", `{"place": "`+both+`"}`).want(200)
+		ask(flight, 2) // and it is in flight
+		s.do("POST", "/v1/release", `{"place": "`+left+`-"}`).want(400)
+	})
+}
+
 // What nobody holds is free after a while, and what is held is not.
 func TestPlacesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

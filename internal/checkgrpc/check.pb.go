@@ -31,7 +31,7 @@ type Mode int32
 const (
 	Mode_MODE_CHARGE    Mode = 0 // decide, and take what it costs
 	Mode_MODE_PEEK      Mode = 1 // decide, and take nothing
-	Mode_MODE_GIVE_BACK Mode = 2 // give back what was taken before
+	Mode_MODE_GIVE_BACK Mode = 2 // give back what was taken before, but for turns in a queue: see Release
 )
 
 // Enum value maps for Mode.
@@ -491,7 +491,7 @@ type CheckResponse struct {
 	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // of a refusal, for who has nothing better to say; its type is among the headers
 	// What is wrong with a check of a batch, which was not charged. Nothing else is there then.
 	Error         string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
-	Place         string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release; empty: it has none
+	Place         string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release, and the turn of one with a delay; empty: neither
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

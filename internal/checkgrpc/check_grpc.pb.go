@@ -43,7 +43,9 @@ type ChecksClient interface {
 	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
 	// for longer. UNAVAILABLE if the store is away.
 	Hold(ctx context.Context, in *Place, opts ...grpc.CallOption) (*HoldResponse, error)
-	// Say that a request has ended: its place is free for others. It does no harm to say so twice.
+	// Say that a request has ended: its place is free for others. One that does not wait for its turn in a
+	// queue gives that up, if this is said before it to the instance that answered the check: a later check
+	// gets it. It does no harm to say so twice.
 	Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error)
 }
 
@@ -112,7 +114,9 @@ type ChecksServer interface {
 	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
 	// for longer. UNAVAILABLE if the store is away.
 	Hold(context.Context, *Place) (*HoldResponse, error)
-	// Say that a request has ended: its place is free for others. It does no harm to say so twice.
+	// Say that a request has ended: its place is free for others. One that does not wait for its turn in a
+	// queue gives that up, if this is said before it to the instance that answered the check: a later check
+	// gets it. It does no harm to say so twice.
 	Release(context.Context, *Place) (*ReleaseResponse, error)
 	mustEmbedUnimplementedChecksServer()
 }

@@ -216,6 +216,7 @@ func (c *call) giveBack(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
 		charged := r.Mode == policy.Charge && !c.parts[i].over
+		c.Engine.LeaveQueue(c.ds[i])
 		r.Mode = policy.GiveBack
 		return charged
 	})

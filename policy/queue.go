@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// queued is what a decision with a Delay waits for. All copies of the decision share it.
+type queued struct {
+	turns []sluice.Turn
+	first [1]sluice.Turn // the memory of turns, of which there is hardly ever a second
+	once  string         // the key of the request's ID, if it has one
+	left  atomic.Bool
+	parts *atomic.Int32 // how many parts of the request wait for the turns; nil: it has one
+}
+
+// queued returns what a decision with a Delay waits for, on memory of its own. While the shared store is
+// away it has no turns.
+func (s *scratch) queued() *queued {
+	q := new(queued)
+	q.turns = q.first[:0]
+	for i := range s.results {
+		if t, waits := s.charges[i].Turn(&s.receipts[i]); waits {
+			q.turns = append(q.turns, t)
+		}
+	}
+	if once := s.onceAt(); once < s.firstLock {
+		q.once = strings.Clone(s.charges[once].Key)
+		s.awaited.add(q.once, q)
+	}
+	return q
+}
+
+// Queued reports whether the request waits for a turn that it may give up: see [Engine.LeaveQueue].
+func (d *Decision) Queued() bool { return d.queued != nil }
+
+// LeaveQueue gives up the turn of a request whose decision has a Delay, so that a later request that
+// this engine decides about may have it. Call it before the delay has passed, for a request that does
+// not pass after all. All other charges stay: see [Engine.Refund]. The parts of a request, of
+// [Engine.DecideTogether], have one turn, which is given up once all of them have left.
+//
+// The engine that decided has the turn: it is unused if the process ends.
+func (e *Engine) LeaveQueue(d Decision) { e.leave(d.queued) }
+
+// leave reports whether this call is the first to have a request, or a part of one, leave its queue, and
+// whether the turns have been given up by it.
+func (e *Engine) leave(q *queued) (first, last bool) {
+	if q == nil || q.left.Swap(true) {
+		return false, false
+	}
+	if q.parts != nil && q.parts.Add(-1) > 0 {
+		return true, false
+	}
+	e.awaited.forget(q.once)
+	for _, t := range q.turns {
+		e.turns.Leave(t)
+	}
+	return true, true
+}
+
+// refund has a request leave its queue, and forgets its ID. It reports whether this call is the first.
+func (e *Engine) refund(ctx context.Context, q *queued) bool {
+	first, last := e.leave(q)
+	if last && q.once != "" {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		once := sluice.Charge{Key: q.once, Plan: oncePlan, Cost: -1, OnError: sluice.Local}
+		_ = e.store.Take(ctx, []sluice.Charge{once}, make([]sluice.Receipt, 1)) // else it is forgotten within RepeatedWithin
+	}
+	return first
+}
+
+// keepTurns makes what is given back leave queues as they are: turns behind those units have been given to
+// other requests.
+func (s *scratch) keepTurns() {
+	for i := range s.results {
+		if c := &s.charges[i]; isQueue(c.Plan) {
+			c.Cost, s.results[i].Cost = 0, 0
+		}
+	}
+}
+
+func isQueue(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.LeakyBucket }
+
+// again has a request that was let through before wait for the turns that it had. Where they have passed,
+// or were given by another engine, it takes others.
+func (e *Engine) again(ctx context.Context, once string, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	var places []int
+	var taken []sluice.Charge
+	q := e.awaited.find(once)
+	for i := range charges {
+		c, r := &charges[i], &receipts[i]
+		if c.Cost < 1 || !isQueue(c.Plan) || r.Origin.Degraded() || q.has(c, r) {
+			continue
+		}
+		places, taken = append(places, i), append(taken, *c)
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	got := make([]sluice.Receipt, len(taken))
+	if err := e.turns.Take(ctx, e.store, taken, got); err != nil {
+		return err
+	}
+	for n, at := range places {
+		receipts[at] = got[n]
+	}
+	return nil
+}
+
+// has makes r the receipt of the turn that the request waits for in the queue of a charge, and reports
+// whether there is one.
+func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
+	if q == nil || q.left.Load() {
+		return false
+	}
+	for i := range q.turns {
+		if q.turns[i].Tell(c, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// foretellRepeat is foretell for a request that was let through before.
+func (s *scratch) foretellRepeat() {
+	if !s.repeats() {
+		return
+	}
+	s.repeated = true
+	q := s.awaited.find(s.charges[s.onceAt()].Key)
+	for i := range s.charges {
+		c, r := &s.charges[i], &s.receipts[i]
+		if r.Origin != sluice.ByOnError && (c.Cost < 1 || !isQueue(c.Plan) || q.has(c, r)) {
+			r.Fits = true
+		}
+	}
+}
+
+const (
+	// maxAwaited is how many requests are known to wait for their turns.
+	maxAwaited = 1 << 16
+	// sweepAfter is how often those are forgotten whose turns have come.
+	sweepAfter = time.Second
+)
+
+// awaited are the requests that wait for their turns and may be named by a caller in another process: by
+// the key of their ID, or by a number.
+type awaited struct {
+	mu    sync.Mutex
+	known map[string]*queued
+	swept time.Time
+}
+
+// add notes a request, if there is room.
+func (a *awaited) add(name string, q *queued) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := time.Now(); now.Sub(a.swept) > sweepAfter {
+		a.swept = now
+		for name, q := range a.known {
+			if q.left.Load() || !q.waits(now) {
+				delete(a.known, name)
+			}
+		}
+	}
+	if a.known == nil {
+		a.known = make(map[string]*queued)
+	}
+	if len(a.known) < maxAwaited {
+		a.known[name] = q
+	}
+}
+
+// waits reports whether a turn of the request has yet to come.
+func (q *queued) waits(now time.Time) bool {
+	for i := range q.turns {
+		if now.Before(q.turns[i].Comes()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *awaited) find(name string) *queued {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.known[name]
+}
+
+func (a *awaited) forget(name string) {
+	if name == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.known, name)
+}
+
+// turnBase is the base of the numbers of turns.
+const turnBase = 36
+
+// number notes a request under a number of its own, and returns that.
+func (a *awaited) number(q *queued) string {
+	name := strconv.FormatUint(rand.Uint64(), turnBase)
+	a.add(name, q)
+	return name
+}

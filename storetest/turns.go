@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/seed"
+)
+
+// fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in
+// a queue leave it.
+type fleet struct {
+	*testing.T
+	*rand.Rand
+	store  TimedStore
+	now    int64
+	turns  []*sluice.Turns // of each process
+	queue  *sluice.Plan
+	costs  int64     // the largest
+	inUse  []turn    // sorted by when they come
+	events departure // of callers that wait
+	passed int64     // units
+	left   int
+}
+
+// turn is that of a caller which has passed or waits.
+type turn struct{ at, cost int64 }
+
+// caller waits for its turn, and leaves or passes at a time.
+type caller struct {
+	at      int64
+	process int
+	told    turn
+	leaves  bool
+	turn    sluice.Turn
+}
+
+// departure is a heap of callers by when they go.
+type departure []caller
+
+func (d departure) Len() int           { return len(d) }
+func (d departure) Less(i, j int) bool { return d[i].at < d[j].at }
+func (d departure) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *departure) Push(c any)        { *d = append(*d, c.(caller)) }
+func (d *departure) Pop() any {
+	last := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return last
+}
+
+// Take implements [sluice.Store]. It takes some time.
+func (f *fleet) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	f.pass(f.Int64N(3_000))
+	return f.store.TakeAt(ctx, f.now, charges, receipts)
+}
+
+// pass lets time pass in which callers go.
+func (f *fleet) pass(micros int64) {
+	until := f.now + micros
+	for len(f.events) > 0 && f.events[0].at <= until {
+		c := heap.Pop(&f.events).(caller)
+		if f.now = max(f.now, c.at); !c.leaves {
+			f.passed += c.told.cost
+			continue
+		}
+		f.left++
+		at := slices.Index(f.inUse, c.told)
+		f.inUse = slices.Delete(f.inUse, at, at+1)
+		f.turns[c.process].Leave(c.turn)
+	}
+	f.now = until
+}
+
+// ask has a caller ask one of the processes.
+func (f *fleet) ask(key string, others ...sluice.Charge) {
+	charges := append([]sluice.Charge{{Key: key, Plan: f.queue, Cost: 1 + f.Int64N(f.costs)}}, others...)
+	f.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
+	receipts := make([]sluice.Receipt, len(charges))
+	c := caller{process: f.IntN(len(f.turns))}
+	if err := f.turns[c.process].Take(f.Context(), f, charges, receipts); err != nil {
+		f.Fatal(err)
+	}
+	if !sluice.Admitted(charges, receipts) {
+		return
+	}
+	i := slices.IndexFunc(charges, func(c sluice.Charge) bool { return c.Plan == f.queue })
+	d := f.queue.Decide(charges[i].Cost, receipts[i])
+	c.told = turn{d.Now + d.Delay.Microseconds(), charges[i].Cost}
+	f.use(c.told)
+	waits := false
+	if c.turn, waits = charges[i].Turn(&receipts[i]); waits != (d.Delay > 0) {
+		f.Fatalf("a turn in %v: %t", d.Delay, waits)
+	}
+	c.at = c.told.at
+	if f.Float64() < 0.4 { // it waits for no longer than some part of a full queue
+		if gives := f.now + f.Int64N(f.queue.Size/f.queue.Drain*f.queue.Tick); gives < c.told.at {
+			c.leaves, c.at = true, gives
+		}
+	}
+	heap.Push(&f.events, c)
+}
+
+// use notes a turn, which must be as far from its neighbours as the limit says, but for the tick to which
+// turns are rounded up.
+func (f *fleet) use(t turn) {
+	l := f.queue.Limit
+	apart := func(a, b turn) bool {
+		return (b.at-a.at+f.queue.Tick)*l.Count > a.cost*l.Period.Microseconds()
+	}
+	i, _ := slices.BinarySearchFunc(f.inUse, t, func(a, b turn) int { return int(a.at - b.at) })
+	if i > 0 && !apart(f.inUse[i-1], t) || i < len(f.inUse) && !apart(t, f.inUse[i]) {
+		f.Fatalf("at %d, by %v: the turn %+v is given beside %+v", f.now, l, t, f.inUse[max(0, i-1):min(len(f.inUse), i+1)])
+	}
+	f.inUse = slices.Insert(f.inUse, i, t)
+}
+
+// testTurns holds turns in a queue to the limit, whichever callers leave, and the queue to being full.
+func testTurns(t *testing.T, store TimedStore) {
+	r := rand.New(rand.NewPCG(seed.Of(t), 7))
+	start := int64(1_700_000_000_000_000)
+	for n, text := range []string{"20/second burst 40", "7/second burst 30", "6000/minute burst 300"} {
+		l, err := sluice.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Algorithm = sluice.LeakyBucket
+		for processes := range 4 {
+			f := &fleet{T: t, Rand: r, store: store, now: start, queue: plan(t, l), costs: 1 + int64(n+processes)%2*3}
+			for range processes + 1 {
+				f.turns = append(f.turns, new(sluice.Turns))
+			}
+			key := t.Name() + text + string(rune('1'+processes))
+			beside := sluice.Charge{Key: key, Plan: plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: l.Count, Period: l.Period / 10}), Cost: 1}
+			gap := l.Period.Microseconds() / l.Count // several times as much is asked for as passes
+			var begun, counted int64
+			for step := range 1500 {
+				var others []sluice.Charge
+				if step < 200 { // while it fills up, others refuse now and then
+					others = []sluice.Charge{beside}
+				} else if begun == 0 {
+					begun, counted = f.now, f.passed
+				}
+				f.ask(key, others...)
+				f.pass(r.Int64N(gap/4 + 1))
+			}
+			share := float64(f.passed-counted) * float64(l.Period.Microseconds()) / float64(l.Count) / float64(f.now-begun)
+			t.Logf("%v, %d processes, costs up to %d: %d left, and %.3f of the limit has passed", l, processes+1, f.costs, f.left, share)
+			least := 0.95
+			if f.costs > 1 { // then some of what is left is too short
+				least = 0.9
+			}
+			if f.left < 50 || share < least || share > 1.03 {
+				t.Errorf("%v, %d processes: %d left, and %.3f of the limit has passed", l, processes+1, f.left, share)
+			}
+			start = f.now + 100*l.Period.Microseconds()
+		}
+	}
+}

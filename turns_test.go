@@ -1,0 +1,221 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// hooked is a store that calls before ahead of each Take.
+type hooked struct {
+	sluice.Store
+	before func(charges []sluice.Charge) error
+}
+
+func (h *hooked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if h.before != nil {
+		if err := h.before(charges); err != nil {
+			return err
+		}
+	}
+	return h.Store.Take(ctx, charges, receipts)
+}
+
+// queueTest is a queue of one process, where four callers have turns at 0 to 3 s, and that at 1 s was given up.
+type queueTest struct {
+	*testing.T
+	sluice.Turns
+	store *hooked
+	queue *sluice.Plan
+	day   *sluice.Plan // beside it
+}
+
+func newQueueTest(t *testing.T) *queueTest {
+	q := &queueTest{T: t, store: &hooked{Store: memory.New()}}
+	var err error
+	if q.queue, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Second, Burst: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if q.day, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.FixedWindow, Count: 7, Period: 24 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	var second sluice.Turn
+	for i := range 4 {
+		turn, at := q.ask()
+		if at != time.Duration(i)*time.Second {
+			t.Fatalf("premise: caller %d has a turn in %v", i, at)
+		}
+		if i == 1 {
+			second = turn
+		}
+	}
+	q.Leave(second)
+	return q
+}
+
+// ask takes a turn, and a unit of the day. It returns how long the turn is away, or -1 if it is refused.
+func (q *queueTest) ask() (sluice.Turn, time.Duration) {
+	q.Helper()
+	charges := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 1}, {Key: "k", Plan: q.queue, Cost: 1}}
+	receipts := make([]sluice.Receipt, 2)
+	if err := q.Take(q.Context(), q.store, charges, receipts); err != nil {
+		q.Fatal(err)
+	}
+	if !sluice.Admitted(charges, receipts) {
+		return sluice.Turn{}, -1
+	}
+	turn, _ := charges[1].Turn(&receipts[1])
+	return turn, q.queue.Decide(1, receipts[1]).Delay
+}
+
+func (q *queueTest) expect(what string, want time.Duration) {
+	q.Helper()
+	if _, at := q.ask(); at != want {
+		q.Errorf("%s: a turn in %v, want %v", what, at, want)
+	}
+}
+
+func (q *queueTest) used(p *sluice.Plan) int64 {
+	var r [1]sluice.Receipt
+	if err := q.store.Store.Take(q.Context(), []sluice.Charge{{Key: "k", Plan: p}}, r[:]); err != nil {
+		q.Fatal(err)
+	}
+	return p.Capacity - p.Decide(0, r[0]).Remaining
+}
+
+// TestTurns has turns that were given up meet everything that may happen to them.
+func TestTurns(t *testing.T) {
+	for name, run := range map[string]func(q *queueTest){
+		"taken": func(q *queueTest) {
+			q.expect("the turn of the one that left", time.Second)
+			q.expect("the queue is full", -1)
+		},
+		"passed": func(q *queueTest) {
+			time.Sleep(1500 * time.Millisecond)
+			q.expect("the turn of the one that left has passed", 2500*time.Millisecond)
+		},
+		"passes meanwhile": func(q *queueTest) {
+			q.store.before = func([]sluice.Charge) error { time.Sleep(1200 * time.Millisecond); q.store.before = nil; return nil }
+			q.expect("it has passed when the store answers", 2800*time.Millisecond)
+			if used := q.used(q.day); used != 5 {
+				q.Errorf("%d of the day are used, want 5", used)
+			}
+		},
+		"passes meanwhile in a full queue": func(q *queueTest) {
+			other := sluice.Charge{Key: "k", Plan: q.queue, Cost: 1}
+			calls := 0
+			q.store.before = func([]sluice.Charge) error {
+				if calls++; calls == 1 {
+					time.Sleep(1200 * time.Millisecond)
+					return q.store.Store.Take(q.Context(), []sluice.Charge{other}, make([]sluice.Receipt, 1))
+				}
+				return nil
+			}
+			q.expect("it has passed, and others have filled the queue", -1)
+			if used := q.used(q.day); used != 4 || calls != 3 {
+				q.Errorf("%d of the day are used after %d calls, want 4 after 3: what was taken beside the turn is given back", used, calls)
+			}
+		},
+		"refused by another": func(q *queueTest) {
+			take := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 3}}
+			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
+				q.Fatal(err)
+			}
+			q.expect("the day is used up", -1)
+			take[0].Cost = -3
+			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
+				q.Fatal(err)
+			}
+			q.expect("the turn is still there", time.Second)
+		},
+		"an error": func(q *queueTest) {
+			down := errors.New("down")
+			q.store.before = func([]sluice.Charge) error { return down }
+			charges := []sluice.Charge{{Key: "k", Plan: q.queue, Cost: 1}}
+			if err := q.Take(q.Context(), q.store, charges, make([]sluice.Receipt, 1)); err != down || charges[0].Cost != 1 {
+				q.Errorf("%v, cost %d", err, charges[0].Cost)
+			}
+			q.store.before = nil
+			q.expect("the turn is still there", time.Second)
+		},
+		"reset here": func(q *queueTest) {
+			q.reset()
+			q.Forget("k", q.queue)
+			q.expect("the first after a reset", 0)
+			q.expect("the second", time.Second)
+			q.expect("the third", 2*time.Second)
+		},
+		"reset elsewhere": func(q *queueTest) {
+			q.reset()
+			q.expect("the first after a reset", 0)
+			q.expect("the second", time.Second)
+			q.expect("the third", 2*time.Second)
+		},
+		"of a longer queue": func(q *queueTest) {
+			l := q.queue.Limit
+			l.Burst = 1 // as of a tier
+			short, err := sluice.NewPlan(l)
+			if err != nil {
+				q.Fatal(err)
+			}
+			q.queue = short
+			q.expect("the turn is longer away than the limit lets wait", -1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { run(newQueueTest(t)) })
+		})
+	}
+}
+
+func (q *queueTest) reset() {
+	all := []sluice.Charge{{Key: "k", Plan: q.queue, Cost: sluice.All}}
+	if err := q.store.Take(q.Context(), all, make([]sluice.Receipt, 1)); err != nil {
+		q.Fatal(err)
+	}
+}
+
+// Turns are bounded. Where there are too many, those of some other queue make room for the newest.
+func TestTurnsBound(t *testing.T) {
+	store, turns := memory.New(), new(sluice.Turns)
+	queue, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Hour, Burst: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most, keys = 1 << 16, 1<<16 + 4000
+	receipt := make([]sluice.Receipt, 1)
+	look := func(key string) bool {
+		c := []sluice.Charge{{Key: key, Plan: queue}}
+		if err := store.Take(t.Context(), c, receipt); err != nil {
+			t.Fatal(err)
+		}
+		return turns.Offer(&c[0], 1, &receipt[0])
+	}
+	for i := range keys {
+		c := []sluice.Charge{{Key: fmt.Sprint(i), Plan: queue, Cost: 2}}
+		for range 2 {
+			if err := store.Take(t.Context(), c, receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		turn, _ := c[0].Turn(&receipt[0])
+		if turns.Leave(turn); i%1000 == 0 && !look(c[0].Key) {
+			t.Fatalf("the turn of key %d is not kept", i)
+		}
+	}
+	kept := 0
+	for i := range keys {
+		if look(fmt.Sprint(i)) {
+			kept++
+		}
+	}
+	if kept > most || kept < most*9/10 {
+		t.Errorf("%d turns are kept of %d", kept, keys)
+	}
+}

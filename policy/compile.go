@@ -53,6 +53,7 @@ type rule struct {
 	missing    missing
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
+	folds      bool // a part of its key: see Observation.Sent
 	algorithm  sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.
 	calendar bool
@@ -312,6 +313,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
 	}
+	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody
 	return out

@@ -341,5 +341,5 @@ func (f *Fleet) Find(id string) (key string, found bool) {
 	if f.who == nil {
 		return "", false // nobody has looked yet
 	}
-	return f.who.find(id)
+	return f.who.find(id, f.Recorder.engine.Policy())
 }

@@ -102,6 +102,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		f.who.fill(&rule, p, now)
 		v.Rules = append(v.Rules, rule)
 	}
+	v.Tiers = f.who.tiers(t, p, now)
 	slices.SortFunc(v.Instances, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
 	})

@@ -17,7 +17,7 @@ const maxBehind = 60
 type timeline struct {
 	at      int64 // the time of the latest sample
 	all     *series
-	sampled column // of all requests, with those that are malformed in place of nearColumn
+	sampled column // of all requests
 	swept   int64
 
 	// The last minute, by steps, is that of durations and of decisions without the store.
@@ -69,6 +69,7 @@ func (r *Recorder) sampleLocked(now time.Time) {
 				sum[j] += cell.n[j].Load()
 			}
 			sum[nearColumn] += cell.malformed.Load()
+			sum[blockedColumn] += cell.blocked.Load()
 			local += cell.local.Load()
 			for j := range cell.took {
 				took[j] += cell.took[j].Load()

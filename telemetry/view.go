@@ -1,6 +1,10 @@
 package telemetry
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
 
 // Outcome is what a rule has said of a request.
 type Outcome uint8
@@ -76,6 +80,7 @@ type View struct {
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
 	Rules     []Rule  // of the policy in force, in the order of its document
+	Tiers     []Tier  // likewise, by name; without subjects there are none
 	Events    []Event // the latest first
 }
 
@@ -149,15 +154,21 @@ type Top struct {
 
 // Subject is one of those that a rule tells apart.
 type Subject struct {
-	// ID names the subject to the admin API without saying its key.
+	// ID names the subject to the admin API without saying its key. It is empty for the customer of a tier that no
+	// rule counts alone, as is Key.
 	ID    string
 	Key   string // as it is counted under: see policy.Engine.SubjectOf
-	Shown string // for people: whole, shortened or hashed, as its rule says
+	Sent  string // Key with names as one of the requests spelled them: see policy.Observation
+	Shown string // Sent for people: whole, shortened or hashed, as its rule says
 	// Count is how many requests there were, or how many of them were refused. At least
 	// Count-Error is true.
 	Count, Error uint64
-	First, Last  time.Time // of those that are counted
-	Minutes      int       // of the last hour in which there was one
+	// Blocked is how many of the refused ones a block refused, at least.
+	Blocked uint64
+	// Limit is the one that refused last, without its burst. It is zero where none did, or it is unknown.
+	Limit       sluice.Limit
+	First, Last time.Time // of those that are counted
+	Minutes     int       // of the last hour in which there was one
 	// Steps are how often it was in each [SubjectStep] of the last hour, which begin at whole multiples of it; the
 	// last is under way. They are to draw: each is off by up to a sixteenth for each instance, or too small by
 	// Error, and those of a subject that was not among the first of any instance are zero.

@@ -68,10 +68,11 @@ func (s *scratch) spelling(p *part) string {
 	return m.Text
 }
 
-// Tier returns the tier of the request, empty for none, and its customer: the value of the part that [Tiers]
-// call the subject, as it is written in a key; empty if the request has none. The tier is unknown where the
-// policy has no tiers, where a [Subject] was asked about, and where the body says the tier and was not read. The
-// name of a tier may be a client's choice: [Policy.TierNames] has those that the policy knows.
+// Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
+// as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
+// tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
+// [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
+// client's choice: [Policy.TierNames] has those that the policy knows.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	s := o.scratch
 	p := s.policy
@@ -79,17 +80,18 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 		return "", "", false
 	}
 	tier = s.tierName()
-	if p.tierSubject == nil {
-		return tier, "", true
+	if p.tierSubject != nil {
+		if value, found := p.tierSubject.value(&s.x); found {
+			s.tierKey.reset()
+			s.tierKey.begin("")
+			s.tierKey.add(value)
+			return tier, s.tierKey.values[0], true
+		}
 	}
-	value, found := p.tierSubject.value(&s.x)
-	if !found {
-		return tier, "", true
+	if s.tierFrom == tierDefault {
+		tier = ""
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.add(value)
-	return tier, s.tierKey.values[0], true
+	return tier, "", true
 }
 
 // TierCustomer returns the key of a customer that [Observation.Tier] returns, and what people are to see of

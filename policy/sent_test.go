@@ -66,7 +66,7 @@ func TestTierOfRequest(t *testing.T) {
 		"subject":      {"tiers: {subject: api_key, default: free}", told{"pro", "k%2F1", true}},
 		"not a listed": {"tiers: {subject: client_ip, default: free}", told{"free", "192.0.2.1", true}},
 		"from":         {`tiers: {from: "header:X-Plan"}`, told{"gold", "", true}},
-		"from, or not": {`tiers: {from: "header:X-None", default: free}`, told{"free", "", true}},
+		"from, or not": {`tiers: {from: "header:X-None", default: free}`, told{"", "", true}},
 		"a body":       {`tiers: {from: "body:plan", default: free}`, told{}},
 		"none":         {"", told{}},
 	} {

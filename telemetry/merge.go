@@ -84,21 +84,24 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
-	v.All = all.series(v.Since)
+	v.All, v.blocked = all.series(v.Since), all.blocked(v.Since)
 	for _, c := range all.recent.cells {
 		v.Malformed += c[nearColumn]
 	}
 	v.Rules = make([]Rule, 0, len(t.rules))
+	known := spansOf(all, v.Since, at)
 	for i, c := range t.rules {
 		s := rules[c.name]
 		if i >= len(t.rules)-2 && s == nil {
 			continue
 		}
-		rule := Rule{Name: c.name, Usual: -1}
+		rule := Rule{Name: c.name}
 		if s != nil {
 			rule.Series, rule.Near = s.series(v.Since), s.near()
+			rule.blocked = s.blocked(v.Since)
 		}
-		rule.Usual = s.usual(v.Since, at)
+		known := known.usual(s)
+		rule.Usual, rule.usualShare = known.rate, known.share
 		f.who.fill(&rule, p, now)
 		v.Rules = append(v.Rules, rule)
 	}
@@ -186,10 +189,46 @@ func (s *sums) series(since time.Time) Series {
 }
 
 func (s *summed) counts(from int64) []Counts {
+	cells := s.since(from)
+	all := make([]Counts, len(cells))
+	for i := range cells {
+		all[i] = Counts(cells[i][:Outcomes])
+	}
+	return all
+}
+
+// since returns the cells of the steps from one on.
+func (s *summed) since(from int64) []column {
 	n := int(min(max(s.last-from+1, 1), int64(len(s.cells))))
-	all := make([]Counts, n)
-	for i, c := range s.cells[len(s.cells)-n:] {
-		all[i] = Counts(c[:Outcomes])
+	return s.cells[len(s.cells)-n:]
+}
+
+// blocked is how many refusals of each step of a series a block made.
+type blocked struct{ recent, days perStep }
+
+// perStep is a number for each step; nil: zero for each.
+type perStep []uint64
+
+func (p perStep) at(i int) uint64 {
+	if p == nil {
+		return 0
+	}
+	return p[i]
+}
+
+func (s *sums) blocked(since time.Time) blocked {
+	return blocked{s.recent.blocked(recentStep(since.Unix())), s.days.blocked(longStep(since.Unix()))}
+}
+
+func (s *summed) blocked(from int64) (all perStep) {
+	cells := s.since(from)
+	for i := range cells {
+		if n := cells[i][blockedColumn]; n > 0 {
+			if all == nil {
+				all = make(perStep, len(cells))
+			}
+			all[i] = n
+		}
 	}
 	return all
 }
@@ -212,56 +251,4 @@ func (s *sums) near() (n [Windows]uint64) {
 		n[Day] += c[nearColumn]
 	}
 	return n
-}
-
-// What is usual is not what goes on now.
-const (
-	unusualFor = 10 * time.Minute
-	aroundHour = 30 * time.Minute
-	aDay       = 24 * time.Hour
-)
-
-// usual returns how many refusals a second are usual at this hour, or less than 0. Of a rule without
-// counts s is nil.
-func (s *sums) usual(since time.Time, at int64) float64 {
-	now := time.Unix(at, 0)
-	if from := now.Add(-aDay - aroundHour); !since.After(from) {
-		return s.rate(from, now.Add(-aDay+aroundHour))
-	}
-	to := now.Add(-unusualFor)
-	if known := to.Sub(since); known < time.Minute {
-		return -1
-	} else if known > aroundHour {
-		return s.rate(since, to)
-	}
-	return s.recentRate(since, to)
-}
-
-// rate returns how many refusals a second there were between two times.
-func (s *sums) rate(from, to time.Time) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.days.rate(longStep(from.Unix()), longStep(to.Unix()), LongStep)
-}
-
-func (s *sums) recentRate(from, to time.Time) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.recent.rate(recentStep(from.Unix()), recentStep(to.Unix()), Step)
-}
-
-// rate is over the steps from one to before another.
-func (s *summed) rate(from, to int64, step time.Duration) float64 {
-	first := s.last - int64(len(s.cells)) + 1
-	from = max(from, first)
-	if to <= from {
-		return 0
-	}
-	var n uint64
-	for _, c := range s.cells[from-first : to-first] {
-		n += c[Deny]
-	}
-	return float64(n) / (float64(to-from) * step.Seconds())
 }

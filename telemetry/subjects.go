@@ -93,11 +93,7 @@ func (s *subjects) note(o *policy.Observation, result int, name string, said *ju
 		return
 	}
 	n := note{rule: name, at: at / 1e6, refused: said.outcome == Deny || said.outcome == WouldDeny, blocked: said.blocked, plan: said.plan}
-	sent := o.Sent(result)
-	if len(sent) > maxKey || sent == key {
-		sent = ""
-	}
-	s.add(uintptr(unsafe.Pointer(o.Request)), &n, key, sent)
+	s.add(uintptr(unsafe.Pointer(o.Request)), &n, key, o.Sent(result))
 }
 
 // stripe is where notes wait, so that those who bring them seldom meet: who fills one hands
@@ -140,7 +136,10 @@ func (s *subjects) add(who uintptr, n *note, key, sent string) {
 	}
 	defer p.mu.Unlock()
 	if len(key) > maxKey {
-		key, sent = "", "" // lost
+		key = "" // lost
+	}
+	if sent == key || len(sent) > maxKey {
+		sent = ""
 	}
 	if p.used+len(key)+len(sent) > len(p.keys) {
 		s.empty(p)

@@ -14,7 +14,7 @@ import (
 // each is a value of the part of a request that the policy's tiers call the subject, or, where a refused
 // request has none, the subject of the rule that refused it.
 type Tier struct {
-	Name string // empty: requests without a tier
+	Name string // empty: requests that neither have a customer nor say a tier
 	// Refused and Asked are how many customers were refused, and how many there were.
 	Refused, Asked [Windows]uint64
 	// Refusals are the customers with the most refused requests, and Traffic those with the most requests. What
@@ -52,29 +52,30 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	if n.rule = t.tiers[tier]; n.rule == "" {
 		n.rule = t.tiers[otherTiers]
 	}
+	sent := ""
 	if n.refused {
 		for i := range d.Results {
 			if r := &d.Results[i]; !r.Allowed && !r.Shadow {
 				n.plan = r.Plan
 				if customer == "" {
-					customer = o.Key(i)
+					customer, sent = o.Key(i), o.Sent(i)
 				}
 				break
 			}
 		}
 	}
 	if customer != "" {
-		s.add(uintptr(unsafe.Pointer(o.Request)), &n, customer, "")
+		s.add(uintptr(unsafe.Pointer(o.Request)), &n, customer, sent)
 	}
 }
 
 // tiers returns what is known of the tiers of a policy, by name.
 func (f *fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
-	shown := func(key, _ string) (string, string) {
+	shown := func(key, sent string) (string, string) {
 		if !strings.Contains(key, "/") {
 			return p.TierCustomer(key)
 		}
-		return key, p.ShownKey(key)
+		return key, p.ShownSent(key, sent)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.tiers)) {
 		known := f.rules[t.tiers[name]]

@@ -79,6 +79,7 @@ type View struct {
 	All Series
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
+	blocked   blocked // of All
 	Rules     []Rule  // of the policy in force, in the order of its document
 	Tiers     []Tier  // likewise, by name; without subjects there are none
 	Events    []Event // the latest first
@@ -139,8 +140,12 @@ type Rule struct {
 	// that asked most.
 	Refusals, Traffic [Windows]Top
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
-	// what there is before the last ten minutes. Negative: nothing is known yet.
+	// what there is before the last ten minutes, without time that was itself unusual, and without
+	// what a block refused. Negative: nothing is known yet.
 	Usual float64
+
+	usualShare float64 // of all requests
+	blocked    blocked
 }
 
 // Top are the subjects with the largest counts, the largest first.

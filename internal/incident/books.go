@@ -1,6 +1,8 @@
 package incident
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
@@ -72,10 +74,9 @@ func (t Tally) Share() float64 { return float64(t.Refused) / float64(max(t.Asked
 
 // between calls f for each entry from one time to before another.
 func (b *Books) between(from, to time.Duration, f func(*entry)) {
-	for i := range b.all {
-		if e := &b.all[i]; e.at >= from && e.at < to {
-			f(e)
-		}
+	first, _ := slices.BinarySearchFunc(b.all, from, func(e entry, at time.Duration) int { return cmp.Compare(e.at, at) })
+	for i := first; i < len(b.all) && b.all[i].at < to; i++ {
+		f(&b.all[i])
 	}
 }
 
@@ -97,11 +98,11 @@ func (t *Tally) count(refused, blocked bool) {
 
 // Rule counts what a rule said of them.
 func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
-	for _, one := range b.Subjects(rule, from, to) {
-		t.Asked += one.Asked
-		t.Refused += one.Refused
-		t.Blocked += one.Blocked
-	}
+	b.between(from, to, func(e *entry) {
+		if slices.Contains(e.seenBy, rule) {
+			t.count(slices.Contains(e.refusedBy, rule), e.blockedBy == rule)
+		}
+	})
 	return t
 }
 
@@ -110,7 +111,7 @@ func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
 func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
 	all := map[string]Tally{}
 	b.between(from, to, func(e *entry) {
-		if !has(e.seenBy, rule) {
+		if !slices.Contains(e.seenBy, rule) {
 			return
 		}
 		subject := e.address
@@ -123,7 +124,7 @@ func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
 			subject = "reports"
 		}
 		t := all[subject]
-		t.count(has(e.refusedBy, rule), e.blockedBy == rule)
+		t.count(slices.Contains(e.refusedBy, rule), e.blockedBy == rule)
 		all[subject] = t
 	})
 	return all
@@ -140,13 +141,4 @@ func (b *Books) Customers(tier string, from, to time.Duration) map[string]Tally 
 		}
 	})
 	return all
-}
-
-func has(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }

@@ -37,7 +37,7 @@ import (
 
 // The script. Times count from the beginning of the hour; the process has run for Lead before it.
 const (
-	Lead = 20 * time.Minute // of nothing but ordinary traffic
+	Lead = 30 * time.Minute // of nothing but ordinary traffic
 
 	// ScraperBegins is when one address begins to ask for ScraperRate pages a second. It never stops. It is
 	// blocked in the rule per-address from ScraperBlocked on.
@@ -320,6 +320,9 @@ func logIn(q *policy.Request, name string) sent {
 	}
 	return sent{name: name}
 }
+
+// Time returns when a time of the hour is.
+func (h *Hour) Time(at time.Duration) time.Time { return h.began.Add(at) }
 
 // PlayTo plays until a time of the hour, up to which everything has happened, and nothing after it.
 func (h *Hour) PlayTo(at time.Duration) {

@@ -34,6 +34,7 @@ type Policy struct {
 	readsBody   bool     // likewise by the body
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
+	written     Document // without its overrides and subjects: see Changes
 	watchOnly   bool     // see Shadowed
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
@@ -126,7 +127,7 @@ type cost struct {
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The policy keeps the document's overrides and
+// Compile checks a document and makes a policy of it. The policy keeps the document's rules, overrides and
 // subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 

@@ -99,7 +99,7 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent
 			one.Sent = key
 		}
 		if one.Key, one.Shown = shown(key, one.Sent); one.Key != "" {
-			one.ID = subjectID(one.Key)
+			one.ID = SubjectID(one.Key)
 		}
 		one.Error = one.Count - e.low
 		one.First, one.Last = time.UnixMilli(e.first), time.UnixMilli(e.last)
@@ -119,9 +119,9 @@ func (r *fleetRule) lately(k kind, key []byte, at time.Time) (minutes int, count
 	return bits.OnesCount64(e.minutes), e.pulse.until(at.UnixMilli())
 }
 
-// subjectID names a subject by its key, on all instances alike. Who can guess the key can tell that
-// it is this one.
-func subjectID(key string) string {
+// SubjectID returns the ID of the subject with that key, which is the same on all instances: see
+// [Subject]. A caller who can guess the key can verify the guess.
+func SubjectID(key string) string {
 	h := sha256.Sum256([]byte("sluice subject\x00" + key))
 	return hex.EncodeToString(h[:8])
 }
@@ -137,7 +137,7 @@ func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found boo
 					if strings.HasPrefix(name, tierPrefix) && !strings.Contains(key, "/") {
 						key, _ = p.TierCustomer(key)
 					}
-					if subjectID(key) == id {
+					if SubjectID(key) == id {
 						return key, true
 					}
 				}

@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -281,18 +282,19 @@ func (h *Hour) script() {
 			return logIn(q, name)
 		})
 	}
-	swap := func(at time.Duration, text string) {
+	swap := func(at time.Duration) {
 		h.acts = append(h.acts, act{at, func() {
 			p, err := policy.Compile(Document(at))
 			if err != nil {
 				h.t.Fatal(err)
 			}
+			changes := p.Changes(h.Engine.Policy())
 			h.Engine.Swap(p)
-			h.Recorder.Note("reload", text)
+			h.Recorder.Note("reload", "policy loaded: "+strings.Trim(fmt.Sprint(changes), "[]"))
 		}})
 	}
-	swap(Raised, "policy loaded: per-address limit, login limit")
-	swap(Added, "policy loaded: new export")
+	swap(Raised)
+	swap(Added)
 	for at := FlapBegins; at < FlapEnds; at += 2 * FlapEvery {
 		h.acts = append(h.acts, act{at, func() { h.shared.away.Store(true) }}, act{at + FlapEvery, func() { h.shared.away.Store(false) }})
 	}

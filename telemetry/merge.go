@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -72,6 +73,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		if o.now != nil {
 			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
 			i := o.head.instance(false, o.seen)
+			i.Differs = i.Policy != self.policy && now.Sub(later(o.changed, t.since)) >= differsAfter
 			if i.Stale = now.Sub(o.seen) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
@@ -177,7 +179,36 @@ func latest(all []Event) []Event {
 	slices.SortStableFunc(kept, func(a, b Event) int {
 		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Instance, b.Instance))
 	})
-	return kept[:min(len(kept), maxEvents)]
+	return fewer(kept)
+}
+
+// fewer returns the latest events of a list that begins with them, at most maxEvents. Those of a kind that comes
+// again and again, such as a circuit that flaps, leave room for all others.
+func fewer(all []Event) []Event {
+	if len(all) <= maxEvents {
+		return all
+	}
+	kinds := make(map[string]int)
+	for _, e := range all {
+		kinds[e.Kind]++
+	}
+	counts := slices.Sorted(maps.Values(kinds))
+	left, each := maxEvents, 0 // of each kind
+	for i, n := range counts {
+		if each = left / (len(counts) - i); n > each {
+			break
+		}
+		left -= n
+	}
+	each = max(each, 1)
+	clear(kinds)
+	kept := all[:0]
+	for _, e := range all {
+		if kinds[e.Kind]++; kinds[e.Kind] <= each && len(kept) < maxEvents {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 // series returns the counts of the steps since a time.

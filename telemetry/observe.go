@@ -21,6 +21,7 @@ type table struct {
 	// tiers has what the customers of each tier of the policy are kept under: see tierRule. Empty: the policy
 	// has no tiers.
 	tiers map[string]string
+	since time.Time // when the policy came into force
 }
 
 func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
@@ -50,7 +51,7 @@ func (r *Recorder) followLocked() *table {
 		return old
 	}
 	own := min(len(names), MaxRules)
-	t := &table{tiers: tierRules(r.engine.Policy().TierNames()), names: names, rules: make([]*ruleCounters, 0, own+2), byName: make(map[string]int, len(names))}
+	t := &table{tiers: tierRules(r.engine.Policy().TierNames()), since: time.Now(), names: names, rules: make([]*ruleCounters, 0, own+2), byName: make(map[string]int, len(names))}
 	var kept map[string]*ruleCounters
 	if old != nil {
 		kept = make(map[string]*ruleCounters, len(old.rules))
@@ -170,14 +171,15 @@ func overall(d *policy.Decision, would bool) Outcome {
 type judgement struct {
 	outcome              Outcome
 	near, local, blocked bool
-	plan                 *sluice.Plan // of the limit that refuses for the longest time; nil: none does
+	// plan is of the limit that refuses for the longest time, or else of the one of which the least is left.
+	plan *sluice.Plan
 }
 
 // judge returns what the rule of result i has said, by all of its limits, and moves i behind them.
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow := d.Results[*i].Rule, d.Results[*i].Shadow
 	refuses, delays := false, false
-	wait := time.Duration(-1)
+	wait, left := time.Duration(-1), 2.0
 	for ; *i < len(d.Results) && d.Results[*i].Rule == rule; *i++ {
 		r := &d.Results[*i]
 		if !r.Allowed {
@@ -185,6 +187,10 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 			j.blocked = j.blocked || r.Plan == nil && !shadow
 			if r.RetryAfter > wait {
 				wait, j.plan = r.RetryAfter, r.Plan
+			}
+		} else if !refuses && r.Plan != nil {
+			if part := float64(r.Remaining) / float64(max(r.Plan.Capacity, 1)); part < left {
+				left, j.plan = part, r.Plan
 			}
 		}
 		delays = delays || r.Delay > 0

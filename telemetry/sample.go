@@ -148,8 +148,10 @@ func (r *Recorder) Note(kind, text string) {
 
 func (r *Recorder) noteLocked(at time.Time, kind, text string) {
 	r.events = append(r.events, Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance})
-	if n := len(r.events) - maxEvents; n > 0 {
-		r.events = slices.Delete(r.events, 0, n)
+	if len(r.events) > maxEvents {
+		slices.Reverse(r.events)
+		r.events = fewer(r.events)
+		slices.Reverse(r.events)
 	}
 }
 

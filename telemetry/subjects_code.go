@@ -12,7 +12,7 @@ import (
 // begins with, the length of the rest, the rest, low, over, how long ago last was, how long before
 // that first was, the minutes, bit i for i minutes ago, and in the same way which steps there are, with a byte for
 // each; only the entries that can be listed have steps. Behind that is which of three more things there are, and
-// these: how many a block refused; the limit that refused last, its count and its microseconds; and how the key was
+// these: how many a block refused; the last limit, its count and its microseconds; and how the key was
 // spelled, as the key is written, against the key itself.
 const (
 	allHere = iota

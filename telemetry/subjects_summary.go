@@ -49,7 +49,7 @@ type entry struct {
 	at, size    uint32 // in text
 	pulse       pulse  // of the last hour, where that is merged
 	blocked     uint32 // of low, by a block
-	limit       limit  // that refused last
+	limit       limit  // the last
 	sent        uint16 // bytes behind the key in text: how it was spelled, if otherwise
 }
 

@@ -94,6 +94,9 @@ type Instance struct {
 	Stale   bool      // that is too long ago: what it counts is missing here
 	Version string    // of Sluice
 	Policy  string    // tells policies in force apart
+	// Differs says that it has another policy in force than the instance that made the view, and that neither has
+	// changed its policy in the last 30 seconds: a change takes a few of them to be everywhere, and to be known.
+	Differs bool
 	Store   Store
 	Took    Latency // decisions of the last minute, through all doors
 }
@@ -170,7 +173,8 @@ type Subject struct {
 	Count, Error uint64
 	// Blocked is how many of the refused ones a block refused, at least.
 	Blocked uint64
-	// Limit is the one that refused last, without its burst. It is zero where none did, or it is unknown.
+	// Limit is the one that held for the last request, without its burst: of several, the one that refused, or of
+	// which the least was left. It is zero where it is unknown, or of requests in flight.
 	Limit       sluice.Limit
 	First, Last time.Time // of those that are counted
 	Minutes     int       // of the last hour in which there was one

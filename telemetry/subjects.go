@@ -112,6 +112,7 @@ type note struct {
 	rule             string
 	at               int64 // unix milliseconds
 	refused, blocked bool
+	refusedOnly      bool         // it is not of the traffic
 	plan             *sluice.Plan // of the limit that refused it, or has the least left; may be nil
 	from, to, sent   uint16       // of keys: the key, and from to until sent how it was spelled, if otherwise
 }
@@ -227,7 +228,9 @@ func (r *ruled) count(key, sent []byte, n *note) bool {
 	r.cool(n.at)
 	r.heat++
 	e := entry{low: 1, over: 1, first: n.at, last: n.at, minutes: 1 << (n.at / 60_000 % 60), limit: limitOf(n.plan)}
-	r.histories[traffic].count(key, sent, &e, r.kept)
+	if !n.refusedOnly {
+		r.histories[traffic].count(key, sent, &e, r.kept)
+	}
 	if n.refused {
 		r.heat += 8
 		if n.blocked {

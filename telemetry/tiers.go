@@ -58,7 +58,7 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 			if r := &d.Results[i]; !r.Allowed && !r.Shadow {
 				n.plan = r.Plan
 				if customer == "" {
-					customer, sent = o.Key(i), o.Sent(i)
+					customer, sent, n.refusedOnly = o.Key(i), o.Sent(i), true
 				}
 				break
 			}

@@ -85,6 +85,9 @@ var (
 	Hurt = map[string]float64{"k-pro-acme": 3.5, "k-pro-bolt": 3, "k-pro-crux": 2.5}
 )
 
+// HurtKeys are the API keys of these customers.
+func HurtKeys() []string { return sortedKeys(Hurt) }
+
 // Limits of the rules, a minute.
 const (
 	AddressLimit, AddressRaised = 300, 480 // of per-address
@@ -254,7 +257,7 @@ func (h *Hour) script() {
 			return withKey(q, c.key, c.tier)
 		})
 	}
-	for _, key := range sortedKeys(Hurt) {
+	for _, key := range HurtKeys() {
 		add("hurt", 0, ever, Hurt[key], func(_ *Hour, q *policy.Request) sent {
 			q.Peer, q.Path = netip.MustParseAddr(Office), "/api/orders"
 			return withKey(q, key, "pro")

@@ -179,7 +179,7 @@ type judgement struct {
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow := d.Results[*i].Rule, d.Results[*i].Shadow
 	refuses, delays := false, false
-	wait, left := time.Duration(-1), 2.0
+	wait, tightest := time.Duration(-1), (*policy.Result)(nil)
 	for ; *i < len(d.Results) && d.Results[*i].Rule == rule; *i++ {
 		r := &d.Results[*i]
 		if !r.Allowed {
@@ -188,10 +188,8 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 			if r.RetryAfter > wait {
 				wait, j.plan = r.RetryAfter, r.Plan
 			}
-		} else if !refuses && r.Plan != nil {
-			if part := float64(r.Remaining) / float64(max(r.Plan.Capacity, 1)); part < left {
-				left, j.plan = part, r.Plan
-			}
+		} else if !refuses && r.Plan != nil && (tightest == nil || float64(r.Remaining)*float64(tightest.Plan.Capacity) < float64(tightest.Remaining)*float64(r.Plan.Capacity)) {
+			tightest, j.plan = r, r.Plan
 		}
 		delays = delays || r.Delay > 0
 		j.local = j.local || r.Origin.Degraded()

@@ -94,7 +94,7 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 	if h, applies := v.empty(); applies {
 		return h
 	}
-	h := v.nothingUnusual()
+	h := v.nothingUnusual(left > 0)
 	if left > 0 {
 		h.Text = strings.Replace(h.Text, "Nothing unusual.", "Nothing else is unusual.", 1)
 	}
@@ -372,8 +372,8 @@ func (v *View) empty() (h Headline, applies bool) {
 	return Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}, true
 }
 
-// nothingUnusual is the good news, unless much is refused all the same.
-func (v *View) nothingUnusual() Headline {
+// nothingUnusual is the good news, unless much is refused all the same: silenced says that some alerts are.
+func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
 	switch {
@@ -381,7 +381,7 @@ func (v *View) nothingUnusual() Headline {
 		h.Text = "Nothing unusual. No request came in the last hour."
 		return h
 	case now.share() >= muchRefused && v.perSecond(&v.All, v.blocked.recent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
-		return v.muchRefused(now, lately, hour)
+		return v.muchRefused(now, lately, hour, silenced)
 	case hour.share() >= muchRefused:
 		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
 	case hour.refused+hour.blocked == 0:
@@ -403,11 +403,16 @@ func (v *View) nothingUnusual() Headline {
 	return h
 }
 
-// muchRefused tells that much is or was refused, although no rule refuses more than usual.
-func (v *View) muchRefused(now, lately, hour refusedOf) Headline {
+// muchRefused tells that much is or was refused, although no rule refuses more than usual, or its alert is silenced.
+func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
-	h.Text = fmt.Sprintf("%s of requests refused in the last minute, %s in the last 10 minutes, %s in the last hour. No rule refuses more than usual now",
+	h.Text = fmt.Sprintf("%s of requests refused in the last minute, %s in the last 10 minutes, %s in the last hour.",
 		percent(now.share()), percent(lately.share()), percent(hour.share()))
+	if silenced {
+		h.Text = "Nothing unusual. " + h.Text
+		return h
+	}
+	h.Text += " No rule refuses more than usual now"
 	most := 0.0
 	for i := range v.Rules {
 		if rate := v.rate(&v.Rules[i]); rate > most {

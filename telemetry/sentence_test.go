@@ -154,6 +154,11 @@ func TestHeadline(t *testing.T) {
 			t.Errorf("%s: %s\n%q\nabout %q, %q since %v; want %s\n%q\nabout %q, %q since %v", name, h.Level, h.Text, h.Rule, who, h.Since, c.level, c.text, c.rule, c.subject, c.since)
 		}
 	}
+	known := view(refuses(1, alone))
+	known.All = since(steady(3, 60), 13*time.Minute+5*time.Second, 38)
+	if h := known.HeadlineBut(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 41 % of requests refused in the last minute, ") || strings.Contains(h.Text, "No rule") {
+		t.Errorf("with its alert silenced: %s, %s", h.Level, h.Text)
+	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
 	if text := view(evil).Headline().Text; strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > 400 {
 		t.Errorf("a key writes %q", text)

@@ -16,11 +16,11 @@ import (
 // subjects there were, with a standard error of 2.3 % beyond 256 of them, and exactly below (see
 // registers).
 //
-// Memory. A subject of the ten seconds that have begun takes 96 bytes, 4 in an index, and its key; there
-// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 68 KiB where
+// Memory. A subject of the ten seconds that have begun takes 88 bytes, 4 in an index, and its key; there
+// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 64 KiB where
 // keys have 32 bytes. A closed slot takes 64 bytes and some 30 for each of at most 256 subjects, and 1 KiB for
 // registers, at most 16 KiB; there are 42 at most, and three that join them. So a rule that is flooded
-// takes 2·(68 + 45·9) KiB = 0.9 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
+// takes 2·(64 + 45·9) KiB = 0.9 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
 // together take no more than a budget of 32 MiB, whatever their number and that of their keys. Who needs
 // more than is left gets less: summaries stay small, and what is in none counts as lost, which adds
 // to the error that is told. share takes from the rules with the least refusals and traffic. Not in

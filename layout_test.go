@@ -53,9 +53,9 @@ func foreign(all map[string]listed, p string, allowed ...string) []string {
 	return found
 }
 
-// wires reports whether a package is there to put the others together.
+// wires reports whether a package is there to put the others together: the fixture does so for tests.
 func wires(path string) bool {
-	return path == module+"/cmd/sluice" || strings.HasPrefix(path, module+"/examples/")
+	return path == module+"/cmd/sluice" || path == module+"/internal/incident" || strings.HasPrefix(path, module+"/examples/")
 }
 
 // purpose returns the part of a package's path behind internal/: packages beneath it are one.

@@ -52,7 +52,7 @@ func (v *veil) shown(rule string, key map[string]string) string {
 	many := func(value string) bool { return value == "*" || strings.Contains(value, "/") }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
 		if s, err := v.api.Engine.Subject(rule, key); err == nil {
-			return v.api.Engine.Policy().ShownKey(s.Key())
+			return s.Shown()
 		}
 	}
 	var all []string

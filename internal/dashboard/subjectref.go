@@ -80,7 +80,7 @@ func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
 		return nil, problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 	}
 	ref.Text = subject.Key()
-	ref.Shown = c.s.Engine.Policy().ShownKey(ref.Text)
+	ref.Shown = subject.Shown()
 	return ref, nil
 }
 
@@ -95,9 +95,11 @@ func (c *call) subjectByID(p *inForce, id string) (*subjectRef, error) {
 		return nil, err
 	}
 	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.Engine.Policy().ShownKey(key)}
-	if subject, err := c.s.Engine.SubjectOf(key); err == nil && len(subject.Hashed()) == 0 {
-		ref.Key = subject.Values()
-		maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+	if subject, err := c.s.Engine.SubjectOf(key); err == nil {
+		if ref.Text, ref.Shown = subject.Key(), subject.Shown(); len(subject.Hashed()) == 0 {
+			ref.Key = subject.Values()
+			maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+		}
 	}
 	return ref, nil
 }

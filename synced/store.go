@@ -40,6 +40,7 @@ type Store struct {
 	takes  sync.Pool    // of *take
 	plans  sync.Map     // *sluice.Plan: whether it can be counted here
 	known  atomic.Int64 // plans
+	fleet  fleet
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -87,8 +88,14 @@ func (s *Store) Shard(key string) int { return s.shared.Shard(key) }
 
 // Heartbeat implements failover.Shared.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	return s.shared.Heartbeat(ctx, id)
+	if instances, err = s.shared.Heartbeat(ctx, id); err == nil {
+		s.fleet.counted(instances, s.clock())
+	}
+	return instances, err
 }
+
+// Instances returns how many instances share the store, by the heartbeats, or 0 until there was one.
+func (s *Store) Instances() int { return int(s.fleet.instances.Load()) }
 
 // Overhear implements failover.Overheard for the shared store.
 func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {

@@ -1,0 +1,29 @@
+package synced
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// fewerFor is how long a lower number of instances has to last: a store that was restarted, or whose
+// clock was set, learns of them one heartbeat at a time.
+const fewerFor = 10 * time.Second
+
+// fleet is how many instances share the store.
+type fleet struct {
+	instances atomic.Int64 // 0: unknown
+
+	mu   sync.Mutex
+	many time.Duration // when there were as many last
+}
+
+// counted takes over a number of instances.
+func (f *fleet) counted(n int, at time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if int64(n) >= f.instances.Load() || at-f.many >= fewerFor {
+		f.instances.Store(int64(n))
+		f.many = at
+	}
+}

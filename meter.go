@@ -1,50 +1,93 @@
 package sluice
 
+import "math/bits"
+
 // stepMeter is the meter kernel. A cost raises the level by cost·Unit, the level drains by Drain
 // a tick, and a cost that would raise it above Size is refused. Level and tick stand for one number,
 // tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
-// back and forth changes nothing as long as the level stays under Size.
-func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
+// back and forth changes nothing as long as the level stays under Most.
+//
+// The level may be above Size: it was owed, or taken by a plan with a larger burst. It then drains
+// like any other. To cut it to Size would let that plan take the difference again.
+func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
 	tick := p.ticks(now)
-	level, clamped := p.level(s, tick)
+	level, stepped := p.level(s, tick)
 	next, fits := level, true
 	switch {
-	case cost > p.Capacity:
-		fits = false
 	case cost > 0:
-		next = level + cost*p.Unit
-		fits = next <= p.Size
-	case cost < -p.Capacity:
+		fits = cost <= p.Capacity && level <= p.Size-cost*p.Unit
+		switch {
+		case fits:
+			next = level + cost*p.Unit
+		case owe:
+			next = p.owed(level, cost, r)
+		}
+	case cost < -p.Most:
 		next = 0
 	case cost < 0:
 		next = max(0, level+cost*p.Unit)
 	}
-	if !fits {
-		next = level
-	}
 	r.Now, r.Used, r.Fits = now, next, fits
 	switch {
-	case next == level && !clamped:
+	case next == level && !stepped:
 		return s
 	case next == 0:
 		return State{}
 	}
-	return State{Tick: tick, Used: next}
+	return State{Tick: tick, Used: next, Prev: p.stateTick()}
 }
 
-// level returns the level of s at tick, clamped to Size: it can exceed Size only if the clock
-// has stepped back or the burst was lowered.
-func (p *Plan) level(s State, tick int64) (level int64, clamped bool) {
+// owed returns the level with a cost that is due in any case, and notes in r what of it is cut.
+func (p *Plan) owed(level, cost int64, r *Receipt) int64 {
+	room := p.most - level
+	if whole := room / p.Unit; cost > whole {
+		r.Cut = cost - whole
+		return p.most
+	}
+	return level + cost*p.Unit
+}
+
+// stateTick returns Prev of the states that p makes.
+func (p *Plan) stateTick() int64 {
+	if p.Tick == 1 {
+		return 0
+	}
+	return p.Tick
+}
+
+// level returns the level of s at tick. If the clock has stepped back so far that it is above
+// Most, it is Most, and stepped is true.
+func (p *Plan) level(s State, tick int64) (level int64, stepped bool) {
+	s = p.converted(s)
 	elapsed := tick - s.Tick
 	switch {
-	case s.Used == 0 || elapsed >= p.full && s.Used <= p.Size:
+	case s.Used == 0 || elapsed >= p.full && s.Used <= p.most:
 		return 0, false
 	case elapsed <= -p.full:
-		return p.Size, true
+		return p.most, true
 	case elapsed >= p.full:
-		// The burst was lowered: more than a full meter may be left.
+		// Most was lowered: more than that may be left.
 		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
 	}
 	level = max(0, s.Used-elapsed*p.Drain)
-	return min(level, p.Size), level > p.Size
+	return min(level, p.most), level > p.most
+}
+
+// converted returns a state in ticks of p. What is less than one of the level is rounded up. A level
+// too large for p becomes the largest that is exact.
+func (p *Plan) converted(s State) State {
+	if s.Prev == p.stateTick() || s.Used == 0 {
+		return s
+	}
+	from := max(1, s.Prev)
+	micros := s.Tick * from
+	tick := p.ticks(micros)
+	// Its level in parts of 1/rate.drain of a microsecond.
+	hi, lo := bits.Mul64(uint64(s.Used), uint64(gcd(from, p.rate.unit)))
+	lo, carry := bits.Add64(lo, uint64((micros-tick*p.Tick)*p.rate.drain+p.part-1), 0)
+	used := uint64(maxExact)
+	if hi += carry; hi < uint64(p.part) {
+		used, _ = bits.Div64(hi, lo, uint64(p.part))
+	}
+	return State{Tick: tick, Used: int64(min(used, maxExact)), Prev: p.stateTick()}
 }

@@ -38,7 +38,7 @@ func (p Penalty) Plan() (*Plan, error) {
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, "lock")
-	return &Plan{Kernel: Lock, Tick: 1, Capacity: 1, Fingerprint: h.Sum64(), Penalty: p}, nil
+	return &Plan{Kernel: Lock, Tick: 1, Capacity: 1, Most: 1, Fingerprint: h.Sum64(), Penalty: p}, nil
 }
 
 // filled returns p with its defaults filled in.
@@ -88,7 +88,7 @@ func checkPenalty(what string, d time.Duration) error {
 // Offends reports whether charge i of a [Store.Take] records an offence: its plan is a [Lock] that
 // is not in force, and an earlier charge with the same key and a positive cost does not fit. Other
 // charges that refuse the Take make no difference, except an earlier one of [NewOnce] that does not
-// fit: a repeat is no offence. Every store calls Offends, or does the same.
+// fit: a repeat is no offence. Nor is a cost that is owed. Every store calls Offends, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != Lock || c.Cost <= 0 || !receipts[i].Fits {
@@ -97,7 +97,7 @@ func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	offends := false
 	for j := range charges[:i] {
 		switch b := &charges[j]; {
-		case b.Cost <= 0 || receipts[j].Fits:
+		case b.Cost <= 0 || b.Owe || receipts[j].Fits:
 		case b.Plan.Once:
 			return false
 		case b.Key == c.Key:

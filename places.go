@@ -27,7 +27,7 @@ func NewInFlight(places int64) (*Plan, error) {
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, "in flight")
-	return &Plan{Kernel: InFlight, Tick: 1, Capacity: places, Span: PlaceLasts.Microseconds(), Fingerprint: h.Sum64()}, nil
+	return &Plan{Kernel: InFlight, Tick: 1, Capacity: places, Most: places, Span: PlaceLasts.Microseconds(), Fingerprint: h.Sum64()}, nil
 }
 
 // Places is the state of an [InFlight] plan: which places are taken, and until when. The zero

@@ -72,10 +72,18 @@ type Plan struct {
 	// Capacity is the most units that can pass at once: Burst of a meter, else Count, and how many
 	// places there are.
 	Capacity int64
+	// Most is the most units that a state of the plan keeps, at least Capacity: the level of a
+	// meter, the count of a window or a log. More than Capacity it is by [Plan.WithMost], for
+	// plans that share their states with others of a larger Capacity, and for those that
+	// have costs that are due in any case ([Charge.Owe]). A level above it means that the clock has
+	// stepped back.
+	Most int64
 	// Fingerprint tells apart the plans whose states mean different things. A store
-	// keeps states of different fingerprints apart even under one key. It leaves out
-	// Burst, and Count of windows and logs: changing those keeps what was counted, but
-	// for a log whose Count changes to the other side of [FineLogCount].
+	// keeps states of different fingerprints apart even under one key. Meters of one rate have one
+	// fingerprint, windows of one length and kind, and logs of one kind and Period whose Count is on the same side of
+	// [FineLogCount]; Burst, Tick and Most, and Count of windows and logs, make no difference. So
+	// changing those keeps what was counted, but for a log whose Count changes to the other side of FineLogCount,
+	// which starts empty.
 	Fingerprint uint64
 	// Penalty is that of a [Lock], with its defaults filled in; a Lock has no Limit. The states of
 	// all locks mean the same.
@@ -83,14 +91,69 @@ type Plan struct {
 	// Once says that the plan is one of [NewOnce].
 	Once bool
 
-	full int64 // ticks in which a full meter drains
+	full int64 // ticks in which a meter that holds Most drains
+	most int64 // Most in the numbers of a state: of a meter, its level
+	// rate is that of a meter whatever its Tick, and part what one of its level is, as a number
+	// of 1/rate.drain microseconds: 1 where the Tick is 1.
+	rate rate
+	part int64
 }
+
+// rate is the Unit and the Drain that a meter has, or would have, in ticks of a microsecond.
+type rate struct{ unit, drain int64 }
 
 // NewPlan compiles a limit. It fails where a limit has no meaning, and where no tick
 // of 1 µs, 1 ms or 1 s lets its numbers be exact.
 func NewPlan(l Limit) (*Plan, error) {
-	err := l.check()
+	return compile(l, 0)
+}
+
+// WithMost returns a copy of p whose states may hold up to so many units: see [Plan.Most]. Where
+// several plans share states, each should have the largest Capacity among them, plus the debt that
+// it allows. A copy never holds less than its Capacity, and has the Fingerprint of p. WithMost
+// fails where the copy could not be exact. Locks and plans of [NewInFlight] hold no debt.
+func (p *Plan) WithMost(units int64) (*Plan, error) {
+	if p.Kernel == Lock || p.Kernel == InFlight {
+		return nil, usage("sluice: WithMost is for limits by rate, and neither for penalties nor for places in flight")
+	}
+	q, err := compile(p.Limit, units)
 	if err != nil {
+		return nil, &usageError{fmt.Errorf("sluice: states of up to %d units: %w", units, err)}
+	}
+	q.Once, q.Fingerprint = p.Once, p.Fingerprint
+	return q, nil
+}
+
+// Raised returns p, or, if that is more, a copy whose states may hold up to so many units. It is
+// for stores: the states of a meter must not be cut to the Most of p while a plan with a larger one
+// shares them. So a store raises each plan to the largest Most of that Fingerprint that it has been
+// charged with. Unlike [Plan.WithMost] it keeps the Tick, and so the meaning of a receipt's Used.
+func (p *Plan) Raised(units int64) *Plan {
+	if p.Kernel != Meter || units <= p.Most {
+		return p
+	}
+	q := *p
+	q.Most = units
+	q.setMost()
+	return &q
+}
+
+// setMost sets what follows from Most. It reports whether that is exact, and how long a meter takes
+// to drain.
+func (p *Plan) setMost() (exact bool) {
+	p.most, exact = p.Most, true
+	if p.Kernel == Meter {
+		if p.most, exact = product(p.Most, p.Unit); !exact {
+			p.most = maxExact
+		}
+		p.full = ceilDiv(p.most, p.Drain)
+	}
+	return exact
+}
+
+// compile returns the plan of a limit whose states may hold at least most units.
+func compile(l Limit, most int64) (p *Plan, err error) {
+	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
 	}
 	l.Burst = l.defaultBurst()
@@ -101,15 +164,14 @@ func NewPlan(l Limit) (*Plan, error) {
 		if l.Period%tick != 0 {
 			break
 		}
-		var p *Plan
-		if p, err = newPlan(l, tick); err == nil {
+		if p, err = newPlan(l, tick, most); err == nil {
 			return p, nil
 		}
 	}
 	return nil, fmt.Errorf("limit %v: %w", l, err)
 }
 
-func newPlan(l Limit, tick time.Duration) (*Plan, error) {
+func newPlan(l Limit, tick time.Duration, most int64) (*Plan, error) {
 	p := &Plan{Limit: l, Tick: int64(tick / time.Microsecond), Capacity: l.Count}
 	period := int64(l.Period / tick)
 	exact := true
@@ -117,18 +179,14 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 	case TokenBucket, LeakyBucket, GCRA:
 		g := gcd(l.Count, period)
 		p.Kernel, p.Unit, p.Drain, p.Capacity = Meter, period/g, l.Count/g, l.Burst
-		p.Size, exact = product(l.Burst, p.Unit)
-		exact = exact && p.Drain <= maxExact
-		p.full = ceilDiv(p.Size, p.Drain)
-		if _, ok := product(p.full, p.Tick); exact && !ok {
-			return nil, fmt.Errorf("a burst of %d takes more than 70 years to drain: lower it, or shorten the period", l.Burst)
-		}
+		exact = p.setRate()
+		p.Size, _ = product(p.Capacity, p.Unit)
 	case FixedWindow, SlidingWindowCounter:
 		p.Kernel, p.Span = Window, period
 		if p.monthly() {
 			p.Span = 1
 		}
-		_, exact = product(l.Count, p.Span)
+		_, exact = product(max(p.Capacity, most), p.Span)
 	case SlidingWindowLog:
 		if l.Count > maxCoarse {
 			return nil, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
@@ -145,11 +203,44 @@ func newPlan(l Limit, tick time.Duration) (*Plan, error) {
 		p.Kernel, p.Span = ExactLog, p.logSpan()
 		exact = p.Span <= maxExact
 	}
+	p.Most = max(p.Capacity, most)
+	if longest := p.longestLog(); p.Kernel.Log() && p.Most > longest {
+		return nil, fmt.Errorf("such a log keeps at most %d", longest)
+	}
+	exact = p.setMost() && exact
+	if _, ok := product(p.full, p.Tick); exact && !ok {
+		what := "a burst of"
+		if p.Most > p.Capacity {
+			what = "a level of"
+		}
+		return nil, fmt.Errorf("%s %d takes more than 70 years to drain: lower it, or shorten the period", what, p.Most)
+	}
 	if !exact {
 		return nil, fmt.Errorf("the numbers are too large to be counted exactly: use a smaller count or burst, or a shorter or rounder period")
 	}
 	p.Fingerprint = p.fingerprint()
 	return p, nil
+}
+
+// setRate sets the rate of a meter, and reports whether the levels of its plans convert to one another.
+func (p *Plan) setRate() (exact bool) {
+	period := p.Limit.Period.Microseconds()
+	g := gcd(p.Limit.Count, period)
+	p.rate = rate{period / g, p.Limit.Count / g}
+	p.part = gcd(p.Tick, p.rate.unit)
+	_, exact = product(p.Tick, p.rate.drain)
+	return exact
+}
+
+// longestLog returns the most units that a log keeps: a debt of as much as its limit, at most.
+func (p *Plan) longestLog() int64 {
+	switch p.Kernel {
+	case StampLog:
+		return 2 * FineLogCount
+	case ExactLog:
+		return 2 * MaxLogCount
+	}
+	return maxCoarse
 }
 
 // logParts returns the number of parts into which a [SlidingWindowLog] divides its period.
@@ -181,7 +272,11 @@ func (p *Plan) fingerprint() uint64 {
 		return h.Sum64()
 	}
 	kernel := min(p.Kernel, StampLog) // of logs the span tells the rest
-	fmt.Fprint(h, kernel, p.Tick, p.Unit, p.Drain, p.Span, p.sliding() || p.Kernel == ExactLog)
+	tick, span, unit := p.Tick, p.Span, p.rate
+	if kernel < StampLog { // which are as in ticks of a microsecond
+		tick, span = 1, p.Span*p.Tick
+	}
+	fmt.Fprint(h, kernel, tick, unit.unit, unit.drain, span, p.sliding() || p.Kernel == ExactLog)
 	return h.Sum64()
 }
 
@@ -195,8 +290,8 @@ type State struct {
 	Tick int64
 	// Used is the level of a meter, the count of this window, or the number of penalties in a row.
 	Used int64
-	// Prev is the count of the window before, or when penalties are forgotten; a meter leaves
-	// it at 0.
+	// Prev is the count of the window before, or when penalties are forgotten. Of a meter it is the
+	// Tick of the plan that made the state, or 0 for 1: plans of another Tick convert it.
 	Prev int64
 }
 
@@ -205,16 +300,26 @@ type State struct {
 // keep. Cost 0 peeks and always fits; a negative cost gives back, never below empty.
 //
 // A cost that does not fit leaves s as it is, with one exception: a clock that has
-// stepped back further than the algorithm can owe moves the state along with it.
+// stepped back further than the plan's states can hold (Most) moves the state along with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
+	return p.step(s, now, cost, false, r)
+}
+
+// Owe is [Plan.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, r says
+// so, but the state holds it all the same, up to Most.
+func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
+	return p.step(s, now, cost, cost > 0, r)
+}
+
+func (p *Plan) step(s State, now, cost int64, owe bool, r *Receipt) State {
 	*r = Receipt{}
 	switch p.Kernel {
 	case Meter:
-		return p.stepMeter(s, now, cost, r)
+		return p.stepMeter(s, now, cost, owe, r)
 	case Lock:
 		return p.stepLock(s, now, cost, r)
 	}
-	s = p.stepWindow(s, p.windowTick(now), cost, r)
+	s = p.stepWindow(s, p.windowTick(now), cost, owe, r)
 	r.Now = now
 	return s
 }
@@ -226,6 +331,7 @@ func (p *Plan) EmptyAt(s State) int64 {
 	case s.Used == 0 && s.Prev == 0:
 		return 0
 	case p.Kernel == Meter:
+		s = p.converted(s)
 		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
 	case p.Kernel == Lock:
 		return s.Prev
@@ -249,7 +355,7 @@ func (p *Plan) Level(units int64) int64 {
 func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
-		return (p.Size/p.Drain + 1) * p.Tick
+		return (p.most/p.Drain + 1) * p.Tick
 	case p.Kernel == InFlight: // of which a clock that steps back may leave two
 		return 2 * p.Span
 	case p.Kernel == Lock: // likewise

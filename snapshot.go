@@ -22,7 +22,7 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	s := Snapshot{Now: r.Now}
 	switch p.Kernel {
 	case Meter:
-		s.state = State{Tick: r.Now / p.Tick, Used: r.Used}
+		s.state = State{Tick: r.Now / p.Tick, Used: r.Used, Prev: p.stateTick()}
 	case Window, Lock:
 		s.state = r.window()
 	case InFlight:
@@ -56,8 +56,10 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 		r.Fits = cost <= 0 || cost == 1 && r.Used < p.Capacity
 		return r, true
 	}
-	if p.Kernel == Meter && s.state.Used > p.Size {
-		return r, false // the burst is lower: the store has to cut the level to it
+	if p.Kernel == Meter {
+		if _, stepped := p.level(s.state, p.ticks(s.Now)); stepped {
+			return r, false // a plan with a larger Most has taken it
+		}
 	}
 	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {
 		return r, false // the penalty is shorter: the store has to cut it

@@ -15,6 +15,11 @@ type Charge struct {
 	Cost int64
 	// Shadow charges are counted like others, but never refuse the request.
 	Shadow bool
+	// Owe is for a Cost above 0 that is due in any case, such as what a request turned out to cost
+	// after it was let through. Receipt.Fits says as usual whether it fits. If it does not, it
+	// is committed all the same, up to the plan's Most: Receipt.Cut is what was above that. It never refuses the
+	// Take; if another charge does, it is not committed. The kernels [Lock] and [InFlight] ignore Owe.
+	Owe bool
 	// OnError says what happens to this charge when the shared store does not answer.
 	// Stores that cannot fail over ignore it.
 	OnError OnError
@@ -37,6 +42,9 @@ func (c *Charge) CostAt(now int64) int64 {
 	}
 	return c.Cost
 }
+
+// Refuses reports whether c refuses its Take if it does not fit.
+func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 
 // OnError is a rule's decision on what happens while the shared store does not answer.
 type OnError uint8
@@ -82,6 +90,9 @@ type Receipt struct {
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
 	// does fit, at which one more unit would. Zero means at once, or never.
 	Wait int64
+	// Cut is how many units of a cost that is owed were not committed, since the state already
+	// holds the plan's Most. A part of a unit counts as one.
+	Cut int64
 	// Fits says that the charge fits. It is still not committed if another charge
 	// of the same Take refuses it.
 	Fits bool
@@ -91,8 +102,8 @@ type Receipt struct {
 
 // Store counts. Implementations are safe for concurrent use.
 type Store interface {
-	// Take checks every charge and commits all of them, or none if any that is not a
-	// Shadow does not fit. A shadow that does not fit is not committed. Receipts are
+	// Take checks every charge and commits all of them, or none if any that is neither a
+	// Shadow nor an Owe does not fit. A shadow that does not fit is not committed. Receipts are
 	// written to receipts, which is as long as charges: the caller owns both, so that
 	// a decision need not allocate. A charge that gives back too late gives back nothing (see [Charge.CostAt]).
 	// A refused Take writes nothing, except for states that
@@ -154,10 +165,10 @@ func checkMany(charges []Charge) error {
 	return nil
 }
 
-// Admitted reports whether a Take was committed: every charge that is not a shadow fits.
+// Admitted reports whether a Take was committed: every charge that is neither a shadow nor owed fits.
 func Admitted(charges []Charge, receipts []Receipt) bool {
 	for i := range charges {
-		if !receipts[i].Fits && !charges[i].Shadow {
+		if !receipts[i].Fits && charges[i].Refuses() {
 			return false
 		}
 	}

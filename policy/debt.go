@@ -3,7 +3,6 @@ package policy
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -131,15 +130,6 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 		}
 	}
 	return most
-}
-
-// covers reports whether r holds for every request for which other does.
-func (r *rule) covers(other *rule) bool {
-	sameText := func(a, b *pattern) bool { return a.text == b.text }
-	return (len(r.match) == 0 || slices.EqualFunc(r.match, other.match, sameText)) &&
-		(len(r.hosts) == 0 || slices.Equal(r.hosts, other.hosts)) &&
-		(len(r.headers) == 0 || slices.Equal(r.headers, other.headers)) &&
-		len(r.attributes)+len(r.clients)+len(r.notClients) == 0
 }
 
 // Debt is how much a key may owe under a limit of a rule whose cost the response tells: see

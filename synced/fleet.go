@@ -27,3 +27,11 @@ func (f *fleet) counted(n int, at time.Duration) {
 		f.many = at
 	}
 }
+
+// assumed returns how many instances there are as far as is known, and two until there was a heartbeat.
+func (f *fleet) assumed() int {
+	if n := f.instances.Load(); n > 0 {
+		return int(n)
+	}
+	return 2
+}

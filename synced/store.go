@@ -38,7 +38,7 @@ type Store struct {
 	pools  atomic.Int64 // in the tables
 	serial atomic.Int64 // of the last pool
 	takes  sync.Pool    // of *take
-	plans  sync.Map     // *sluice.Plan: whether it can be counted here
+	plans  sync.Map     // *sluice.Plan: its *counted
 	known  atomic.Int64 // plans
 	fleet  fleet
 
@@ -117,16 +117,44 @@ func (s *Store) counts(c *sluice.Charge) bool {
 	if c.Consistency != sluice.Synced || c.Plan == nil || s.closed.Load() {
 		return false
 	}
-	if can, known := s.plans.Load(c.Plan); known {
-		return can.(bool)
+	return s.counted(c.Plan).can
+}
+
+// counted is how a plan is counted here.
+type counted struct {
+	can  bool
+	wide atomic.Pointer[wide]
+}
+
+// wide is a plan with room for what so many instances may let pass.
+type wide struct {
+	instances int
+	plan      *sluice.Plan
+}
+
+func (s *Store) counted(p *sluice.Plan) *counted {
+	if known, ok := s.plans.Load(p); ok {
+		return known.(*counted)
 	}
-	can := Can(c.Plan) == nil
+	c := &counted{can: Can(p) == nil}
 	if s.known.Add(1) > maxPlans {
 		s.plans.Clear()
 		s.known.Store(1)
 	}
-	s.plans.Store(c.Plan, can)
-	return can
+	s.plans.Store(p, c)
+	return c
+}
+
+// widened returns the plan that counts in the states of p, which can be counted here, for so many
+// instances.
+func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
+	c := s.counted(p)
+	if w := c.wide.Load(); w != nil && w.instances == instances {
+		return w.plan
+	}
+	w := &wide{instances, widened(p, instances)}
+	c.wide.Store(w)
+	return w.plan
 }
 
 // pin returns the pool of a charge, which stays until it is released, or nil if there is no room.
@@ -147,7 +175,7 @@ func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
 	}
 	p.mu.Lock()
 	t.mu.Unlock()
-	p.use(c.Plan)
+	p.use(s, c.Plan)
 	p.pins++
 	p.asked = at
 	p.mu.Unlock()

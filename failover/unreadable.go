@@ -105,11 +105,12 @@ func (s *Store) undo(ctx context.Context, p *portion) error {
 	charges, receipts := slices.Clone(p.charges), make([]sluice.Receipt, len(p.receipts))
 	for i := range charges {
 		c := &charges[i]
-		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
-			c.Cost = min(0, -c.Cost)
+		if c.Shadow = true; (p.receipts[i].Fits || c.Owe) && c.Plan.Kernel != sluice.Lock { // which takes nothing
+			c.Cost = min(0, p.receipts[i].Cut-c.Cost)
 		} else {
 			c.Cost = 0
 		}
+		c.Owe = false
 	}
 	if err := s.decideLocally(context.WithoutCancel(ctx), charges, receipts, false); err != nil {
 		return err

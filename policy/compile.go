@@ -62,7 +62,7 @@ type rule struct {
 	debt     int64            // units that a key may owe
 	most     map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
 	counts   *counting        // nil: all requests
-	lock     *sluice.Plan // of its penalty; nil: none
+	lock     *sluice.Plan     // of its penalty; nil: none
 	onError  sluice.OnError
 	// consistency is that of the charges of its limits.
 	consistency sluice.Consistency

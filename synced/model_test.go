@@ -36,8 +36,8 @@ type server struct {
 	random  *rand.Rand
 	calls   int
 	ids     map[string]bool // of instances
-	arrived int64 // units that were counted
-	lost    int64 // units that were to be counted, and of which nobody knows
+	arrived int64           // units that were counted
+	lost    int64           // units that were to be counted, and of which nobody knows
 	// telling, if it is set, is how long a call that tells of something takes there and back.
 	telling [2]time.Duration
 }

@@ -11,7 +11,8 @@ import "math/bits"
 // like any other. To cut it to Size would let that plan take the difference again.
 func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
 	tick := p.ticks(now)
-	level, stepped := p.level(s, tick)
+	level, above := p.level(s, tick)
+	stepped := above && !p.vague
 	next, fits := level, true
 	switch {
 	case cost > 0:
@@ -22,6 +23,7 @@ func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
 		case owe:
 			next = p.owed(level, cost, r)
 		}
+	case above && !stepped && cost > -maxLevel: // how much it is, p cannot tell
 	case cost < -p.Most:
 		next = 0
 	case cost < 0:
@@ -55,9 +57,8 @@ func (p *Plan) stateTick() int64 {
 	return p.Tick
 }
 
-// level returns the level of s at tick. If the clock has stepped back so far that it is above
-// Most, it is Most, and stepped is true.
-func (p *Plan) level(s State, tick int64) (level int64, stepped bool) {
+// level returns the level of s at tick, or p.most if it is above that.
+func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	s = p.converted(s)
 	elapsed := tick - s.Tick
 	switch {
@@ -66,15 +67,14 @@ func (p *Plan) level(s State, tick int64) (level int64, stepped bool) {
 	case elapsed <= -p.full:
 		return p.most, true
 	case elapsed >= p.full:
-		// Most was lowered: more than that may be left.
+		// It was above, and more than nothing may be left.
 		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
 	}
 	level = max(0, s.Used-elapsed*p.Drain)
 	return min(level, p.most), level > p.most
 }
 
-// converted returns a state in ticks of p. What is less than one of the level is rounded up. A level
-// too large for p becomes the largest that is exact.
+// converted returns a state in ticks of p, its level rounded up.
 func (p *Plan) converted(s State) State {
 	if s.Prev == p.stateTick() || s.Used == 0 {
 		return s
@@ -85,9 +85,9 @@ func (p *Plan) converted(s State) State {
 	// Its level in parts of 1/rate.drain of a microsecond.
 	hi, lo := bits.Mul64(uint64(s.Used), uint64(gcd(from, p.rate.unit)))
 	lo, carry := bits.Add64(lo, uint64((micros-tick*p.Tick)*p.rate.drain+p.part-1), 0)
-	used := uint64(maxExact)
+	used := uint64(1 << 62)
 	if hi += carry; hi < uint64(p.part) {
 		used, _ = bits.Div64(hi, lo, uint64(p.part))
 	}
-	return State{Tick: tick, Used: int64(min(used, maxExact)), Prev: p.stateTick()}
+	return State{Tick: tick, Used: int64(min(used, 1<<62)), Prev: p.stateTick()}
 }

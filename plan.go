@@ -51,6 +51,10 @@ const (
 // stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
 const maxExact = 1 << 51
 
+// maxLevel is the largest level of a meter that a plan tells apart. Only a plan with longer ticks can
+// have put more there.
+const maxLevel = 1 << 52
+
 // Plan is a [Limit] compiled to integers. It says what any implementation needs to
 // reproduce a decision, in ticks of Tick microseconds. Plans are made by [NewPlan],
 // [Penalty.Plan] and [NewInFlight], are never changed afterwards and may be shared.
@@ -91,8 +95,10 @@ type Plan struct {
 	// Once says that the plan is one of [NewOnce].
 	Once bool
 
-	full int64 // ticks in which a meter that holds Most drains
-	most int64 // Most in the numbers of a state: of a meter, its level
+	// most is the level of a meter that holds Most, and full the ticks in which it drains. If
+	// Most is more than is exact, most is maxLevel, and vague is true.
+	most, full int64
+	vague      bool
 	// rate is that of a meter whatever its Tick, and part what one of its level is, as a number
 	// of 1/rate.drain microseconds: 1 where the Tick is 1.
 	rate rate
@@ -138,16 +144,15 @@ func (p *Plan) Raised(units int64) *Plan {
 	return &q
 }
 
-// setMost sets what follows from Most. It reports whether that is exact, and how long a meter takes
-// to drain.
+// setMost sets what follows from Most, and reports whether that is exact.
 func (p *Plan) setMost() (exact bool) {
-	p.most, exact = p.Most, true
-	if p.Kernel == Meter {
-		if p.most, exact = product(p.Most, p.Unit); !exact {
-			p.most = maxExact
-		}
-		p.full = ceilDiv(p.most, p.Drain)
+	if p.Kernel != Meter {
+		return true
 	}
+	if p.most, exact = product(p.Most, p.Unit); !exact {
+		p.most, p.vague = maxLevel, true
+	}
+	p.full = ceilDiv(p.most, p.Drain)
 	return exact
 }
 

@@ -199,11 +199,11 @@ func TestFingerprints(t *testing.T) {
 		{{Count: 10, Period: time.Minute}},
 		{{Count: 1, Period: time.Second}},
 		// In ticks of a millisecond, a second and a microsecond.
-		{{Count: 999_983, Period: time.Hour}, {Count: 999_983, Period: time.Hour, Burst: 1_000_000_000_000}, {Count: 999_983, Period: time.Hour, Burst: 1}},
+		{{Count: 999_983, Period: time.Hour}, {Count: 999_983, Period: time.Hour, Burst: 100_000_000_000}, {Count: 999_983, Period: time.Hour, Burst: 1}},
 		{{Count: 10, Period: time.Second, Algorithm: sluice.FixedWindow}, {Count: 20, Period: time.Second, Algorithm: sluice.FixedWindow}},
 		{{Count: 10, Period: time.Minute, Algorithm: sluice.FixedWindow}},
 		// In ticks of a microsecond, a millisecond and a second.
-		{{Count: 100, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 1000, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 1_000_000_000, Period: 30 * day, Algorithm: sluice.FixedWindow}},
+		{{Count: 100, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 1000, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 100_000_000, Period: 30 * day, Algorithm: sluice.FixedWindow}},
 		{{Count: 100, Period: 30 * day, Algorithm: sluice.SlidingWindowCounter}, {Count: 1000, Period: 30 * day, Algorithm: sluice.SlidingWindowCounter}},
 		// As many ticks, but of a millisecond and of a microsecond.
 		{{Count: 1_000_000, Period: time.Hour, Algorithm: sluice.FixedWindow}},

@@ -57,7 +57,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 		return r, true
 	}
 	if p.Kernel == Meter {
-		if _, stepped := p.level(s.state, p.ticks(s.Now)); stepped {
+		if _, above := p.level(s.state, p.ticks(s.Now)); above {
 			return r, false // a plan with a larger Most has taken it
 		}
 	}

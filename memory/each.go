@@ -64,7 +64,7 @@ func (s *Store) placeOf(call *sluice.TakeCall) (p place) {
 	if c.Plan == nil || c.Plan.Tick < 1 {
 		return p
 	}
-	if l := s.plans.find(c.Plan); l != nil && l.fits && 0 < c.Cost && c.Cost <= l.most {
+	if l := s.plans.find(c.Plan); l != nil && l.fits && 0 < c.Cost && c.Cost <= l.most && !c.Owe {
 		p.layout, p.hash = l, s.hash(c)
 		p.first, p.second = s.tables.buckets(p.hash>>stripeShift, l.tag(p.hash))
 		prefetch(p.first, p.second)

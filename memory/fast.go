@@ -9,11 +9,11 @@ import (
 )
 
 // takeFast takes one charge from a state in a cell, without the lock. It reports false, having done
-// nothing, if there is no such state, or if it has to know the time to know the cost.
+// nothing, if there is no such state, if it has to know the time to know the cost, or if that is owed.
 func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) bool {
 	cost := c.Cost
 	l := s.plans.find(c.Plan)
-	if l == nil || !l.fits || cost < 0 && c.Until != 0 {
+	if l == nil || !l.fits || cost < 0 && c.Until != 0 || c.Owe {
 		return false
 	}
 	stripe, tag := hash>>stripeShift, l.tag(hash)
@@ -104,7 +104,7 @@ func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag 
 func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) bool {
 	for i := range ops {
 		o := &ops[i]
-		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil || !o.layout.fits {
+		if o.layout = s.plans.find(charges[i].Plan); o.layout == nil || !o.layout.fits || charges[i].Owe {
 			return false
 		}
 		o.tag = o.layout.tag(o.hash)

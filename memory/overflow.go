@@ -92,11 +92,12 @@ func (o *op) findRecord() *record {
 }
 
 // setRecord keeps the state of an op that has been changed in place, and answered with r.
-func (s *Store) setRecord(o *op, p *sluice.Plan, cost int64, r *sluice.Receipt) {
+func (s *Store) setRecord(o *op, c *sluice.Charge, r *sluice.Receipt) {
 	if o.full {
 		return
 	}
-	if same := o.record.plan == p; same && (cost == 0 || !r.Fits) {
+	p := c.Plan
+	if same := o.record.plan == p; same && (c.Cost == 0 || !r.Fits && !c.Owe) {
 		return
 	}
 	o.record.plan = p

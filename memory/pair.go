@@ -5,7 +5,7 @@ import "github.com/sluicehq/sluice"
 // takePair is takeAllFast for two charges, as most Takes of several have: without lists it takes two
 // thirds of the time. It also reports false if somebody else is quicker.
 func (s *Store) takePair(now int64, a, b *sluice.Charge, ra, rb *sluice.Receipt) bool {
-	if a.Plan == nil || b.Plan == nil {
+	if a.Plan == nil || b.Plan == nil || a.Owe || b.Owe {
 		return false
 	}
 	la, lb := s.plans.find(a.Plan), s.plans.find(b.Plan)

@@ -21,13 +21,32 @@ type layout struct {
 	most  int64 // the largest cost that add can add
 	// Of a window, how many bits each count has, and how many both.
 	bits, shift uint8
+
+	siblings *siblings
+	raised   atomic.Pointer[sluice.Plan] // see stepping
+}
+
+// siblings are the plans of one fingerprint, which share states.
+type siblings struct{ most atomic.Int64 } // the largest Most of them
+
+// stepping returns the plan to step states by: l.plan, raised to the largest Most of its siblings. It
+// is to be called after the state has been read: what a sibling put there is then not cut.
+func (l *layout) stepping() *sluice.Plan {
+	p, most := l.raised.Load(), l.siblings.most.Load()
+	if p.Most < most {
+		if p = l.plan.Raised(most); p != l.plan {
+			l.raised.Store(p)
+		}
+	}
+	return p
 }
 
 // never is the layout of plans that have none.
 var never = &layout{}
 
 func newLayout(p *sluice.Plan, index uint64) *layout {
-	l := &layout{plan: p, index: index}
+	l := &layout{plan: p, index: index, siblings: new(siblings)}
+	l.raised.Store(p)
 	if p.Kernel == sluice.Lock {
 		return l // few keys have one
 	}
@@ -40,14 +59,23 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 		}
 		return l
 	}
-	l.bits = uint8(bits.Len64(uint64(p.Capacity)))
+	// If there are too few bits for all that may be owed, what is owed is in the overflow.
+	if !l.setBits(p.Most) {
+		l.setBits(p.Capacity)
+	}
+	return l
+}
+
+// setBits divides the word of a window for counts of up to so many units, and reports whether they fit.
+func (l *layout) setBits(count int64) bool {
+	l.bits = uint8(bits.Len64(uint64(count)))
 	l.shift = l.bits
-	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+	if l.plan.Limit.Algorithm == sluice.SlidingWindowCounter {
 		l.shift *= 2
 	}
-	lastWindow, _, _ := p.WindowAt(maxTime - 1)
+	lastWindow, _, _ := l.plan.WindowAt(maxTime - 1)
 	l.fits = int(l.shift)+bits.Len64(uint64(lastWindow)) <= 64
-	return l
+	return l.fits
 }
 
 func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
@@ -56,9 +84,11 @@ func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
 		return 0, true
 	case !l.fits:
 		return 0, false
+	case l.plan.Kernel == sluice.Meter && s.Used > maxTime:
+		return 0, false
 	case l.plan.Kernel == sluice.Meter:
 		return uint64(s.Tick)*uint64(l.plan.Drain) + uint64(s.Used), true
-	case (s.Used|s.Prev)>>l.bits != 0: // Count was lowered
+	case (s.Used|s.Prev)>>l.bits != 0: // Count was lowered, or more is owed
 		return 0, false
 	}
 	return uint64(s.Tick)<<l.shift | uint64(s.Prev)<<l.bits | uint64(s.Used), true
@@ -70,16 +100,16 @@ func (l *layout) unpack(word uint64, now int64) sluice.State {
 	if l.plan.Kernel != sluice.Meter {
 		return l.unpackWindow(word)
 	}
-	tick := now
+	tick, made := now, int64(0)
 	if l.plan.Tick != 1 {
-		tick /= l.plan.Tick
+		tick, made = now/l.plan.Tick, l.plan.Tick
 	}
 	drained := uint64(tick) * uint64(l.plan.Drain)
 	if word <= drained {
 		return sluice.State{}
 	}
-	// A level above any Size is clamped all the same.
-	return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime))}
+	// A level above any Most is clamped all the same.
+	return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime)), Prev: made}
 }
 
 func (l *layout) unpackWindow(word uint64) sluice.State {
@@ -114,7 +144,7 @@ func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (nex
 		}
 	}
 	old := l.unpack(mixed(word, tag), now)
-	s := l.plan.Step(old, now, cost, r)
+	s := l.stepping().Step(old, now, cost, r)
 	if s == old {
 		return word, true
 	}
@@ -140,11 +170,11 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	return 0
 }
 
-// plans gives each plan that a store meets a layout. Plans of the same fingerprint and
-// capacity are one. There is no removal: the plans of a process are few, and if there are
+// plans gives each plan that a store meets a layout. Plans that decide alike are one. There is no removal: the plans of a process are few, and if there are
 // more than maxPlans over time, the states of those that come last are in the overflow.
 type plans struct {
-	mu sync.Mutex
+	mu       sync.Mutex
+	siblings map[uint64]*siblings // by fingerprint
 	// A hash table with linear probing, at most half full, replaced when it grows.
 	table atomic.Pointer[[]atomic.Pointer[layout]]
 	// By index. Its array is shared by the lists before it, whose readers don't look
@@ -172,10 +202,15 @@ func probe(table []atomic.Pointer[layout], p *sluice.Plan) *atomic.Pointer[layou
 	mask := uint64(len(table) - 1)
 	for i := p.Fingerprint + uint64(p.Capacity)*0x9e3779b97f4a7c15>>40; ; i++ {
 		l := table[i&mask].Load()
-		if l == nil || l.plan == p || l.plan.Fingerprint == p.Fingerprint && l.plan.Capacity == p.Capacity {
+		if l == nil || l.plan == p || alike(l.plan, p) {
 			return &table[i&mask]
 		}
 	}
+}
+
+// alike reports whether two plans give the same receipts for the same states.
+func alike(a, b *sluice.Plan) bool {
+	return a.Fingerprint == b.Fingerprint && a.Capacity == b.Capacity && a.Most == b.Most && a.Tick == b.Tick
 }
 
 func (ps *plans) add(p *sluice.Plan) *layout {
@@ -193,7 +228,17 @@ func (ps *plans) add(p *sluice.Plan) *layout {
 	if len(list) == maxPlans {
 		return never
 	}
+	others := ps.siblings[p.Fingerprint]
+	if others == nil {
+		if ps.siblings == nil {
+			ps.siblings = map[uint64]*siblings{}
+		}
+		others = new(siblings)
+		ps.siblings[p.Fingerprint] = others
+	}
+	others.most.Store(max(others.most.Load(), p.Most))
 	l := newLayout(p, uint64(len(list)))
+	l.siblings = others
 	list = append(list, l)
 	ps.list.Store(&list)
 	place.Store(l)

@@ -42,7 +42,7 @@ func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 // refuseNew gives an op whose key is new a state that is used up, if there is no room for one of
 // its own. It is not kept.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
-	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 {
+	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 || c.Owe {
 		return
 	}
 	p := c.Plan

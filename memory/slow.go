@@ -87,7 +87,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 		}
 	}
 	if len(ops) == 1 {
-		ops[0].step(now, &charges[0], charges[0].CostAt(now), &receipts[0])
+		ops[0].step(now, &charges[0], charges[0].CostAt(now), charges[0].Owe, &receipts[0])
 		return
 	}
 	for i := range ops {
@@ -105,17 +105,22 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 		if !admitted && receipts[i].Fits {
 			cost = 0
 		}
-		if cost != tried || changes(c.Plan) {
-			ops[i].step(now, c, cost, &receipts[i])
+		if cost != tried || changes(c.Plan) || c.Owe && !admitted {
+			ops[i].step(now, c, cost, c.Owe && admitted, &receipts[i])
 		}
 	}
 }
 
-// step asks for cost units: of a copy of the state, but of what changes in place itself.
-func (o *op) step(now int64, c *sluice.Charge, cost int64, r *sluice.Receipt) {
-	switch p := c.Plan; {
+// step asks for cost units, which may be owed: of a copy of the state, but of what changes in place
+// itself.
+func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.Receipt) {
+	switch p := o.stepping(c.Plan); {
+	case p.Kernel.Log() && owe:
+		*r = o.changed(p).log.Owe(p, now, cost)
 	case p.Kernel.Log():
 		*r = o.changed(p).log.Step(p, now, cost)
+	case p.Kernel != sluice.InFlight && owe:
+		o.new = p.Owe(o.old, now, cost, r)
 	case p.Kernel != sluice.InFlight:
 		o.new = p.Step(o.old, now, cost, r)
 	case o.full:
@@ -123,6 +128,14 @@ func (o *op) step(now int64, c *sluice.Charge, cost int64, r *sluice.Receipt) {
 	default:
 		*r = o.changed(p).inFlight().Step(p, now, c.Place, cost)
 	}
+}
+
+// stepping returns the plan to step the state by.
+func (o *op) stepping(p *sluice.Plan) *sluice.Plan {
+	if p.Kernel != sluice.Meter || o.layout == never {
+		return p
+	}
+	return o.layout.stepping()
 }
 
 // try is step for a charge that might have to be undone: it leaves what changes in place as it is.
@@ -133,7 +146,7 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	case p.Kernel == sluice.InFlight && !o.full:
 		*r = o.changed(p).inFlight().Look(p, now, c.Place, cost)
 	default:
-		o.step(now, c, cost, r)
+		o.step(now, c, cost, c.Owe, r)
 	}
 }
 
@@ -167,7 +180,7 @@ func (o *op) replace() {
 func (s *Store) insert(o *op, now int64, c *sluice.Charge, r *sluice.Receipt) {
 	p := c.Plan
 	if changes(p) {
-		s.setRecord(o, p, c.Cost, r)
+		s.setRecord(o, c, r)
 		return
 	}
 	if o.new == o.old {

@@ -77,13 +77,14 @@ func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
 }
 
 // sameAs reports whether r and o ask for the same units of meters and windows. The receipts
-// of a log do not follow from each other, and nor do those of a request that may offend.
+// of a log do not follow from each other, and nor do those of a request that may offend, or of
+// costs that are owed.
 func (r *request) sameAs(o *request) bool {
 	if len(r.charges) != len(o.charges) || r.look || o.look || string(r.names) != string(o.names) {
 		return false
 	}
 	for i, c := range r.charges {
-		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel > sluice.Window {
+		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel > sluice.Window || c.flags&flagOwe != 0 {
 			return false
 		}
 	}

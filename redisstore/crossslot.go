@@ -97,7 +97,7 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 // fewer clients, and sooner used up by one of them.
 func (s *Store) order(c *sluice.Charge) float64 {
 	switch l := c.Plan.Limit; {
-	case c.Cost == 0 || c.Shadow:
+	case c.Cost == 0 || !c.Refuses():
 		return math.MaxFloat64
 	case s.denyCache.wouldRefuse(c):
 		return 0
@@ -189,8 +189,9 @@ func (p *slotPart) undo() slotPart {
 	for i := range u.charges {
 		c := &u.charges[i]
 		c.Key = strings.Clone(c.Key)
-		if c.Shadow = true; p.receipts[i].Fits && c.Plan.Kernel != sluice.Lock { // which takes nothing
-			c.Cost, c.Until = -max(c.Cost, -anyCost), countsUntil(c, &p.receipts[i])
+		took := c.Plan.Kernel != sluice.Lock && (p.receipts[i].Fits || owes(c))
+		if c.Shadow = true; took {
+			c.Cost, c.Until = -max(c.Cost-p.receipts[i].Cut, -anyCost), countsUntil(c, &p.receipts[i])
 		} else {
 			c.Cost = 0
 		}

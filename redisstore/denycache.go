@@ -111,7 +111,7 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 // ago that was.
 func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	var k cacheEntry
-	if c.Shadow || d.table.Load() == nil || !d.get(c, &k) {
+	if !c.Refuses() || d.table.Load() == nil || !d.get(c, &k) {
 		return false
 	}
 	r, ok := k.Receipt(c.Plan, k.Now, c.Cost)
@@ -122,7 +122,7 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 // its places are given back whenever a client hangs up. Nor is one of places in flight, which are
 // given back with every response; how many are taken is only told beside the refusal of another.
 func cacheable(c *sluice.Charge) bool {
-	return !c.Shadow && c.Plan.Limit.Algorithm != sluice.LeakyBucket && c.Plan.Kernel != sluice.InFlight
+	return c.Refuses() && c.Plan.Limit.Algorithm != sluice.LeakyBucket && c.Plan.Kernel != sluice.InFlight
 }
 
 // learn remembers the answer to a request, and reports whether it gave something back, so that

@@ -83,7 +83,7 @@ func (s *TimedStore) TakeEachAt(ctx context.Context, now int64, charges [][]slui
 }
 
 func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice.Charge, receipts [][]sluice.Receipt, timeArg ...string) []error {
-	c := &scriptCall{ids: make(map[string]uint16)}
+	c := &scriptCall{ids: make(map[string]uint16), siblings: &s.siblings}
 	for i := range charges {
 		if err := sluice.CheckCharges(charges[i], receipts[i]); err != nil {
 			return []error{err}

@@ -25,6 +25,7 @@ const (
 	flagCoalesced
 	flagDefer
 	flagUntil
+	flagOwe
 )
 
 // anyCost is at least the capacity of any plan, and later than any time.
@@ -96,8 +97,11 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	start := len(r.names)
 	r.names = n.append(r.names, c)
 	var flags byte
-	if c.Shadow {
+	if !c.Refuses() {
 		flags |= flagShadow
+	}
+	if owes(c) {
+		flags |= flagOwe
 	}
 	if look {
 		flags |= flagLook
@@ -112,6 +116,11 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	}
 	out.flags = flags
 	r.charges = append(r.charges, out)
+}
+
+// owes reports whether c is owed, and so has a number more in the reply.
+func owes(c *sluice.Charge) bool {
+	return c.Owe && c.Cost > 0 && c.Plan.Kernel != sluice.Lock && c.Plan.Kernel != sluice.InFlight
 }
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
@@ -133,7 +142,7 @@ func (r *request) watch(charges []sluice.Charge) {
 	for i := range charges[:last] {
 		if charges[i].Plan.Once {
 			r.watches[at] = first
-		} else if charges[i].Key == charges[last].Key {
+		} else if charges[i].Key == charges[last].Key && !charges[i].Owe {
 			r.watches[at+1]++
 			r.watches = append(r.watches, first)
 		}
@@ -173,13 +182,17 @@ func (r *request) numbers() int {
 
 // numbers returns how many numbers the reply to a charge of one request has.
 func (c *charge) numbers() int {
+	n := 4
 	switch c.plan.Kernel {
 	case sluice.Meter, sluice.InFlight:
-		return 1
+		n = 1
 	case sluice.Window, sluice.Lock:
-		return 3
+		n = 3
 	}
-	return 4
+	if c.flags&flagOwe != 0 {
+		n++
+	}
+	return n
 }
 
 // scriptCall is one run of the script, for any number of requests.
@@ -195,6 +208,7 @@ type scriptCall struct {
 	lastUser []int             // per key: the last group that has it
 	lastLong []int             // the same per key in longs
 	plans    []*sluice.Plan
+	siblings *sluice.Siblings // of the store
 }
 
 // pack packs the requests as take.lua reads them.
@@ -209,9 +223,12 @@ func (c *scriptCall) pack() {
 		for i := range g.head.charges {
 			if p := g.head.charges[i].plan; !slices.Contains(c.plans, p) {
 				c.plans = append(c.plans, p)
-				arg = appendPlan(arg, p)
+				c.siblings.Most(p)
 			}
 		}
+	}
+	for _, p := range c.plans {
+		arg = appendPlan(arg, p, c.siblings.Most(p))
 	}
 	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
@@ -261,17 +278,17 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 // long reports whether a state of p may be long, so that it is not read as a whole.
 func long(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog || p.Kernel == sluice.InFlight }
 
-// appendPlan packs what the script needs to know about a plan.
-func appendPlan(dst []byte, p *sluice.Plan) []byte {
+// appendPlan packs what the script needs to know about a plan, whose states keep up to so many units.
+func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	dst = append(dst, byte(p.Kernel))
-	tick, capacity := float64(p.Tick), float64(p.Capacity)
+	tick, capacity, most := float64(p.Tick), float64(p.Capacity), float64(units)
 	switch {
 	case p.Kernel == sluice.Meter:
-		return appendFloats(dst, tick, capacity, meterGrid(p), float64(p.Unit), float64(p.Drain))
+		return appendFloats(dst, tick, capacity, most, meterGrid(p), float64(p.Unit), float64(p.Drain))
 	case p.Kernel == sluice.Lock:
 		micros := func(d time.Duration) float64 { return float64(d.Microseconds()) }
 		l := p.Penalty
-		return appendFloats(dst, micros(l.First), micros(l.Most), micros(l.Forget), float64(l.Factor), 0)
+		return appendFloats(dst, micros(l.First), micros(l.Most), 0, micros(l.Forget), float64(l.Factor), 0)
 	case p.Kernel == sluice.Window:
 		mode := 0.0
 		switch {
@@ -280,23 +297,23 @@ func appendPlan(dst []byte, p *sluice.Plan) []byte {
 		case p.Limit.MonthDay > 0:
 			mode = 1 + float64(p.Limit.MonthDay)
 		}
-		return appendFloats(dst, tick, capacity, 1, float64(p.Span), mode)
+		return appendFloats(dst, tick, capacity, most, 1, float64(p.Span), mode)
 	}
 	width := 0.0
 	if p.Kernel == sluice.ExactLog {
 		width = entryWidth(p.Span)
 	}
-	return appendFloats(dst, tick, capacity, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
+	return appendFloats(dst, tick, capacity, most, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
 }
 
 // meterGrid returns the grid, in microseconds, that the expiry of a meter is rounded up
-// to. The coarse one is eight units long, whatever the burst, so that all who share the
-// state agree on it; it is used where that is at most an eighth of a full meter.
+// to. The coarse one is eight units long, whatever the burst and the tick, so that all plans
+// that share the state agree on it; it is used where that is at most an eighth of a full meter.
 func meterGrid(p *sluice.Plan) float64 {
-	if p.Capacity < 64 {
+	if p.Most < 64 {
 		return 1
 	}
-	return float64((8*p.Unit + p.Drain - 1) / p.Drain * p.Tick)
+	return float64((8*p.Limit.Period.Microseconds() + p.Limit.Count - 1) / p.Limit.Count)
 }
 
 // entryWidth returns the bytes of an entry in an exact log: enough for a span and an
@@ -360,7 +377,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	}
 	at, admitted := 0, r.admitted()
 	r.oldest = r.oldest[:0]
-	var values [4]int64
+	var values [5]int64
 	for i := range dst {
 		c := &r.charges[i]
 		n := c.numbers()
@@ -378,7 +395,12 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 		if r.n > 1 {
 			values[0] = c.firstNumber(values[0], values[n-1], int64(r.index), admitted)
 		}
+		cut := int64(0)
+		if c.flags&flagOwe != 0 {
+			cut, values[n-1] = values[n-1], 0
+		}
 		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
+		dst[i].Cut = cut
 		r.oldest = append(r.oldest, values[3])
 	}
 	return nil

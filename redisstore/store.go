@@ -29,6 +29,7 @@ type Store struct {
 	names    *naming
 	hash     string // of the script
 	cluster  bool
+	siblings sluice.Siblings
 
 	denyCache   *denyCache
 	resets      *resets

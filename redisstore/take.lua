@@ -6,7 +6,7 @@
 --            u16 number of short keys, u16 number of plans
 --            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
 --                        log, 5 lock, 6 in flight, as sluice.Kernel has them), then f64 tick,
---                        capacity, grid and
+--                        capacity, the most units that a state keeps, grid and
 --                        meter   unit, drain
 --                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
 --                        log     span, 0
@@ -18,7 +18,8 @@
 --                        4 look: take nothing even if all fit, 8 the first of several equal
 --                        requests that are coalesced, of meters and windows, 16 a later
 --                        request has this key, too, 48 the same, or 32 it has not, of a charge that
---                        gives back only until a time), f64 cost, and if 32 f64 that time, if 8 u16
+--                        gives back only until a time; 64 more if the cost is owed, which
+--                        is always with 1, and never with 8), f64 cost, and if 32 f64 that time, if 8 u16
 --                        how many requests; in flight the 8 bytes of the place's number, and its
 --                        cost is -2 for all places, else -1 to 2; of a lock u16 which of the numbers that the request replies is that of
 --                        the charge that refuses what was taken before, or 0, u16 number of
@@ -33,7 +34,8 @@
 --                                at which the oldest unit expires, else 0
 --                        lock    count of penalties, end of the last, when they are forgotten
 --                        in flight  how many places are taken
--- A charge that does not fit has -1-n for its first number n. For coalesced requests the
+-- A charge that does not fit has -1-n for its first number n. One more number follows for a
+-- cost that is owed: what of it was not taken. For coalesced requests the
 -- first number is that before the first of them, and one more number follows: how often
 -- the cost fits, at most as often as it is asked for.
 --
@@ -43,7 +45,8 @@
 -- since requests before it have been taken by then.
 --
 -- States:
---   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level
+--   meter   "t" or "t:rem", where t*drain + rem = tick*drain + level, all as in ticks of a
+--           microsecond, which other ticks convert from and to: see meter.go: converted
 --   window  "number:count" or "number:count:previous"
 --   stamps  f64 base, f64 low, and a u16 per unit in order: its tick - base, modulo 2^16.
 --           All of them lie in [base+low, base+low+2^16).
@@ -76,10 +79,10 @@ end
 -- The plan at hand. unit_or_span is the unit of a meter and the span of all others;
 -- drain_or_mode is the drain of a meter, whether a window slides or is a month, or the width of
 -- an exact log.
-local short_keys, plan_count, kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode, pos = struct_unpack('<HHBddddd', arg)
+local short_keys, plan_count, kernel, tick_length, capacity, most, grid, unit_or_span, drain_or_mode, pos = struct_unpack('<HHBdddddd', arg)
 local plan, tick = 1, (now - now % tick_length) / tick_length
 local arg_length = #arg
-pos = 5 + 41 * plan_count
+pos = 5 + 49 * plan_count
 local single = arg_length - pos < 20 -- there is only one charge
 
 -- The short states: false, a text, or the t of a meter without rem. '!', which is no state
@@ -143,18 +146,19 @@ while pos <= arg_length do
       key_index, plan_index, flags, cost, pos = struct_unpack('<HHBd', arg, pos)
       if plan_index ~= plan then
         plan = plan_index
-        kernel, tick_length, capacity, grid, unit_or_span, drain_or_mode = struct_unpack('<Bddddd', arg, 41 * plan_index - 36)
+        kernel, tick_length, capacity, most, grid, unit_or_span, drain_or_mode = struct_unpack('<Bdddddd', arg, 49 * plan_index - 44)
         tick = (now - now % tick_length) / tick_length
       end
-      local defer = false
+      local defer, owe = false, false
       if flags >= 16 then
-        defer = true
+        if flags >= 64 then owe, flags = true, flags - 64 end
+        defer = flags >= 16
         if flags >= 32 then -- store.go: CostAt
           local ends
           ends, pos = struct_unpack('<d', arg, pos)
           if now >= ends and cost < 0 then cost = 0 end
           defer, flags = flags >= 48, flags - (flags >= 48 and 48 or 32)
-        else
+        elseif defer then
           flags = flags - 16
         end
       end
@@ -174,10 +178,13 @@ while pos <= arg_length do
       -- sets fits and the replies; foreign, and nothing else, if the value is not ours; and if
       -- the state changes, the new value, its expiry, expiry_before, that of the stored one,
       -- and increment, if both are numbers: what to add to the stored one.
-      local expiry, expiry_before, increment, reply1, reply2, reply3, reply4
+      local expiry, expiry_before, increment, reply1, reply2, reply3, reply4, reply5
 
-      if kernel == 0 then -- meter.go: stepMeter, level
+      if kernel == 0 then -- meter.go: stepMeter, level, owed, converted
         local t, rem, was_coarse = value, 0, false
+        -- In ticks longer than a microsecond: the drain in one, and what a level of 1 is, as a
+        -- number of parts of which the drain is one.
+        local fine, part
         if value then
           if drain_or_mode > 1 then
             t, rem = string.match(value, '^(-?%d+):?(%d*)$')
@@ -191,15 +198,44 @@ while pos <= arg_length do
             t, was_coarse = -t, true
           end
         end
-        local level, clamped, size = 0, false, capacity * unit_or_span
+        if tick_length > 1 then
+          local divisor, rest = drain_or_mode, tick_length
+          while rest > 0 do divisor, rest = rest, divisor % rest end
+          fine, part = drain_or_mode / divisor, tick_length / divisor
+          if t then
+            rest = t % tick_length
+            t, rem = (t - rest) / tick_length, rest * fine + rem
+            rem = (rem + -rem % part) / part
+          end
+        end
+        local level, stepped, vague, size = 0, false, false, capacity * unit_or_span
         if t and t >= tick then
           level = (t - tick) * drain_or_mode + rem
-          if level > size then level, clamped = size, true end
+          if level > size then
+            local full = most * unit_or_span
+            if full > 2251799813685248 then
+              if level > 4503599627370496 then level, vague = 4503599627370496, true end
+            elseif level > full then
+              level, stepped = full, true
+            end
+          end
         end
         local new, units = level, cost * unit_or_span
+        if owe then reply2 = 0 end
         if cost > 0 then
           if level + units > size then
             fits, fit_count = false, 0
+            if owe and take then
+              local full = most * unit_or_span
+              if full > 2251799813685248 then full = 4503599627370496 end
+              local room = full - level
+              local whole = (room - room % unit_or_span) / unit_or_span
+              if cost > whole then
+                new, reply2 = full, cost - whole
+              else
+                new = level + units
+              end
+            end
           elseif copies > 1 then
             local room = size - level
             fit_count = (room - room % units) / units
@@ -210,21 +246,25 @@ while pos <= arg_length do
           elseif take then
             new = level + units
           end
-        elseif take and cost < 0 then
+        elseif take and cost < 0 and not (vague and cost > -4503599627370496) then
           new = level + units
           if new < 0 then new = 0 end
         end
         reply1 = fits and new or -1 - new
         if copies > 1 then reply1, reply2 = level, fit_count end
-        if not foreign and (new ~= level or clamped) then
+        if not foreign and (new ~= level or stepped) then
           local coarse_now, old = grid > 1, t
-          if t and was_coarse == coarse_now then
+          if t and was_coarse == coarse_now and not fine then
             if rem > 0 then t = t + 1 end
-            t = t * tick_length
             expiry_before = t + -t % grid
           end
           rem = new % drain_or_mode
           t = tick + (new - rem) / drain_or_mode
+          if fine then
+            local parts = rem * part
+            rem = parts % fine
+            t = t * tick_length + (parts - rem) / fine
+          end
           if new == 0 then
             value = false
           elseif drain_or_mode > 1 then
@@ -234,7 +274,7 @@ while pos <= arg_length do
             if expiry_before then increment = coarse_now and old - t or t - old end
           end
           if rem > 0 then t = t + 1 end
-          t = t * tick_length
+          if fine then t = t + -t % tick_length end
           expiry = t + -t % grid
         end
 
@@ -284,14 +324,21 @@ while pos <= arg_length do
           if left > unit_or_span then left = unit_or_span end
           local room = (capacity - count) * unit_or_span - prev * left
           fits = cost <= 0 or cost <= capacity and cost * unit_or_span <= room
-          local took = take and fits and cost ~= 0
+          local took, units = take and fits and cost ~= 0, cost
+          if owe then
+            reply4 = 0
+            if take and not fits then
+              units = math.max(0, math.min(cost, most - count))
+              took, reply4 = units > 0, cost - units
+            end
+          end
           if copies > 1 then
             fit_count = fits and (room - room % (cost * unit_or_span)) / (cost * unit_or_span) or 0
             if fit_count > copies then fit_count = copies end
             count_before = count
           end
           if took then
-            count = count + (granted and granted < fit_count and granted or fit_count) * cost
+            count = count + (granted and granted < fit_count and granted or fit_count) * units
             if count < 0 then count, prev = 0, prev + count end
             if prev < 0 then prev = 0 end
           end
@@ -352,10 +399,17 @@ while pos <= arg_length do
         end
         fits = cost <= 0 or cost <= capacity and used + cost <= capacity
         local took = take and not foreign and fits and cost or 0
+        if owe then
+          reply5 = 0
+          if take and not fits then
+            took = math.max(0, math.min(cost, most - used))
+            reply5 = cost - took
+          end
+        end
         if not fits and used > 0 then reply4 = base + low + age + unit_or_span end
         if fits or cost <= capacity then
           -- That many of the oldest have to expire.
-          local expire = used + (took ~= 0 and took + 1 or fits and 1 or cost) - capacity
+          local expire = used + took + (fits and 1 or cost) - capacity
           if expire > used then
             wait = log_tick + unit_or_span
           elseif expire > 1 then
@@ -417,6 +471,13 @@ while pos <= arg_length do
         if foreign then first, used = 33, 0 end
         fits = cost <= 0 or cost <= capacity and used + cost <= capacity
         local took = take and not foreign and fits and cost or 0
+        if owe then
+          reply5 = 0
+          if take and not fits then
+            took = math.max(0, math.min(cost, most - used))
+            reply5 = cost - took
+          end
+        end
         if took > 0 then
           local kept, n = '', took
           if used > 0 and log_tick == newest then
@@ -443,7 +504,7 @@ while pos <= arg_length do
         end
         local expire = used + (fits and 1 or cost) - capacity
         if not fits and used > 0 then
-          local i = first
+          local i = took > 0 and 33 - unit_or_span or first
           while i < 32 and struct_unpack('<I4', value, 17 + 4 * i) == 0 do i = i + 1 end
           reply4 = newest - 32 + i + unit_or_span
         end
@@ -526,12 +587,20 @@ while pos <= arg_length do
           used = n - first
         end
         fits = cost <= 0 or cost <= capacity and used + cost <= capacity
+        local took = take and not foreign and fits and cost or 0
+        if owe then
+          reply5 = 0
+          if take and not fits then
+            took = math.max(0, math.min(cost, most - used))
+            reply5 = cost - took
+          end
+        end
         if foreign then
           text = false
-        elseif take and fits and cost > 0 then
+        elseif took > 0 then
           if used == 0 then base, low = log_tick, 0 end
           local entries = struct_pack(spec, (log_tick - base) % size)
-          if cost > 1 then entries = string.rep(entries, cost) end
+          if took > 1 then entries = string.rep(entries, took) end
           if used == 0 then
             n, first, text = 0, 0, struct_pack('<dd', base, low) .. entries
           elseif log_tick - base - low >= size or not text and 2 * first > n then
@@ -545,9 +614,9 @@ while pos <= arg_length do
           else
             text = text .. entries
           end
-          newest, used, n, changed = log_tick, used + cost, n + cost, true
-        elseif take and cost < 0 and n > 0 then
-          used, changed = used + cost, true
+          newest, used, n, changed = log_tick, used + took, n + took, true
+        elseif took < 0 and n > 0 then
+          used, changed = used + took, true
           if used > 0 then
             keep_from(first)
             n, first, text = used, 0, sub(text, 1, 16 + used * drain_or_mode)
@@ -701,7 +770,7 @@ while pos <= arg_length do
 
       if single then
         if not reply2 then return struct_pack('<dd', now, reply1) end
-        return struct_pack(sub('<ddddd', 1, reply4 and 6 or reply3 and 5 or 4), now, reply1, reply2, reply3, reply4)
+        return struct_pack(sub('<dddddd', 1, reply5 and 7 or reply4 and 6 or reply3 and 5 or 4), now, reply1, reply2, reply3, reply4, reply5)
       end
       out_length = out_length + 1
       out[out_length] = reply1
@@ -714,6 +783,10 @@ while pos <= arg_length do
           if reply4 then
             out_length = out_length + 1
             out[out_length] = reply4
+            if reply5 then
+              out_length = out_length + 1
+              out[out_length] = reply5
+            end
           end
         end
       end

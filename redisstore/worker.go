@@ -54,7 +54,7 @@ func (w *worker) newCall() *scriptCall {
 	if n := len(w.free); n > 0 {
 		c, w.free = w.free[n-1], w.free[:n-1]
 	} else {
-		c = &scriptCall{ids: make(map[string]uint16)}
+		c = &scriptCall{ids: make(map[string]uint16), siblings: &w.store.siblings}
 	}
 	w.calls = append(w.calls, c)
 	return c

@@ -34,7 +34,7 @@ func (m *Model) Decide(c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	if _, lock := a.(*lockAccount); lock {
 		d.Locked = d.Remaining == 0
 	} else if c.Plan.Limit.Algorithm == sluice.LeakyBucket && r.Fits {
-		ahead := a.(*meterAccount).used(t, tick)
+		ahead, _ := a.(*meterAccount).used(t, tick)
 		ahead.Sub(ahead, integer(max(0, c.Cost)))
 		d.Delay = s.first(func(later int64) bool {
 			drained := integer(later - tick)

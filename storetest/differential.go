@@ -74,7 +74,7 @@ func replay(past []step, of sluice.Charge) string {
 			continue
 		}
 		outcome := "committed"
-		if !s.receipts[i].Fits || !sluice.Admitted(s.charges, s.receipts) {
+		if !s.receipts[i].Fits && !s.charges[i].Owe || !sluice.Admitted(s.charges, s.receipts) {
 			outcome = "not committed"
 		}
 		fmt.Fprintf(&b, "now %d: %s: %+v, %s\n", s.now, describe(s.charges[i]), s.receipts[i], outcome)
@@ -92,6 +92,7 @@ type coverage struct {
 	locks, locked, offences          int
 	places, placesUnfit, placesBack  int
 	late                             int // refunds that come too late
+	owed, owedUnfit, cut, above      int // costs that are owed, and levels and counts above the capacity
 	latest                           int64
 }
 
@@ -113,6 +114,18 @@ func (v *coverage) add(s step) {
 		case sluice.InFlight:
 			v.addPlace(c, s.receipts[i])
 			continue
+		}
+		if c.Owe {
+			v.owed++
+			if !s.receipts[i].Fits {
+				v.owedUnfit++
+			}
+			if s.receipts[i].Cut > 0 {
+				v.cut++
+			}
+		}
+		if s.receipts[i].Used > c.Plan.Level(c.Plan.Capacity) {
+			v.above++
 		}
 		a := c.Plan.Limit.Algorithm
 		v.charged[a]++
@@ -205,6 +218,10 @@ func (v *coverage) check(t testing.TB) {
 	share("places refused", v.placesUnfit, v.places, 0.05, 0.6)
 	share("places given back", v.placesBack, v.places, 0.1, 0.4)
 	share("refunds that come too late", v.late, charges, 0.01, 0.1)
+	share("owed", v.owed, charges, 0.03, 0.2)
+	share("owed and do not fit", v.owedUnfit, v.owed, 0.1, 0.7)
+	share("cut", v.cut, v.owedUnfit, 0.1, 0.9)
+	share("above the capacity", v.above, charges, 0.03, 0.4)
 	share("peeks", v.peeks, charges, 0.03, 0.2)
 	share("refunds", v.refunds, charges, 0.05, 0.3)
 }

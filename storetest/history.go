@@ -163,6 +163,14 @@ func (h *history) newSubject(a sluice.Algorithm, scale float64) *subject {
 			s.plans = append(s.plans, p)
 		}
 	}
+	if h.rng.IntN(2) == 0 { // some hold debts
+		for i, p := range s.plans {
+			if with, err := p.WithMost(p.Capacity + h.upTo(4*p.Capacity)); err == nil {
+				s.plans[i] = with
+			}
+		}
+		s.plan = s.plans[0]
+	}
 	return s
 }
 
@@ -228,6 +236,9 @@ func (h *history) next() step {
 		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
 	}
 	for i := range charges {
+		if c := &charges[i]; c.Cost > 0 && c.Plan.Kernel != sluice.InFlight && !c.Plan.Once {
+			c.Owe = h.rng.IntN(8) == 0
+		}
 		if charges[i].Cost < 0 && h.rng.IntN(4) == 0 {
 			charges[i].Until = h.now + h.upTo(2) - 1
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +16,9 @@ import (
 
 // kernels is the least that a store can be: the kernels, a map and a mutex.
 type kernels struct {
-	mu    sync.Mutex
-	state map[id]*state
+	mu       sync.Mutex
+	state    map[id]*state
+	siblings sluice.Siblings
 }
 
 type id struct {
@@ -51,6 +53,13 @@ func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	charges = slices.Clone(charges)
+	for _, c := range charges {
+		k.siblings.Most(c.Plan)
+	}
+	for i, c := range charges {
+		charges[i].Plan = c.Plan.Raised(k.siblings.Most(c.Plan))
+	}
 	for i, c := range charges {
 		receipts[i] = k.open(c).look(c, now)
 	}
@@ -63,7 +72,7 @@ func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 		return nil
 	}
 	for i, c := range charges {
-		if receipts[i].Fits {
+		if receipts[i].Fits || c.Owe {
 			receipts[i] = k.open(c).step(c, now, c.CostAt(now))
 		}
 	}
@@ -91,6 +100,7 @@ func (s *state) look(c sluice.Charge, now int64) sluice.Receipt {
 	}
 	var asked sluice.Receipt
 	p.Step(s.State, now, cost, &asked)
+	c.Owe = false
 	r := s.step(c, now, 0)
 	r.Fits = asked.Fits
 	return r
@@ -100,10 +110,15 @@ func (s *state) step(c sluice.Charge, now, cost int64) (r sluice.Receipt) {
 	switch p := c.Plan; {
 	case p.Kernel == sluice.InFlight:
 		return s.places.Step(p, now, c.Place, cost)
+	case p.Kernel.Log() && c.Owe:
+		return s.Log.Owe(p, now, cost)
 	case p.Kernel.Log():
 		return s.Log.Step(p, now, cost)
+	case c.Owe:
+		s.State = c.Plan.Owe(s.State, now, cost, &r)
+	default:
+		s.State = c.Plan.Step(s.State, now, cost, &r)
 	}
-	s.State = c.Plan.Step(s.State, now, cost, &r)
 	return r
 }
 

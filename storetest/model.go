@@ -13,12 +13,13 @@ import (
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
 // numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit only, or how many places it has, and the Tick where that says no more than how exact
-// its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
+// the Limit and Most only, or how many places it has, and the Tick where that says no more than how
+// exact its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex
 	accounts map[identity]account
 	terms    map[*sluice.Plan]*terms
+	most     map[string]int64 // by meaning, the largest Most of a meter's plans
 }
 
 // identity is what a state belongs to: the key, and the meaning of the numbers.
@@ -31,6 +32,8 @@ type terms struct {
 	period   int64    // in ticks; of a log until when a unit counts
 	rate     *big.Rat // units per tick
 	capacity int64
+	most     int64 // units that a state keeps; of a meter those of the plans that share it
+	meter    bool
 	sliding  bool
 	monthDay int // of windows that are months of the calendar
 	penalty  sluice.Penalty
@@ -49,6 +52,12 @@ type account interface {
 	idle(t *terms, now int64) bool
 	// fill completes the receipt for a charge of cost.
 	fill(t *terms, now, cost int64, r *sluice.Receipt)
+}
+
+// debtor is an account that keeps what does not fit, up to the most that it may hold.
+type debtor interface {
+	// owe commits units, and returns how many were above that.
+	owe(t *terms, now, units int64) (cut int64)
 }
 
 // Take implements [sluice.Store] on the clock of this machine.
@@ -73,6 +82,9 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 		return err
 	}
 	admitted := true
+	for _, c := range charges {
+		m.meet(c.Plan)
+	}
 	for i, c := range charges {
 		c = inTime(c, now)
 		a, t := m.open(c)
@@ -83,13 +95,16 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 			fits = false
 		}
 		receipts[i] = sluice.Receipt{Now: now, Fits: fits}
-		admitted = admitted && (fits || c.Shadow)
+		admitted = admitted && (fits || c.Shadow || c.Owe)
 	}
 	for i, c := range charges {
 		c = inTime(c, now)
 		a, t := m.open(c)
 		if admitted && receipts[i].Fits && c.Cost != 0 {
 			a.add(t, now/t.tick, c.Cost)
+		}
+		if debts, ok := a.(debtor); ok && admitted && !receipts[i].Fits && c.Owe {
+			receipts[i].Cut = debts.owe(t, now/t.tick, c.Cost)
 		}
 		a.fill(t, now/t.tick, c.Cost, &receipts[i])
 	}
@@ -121,14 +136,27 @@ func (m *Model) open(c sluice.Charge) (account, *terms) {
 }
 
 func (m *Model) termsOf(p *sluice.Plan) *terms {
+	t := m.meet(p)
+	if t.meter {
+		with := *t
+		with.most = m.most[t.meaning]
+		return &with
+	}
+	return t
+}
+
+// meet learns of a plan, and how much its states may hold.
+func (m *Model) meet(p *sluice.Plan) *terms {
 	if m.terms == nil {
 		m.terms = make(map[*sluice.Plan]*terms)
 		m.accounts = make(map[identity]account)
+		m.most = make(map[string]int64)
 	}
 	t := m.terms[p]
 	if t == nil {
 		t = newTerms(p)
 		m.terms[p] = t
+		m.most[t.meaning] = max(m.most[t.meaning], t.most)
 	}
 	return t
 }
@@ -141,17 +169,18 @@ func newTerms(p *sluice.Plan) *terms {
 		return newPlacesTerms(p)
 	}
 	l := p.Limit
-	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count}
+	t := &terms{tick: p.Tick, period: l.Period.Microseconds() / p.Tick, capacity: l.Count, most: p.Most}
 	t.rate = big.NewRat(l.Count, t.period)
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.GCRA:
 		t.capacity = l.Burst
-		t.meaning = fmt.Sprintf("meter, %v per tick of %d, once: %v", t.rate, t.tick, p.Once)
+		t.meter = true
+		t.meaning = fmt.Sprintf("meter, %v a microsecond, once: %v", big.NewRat(l.Count, l.Period.Microseconds()), p.Once)
 		t.open = func() account { return new(meterAccount) }
 	case sluice.FixedWindow, sluice.SlidingWindowCounter:
 		t.sliding = l.Algorithm == sluice.SlidingWindowCounter
 		t.monthDay = l.MonthDay
-		t.meaning = fmt.Sprintf("%v of %d ticks of %d, or a month from %d", l.Algorithm, t.period, t.tick, t.monthDay)
+		t.meaning = fmt.Sprintf("%v of %v, or a month from %d", l.Algorithm, l.Period, t.monthDay)
 		t.open = func() account { return new(windowAccount) }
 	default:
 		t.setLog(p)
@@ -180,22 +209,54 @@ func (t *terms) setLog(p *sluice.Plan) {
 	}
 }
 
-// meterAccount drains at the limit's rate. It knows only when it will be empty.
+// meterAccount drains at the limit's rate. It knows only when it will be empty, in microseconds.
 type meterAccount struct {
 	emptyAt *big.Rat // nil if it is empty at all times
 }
 
-// used returns the units that have not drained yet.
-func (a *meterAccount) used(t *terms, now int64) *big.Rat {
+// parts returns how many parts a unit has: the smallest that it and a tick have in common. A level
+// is known to a part, and rounded up to one.
+func (t *terms) parts() *big.Int { return t.rate.Denom() }
+
+// micros returns when a tick begins, in microseconds.
+func (t *terms) micros(tick int64) *big.Rat { return new(big.Rat).Mul(integer(tick), integer(t.tick)) }
+
+// exactly returns the units that have not drained yet.
+func (a *meterAccount) exactly(t *terms, now int64) *big.Rat {
 	used := new(big.Rat)
 	if a.emptyAt == nil {
 		return used
 	}
-	used.Mul(used.Sub(a.emptyAt, integer(now)), t.rate)
+	used.Sub(a.emptyAt, t.micros(now))
+	used.Mul(used, t.rate)
+	used.Quo(used, integer(t.tick))
 	if used.Sign() < 0 {
-		used.SetInt64(0)
+		return used.SetInt64(0)
 	}
-	return used
+	parts := new(big.Rat).SetInt(t.parts())
+	used.Mul(used, parts)
+	up := new(big.Int).Add(used.Num(), used.Denom())
+	up.Quo(up.Sub(up, big.NewInt(1)), used.Denom())
+	return used.Quo(used.SetInt(up), parts)
+}
+
+// countable returns the largest level that can be told apart from others, 2^52 parts, if another
+// plan may put more there: more than 2^51 parts. Nil stands for a level without bound.
+func (t *terms) countable() *big.Rat {
+	most := new(big.Int).Mul(big.NewInt(t.most), t.parts())
+	if most.Cmp(big.NewInt(1<<51)) <= 0 {
+		return nil
+	}
+	return new(big.Rat).SetFrac(big.NewInt(1<<52), t.parts())
+}
+
+// used returns the units that have not drained yet, and whether there are more than can be told.
+func (a *meterAccount) used(t *terms, now int64) (used *big.Rat, beyond bool) {
+	used = a.exactly(t, now)
+	if line := t.countable(); line != nil && used.Cmp(line) > 0 {
+		return line, true
+	}
+	return used, false
 }
 
 // set makes used units the level at now.
@@ -205,34 +266,55 @@ func (a *meterAccount) set(t *terms, now int64, used *big.Rat) {
 		return
 	}
 	drains := new(big.Rat).Quo(used, t.rate)
-	a.emptyAt = drains.Add(drains, integer(now))
+	drains.Mul(drains, integer(t.tick))
+	a.emptyAt = drains.Add(drains, t.micros(now))
 }
 
 func (a *meterAccount) follow(t *terms, now int64) {
-	if most := integer(t.capacity); a.used(t, now).Cmp(most) > 0 {
+	if most := integer(t.most); t.countable() == nil && a.exactly(t, now).Cmp(most) > 0 {
 		a.set(t, now, most)
 	}
 }
 
 func (a *meterAccount) fits(t *terms, now, units int64) bool {
-	level := a.used(t, now)
+	level, _ := a.used(t, now)
 	return level.Add(level, integer(units)).Cmp(integer(t.capacity)) <= 0
 }
 
 func (a *meterAccount) add(t *terms, now, units int64) {
-	level := a.used(t, now)
-	if level.Sign() == 0 && units < 0 {
-		return // there is nothing to give back
+	level, beyond := a.used(t, now)
+	switch {
+	case units < 0 && level.Sign() == 0: // there is nothing to give back
+	case units < 0 && beyond && units > -1<<52: // of what cannot be told
+	default:
+		a.set(t, now, level.Add(level, integer(units)))
 	}
-	a.set(t, now, level.Add(level, integer(units)))
 }
 
-func (a *meterAccount) idle(t *terms, now int64) bool { return a.used(t, now).Sign() == 0 }
+func (a *meterAccount) owe(t *terms, now, units int64) (cut int64) {
+	level, beyond := a.used(t, now)
+	if beyond {
+		return units
+	}
+	full := integer(t.most)
+	if line := t.countable(); line != nil {
+		full = line
+	}
+	room := new(big.Rat).Sub(full, level)
+	whole := new(big.Int).Quo(room.Num(), room.Denom()).Int64()
+	if units > whole {
+		a.set(t, now, full)
+		return units - whole
+	}
+	a.set(t, now, level.Add(level, integer(units)))
+	return 0
+}
+
+func (a *meterAccount) idle(t *terms, now int64) bool { return a.exactly(t, now).Sign() == 0 }
 
 func (a *meterAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
-	// In the smallest parts that a unit and a tick have in common.
-	parts := new(big.Rat).SetInt(t.rate.Denom())
-	if parts.Mul(parts, a.used(t, now)); !parts.IsInt() {
+	parts, _ := a.used(t, now)
+	if parts.Mul(parts, new(big.Rat).SetInt(t.parts())); !parts.IsInt() {
 		panic(fmt.Sprintf("the level is no whole number of parts: %v", parts))
 	}
 	r.Used = parts.Num().Int64()
@@ -301,6 +383,15 @@ func (a *windowAccount) add(t *terms, now, units int64) {
 	}
 }
 
+func (a *windowAccount) owe(t *terms, now, units int64) (cut int64) {
+	w, _ := a.at(t, now)
+	land := min(units, max(0, t.most-w.this))
+	if land > 0 {
+		a.add(t, now, land)
+	}
+	return units - land
+}
+
 func (a *windowAccount) idle(t *terms, now int64) bool { return a.estimate(t, now).Sign() == 0 }
 
 func (a *windowAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
@@ -362,6 +453,14 @@ func (a *logAccount) add(t *terms, now, units int64) {
 			a.entries = a.entries[:n]
 		}
 	}
+}
+
+func (a *logAccount) owe(t *terms, now, units int64) (cut int64) {
+	land := min(units, max(0, t.most-a.used(t, now)))
+	if land > 0 {
+		a.add(t, now, land)
+	}
+	return units - land
 }
 
 func (a *logAccount) idle(t *terms, now int64) bool { return a.used(t, now) == 0 }

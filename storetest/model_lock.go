@@ -20,12 +20,12 @@ func newLockTerms(p sluice.Penalty) *terms {
 	}
 }
 
-// exceeded reports whether one of the charges with that key costs more than its limit has, and none
+// exceeded reports whether one of the charges with that key, not owed, costs more than its limit has, and none
 // says that all of them were taken before.
 func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
 	limits, before := 0, 0
 	for i, c := range charges {
-		refuses := c.Cost > 0 && !receipts[i].Fits
+		refuses := c.Cost > 0 && !receipts[i].Fits && !c.Owe
 		if refuses && c.Plan.Once {
 			before++
 		} else if refuses && c.Key == key {

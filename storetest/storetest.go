@@ -76,7 +76,7 @@ func (s takes) used(key string, p *sluice.Plan) int64 {
 func spoilt(n int) []sluice.Receipt {
 	receipts := make([]sluice.Receipt, n)
 	for i := range receipts {
-		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5, Origin: 99}
+		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5, Cut: -6, Origin: 99}
 	}
 	return receipts
 }
@@ -90,6 +90,8 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "Origin is not set"
 	case r.Used < 0, r.Tick < 0, r.Prev < 0, r.Wait < 0:
 		return "a field is negative"
+	case r.Cut < 0 || r.Cut > 0 && (r.Fits || !c.Owe || r.Cut > c.Cost):
+		return "only what is owed and does not fit is cut"
 	case c.Cost <= 0 && !r.Fits:
 		return "a peek and a refund always fit"
 	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != sluice.Lock:
@@ -141,6 +143,9 @@ func describe(c sluice.Charge) string {
 	}
 	if c.Shadow {
 		s += ", shadow"
+	}
+	if c.Owe {
+		s += fmt.Sprintf(", owed, of at most %d", c.Plan.Most)
 	}
 	return s
 }

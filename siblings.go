@@ -1,0 +1,38 @@
+package sluice
+
+import "sync"
+
+// maxSiblings is of how many fingerprints [Siblings] remembers the plans.
+const maxSiblings = 1 << 16
+
+// Siblings remembers, for a store, the largest Most of the plans of each fingerprint that it has been
+// charged with: see [Plan.Raised]. The zero value is ready for use. It is safe for concurrent use, and
+// remembers the plans of the first 65,536 fingerprints.
+type Siblings struct {
+	mutex sync.RWMutex
+	most  map[uint64]int64
+}
+
+// Most remembers p, and returns the largest Most of the plans that share its states.
+func (s *Siblings) Most(p *Plan) int64 {
+	if p.Kernel != Meter {
+		return p.Most
+	}
+	s.mutex.RLock()
+	most, known := s.most[p.Fingerprint]
+	s.mutex.RUnlock()
+	if known && most >= p.Most {
+		return most
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.most == nil {
+		s.most = map[uint64]int64{}
+	}
+	most, known = s.most[p.Fingerprint]
+	most = max(most, p.Most)
+	if known || len(s.most) < maxSiblings {
+		s.most[p.Fingerprint] = most
+	}
+	return most
+}

@@ -82,6 +82,9 @@ type Plan struct {
 	// have costs that are due in any case ([Charge.Owe]). A level above it means that the clock has
 	// stepped back.
 	Most int64
+	// Fixed says that Most is that of [Plan.WithMost], and that no plan which shares the states raises
+	// it. Most of other plans is raised: see [Siblings].
+	Fixed bool
 	// Fingerprint tells apart the plans whose states mean different things. A store
 	// keeps states of different fingerprints apart even under one key. Meters of one rate have one
 	// fingerprint, windows of one length and kind, and logs of one kind and Period whose Count is on the same side of
@@ -126,7 +129,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("sluice: states of up to %d units: %w", units, err)}
 	}
-	q.Once, q.Fingerprint = p.Once, p.Fingerprint
+	q.Once, q.Fingerprint, q.Fixed = p.Once, p.Fingerprint, true
 	return q, nil
 }
 
@@ -135,7 +138,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 // shares them. So a store raises each plan to the largest Most of that Fingerprint that it has been
 // charged with. Unlike [Plan.WithMost] it keeps the Tick, and so the meaning of a receipt's Used.
 func (p *Plan) Raised(units int64) *Plan {
-	if p.Kernel != Meter || units <= p.Most {
+	if p.Kernel != Meter || p.Fixed || units <= p.Most {
 		return p
 	}
 	q := *p

@@ -13,11 +13,20 @@ type Siblings struct {
 	most  map[uint64]int64
 }
 
-// Most remembers p, and returns the largest Most of the plans that share its states.
+// Most remembers p, and returns the largest Most of the plans that share its states, or its own where that
+// is fixed.
 func (s *Siblings) Most(p *Plan) int64 {
 	if p.Kernel != Meter {
 		return p.Most
 	}
+	most := s.remember(p)
+	if p.Fixed {
+		return p.Most
+	}
+	return most
+}
+
+func (s *Siblings) remember(p *Plan) int64 {
 	s.mutex.RLock()
 	most, known := s.most[p.Fingerprint]
 	s.mutex.RUnlock()

@@ -210,7 +210,7 @@ func probe(table []atomic.Pointer[layout], p *sluice.Plan) *atomic.Pointer[layou
 
 // alike reports whether two plans give the same receipts for the same states.
 func alike(a, b *sluice.Plan) bool {
-	return a.Fingerprint == b.Fingerprint && a.Capacity == b.Capacity && a.Most == b.Most && a.Tick == b.Tick
+	return a.Fingerprint == b.Fingerprint && a.Capacity == b.Capacity && a.Most == b.Most && a.Fixed == b.Fixed && a.Tick == b.Tick
 }
 
 func (ps *plans) add(p *sluice.Plan) *layout {

@@ -40,9 +40,8 @@ func (c *compiler) keep(p *Policy) {
 func (c *compiler) keepIn(limits []limit, r *rule) {
 	for i := range limits {
 		plan := limits[i].plan
-		capacity := max(r.most[plan.Fingerprint], plan.Capacity)
-		if capacity > plan.Most || r.debt > 0 && capacity == plan.Most {
-			limits[i].plan = c.withDebt(plan, capacity, r)
+		if !plan.Fixed && plan.Kernel != sluice.InFlight {
+			limits[i].plan = c.withDebt(plan, max(r.most[plan.Fingerprint], plan.Capacity), r)
 		}
 	}
 }

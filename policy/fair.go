@@ -66,6 +66,9 @@ type sharing struct {
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
 		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
+		if err == nil { // a smaller one forgets what a larger one holds
+			p, err = p.WithMost(size)
+		}
 		if err != nil {
 			panic(err) // the limits are constants
 		}

@@ -137,7 +137,7 @@ func (m *Model) open(c sluice.Charge) (account, *terms) {
 
 func (m *Model) termsOf(p *sluice.Plan) *terms {
 	t := m.meet(p)
-	if t.meter {
+	if t.meter && !p.Fixed {
 		with := *t
 		with.most = m.most[t.meaning]
 		return &with

@@ -66,6 +66,7 @@ type charge struct {
 	plan       *sluice.Plan
 	start, end int // of its name
 	cost       float64
+	beyond     int64 // what the cost has above anyCost, as does what is cut of it
 	flags      byte
 	watches    int     // of a lock: where in those of the request it begins
 	until      float64 // of what has flagUntil
@@ -107,6 +108,9 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 		flags |= flagLook
 	}
 	out := charge{plan: c.Plan, start: start, end: len(r.names), cost: within(c.Cost)}
+	if c.Cost > anyCost {
+		out.beyond = c.Cost - anyCost
+	}
 	if c.Plan.Kernel == sluice.InFlight {
 		out.place, out.cost = c.Place, placeCost(c.Cost)
 	}
@@ -398,6 +402,9 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 		cut := int64(0)
 		if c.flags&flagOwe != 0 {
 			cut, values[n-1] = values[n-1], 0
+			if cut > 0 {
+				cut += c.beyond
+			}
 		}
 		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
 		dst[i].Cut = cut

@@ -41,6 +41,8 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"places beside limits", testPlacesBeside},
 		{"places of many", testPlacesOfMany},
 		{"late", testLate},
+		{"owed", testOwed},
+		{"bursts of one rate", testBursts},
 		{"bad arguments", testBadArguments},
 		{"ended context", testEndedContext},
 	} {

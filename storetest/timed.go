@@ -18,6 +18,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	}{
 		{"wait", testWait},
 		{"reset", testReset},
+		{"wait in debt", testOwedWait},
 		{"clock steps back", testStepBack},
 		{"clock jumps back", testJumpBack},
 		{"clock jumps forward", testJumpForward},
@@ -45,6 +46,9 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 		})
 	}
 	t.Run("places end", func(t *testing.T) { testPlacesEnd(t, newStore(t)) })
+	t.Run("alternating bursts", func(t *testing.T) { testAlternatingBursts(t, newStore(t)) })
+	t.Run("many bursts", func(t *testing.T) { testManyBursts(t, newStore(t)) })
+	t.Run("debts of an hour", func(t *testing.T) { testDebts(t, newStore(t)) })
 }
 
 // timed is a store at a moment.

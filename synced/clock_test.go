@@ -92,6 +92,7 @@ func TestClockStepsBack(t *testing.T) {
 					for i := range n {
 						own := rand.New(rand.NewPCG(base<<8+uint64(n), uint64(i)))
 						all.Go(func() {
+							time.Sleep(3 * time.Second) // until it has heard of the others
 							for time.Now().Before(until) {
 								r, err := f.take(i, "k", p, 1)
 								if d := p.Decide(1, r); err == nil && (d.RetryAfter > wait || d.ResetAfter > wait) {

@@ -6,13 +6,19 @@ import (
 	"time"
 )
 
-// fewerFor is how long a lower number of instances has to last: a store that was restarted, or whose
-// clock was set, learns of them one heartbeat at a time.
-const fewerFor = 10 * time.Second
+const (
+	// fewerFor is how long a lower number of instances has to last: a store that was restarted, or
+	// whose clock was set, learns of them one heartbeat at a time.
+	fewerFor = 10 * time.Second
+	// settlesIn is how long a process takes to hear of those that were started with it. Until then it
+	// takes them to be startWith at least.
+	settlesIn = 3 * time.Second
+	startWith = 4
+)
 
 // fleet is how many instances share the store.
 type fleet struct {
-	instances atomic.Int64 // 0: unknown
+	instances atomic.Int64 // by the heartbeats; 0: unknown
 
 	mu   sync.Mutex
 	many time.Duration // when there were as many last
@@ -28,10 +34,11 @@ func (f *fleet) counted(n int, at time.Duration) {
 	}
 }
 
-// assumed returns how many instances there are as far as is known, and two until there was a heartbeat.
-func (f *fleet) assumed() int {
-	if n := f.instances.Load(); n > 0 {
-		return int(n)
+// assumed returns how many instances there are, as far as is known.
+func (f *fleet) assumed(at time.Duration) int {
+	n := int(f.instances.Load())
+	if n == 0 || at < settlesIn {
+		n = max(n, startWith)
 	}
-	return 2
+	return n
 }

@@ -32,7 +32,7 @@ func Can(p *sluice.Plan) error {
 	case p.Kernel == sluice.Window && p.Limit.Period < leastWindow:
 		return fmt.Errorf("synced: a window of %v is too short for instances that hear of each other every %v: use one of at least %v",
 			p.Limit.Period, Every, leastWindow)
-	case widened(p, 2) == nil:
+	case widened(p, p.Most, 2) == nil:
 		return fmt.Errorf("synced: the numbers of %v leave no room for what is above the limit: use a smaller count or burst, or a shorter or rounder period", p.Limit)
 	}
 	return nil
@@ -59,22 +59,23 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 }
 
 // widened returns a plan that counts in the states of p with room for all that so many processes may let
-// pass, so that what is above the limit drains before any of them lets more pass. It has no more room
+// pass, above the most units that the states keep anyway, so that what is above the limit drains before
+// any of them lets more pass. It has no more room
 // than that, since a state that is ahead of a clock which was set back is cut to it. If the numbers
 // leave too little room it is for fewer processes, and nil if they leave none for two.
-func widened(p *sluice.Plan, instances int) *sluice.Plan {
-	for n := instances; n > 1; n /= 2 {
+func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
+	for n := max(instances, 1); n > 0; n /= 2 {
+		if n == 1 && instances > 1 {
+			return nil
+		}
 		more := Excess(p, n)
-		if more > math.MaxInt64-p.Most {
+		if more > math.MaxInt64-most {
 			continue
 		}
 		// A receipt of a meter means the same for both plans if their ticks are the same.
-		if wide, err := p.WithMost(p.Most + more); err == nil && (p.Kernel == sluice.Window || wide.Tick == p.Tick) {
+		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == sluice.Window || wide.Tick == p.Tick) {
 			return wide
 		}
-	}
-	if instances > 1 {
-		return nil
 	}
 	return p
 }

@@ -34,7 +34,7 @@ type pool struct {
 
 // use makes p count by a plan for so many instances, which may have changed.
 func (p *pool) use(s *Store, plan *sluice.Plan) {
-	if n := s.fleet.assumed(); p.plan != plan || p.instances != n {
+	if n := s.Instances(); p.plan != plan || p.instances != n {
 		p.plan, p.wide, p.instances = plan, s.widened(plan, n), n
 	}
 }

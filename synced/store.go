@@ -41,6 +41,8 @@ type Store struct {
 	plans  sync.Map     // *sluice.Plan: its *counted
 	known  atomic.Int64 // plans
 	fleet  fleet
+	// siblings are the plans that share states.
+	siblings sluice.Siblings
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -94,8 +96,9 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 	return instances, err
 }
 
-// Instances returns how many instances share the store, by the heartbeats, or 0 until there was one.
-func (s *Store) Instances() int { return int(s.fleet.instances.Load()) }
+// Instances returns how many instances are taken to share the store, by the last heartbeats. Within three
+// seconds of its start, and without a heartbeat, it is 4 at least.
+func (s *Store) Instances() int { return s.fleet.assumed(s.clock()) }
 
 // Overhear implements failover.Overheard for the shared store.
 func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
@@ -126,9 +129,10 @@ type counted struct {
 	wide atomic.Pointer[wide]
 }
 
-// wide is a plan with room for what so many instances may let pass.
+// wide is a plan with room for what so many instances may let pass above so many units.
 type wide struct {
 	instances int
+	most      int64
 	plan      *sluice.Plan
 }
 
@@ -148,11 +152,11 @@ func (s *Store) counted(p *sluice.Plan) *counted {
 // widened returns the plan that counts in the states of p, which can be counted here, for so many
 // instances.
 func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
-	c := s.counted(p)
-	if w := c.wide.Load(); w != nil && w.instances == instances {
+	c, most := s.counted(p), s.siblings.Most(p)
+	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {
 		return w.plan
 	}
-	w := &wide{instances, widened(p, instances)}
+	w := &wide{instances, most, widened(p, most, instances)}
 	c.wide.Store(w)
 	return w.plan
 }

@@ -100,8 +100,8 @@ func (s *server) TakeWithin(ctx context.Context, wait time.Duration, charges []s
 	}
 	units := int64(0)
 	for i := range charges {
-		if err == nil && (mood == lost || receipts[i].Fits) {
-			units += charges[i].Cost
+		if err == nil && (mood == lost || receipts[i].Fits || charges[i].Owe) {
+			units += charges[i].Cost - receipts[i].Cut
 		}
 	}
 	s.mu.Lock()

@@ -31,6 +31,16 @@ func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) 
 	return r, b.Decide(cost, r)
 }
 
+// owe is receipt for a cost that is due in any case.
+func (b *bucket) owe(now, cost int64) (r sluice.Receipt, d sluice.Decision) {
+	if b.Kernel.Log() {
+		r = b.log.Owe(b.Plan, now, cost)
+	} else {
+		b.state = b.Owe(b.state, now, cost, &r)
+	}
+	return r, b.Decide(cost, r)
+}
+
 // ask returns the decision that cost would get, and changes nothing.
 func (b *bucket) ask(now, cost int64) sluice.Decision {
 	if b.Kernel.Log() {

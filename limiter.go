@@ -10,7 +10,8 @@ import (
 )
 
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters over one store
-// that have the same Name and count the same way share their counts. They never share counts with
+// that have the same Name and count the same way, such as buckets of one rate or windows of one length,
+// share their counts: see [Plan.Fingerprint]. They never share counts with
 // the rules of a policy, whatever the names: to see a rule's count, ask the policy's engine.
 //
 // Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's

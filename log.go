@@ -43,46 +43,47 @@ func newHistory(p *Plan) history {
 //
 // A cost that does not fit leaves the log as it is, with one exception: a clock that
 // has stepped back by more than a span moves the units along with it.
-func (l *Log) Step(p *Plan, now, cost int64) Receipt { return l.step(p, now, cost, false) }
-
-// Owe is [Log.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, the
-// receipt says so, but the log keeps it all the same, up to the plan's Most.
-func (l *Log) Owe(p *Plan, now, cost int64) Receipt { return l.step(p, now, cost, cost > 0) }
-
-func (l *Log) step(p *Plan, now, cost int64, owe bool) Receipt {
+func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	v := l.at(p, now)
 	if v.back > 0 {
 		l.units.shift(-v.back)
 		v = l.at(p, now)
 	}
-	took, rest := cost, int64(0) // rest is what the receipt is about afterwards
-	if !v.fits(cost) {
-		took, rest = 0, cost
-		if owe {
-			took = min(cost, max(0, p.Most-v.used))
-		}
+	if cost == 0 || !v.fits(cost) {
+		return v.receipt(cost)
 	}
-	if took == 0 {
-		r := v.receipt(cost)
-		if owe {
-			r.Cut = cost
-		}
+	if cost > 0 {
+		l.push(v, cost)
+	} else if l.units != nil {
+		l.units.drop(v.first)
+		l.units.pop(-max(cost, -maxExact))
+	}
+	return l.at(p, now).receipt(0)
+}
+
+// Owe is [Log.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, the
+// receipt says so, but the log keeps it all the same, up to the plan's Most.
+func (l *Log) Owe(p *Plan, now, cost int64) Receipt {
+	r := l.Step(p, now, cost)
+	if r.Fits || cost <= 0 {
 		return r
 	}
-	if l.units == nil {
-		l.units = newHistory(p)
-	}
-	l.units.drop(v.first)
-	if took > 0 {
-		l.units.push(v.now, took)
+	if landed := min(cost, max(0, p.Most-r.Used)); landed > 0 {
+		l.push(l.at(p, now), landed)
+		r = l.at(p, now).receipt(cost)
+		r.Cut = cost - landed
 	} else {
-		l.units.pop(-max(took, -maxExact))
-	}
-	r := l.at(p, now).receipt(rest)
-	if rest > 0 {
-		r.Cut = rest - took
+		r.Cut = cost
 	}
 	return r
+}
+
+func (l *Log) push(v view, cost int64) {
+	if l.units == nil {
+		l.units = newHistory(v.p)
+	}
+	l.units.drop(v.first)
+	l.units.push(v.now, cost)
 }
 
 // Look returns the receipt for cost units at now without taking them: Used and Tick are those

@@ -7,24 +7,20 @@ import "math/bits"
 // tick·Drain + level, the "theoretical arrival time" of GCRA, so that a clock stepping
 // back and forth changes nothing as long as the level stays under Most.
 //
-// The level may be above Size: it was owed, or taken by a plan with a larger burst. It then drains
-// like any other. To cut it to Size would let that plan take the difference again.
-func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
+// The level may be above Size, because it was owed, or taken by a plan with a larger burst. It then drains
+// like any other. Cutting it to Size would let the larger plan take the difference again.
+func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
 	tick := p.ticks(now)
 	level, above := p.level(s, tick)
 	stepped := above && !p.vague
 	next, fits := level, true
 	switch {
 	case cost > 0:
-		fits = cost <= p.Capacity && level <= p.Size-cost*p.Unit
-		switch {
-		case fits:
+		if fits = cost <= p.Capacity && level <= p.Size-cost*p.Unit; fits {
 			next = level + cost*p.Unit
-		case owe:
-			next = p.owed(level, cost, r)
 		}
-	case above && !stepped && cost > -maxLevel: // how much it is, p cannot tell
-	case cost < -p.Most:
+	case above && !stepped && cost > -maxLevel: // p cannot express the level
+	case cost < -div(p.most, p.Unit):
 		next = 0
 	case cost < 0:
 		next = max(0, level+cost*p.Unit)
@@ -37,16 +33,6 @@ func (p *Plan) stepMeter(s State, now, cost int64, owe bool, r *Receipt) State {
 		return State{}
 	}
 	return State{Tick: tick, Used: next, Prev: p.stateTick()}
-}
-
-// owed returns the level with a cost that is due in any case, and notes in r what of it is cut.
-func (p *Plan) owed(level, cost int64, r *Receipt) int64 {
-	room := p.most - level
-	if whole := room / p.Unit; cost > whole {
-		r.Cut = cost - whole
-		return p.most
-	}
-	return level + cost*p.Unit
 }
 
 // stateTick returns Prev of the states that p makes.
@@ -67,7 +53,7 @@ func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 	case elapsed <= -p.full:
 		return p.most, true
 	case elapsed >= p.full:
-		// It was above, and more than nothing may be left.
+		// A level above most may not have drained yet.
 		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
 	}
 	level = max(0, s.Used-elapsed*p.Drain)

@@ -51,8 +51,8 @@ const (
 // stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
 const maxExact = 1 << 51
 
-// maxLevel is the largest level of a meter that a plan tells apart. Only a plan with longer ticks can
-// have put more there.
+// maxLevel is the largest level of a meter that a plan can express. A higher one was left by a plan
+// with longer ticks.
 const maxLevel = 1 << 52
 
 // Plan is a [Limit] compiled to integers. It says what any implementation needs to
@@ -76,21 +76,19 @@ type Plan struct {
 	// Capacity is the most units that can pass at once: Burst of a meter, else Count, and how many
 	// places there are.
 	Capacity int64
-	// Most is the most units that a state of the plan keeps, at least Capacity: the level of a
-	// meter, the count of a window or a log. More than Capacity it is by [Plan.WithMost], for
-	// plans that share their states with others of a larger Capacity, and for those that
-	// have costs that are due in any case ([Charge.Owe]). A level above it means that the clock has
-	// stepped back.
+	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a
+	// window or a log. NewPlan makes it Capacity. [Plan.WithMost] makes it more, for plans that share
+	// states with others of a larger Capacity, and for costs that are due in any case ([Charge.Owe]).
+	// A meter's level above Most means that the clock has stepped back.
 	Most int64
-	// Fixed says that Most is that of [Plan.WithMost], and that no plan which shares the states raises
-	// it. Most of other plans is raised: see [Siblings].
+	// Fixed says that [Plan.WithMost] has set Most, so that stores do not raise it: see [Plan.Raised].
 	Fixed bool
 	// Fingerprint tells apart the plans whose states mean different things. A store
-	// keeps states of different fingerprints apart even under one key. Meters of one rate have one
-	// fingerprint, windows of one length and kind, and logs of one kind and Period whose Count is on the same side of
-	// [FineLogCount]; Burst, Tick and Most, and Count of windows and logs, make no difference. So
-	// changing those keeps what was counted, but for a log whose Count changes to the other side of FineLogCount,
-	// which starts empty.
+	// keeps states of different fingerprints apart even under one key. Meters of one rate share a
+	// fingerprint, and so do fixed windows, sliding counters and exact logs of one Period each, and
+	// a [SlidingWindowLog] of one Period as long as its Count stays on one side of [FineLogCount].
+	// So a change of Burst, of Count of a window or log, of Tick or Most keeps what was counted. A
+	// SlidingWindowLog whose Count crosses FineLogCount starts empty.
 	Fingerprint uint64
 	// Penalty is that of a [Lock], with its defaults filled in; a Lock has no Limit. The states of
 	// all locks mean the same.
@@ -99,16 +97,17 @@ type Plan struct {
 	Once bool
 
 	// most is the level of a meter that holds Most, and full the ticks in which it drains. If
-	// Most is more than is exact, most is maxLevel, and vague is true.
+	// Raised has made Most too large to be exact, most is maxLevel and vague is true: then a level
+	// above most does not mean that the clock has stepped back.
 	most, full int64
 	vague      bool
-	// rate is that of a meter whatever its Tick, and part what one of its level is, as a number
-	// of 1/rate.drain microseconds: 1 where the Tick is 1.
+	// rate is that of a meter in ticks of a microsecond. A level of 1 drains in part/rate.drain
+	// microseconds.
 	rate rate
 	part int64
 }
 
-// rate is the Unit and the Drain that a meter has, or would have, in ticks of a microsecond.
+// rate holds the Unit and the Drain of a meter in ticks of a microsecond.
 type rate struct{ unit, drain int64 }
 
 // NewPlan compiles a limit. It fails where a limit has no meaning, and where no tick
@@ -117,13 +116,13 @@ func NewPlan(l Limit) (*Plan, error) {
 	return compile(l, 0)
 }
 
-// WithMost returns a copy of p whose states may hold up to so many units: see [Plan.Most]. Where
-// several plans share states, each should have the largest Capacity among them, plus the debt that
-// it allows. A copy never holds less than its Capacity, and has the Fingerprint of p. WithMost
-// fails where the copy could not be exact. Locks and plans of [NewInFlight] hold no debt.
+// WithMost returns a copy of p whose states may hold up to that many units, and at least Capacity: see
+// [Plan.Most]. Where several plans share states, pass the largest Capacity among them, plus the debt
+// that the plan allows. The copy has the Fingerprint of p. WithMost fails if the copy could not be
+// exact, for penalties, and for plans of [NewInFlight].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if p.Kernel == Lock || p.Kernel == InFlight {
-		return nil, usage("sluice: WithMost is for limits by rate, and neither for penalties nor for places in flight")
+		return nil, usage("sluice: WithMost of a penalty or of places in flight: only a limit by rate can hold more than it lets pass")
 	}
 	q, err := compile(p.Limit, units)
 	if err != nil {
@@ -135,8 +134,13 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 
 // Raised returns p, or, if that is more, a copy whose states may hold up to so many units. It is
 // for stores: the states of a meter must not be cut to the Most of p while a plan with a larger one
-// shares them. So a store raises each plan to the largest Most of that Fingerprint that it has been
-// charged with. Unlike [Plan.WithMost] it keeps the Tick, and so the meaning of a receipt's Used.
+// shares them. So a store raises each plan whose Most is not Fixed to the largest of that Fingerprint
+// that it has been charged with. Unlike [Plan.WithMost], Raised keeps the Tick, and so the meaning of
+// a receipt's Used.
+//
+// A store knows only the plans that its own process has charged. Where processes share a server, keys and
+// a rate, and differ in their bursts, give all plans the largest one by WithMost. Otherwise a process that
+// has only met a small burst cuts what a large one has taken, as if the clock had stepped back.
 func (p *Plan) Raised(units int64) *Plan {
 	if p.Kernel != Meter || p.Fixed || units <= p.Most {
 		return p
@@ -213,7 +217,7 @@ func newPlan(l Limit, tick time.Duration, most int64) (*Plan, error) {
 	}
 	p.Most = max(p.Capacity, most)
 	if longest := p.longestLog(); p.Kernel.Log() && p.Most > longest {
-		return nil, fmt.Errorf("such a log keeps at most %d", longest)
+		return nil, fmt.Errorf("such a log keeps at most %d units", longest)
 	}
 	exact = p.setMost() && exact
 	if _, ok := product(p.full, p.Tick); exact && !ok {
@@ -230,7 +234,8 @@ func newPlan(l Limit, tick time.Duration, most int64) (*Plan, error) {
 	return p, nil
 }
 
-// setRate sets the rate of a meter, and reports whether the levels of its plans convert to one another.
+// setRate sets the rate of a meter, and reports whether its levels convert exactly from and to
+// microseconds.
 func (p *Plan) setRate() (exact bool) {
 	period := p.Limit.Period.Microseconds()
 	g := gcd(p.Limit.Count, period)
@@ -240,7 +245,7 @@ func (p *Plan) setRate() (exact bool) {
 	return exact
 }
 
-// longestLog returns the most units that a log keeps: a debt of as much as its limit, at most.
+// longestLog returns the largest Most of a log.
 func (p *Plan) longestLog() int64 {
 	switch p.Kernel {
 	case StampLog:
@@ -310,26 +315,41 @@ type State struct {
 // A cost that does not fit leaves s as it is, with one exception: a clock that has
 // stepped back further than the plan's states can hold (Most) moves the state along with it.
 func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
-	return p.step(s, now, cost, false, r)
+	*r = Receipt{}
+	switch p.Kernel {
+	case Meter:
+		return p.stepMeter(s, now, cost, r)
+	case Lock:
+		return p.stepLock(s, now, cost, r)
+	}
+	s = p.stepWindow(s, p.windowTick(now), cost, r)
+	r.Now = now
+	return s
 }
 
 // Owe is [Plan.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, r says
 // so, but the state holds it all the same, up to Most.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
-	return p.step(s, now, cost, cost > 0, r)
-}
-
-func (p *Plan) step(s State, now, cost int64, owe bool, r *Receipt) State {
-	*r = Receipt{}
-	switch p.Kernel {
-	case Meter:
-		return p.stepMeter(s, now, cost, owe, r)
-	case Lock:
-		return p.stepLock(s, now, cost, r)
+	s = p.Step(s, now, cost, r)
+	if r.Fits || cost <= 0 || p.Kernel == Lock {
+		return s
 	}
-	s = p.stepWindow(s, p.windowTick(now), cost, owe, r)
-	r.Now = now
-	return s
+	before, room := r.Used, p.Most-r.Used
+	if p.Kernel == Meter {
+		room = div(p.most-before, p.Unit)
+	}
+	landed := min(cost, max(0, room))
+	r.Cut = cost - landed
+	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
+		r.Used = p.most // and a part of a unit more
+	}
+	switch {
+	case r.Used == before:
+		return s
+	case p.Kernel == Meter:
+		return State{Tick: p.ticks(now), Used: r.Used, Prev: p.stateTick()}
+	}
+	return r.window()
 }
 
 // EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that

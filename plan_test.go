@@ -1,6 +1,7 @@
 package sluice_test
 
 import (
+	"errors"
 	"hash/fnv"
 	"math"
 	"math/big"
@@ -251,5 +252,45 @@ func TestFingerprintText(t *testing.T) {
 		if got := plan(t, l).Fingerprint; got != h.Sum64() {
 			t.Errorf("%v: fingerprint %x, want that of %q", l, got, text)
 		}
+	}
+}
+
+func TestWithMost(t *testing.T) {
+	hour := sluice.Limit{Count: 999_983, Period: time.Hour, Burst: 10}
+	for _, test := range []struct {
+		limit      sluice.Limit
+		units      int64
+		most, tick int64
+		wrong      string
+	}{
+		{limit: sluice.Limit{Count: 10, Period: time.Second}, units: 25, most: 25, tick: 1},
+		{limit: sluice.Limit{Count: 10, Period: time.Second}, units: 3, most: 10, tick: 1},
+		{limit: hour, units: 11, most: 11, tick: 1},
+		{limit: hour, units: 1_000_000, most: 1_000_000, tick: 1000},
+		{limit: sluice.Limit{Count: 100, Period: 30 * day, Algorithm: sluice.FixedWindow}, units: 1000, most: 1000, tick: 1000},
+		{limit: sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, units: 2048, most: 2048, tick: 109_864},
+		{limit: sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, units: 2049, wrong: "keeps at most 2048 units"},
+		{limit: sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, units: 1<<21 + 1, wrong: "keeps at most 2097152 units"},
+		{limit: sluice.Limit{Count: 1, Period: day}, units: 100_000, wrong: "a level of 100000 takes more than 70 years"},
+		{limit: sluice.Limit{Count: 7, Period: day, Algorithm: sluice.FixedWindow}, units: 1 << 50, wrong: "too large to be counted exactly"},
+	} {
+		p := plan(t, test.limit)
+		q, err := p.WithMost(test.units)
+		if test.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), test.wrong) || !errors.Is(err, sluice.ErrUsage) {
+				t.Errorf("%v with %d: error %v, want %q", test.limit, test.units, err, test.wrong)
+			}
+			continue
+		}
+		if err != nil || q.Most != test.most || q.Tick != test.tick || q.Fingerprint != p.Fingerprint || q.Capacity != p.Capacity || !q.Fixed || p.Most != p.Capacity {
+			t.Errorf("%v with %d: %+v, %v; want %d in ticks of %d", test.limit, test.units, q, err, test.most, test.tick)
+		}
+	}
+	places, err := sluice.NewInFlight(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := places.WithMost(4); !errors.Is(err, sluice.ErrUsage) {
+		t.Errorf("places in flight: %v", err)
 	}
 }

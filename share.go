@@ -58,9 +58,9 @@ func (s Share) Cost(cost int64) int64 {
 	switch {
 	case s.limit.Kernel == InFlight:
 		return cost // -2 gives back the one place that the charge names, and not all of them
-	case cost > s.Plan.Capacity/s.unit:
-		return s.Plan.Capacity + 1 // never fits, and cannot overflow
-	case cost < -s.Plan.Capacity/s.unit:
+	case cost > s.Plan.Most/s.unit:
+		return s.Plan.Most + 1 // never fits, and cannot overflow
+	case cost < -s.Plan.Most/s.unit:
 		return All
 	}
 	return cost * s.unit

@@ -2,12 +2,12 @@ package sluice
 
 import "sync"
 
-// maxSiblings is of how many fingerprints [Siblings] remembers the plans.
+// maxSiblings is the most fingerprints that [Siblings] remembers.
 const maxSiblings = 1 << 16
 
-// Siblings remembers, for a store, the largest Most of the plans of each fingerprint that it has been
-// charged with: see [Plan.Raised]. The zero value is ready for use. It is safe for concurrent use, and
-// remembers the plans of the first 65,536 fingerprints.
+// Siblings remembers, for a store, the largest Most among the plans of each fingerprint that the store
+// has been charged with: see [Plan.Raised]. The zero value is ready for use. Siblings is safe for
+// concurrent use, and remembers the first 65,536 fingerprints.
 type Siblings struct {
 	mutex sync.RWMutex
 	most  map[uint64]int64

@@ -15,9 +15,9 @@ type Charge struct {
 	Cost int64
 	// Shadow charges are counted like others, but never refuse the request.
 	Shadow bool
-	// Owe is for a Cost above 0 that is due in any case, such as what a request turned out to cost
-	// after it was let through. Receipt.Fits says as usual whether it fits. If it does not, it
-	// is committed all the same, up to the plan's Most: Receipt.Cut is what was above that. It never refuses the
+	// Owe marks a Cost above 0 that is due in any case, such as the rest of the cost of a request
+	// that has passed. Receipt.Fits reports as usual whether it fits. If it does not, it is
+	// committed all the same, up to the plan's Most, and Receipt.Cut is the rest. It never refuses the
 	// Take; if another charge does, it is not committed. The kernels [Lock] and [InFlight] ignore Owe.
 	Owe bool
 	// OnError says what happens to this charge when the shared store does not answer.
@@ -90,8 +90,8 @@ type Receipt struct {
 	// Wait is, for a log only, the tick at which the charge would fit, or, where it
 	// does fit, at which one more unit would. Zero means at once, or never.
 	Wait int64
-	// Cut is how many units of a cost that is owed were not committed, since the state already
-	// holds the plan's Most. A part of a unit counts as one.
+	// Cut is how many units of an owed cost (Charge.Owe) were not committed, because the state then
+	// holds the plan's Most. A fraction of a unit counts as one.
 	Cut int64
 	// Fits says that the charge fits. It is still not committed if another charge
 	// of the same Take refuses it.

@@ -17,19 +17,25 @@ func TestVectors(t *testing.T) {
 			continue // takes of several charges need a store
 		}
 		t.Run(v.Name, func(t *testing.T) {
-			b := &bucket{Plan: v.Compile(t)}
+			p, b := v.Compile(t), new(bucket)
 			var places sluice.Places
+			var siblings sluice.Siblings
 			for i, want := range v.Steps {
+				b.Plan = want.Compile(t, v, p)
+				b.Plan = b.Raised(siblings.Most(b.Plan))
 				c := sluice.Charge{Cost: want.Cost, Until: want.Until}
 				var r sluice.Receipt
 				var d sluice.Decision
-				if b.Kernel == sluice.InFlight {
+				switch {
+				case b.Kernel == sluice.InFlight:
 					r = places.Step(b.Plan, want.Now, want.Place, c.CostAt(want.Now))
 					d = b.Decide(want.Cost, r)
-				} else {
+				case want.Owe:
+					r, d = b.owe(want.Now, want.Cost)
+				default:
 					r, d = b.receipt(want.Now, c.CostAt(want.Now))
 				}
-				if r.Fits != want.Fits || r.Used != want.Used || r.Tick != want.Tick || r.Prev != want.Prev || r.Wait != want.Wait {
+				if r.Fits != want.Fits || r.Used != want.Used || r.Tick != want.Tick || r.Prev != want.Prev || r.Wait != want.Wait || r.Cut != want.Cut {
 					t.Fatalf("step %d: receipt %+v, want %+v", i+1, r, want)
 				}
 				retry := time.Duration(want.RetryAfter) * time.Microsecond

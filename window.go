@@ -3,19 +3,10 @@ package sluice
 // stepWindow is the window kernel. Windows are aligned to the epoch. The previous
 // window counts in proportion to what is left of this one; a fixed window keeps it
 // at 0. There is room for ⌊((Count − this)·Span − previous·left) / Span⌋ units.
-//
-// What is owed raises the count of this window above Count, up to Most, and then weighs as any
-// other.
-func (p *Plan) stepWindow(s State, tick, cost int64, owe bool, r *Receipt) State {
+func (p *Plan) stepWindow(s State, tick, cost int64, r *Receipt) State {
 	w, moved := p.rolled(s, tick)
 	fits := cost <= 0 || cost <= p.Capacity && cost*p.Span <= p.windowRoom(w, tick)
-	took := fits && cost != 0
-	switch {
-	case !fits && owe:
-		landed := min(cost, max(0, p.Most-w.Used))
-		w.Used += landed
-		r.Cut, took = cost-landed, landed > 0
-	case fits:
+	if fits {
 		switch {
 		case cost >= 0:
 			w.Used += cost
@@ -29,7 +20,7 @@ func (p *Plan) stepWindow(s State, tick, cost int64, owe bool, r *Receipt) State
 	}
 	r.Tick, r.Used, r.Prev, r.Fits = w.Tick, w.Used, w.Prev, fits
 	switch {
-	case !took && !moved:
+	case (!fits || cost == 0) && !moved:
 		return s
 	case w.Used == 0 && w.Prev == 0:
 		r.Tick = tick / p.Span // w may be ahead of the clock, the empty state is not

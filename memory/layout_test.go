@@ -79,6 +79,10 @@ func TestCommonLimitsPack(t *testing.T) {
 			if !newLayout(p, 0).fits {
 				t.Errorf("%s %v does not fit a cell", limit, a)
 			}
+			owing, err := p.WithMost(200 * p.Capacity)
+			if err != nil || !newLayout(owing, 0).fits {
+				t.Errorf("%s %v that may owe 199 times as much does not fit a cell: %v", limit, a, err)
+			}
 		}
 	}
 	p, err := sluice.NewPlan(sluice.Limit{Count: 1e12, MonthDay: 31, Algorithm: sluice.FixedWindow})

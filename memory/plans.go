@@ -29,9 +29,12 @@ type layout struct {
 // siblings are the plans of one fingerprint, which share states.
 type siblings struct{ most atomic.Int64 } // the largest Most of them
 
-// stepping returns the plan to step states by: l.plan, raised to the largest Most of its siblings. It
-// is to be called after the state has been read: what a sibling put there is then not cut.
+// stepping returns the plan to step states by: l.plan, a meter raised to the largest Most of its
+// siblings. It is to be called after the state has been read: what a sibling put there is then not cut.
 func (l *layout) stepping() *sluice.Plan {
+	if l.plan.Kernel != sluice.Meter {
+		return l.plan
+	}
 	p, most := l.raised.Load(), l.siblings.most.Load()
 	if p.Most < most {
 		if p = l.plan.Raised(most); p != l.plan {
@@ -108,8 +111,8 @@ func (l *layout) unpack(word uint64, now int64) sluice.State {
 	if word <= drained {
 		return sluice.State{}
 	}
-	// A level above any Most is clamped all the same.
-	return sluice.State{Tick: tick, Used: int64(min(word-drained, maxTime)), Prev: made}
+	// No level above twice that is told from others.
+	return sluice.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
 }
 
 func (l *layout) unpackWindow(word uint64) sluice.State {

@@ -16,6 +16,10 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
+func TestVectors(t *testing.T) {
+	storetest.RunVectors(t, "../testdata/vectors", func(*testing.T) storetest.TimedStore { return memory.New() })
+}
+
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) sluice.Store { return memory.New() })
 }

@@ -177,7 +177,8 @@ type Rule struct {
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
 // Limits, InFlight, Block and Exempt. A subject without an override has the limits of its tier, else
 // the rule's; [Result] tells which. Limits that count alike, such as buckets of one rate or windows of
-// one length, share their counts; any other starts from zero.
+// one length, share their counts; any other starts from zero. So does a sliding_window_log whose count
+// changes from 1,024 at most to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for

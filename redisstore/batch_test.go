@@ -51,6 +51,14 @@ func TestBatches(t *testing.T) {
 		}
 	}
 	plans = append(plans, plan(t, sluice.TokenBucket, "100/minute burst 20"), plan(t, sluice.GCRA, "7/second burst 500"))
+	for i, p := range plans {
+		if i%3 > 0 {
+			continue
+		}
+		if owing, err := p.WithMost(2 * p.Capacity); err == nil {
+			plans[i] = owing
+		}
+	}
 	locks := []*sluice.Plan{
 		lockOf(t, sluice.Penalty{First: 100 * time.Millisecond}),
 		lockOf(t, sluice.Penalty{First: 90 * time.Millisecond, Factor: 3, Most: 2 * time.Second, Forget: time.Second}),
@@ -58,7 +66,7 @@ func TestBatches(t *testing.T) {
 	places := []*sluice.Plan{inFlight(t, 1), inFlight(t, 3)}
 	now := int64(1_700_000_000_000_000)
 	refused, decided, long := 0, 0, false
-	placesRefused, late := 0, 0
+	placesRefused, late, cut := 0, 0, 0
 	for batch := range steps(t) / 100 {
 		var charges [][]sluice.Charge
 		var receipts [][]sluice.Receipt
@@ -78,6 +86,10 @@ func TestBatches(t *testing.T) {
 					}
 				case 1:
 					c.Cost = r.Int64N(p.Capacity/2 + 2)
+				}
+				c.Owe = c.Cost > 0 && r.IntN(8) == 0
+				if c.Owe {
+					c.Cost += r.Int64N(p.Capacity)
 				}
 				take = append(take, c)
 				if r.IntN(3) == 0 {
@@ -110,6 +122,9 @@ func TestBatches(t *testing.T) {
 				if take[j].Cost == 1 && take[j].Plan.Kernel == sluice.InFlight && !want[j].Fits {
 					placesRefused++
 				}
+				if want[j].Cut > 0 {
+					cut++
+				}
 				long = long || take[j].Plan.Kernel.Log() && want[j].Used > 1500
 			}
 			decided++
@@ -129,8 +144,8 @@ func TestBatches(t *testing.T) {
 	if refused < decided/20 || refused > decided/2 || !long {
 		t.Errorf("of %d requests %d were refused, and a log was long: %v: this tells little", decided, refused, long)
 	}
-	if placesRefused < decided/100 || late < decided/100 {
-		t.Errorf("of %d requests %d were refused a place, and %d gave back too late: this tells little", decided, placesRefused, late)
+	if placesRefused < decided/100 || late < decided/100 || cut < decided/100 {
+		t.Errorf("of %d requests %d were refused a place, %d gave back too late, and debts of %d were cut: this tells little", decided, placesRefused, late, cut)
 	}
 }
 

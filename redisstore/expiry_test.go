@@ -31,7 +31,8 @@ func TestExpiry(t *testing.T) {
 	for _, a := range sluice.Algorithms() {
 		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
 		if a <= sluice.GCRA {
-			limits = append(limits, "60/hour burst 1", "1/day burst 1000", "100/hour burst 5,100/hour burst 64,100/hour burst 5000", "7/10000d burst 10")
+			limits = append(limits, "60/hour burst 1", "1/day burst 1000", "100/hour burst 5,100/hour burst 64,100/hour burst 5000", "7/10000d burst 10",
+				"999983/hour burst 10,999983/hour burst 63,999983/hour burst 1000000") // in ticks of a microsecond and of a millisecond
 		}
 		if a == sluice.FixedWindow {
 			limits = append(limits, "3000/month", "7/month from 31")
@@ -45,7 +46,11 @@ func TestExpiry(t *testing.T) {
 				store := open(t, server.URL()) // one that remembers nothing of what was flushed
 				var plans []*sluice.Plan
 				for limit := range strings.SplitSeq(group, ",") {
-					plans = append(plans, plan(t, a, limit))
+					p := plan(t, a, limit)
+					if owing, err := p.WithMost(p.Capacity + p.Capacity/2); err == nil && group == limit {
+						p = owing
+					}
+					plans = append(plans, p)
 				}
 				testExpiry(t, r, server, store, plans)
 			})
@@ -65,7 +70,8 @@ func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store slui
 			cost = -cost
 		}
 		var receipts [1]sluice.Receipt
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost}}, receipts[:]); err != nil {
+		owe := cost > 0 && r.IntN(3) == 0
+		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost, Owe: owe}}, receipts[:]); err != nil {
 			t.Fatal(err)
 		}
 		if name == "" {
@@ -98,7 +104,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 	for _, p := range plans {
 		if p.Kernel == sluice.Meter {
-			slack = max(slack, p.Size/p.Drain*p.Tick/8+1000)
+			slack = max(slack, p.Lifetime()/8+1000)
 		}
 	}
 	if expires < empty || expires > empty+slack {

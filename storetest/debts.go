@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,32 @@ func testOwed(t *testing.T, s takes) {
 		expect("nothing after that", sluice.Charge{Key: key, Plan: p}, true, 12, 0)
 		s.one(key, p, sluice.All)
 		expect("30 owed after all was given back", owe(30), false, 20, 10)
+	})
+}
+
+// testConcurrentDebts owes and takes at the same time: every unit that is owed lands.
+func testConcurrentDebts(t *testing.T, s takes) {
+	each(t, still(300), func(t *testing.T, p *sluice.Plan) {
+		s := takes{t, s.store}
+		p = withMost(t, p, 600)
+		var total atomic.Int64
+		together(func(caller int) {
+			charges, receipts := []sluice.Charge{{Key: t.Name(), Plan: p, Cost: 1}}, make([]sluice.Receipt, 1)
+			for i := range 32 {
+				charges[0].Owe = (i+caller)%2 == 0
+				if err := s.store.Take(t.Context(), charges, receipts); err != nil {
+					t.Error(err)
+					return
+				}
+				if sluice.Admitted(charges, receipts) {
+					total.Add(1)
+				}
+			}
+		})
+		r, _ := s.all(sluice.Charge{Key: t.Name(), Plan: p})
+		if used := (r[0].Used + p.Level(1) - 1) / p.Level(1); used != total.Load() || used <= 300 {
+			t.Errorf("%d units landed, and %d are used of 300", total.Load(), used)
+		}
 	})
 }
 

@@ -43,6 +43,7 @@ func Run(t *testing.T, newStore func(t *testing.T) sluice.Store) {
 		{"late", testLate},
 		{"owed", testOwed},
 		{"bursts of one rate", testBursts},
+		{"concurrent debts", testConcurrentDebts},
 		{"bad arguments", testBadArguments},
 		{"ended context", testEndedContext},
 	} {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -38,6 +39,8 @@ type VectorLimit struct {
 	Period    int64  `json:"period,omitempty"`
 	Burst     int64  `json:"burst,omitempty"`
 	MonthDay  int    `json:"month_day,omitempty"`
+	// Most is that of [sluice.Plan.WithMost], if it is not 0.
+	Most int64 `json:"most,omitempty"`
 }
 
 // VectorPlan has the numbers of a [sluice.Plan].
@@ -55,6 +58,10 @@ type VectorPlan struct {
 type VectorStep struct {
 	Now  int64 `json:"now"`
 	Cost int64 `json:"cost"`
+	Owe  bool  `json:"owe,omitempty"`
+	// Count and Burst are in place of the limit's, if they are not 0.
+	Count int64 `json:"count,omitempty"`
+	Burst int64 `json:"burst,omitempty"`
 	// Place and Until are those of the charge.
 	Place      uint64 `json:"place,omitempty"`
 	Until      int64  `json:"until,omitempty"`
@@ -63,6 +70,7 @@ type VectorStep struct {
 	Tick       int64  `json:"tick,omitempty"`
 	Prev       int64  `json:"prev,omitempty"`
 	Wait       int64  `json:"wait,omitempty"`
+	Cut        int64  `json:"cut,omitempty"`
 	Remaining  int64  `json:"remaining"`
 	RetryAfter int64  `json:"retry_after,omitempty"`
 	ResetAfter int64  `json:"reset_after,omitempty"`
@@ -114,12 +122,26 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 		t.Fatal(err)
 	}
 	period := time.Duration(v.Limit.Period) * time.Microsecond
-	return plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a, MonthDay: v.Limit.MonthDay})
+	p := plan(t, sluice.Limit{Count: v.Limit.Count, Period: period, Burst: v.Limit.Burst, Algorithm: a, MonthDay: v.Limit.MonthDay})
+	if v.Limit.Most > 0 {
+		p = withMost(t, p, v.Limit.Most)
+	}
+	return p
+}
+
+// Compile returns the plan of a step of the vector v, whose limit has the plan p.
+func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan {
+	t.Helper()
+	if s.Count == 0 && s.Burst == 0 {
+		return p
+	}
+	v.Limit.Count, v.Limit.Burst = cmp.Or(s.Count, v.Limit.Count), cmp.Or(s.Burst, v.Limit.Burst)
+	return v.Compile(t)
 }
 
 // charges returns the take of a step under a key: of the limit and, if it is not nil, the lock.
 func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
-	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Place: s.Place, Until: s.Until}}
+	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Owe: s.Owe, Place: s.Place, Until: s.Until}}
 	if lock != nil {
 		charges = append(charges, sluice.Charge{Key: key, Plan: lock, Cost: min(s.Cost, 1)})
 	}
@@ -151,8 +173,9 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 			if numbers := (VectorPlan{p.Tick, p.Unit, p.Drain, p.Size, p.Span, p.Capacity}); numbers != v.Plan {
 				t.Fatalf("the plan is %+v, want %+v", numbers, v.Plan)
 			}
-			store, lock := newStore(t), v.Lock(t)
+			store, lock, own := newStore(t), v.Lock(t), p
 			for i, want := range v.Steps {
+				p := want.Compile(t, v, own)
 				charges := want.charges(t.Name(), p, lock)
 				receipts := spoilt(len(charges))
 				if err := store.TakeAt(t.Context(), want.Now, charges, receipts); err != nil {
@@ -173,8 +196,8 @@ func RunVectors(t *testing.T, dir string, newStore func(t *testing.T) TimedStore
 // answer returns the step with a receipt and its decision as the answer.
 func (s VectorStep) answer(r sluice.Receipt, d sluice.Decision) VectorStep {
 	s = VectorStep{
-		Now: r.Now, Cost: s.Cost, Place: s.Place, Until: s.Until,
-		Fits: r.Fits, Used: r.Used, Tick: r.Tick, Prev: r.Prev, Wait: r.Wait,
+		Now: r.Now, Cost: s.Cost, Owe: s.Owe, Count: s.Count, Burst: s.Burst, Place: s.Place, Until: s.Until,
+		Fits: r.Fits, Used: r.Used, Tick: r.Tick, Prev: r.Prev, Wait: r.Wait, Cut: r.Cut,
 		Remaining: d.Remaining, RetryAfter: -1, ResetAfter: d.ResetAfter.Microseconds(), Delay: d.Delay.Microseconds(),
 	}
 	if d.RetryAfter != sluice.Never {

@@ -55,7 +55,7 @@ func solve(t *testing.T, v Vector) Vector {
 		}
 	}
 	for i, s := range v.Steps {
-		charges := s.charges("", p, v.Lock(t))
+		charges := s.charges("", s.Compile(t, v, p), v.Lock(t))
 		receipts := make([]sluice.Receipt, len(charges))
 		if err := model.TakeAt(t.Context(), s.Now, charges, receipts); err != nil {
 			t.Fatal(err)

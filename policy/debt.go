@@ -171,6 +171,21 @@ func (p *Policy) Debts() (all []Debt) {
 	return all
 }
 
+// debt warns of a limit whose states do not hold what one response may cost.
+func (w *warner) debt(r *rule) {
+	if r.debt == 0 {
+		return
+	}
+	for _, set := range r.sets() {
+		for _, l := range set.limits {
+			if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < r.cost.max-r.cost.fixed {
+				w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
+					"a response may cost %d, and a key can owe only %d of it under %v: the rest is not charged", r.cost.max, owed, l.plan.Limit)
+			}
+		}
+	}
+}
+
 // lockout returns for how long a state that holds as much as it may refuses a cost, at the longest.
 func lockout(p *sluice.Plan, cost int64) time.Duration {
 	begin := int64(0)

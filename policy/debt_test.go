@@ -212,3 +212,14 @@ func TestDebtIsTold(t *testing.T) {
 		pass(t, e, "/")
 	})
 }
+
+// A limit that cannot hold what one response may cost is warned of.
+func TestDebtTooSmall(t *testing.T) {
+	p := parse(t, "rules: [{name: a, key: [client_ip], limit: 1000/hour, algorithm: sliding_window_log, cost: {response_header: X-Cost, estimate: 10, max: 5000}}]")
+	for _, w := range p.Warnings() {
+		if strings.Contains(w.Message, "can owe only 1048 of it") {
+			return
+		}
+	}
+	t.Errorf("%v", p.Warnings())
+}

@@ -16,10 +16,10 @@ func (p *Plan) Owed(r Receipt) int64 {
 }
 
 // Owes returns the cost in the share of units that are due in any case ([Charge.Owe]): as [Share.Cost], but
-// more than fits the share is still more, up to its plan's Most.
+// more than the share holds is still more, so that a receipt says how much of it was cut.
 func (s Share) Owes(units int64) int64 {
-	if units > s.Plan.Most/s.unit {
-		return s.Plan.Most
+	if units > maxExact/s.unit {
+		return maxExact
 	}
 	return units * s.unit
 }

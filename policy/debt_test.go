@@ -175,7 +175,7 @@ func TestPenaltyInDebt(t *testing.T) {
 	e := engine(t, `rules: [{name: a, limit: 10/hour, cost: {response_header: X-Cost, max: 100}, penalty: 10h}]`)
 	e.Settle(t.Context(), pass(t, e, "/"), header(200, "X-Cost", "50"))
 	results, err := subject(t, e, "a", nil).Peek(t.Context())
-	if err != nil || results[0].Locked || results[0].Remaining != 0 || results[0].RetryAfter < 4*time.Hour {
+	if err != nil || results[0].Locked || results[0].Remaining != 0 || results[0].Owed != 40 || results[0].RetryAfter < 4*time.Hour {
 		t.Errorf("%+v, %v: want a wait of four hours and no offence", results, err)
 	}
 	if d := e.Decide(t.Context(), get("/")); d.Allowed || !d.Results[0].Locked || d.RetryAfter < 9*time.Hour {

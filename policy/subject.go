@@ -320,7 +320,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if receipts[i].Origin.Degraded() {
 			return nil, ErrStoreAway
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(receipts[i]), Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(cost, receipts[i])}
 		results[i].LockOut(lock)
 	}
 	return results, nil

@@ -43,10 +43,14 @@ func (p *Plan) dividable(n int64) *Plan {
 	if l == p.Limit {
 		return p
 	}
-	if d, err := NewPlan(l); err == nil {
-		return d
+	d, err := NewPlan(l)
+	if err != nil {
+		return p // one unit takes all there is
 	}
-	return p // one unit takes all there is
+	if owed, err := d.WithMost(d.Capacity + p.Most - p.Capacity); p.Most > p.Capacity && err == nil {
+		return owed
+	}
+	return d
 }
 
 // Cost returns what a charge of cost units of the limit costs in the share.

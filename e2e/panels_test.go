@@ -22,7 +22,13 @@ import (
 func withAllMetrics(t *testing.T) *gateway {
 	t.Helper()
 	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL(),
-		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", "example")
+		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", write(t, "policy.yaml", `version: 1
+tiers: {subject: api_key}
+subjects: [{subject: k-pro, tier: pro}]
+rules:
+  - {name: api, key: [api_key], limit: 100/minute, tiers: {pro: 1000/minute}}
+  - {name: tokens, key: [api_key], limit: 100000/day, cost: {response_header: X-Cost, estimate: 100, max: 10000}}
+`))
 	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-pro"))
 	return g
 }

@@ -63,12 +63,16 @@
 // A share is counted as the limit is, but every unit costs as much as there are instances:
 // 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
 // is that of the last heartbeat, or Config.Instances; a lower count has to last for
-// five seconds first. A service that starts while the
+// five seconds first. Every instance sends heartbeats, also one with that setting. A service that starts while the
 // shared store is away, without that setting, assumes that it is alone.
 //
 // A share begins where the shared store was when this instance saw the key last, or reserved units of
 // it ([Overheard]), as far as it is remembered (about the last 16,000 keys). A log is taken to be as
 // full as it was until its newest unit expires.
+//
+// A key that owed the shared store more than its limit when the store was last seen
+// ([sluice.Charge].Owe) owes each share that, too. What it comes to owe during an outage is owed to the
+// shared store on return, in addition to what follows, even where OnError is Deny or Allow.
 //
 // On return, what a share has used is written back: at most a share of one burst for each
 // key, so at most one burst from all instances, nothing that time has given back already,

@@ -96,7 +96,7 @@ func (s *server) used(t *testing.T, key string, plan *sluice.Plan) int64 {
 	if err := s.Store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r[:]); err != nil {
 		t.Fatal(err)
 	}
-	return plan.Capacity - plan.Decide(0, r[0]).Remaining
+	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(r[0])
 }
 
 // lines collects a log.

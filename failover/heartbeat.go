@@ -18,9 +18,7 @@ const (
 func (s *Store) watchIdle() {
 	b := heartbeats{s: s}
 	for s.ctx.Err() == nil {
-		if s.countInstances {
-			b.beat()
-		}
+		b.beat()
 		pause(s.ctx, jittered(idleProbeEvery))
 		suspect(*s.shards.Load())
 	}
@@ -38,6 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
+	case !b.s.countInstances: // others count this one, and stores below count all
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the instances are counted again", "instances", n)

@@ -106,7 +106,8 @@ func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied
 	return denied, denying
 }
 
-func denies(c *sluice.Charge) bool { return c.OnError == sluice.Deny && c.Cost >= 0 }
+// denies reports whether on_error refuses a charge. What is given back or owed is noted.
+func denies(c *sluice.Charge) bool { return c.OnError == sluice.Deny && c.Cost >= 0 && !c.Owe }
 
 func (s *Store) release(b *batch) {
 	clear(b.charges)
@@ -252,10 +253,11 @@ func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 	if left >= c.Plan.Capacity {
 		return nil
 	}
-	used := e.share.Used(left)
+	owed := s.recent.owed(c)
+	used := e.share.Used(left) + owed
 	charges := [2]sluice.Charge{
-		{Key: e.shareKey, Plan: e.share.Plan, Cost: used, Shadow: true},
-		{Key: e.baselineKey, Plan: e.share.Plan, Cost: used, Shadow: true},
+		{Key: e.shareKey, Plan: e.share.Plan, Cost: used, Shadow: true, Owe: owed > 0},
+		{Key: e.baselineKey, Plan: e.share.Plan, Cost: used, Shadow: true, Owe: owed > 0},
 	}
 	var receipts [2]sluice.Receipt
 	return s.local.Take(ctx, charges[:], receipts[:])
@@ -274,9 +276,13 @@ func (e *entry) shareOf(p *sluice.Plan) sluice.Share {
 func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	e.touched.Store(now)
 	share := e.shareOf(c.Plan)
+	cost := share.Cost(c.Cost)
+	if c.Owe && c.Cost > 0 {
+		cost = share.Owes(c.Cost)
+	}
 	return sluice.Charge{
-		Key: e.shareKey, Plan: share.Plan, Cost: share.Cost(c.Cost), Shadow: c.Shadow || c.OnError != sluice.Local,
-		Place: c.Place, Until: c.Until,
+		Key: e.shareKey, Plan: share.Plan, Cost: cost, Shadow: c.Shadow || c.OnError != sluice.Local,
+		Owe: c.Owe, Place: c.Place, Until: c.Until,
 	}
 }
 
@@ -336,7 +342,9 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 		if denied {
 			cost = 0
 		}
-		r := e.shareOf(c.Plan).Receipt(cost, b.receipts[at])
+		share := e.shareOf(c.Plan)
+		r := share.Receipt(cost, b.receipts[at])
+		r.Cut = share.Units(b.receipts[at].Cut)
 		if r.Origin = sluice.ByLocalShare; c.OnError != sluice.Local {
 			r.Origin, r.Fits = sluice.ByOnError, true
 		}

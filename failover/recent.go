@@ -66,6 +66,20 @@ func (s *recent) remaining(c *sluice.Charge) int64 {
 	return c.Plan.Capacity
 }
 
+// owed returns the units that are owed by what was last seen of the key.
+func (s *recent) owed(c *sluice.Charge) int64 {
+	v, ok := s.get(c)
+	if !ok {
+		return 0
+	}
+	now := v.snapshot.Now + (s.now() - v.at).Microseconds()
+	if v.snapshot.Remaining(c.Plan, now) > 0 {
+		return 0
+	}
+	r, _ := v.snapshot.Receipt(c.Plan, now, 0)
+	return c.Plan.Owed(r)
+}
+
 // after reports whether the key was seen after that time.
 func (s *recent) after(c *sluice.Charge, at time.Duration) bool {
 	v, ok := s.get(c)

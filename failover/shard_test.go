@@ -361,7 +361,7 @@ func TestHeartbeat(t *testing.T) {
 		set := failover.New(sv, failover.Config{Logger: quiet(), Instances: 7})
 		defer set.Close()
 		time.Sleep(2 * time.Second)
-		for s, want := range map[*failover.Store]int{one: 2, two: 2, set: 7} {
+		for s, want := range map[*failover.Store]int{one: 3, two: 3, set: 7} {
 			if n := s.Status().Instances; n != want {
 				t.Errorf("%d instances, want %d", n, want)
 			}
@@ -372,13 +372,13 @@ func TestHeartbeat(t *testing.T) {
 		sv.fail.Store(true)
 		sv.set(refused)
 		until(t, 3*time.Second, "opens", func() bool { return one.Status().Degraded() })
-		if n := one.Status().Instances; n != 4 {
-			t.Errorf("%d instances, want 4", n)
+		if n := one.Status().Instances; n != 5 {
+			t.Errorf("%d instances, want 5", n)
 		}
 		p := plan(t, "40/day", sluice.FixedWindow)
 		for i := range 20 {
-			if r := take(t, one, "k", p, sluice.Local); r.Fits != (i < 10) {
-				t.Errorf("take %d of a share of 10: %+v", i, r)
+			if r := take(t, one, "k", p, sluice.Local); r.Fits != (i < 8) {
+				t.Errorf("take %d of a share of 8: %+v", i, r)
 			}
 		}
 	})

@@ -18,8 +18,12 @@ const (
 // debt is units that a key has consumed and the shared store does not know of.
 type debt struct {
 	*entry
-	units int64
+	units int64 // that the limit had room for
+	owed  int64 // that were due in any case, beyond that
 }
+
+// any reports whether there is anything to be written back.
+func (d *debt) any() bool { return d.units > 0 || d.owed > 0 }
 
 // writeBack charges the shared store with what was decided without it. Each debt is on its
 // own, so that one that hangs takes no other with it.
@@ -47,7 +51,7 @@ func (s *Store) repay(d debt) {
 		s.ledger.mu.Unlock()
 		return
 	}
-	if d = s.settle(d); d.units > 0 {
+	if d = s.settle(d); d.any() {
 		s.write(d)
 	}
 }
@@ -68,10 +72,10 @@ func (s *Store) debts(n int) (debts []debt) {
 		if e.writing || !e.shard.inUse.Load() || e.shard.failuresInRow.Load() > 0 {
 			continue
 		}
-		switch units := s.owed(e); {
-		case units > 0:
+		switch d := s.owed(e); {
+		case d.any():
 			e.writing = true
-			debts = append(debts, debt{e, units})
+			debts = append(debts, d)
 		case s.unanswered(e):
 			l.settled(e)
 		default:
@@ -89,29 +93,34 @@ func (s *Store) unanswered(e *entry) bool {
 }
 
 // owed asks the stand-in what a share has used above its baseline and time has not given
-// back since: at most a share of a burst.
-func (s *Store) owed(e *entry) int64 {
+// back since: at most a share of a burst, and what is due above that.
+func (s *Store) owed(e *entry) debt {
 	if !e.pending.Load() {
-		return 0
+		return debt{entry: e}
 	}
 	plan := e.share.Plan
 	charges := [2]sluice.Charge{{Key: e.shareKey, Plan: plan}, {Key: e.baselineKey, Plan: plan}}
 	var receipts [2]sluice.Receipt
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
-		return 0
+		return debt{entry: e}
 	}
-	return e.share.Ahead(receipts[0], receipts[1])
+	above := max(0, plan.Owed(receipts[0])-plan.Owed(receipts[1]))
+	return debt{e, e.share.Ahead(receipts[0], receipts[1]), e.share.Units(above)}
 }
 
 // write charges the shared store with a debt, and reports whether the debt is settled: all
-// but those are of which it is certain that nothing was charged. A debt that does not fit
-// is cut to what does, since a charge is all or nothing.
+// but those are of which it is certain that nothing was charged. What the limit had room for is
+// cut to what fits by now, since a charge is all or nothing, and an outage in which everything
+// passed must lock nobody out. What is due in any case is owed there, too.
 func (s *Store) write(d debt) bool {
 	end := time.Now().Add(writeBackDeadline)
 	// Where a shard hangs, no more debts than need be are sent into the unknown.
 	slow := time.AfterFunc(s.deadline, d.shard.suspect)
 	defer slow.Stop()
 	charges := [1]sluice.Charge{{Key: d.key, Plan: d.limit, Cost: d.units, Shadow: true, Consistency: d.consistency}}
+	if d.owed > 0 {
+		charges[0].Cost = 0 // what fits is asked first
+	}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
 		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {
@@ -123,13 +132,18 @@ func (s *Store) write(d debt) bool {
 			return !notCharged(err)
 		}
 		s.recent.put(&charges[0], receipts[0])
-		if receipts[0].Fits {
+		room := d.limit.Decide(0, receipts[0]).Remaining
+		switch {
+		case d.owed > 0 && charges[0].Cost == 0:
+			charges[0].Cost, charges[0].Owe = min(max(0, d.units), room)+d.owed, true
+			continue
+		case receipts[0].Fits, charges[0].Owe:
 			s.count.writtenBack.Add(1)
 			return true
-		}
-		if charges[0].Cost = d.limit.Decide(0, receipts[0]).Remaining; charges[0].Cost == 0 {
+		case room == 0:
 			return true
 		}
+		charges[0].Cost = room
 	}
 	return true
 }
@@ -139,10 +153,11 @@ func (s *Store) settle(d debt) debt {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d.units = s.owed(d.entry) - d.units
+	now := s.owed(d.entry)
+	now.units, now.owed = now.units-d.units, now.owed-d.owed
 	l.forget(stateID{d.key, d.limit.Fingerprint}, d.entry)
-	if d.units > 0 {
+	if now.any() {
 		l.extra++
 	}
-	return d
+	return now
 }

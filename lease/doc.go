@@ -52,7 +52,11 @@
 // clock may show is early enough. That is the Now of the receipt, too: at the Nows of all their receipts,
 // the exact limiter admits what all processes have admitted.
 //
-// What others give back of units that they had spent, and what they reset, is not known here: after
+// A cost that is owed ([sluice.Charge].Owe) goes to the store, which may raise the level above the
+// limit, and ends the lease of its key in this process, which gives back what it had reserved. Units are reserved only
+// by Takes that fit, so no process reserves any until the debt has drained.
+//
+// What others owe or give back of units that they had spent, and what they reset, is not known here: after
 // that, each process may spend, or give back, what it had reserved before, for [Horizon] at most. The same
 // holds for a server that has lost its counts, or whose clock was set or is made to run faster than
 // that, and when a burst is changed: until all processes have the new one, they do not agree on the size of the

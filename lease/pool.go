@@ -62,7 +62,8 @@ func (p *pool) counts(c *sluice.Charge) bool {
 // like reports whether what is leased by the plan of the pool may be spent by another, of the same
 // fingerprint: a limit may have changed, and a bucket is no queue.
 func (p *pool) like(plan *sluice.Plan) bool {
-	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Limit.Algorithm == plan.Limit.Algorithm
+	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Most == plan.Most &&
+		p.plan.Tick == plan.Tick && p.plan.Limit.Algorithm == plan.Limit.Algorithm
 }
 
 // refuses reports whether a cost that is more than what is left is refused without asking. Where a window

@@ -130,7 +130,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 // takeFast spends a charge from the batch at hand, and reports false, having done nothing, where that
 // cannot be done.
 func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
-	if c.Consistency != sluice.Leased || c.Cost <= 0 || c.Plan == nil {
+	if c.Consistency != sluice.Leased || c.Cost <= 0 || c.Owe || c.Plan == nil {
 		return false
 	}
 	p := s.find(s.hash(c), c)
@@ -161,10 +161,10 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Ch
 	return s.shared.TakeWithin(ctx, wait, charges, receipts)
 }
 
-// concerned reports whether any of charges may be leased, or gives back what may have been.
+// concerned reports whether any of charges may be leased, or ends a lease.
 func concerned(charges []sluice.Charge) bool {
 	for i := range charges {
-		if charges[i].Consistency == sluice.Leased || charges[i].Cost < 0 {
+		if c := &charges[i]; c.Consistency == sluice.Leased || c.Cost < 0 || c.Owe {
 			return true
 		}
 	}
@@ -216,19 +216,40 @@ func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
 }
 
-// drops ends the leases of what is given back to, and reports whether anything is.
+// drops ends the leases of what is given back to, or is owed by, and reports whether anything is. What was
+// reserved for a key that owes is given back.
 func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	for i := range charges {
 		c := &charges[i]
-		if c.Cost >= 0 {
+		if c.Cost >= 0 && !c.Owe {
 			continue
 		}
 		any = true
-		if p := s.find(s.hash(c), c); p != nil {
+		switch p := s.find(s.hash(c), c); {
+		case p == nil:
+		case c.Owe:
+			s.settle(s.end(p))
+		default:
 			s.drop(p)
 		}
 	}
 	return any
+}
+
+// settle makes calls that give back, without a wait.
+func (s *Store) settle(calls []sluice.TakeCall) {
+	if len(calls) == 0 || !s.track() {
+		return
+	}
+	give := func() {
+		defer s.running.Done()
+		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
+	}
+	if s.played != nil {
+		s.played.begun = append(s.played.begun, give)
+		return
+	}
+	go give()
 }
 
 // drop ends a lease without giving anything back.
@@ -386,12 +407,18 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	k, wait := &p.known, p.again-at
 	now := k.receipt.Now + max(0, at-k.back-1)
 	*r = refused(p.plan, c.Cost, now, wait)
-	if p.plan.Kernel == sluice.Meter || k.back == 0 {
-		return
-	}
-	// What is known of a window may say that it takes longer than until the store is asked again.
 	var last sluice.Receipt
-	p.plan.Step(sluice.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last)
+	switch {
+	case k.back == 0:
+		return
+	case p.plan.Kernel != sluice.Meter:
+		p.plan.Step(sluice.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last)
+	case k.receipt.Used <= p.plan.Size:
+		return
+	default: // it is owed
+		last = sluice.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}
+	}
+	// What is known of a window, or of a debt, may say that it takes longer than until the store is asked again.
 	last.Fits, last.Origin = false, sluice.ByLease
 	if p.plan.Decide(c.Cost, last).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
 		*r = last

@@ -165,7 +165,7 @@ func (s *scratch) addLimits(r *rule, by *resolved, key string, shadow bool) {
 		l := &by.limits[i]
 		c, told := extend(&s.charges), extend(&s.results)
 		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, shadow, r.onError
-		c.Consistency, c.Place, c.Until = r.consistency, 0, 0
+		c.Owe, c.Consistency, c.Place, c.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow, told.at = r.name, l.name, l.plan, by.from, by.source, cost, shadow, int32(r.index)+1
 	}
 	if r.inFlight {
@@ -294,7 +294,11 @@ func (s *scratch) complete() {
 func (c *cost) of(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {
-		most = max(most, c.parse(strings.TrimSpace(v)))
+		one := c.fixed
+		if n, ok := number(v); ok {
+			one = max(n, 1)
+		}
+		most = max(most, min(one, c.max))
 	}
 	if most == 0 {
 		return c.fixed
@@ -302,15 +306,16 @@ func (c *cost) of(h http.Header) int64 {
 	return most
 }
 
-func (c *cost) parse(s string) int64 {
-	if !isDigits(s) {
-		return c.fixed
+// number reads a whole number of a header. One too large for an int64 is the largest.
+func number(s string) (n int64, ok bool) {
+	if s = strings.TrimSpace(s); !isDigits(s) {
+		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return c.max // it has more than 18 digits
+		return math.MaxInt64, true
 	}
-	return min(max(n, 1), c.max)
+	return n, true
 }
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -62,8 +62,10 @@ type rule struct {
 	own      resolved
 	tiers    map[string]*resolved
 	cost     cost
-	counts   *counting    // nil: all requests
-	lock     *sluice.Plan // of its penalty; nil: none
+	debt     int64            // units that a key may owe
+	most     map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
+	counts   *counting        // nil: all requests
+	lock     *sluice.Plan     // of its penalty; nil: none
 	onError  sluice.OnError
 	// consistency is that of the charges of its limits.
 	consistency sluice.Consistency
@@ -166,6 +168,7 @@ type compiler struct {
 	problems  Errors
 	texts     map[string]sluice.Limit
 	plans     map[sluice.Limit]*sluice.Plan
+	kept      map[keptKey]*sluice.Plan
 	limitSets map[limitsKey][]limit
 	saysSets  map[saysKey]*resolved
 	names     map[string]int // the index of each rule
@@ -183,6 +186,7 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		limitSets: make(map[limitsKey][]limit),
 		saysSets:  make(map[saysKey]*resolved),
 		plans:     make(map[sluice.Limit]*sluice.Plan),
+		kept:      make(map[keptKey]*sluice.Plan),
 		names:     make(map[string]int),
 		now:       time.Now().UnixMicro(),
 		listsUsed: make(map[string]bool),
@@ -250,6 +254,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
 	c.checkAllTold(p)
+	c.keep(p)
 	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
 	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about

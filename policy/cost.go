@@ -22,16 +22,18 @@ type Cost struct {
 	// Header is the one that says it. Of several values the largest counts. Above Max it is
 	// Max, 0 is 1, and what is not a whole number is the default.
 	Header string `json:"header,omitempty"`
-	Max    int64  `json:"max,omitempty"` // needed with a header
+	Max    int64  `json:"max,omitempty"` // needed with a header of the request or the response
 	// ResponseHeader is a header of the response that says it. Of several values the largest
 	// counts. Above Max it is Max, 0 is nothing, and what is no whole number, or not there, is
 	// the estimate. Clients get to see it.
 	ResponseHeader string `json:"response_header,omitempty"`
 	// ResponseBytes is of how many bytes of the response's body each costs a unit; a part of
-	// them costs one, too. Of a connection that is upgraded it is the estimate.
+	// them costs one, too. Of a connection that is upgraded it is the estimate. Above Max, if there
+	// is one, it is Max.
 	ResponseBytes int64 `json:"response_bytes,omitempty"`
-	// Estimate is charged before there is a response, and the difference afterwards: what no
-	// longer fits uses up what is left, so that the next request waits. It is 1 if zero.
+	// Estimate is charged before there is a response, and the difference afterwards. A key owes
+	// what no longer fits: its requests are refused until the limit has made up for it. It is 1
+	// if zero.
 	Estimate int64 `json:"estimate,omitempty"`
 }
 
@@ -120,11 +122,12 @@ func (c *compiler) costTold(in *Cost) cost {
 		c.fail("cost", "write a rule for each of them", "cost has both response_header and response_bytes")
 	case in.Default != 0:
 		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
-	case in.ResponseHeader == "" && in.Max != 0:
-		c.fail("cost.max", "remove it: what is above the limit uses up what is left", "max is for a cost from a header")
-	case in.ResponseHeader == "":
+	case in.ResponseHeader == "" && in.Max == 0:
 		c.between("cost.response_bytes", in.ResponseBytes, math.MaxInt64)
 		c.between("cost.estimate", out.fixed, math.MaxInt64)
+	case in.ResponseHeader == "":
+		c.between("cost.response_bytes", in.ResponseBytes, math.MaxInt64)
+		c.costFromHeader("estimate", out.fixed, in.Max)
 	default:
 		c.costFromHeader("estimate", out.fixed, in.Max)
 	}
@@ -132,8 +135,8 @@ func (c *compiler) costTold(in *Cost) cost {
 	return out
 }
 
-// costFromHeader checks the most that a header may say, and the cost of that name where it says
-// nothing.
+// costFromHeader checks the largest cost that a header or a body may say, and the cost of that name
+// where it says nothing.
 func (c *compiler) costFromHeader(name string, without, most int64) {
 	switch {
 	case most == 0:

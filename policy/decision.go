@@ -172,6 +172,7 @@ type Result struct {
 	From   string
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
+	Owed   int64 // what the key owes beyond the limit: of the results of a [Subject] only
 	Shadow bool  // counts and reports, never refuses, or not this subject
 	at     int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision

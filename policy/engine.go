@@ -15,6 +15,7 @@ import (
 // concurrent use.
 type Engine struct {
 	observers []func(context.Context, *Observation)
+	settled   []func(context.Context, *Settlement)
 	untimed   bool
 
 	store   sluice.Store

@@ -320,7 +320,11 @@ func (r *rule) then() string {
 	case r.cost.told != "":
 		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
 	case r.cost.bytes > 0:
-		all = append(all, fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes))
+		text := fmt.Sprintf("costs 1 for each %d bytes of the body", r.cost.bytes)
+		if r.cost.max > 0 {
+			text += fmt.Sprintf(", at most %d", r.cost.max)
+		}
+		all = append(all, text)
 	}
 	return strings.Join(all, ", else ")
 }

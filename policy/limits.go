@@ -98,6 +98,9 @@ func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 		return nil
 	}
 	nameLimits(r.name, all)
+	if r.most != nil { // they are those of an override
+		c.keepIn(all, r)
+	}
 	c.limitSets[key] = all
 	return all
 }

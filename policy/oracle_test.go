@@ -180,7 +180,43 @@ func (o *oracle) limits(r *Rule, q *query) ([]string, string) {
 	return r.Limits, "rule"
 }
 
+// plan returns the plan of a limit of a rule. States hold as much as the largest of the limits that the
+// rule and its tiers count in them, or that of an override, and what may be owed.
 func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
+	id := r.Name + " " + text
+	if o.plans[id] != nil {
+		return o.plans[id]
+	}
+	p := o.plainPlan(r, text)
+	own := slices.Concat([]string{r.Limit}, r.Limits)
+	for _, limits := range r.Tiers {
+		own = append(own, limits...)
+	}
+	most, largest := p.Capacity, r.Cost.Max
+	for _, other := range own {
+		if other == "" {
+			continue
+		}
+		q := o.plainPlan(r, other)
+		if r.Cost.ResponseBytes > 0 {
+			largest = max(largest, q.Capacity)
+		}
+		if q.Fingerprint == p.Fingerprint {
+			most = max(most, q.Capacity)
+		}
+	}
+	if r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes > 0 {
+		most += 64 * largest
+	}
+	p, err := p.WithMost(most)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.plans[id] = p
+	return p
+}
+
+func (o *oracle) plainPlan(r *Rule, text string) *sluice.Plan {
 	known := o.plans[r.Algorithm+text]
 	if known != nil {
 		return known
@@ -578,7 +614,7 @@ func (o *oracle) add(c oracleCharge, units int64) sluice.Decision {
 	return o.counts.Decide(c.charge, receipt[0])
 }
 
-// settle gives back what was not to be counted, or takes what there is room for.
+// settle gives back what was not to be counted, or takes what is owed.
 func (o *oracle) settle(pending []*owed, out *Outcome) {
 	for _, p := range pending {
 		cost, known := p.final(out)
@@ -588,9 +624,9 @@ func (o *oracle) settle(pending []*owed, out *Outcome) {
 		p.settled = true
 		switch more := cost - p.charge.Cost; {
 		case more > 0:
-			if more = min(more, o.peek(p.oracleCharge).Remaining); more > 0 {
-				o.add(p.oracleCharge, more)
-			}
+			c := p.oracleCharge
+			c.charge.Owe = true
+			o.add(c, more)
 		case more < 0 && time.Now().Before(p.until):
 			o.add(p.oracleCharge, more)
 		}
@@ -606,6 +642,8 @@ func (p *owed) final(out *Outcome) (int64, bool) {
 	switch {
 	case c.ResponseHeader == "" && c.ResponseBytes == 0:
 		return p.charge.Cost, true
+	case out.Cost > 0 && c.Max > 0:
+		return min(out.Cost, c.Max), true
 	case out.Cost != 0:
 		return max(0, out.Cost), true
 	case c.ResponseHeader != "":

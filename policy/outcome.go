@@ -28,7 +28,7 @@ type Outcome struct {
 	Verdict Verdict
 	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
 	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
-	// Negative is nothing at all.
+	// Above the max of a rule it is that. Negative is nothing at all.
 	Cost int64
 }
 
@@ -44,9 +44,6 @@ const (
 // settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
 const settleTimeout = 5 * time.Second
 
-// settleTries bounds how often a cost is cut down that others leave no room for.
-const settleTries = 8
-
 // unsettled is what the outcome of a request is to settle. All copies of a decision share it.
 type unsettled struct {
 	mu    sync.Mutex
@@ -57,6 +54,7 @@ type unsettled struct {
 // openCharge is a charge that the outcome may change.
 type openCharge struct {
 	sluice.Charge // as it was taken, with a key of its own
+	rule          string
 	counts        *counting
 	cost          *cost
 	lasts         time.Duration // how long it can be given back
@@ -67,8 +65,10 @@ func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 
 // Settle tells the rules that go by the outcome of a request what it is, by the decision that has
 // let it pass. What does not count is given back, and where the cost is known by now the difference
-// is charged or given back. A difference that does not fit uses up what is left of the limit, so
-// that the next request waits. What is never settled counts, and costs what was estimated.
+// is charged or given back. A difference that does not fit is owed: requests of the key are refused
+// until the limit has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and
+// [Subject.Reset] forgives it. What is never settled counts, and costs what was estimated. To owe is
+// no offence under a [Penalty]; a request that is refused for it is.
 //
 // Each rule is settled once, by the first call that knows what it goes by, in whatever
 // copy of the decision. Of any other decision nothing is settled.
@@ -85,41 +85,60 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
 	}
-	charges := d.unsettled.settle(&o)
-	if len(charges) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	_ = e.fill(ctx, charges) // what cannot be settled stays until it is forgotten
+	b := d.unsettled.settle(&o)
+	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// fill takes the charges, which are shadows, and of those that do not fit as much as does. A first
-// one that is no shadow says whether this was done before.
-func (e *Engine) fill(ctx context.Context, charges []sluice.Charge) error {
-	receipts := make([]sluice.Receipt, len(charges))
-	for range settleTries {
-		receipts = receipts[:len(charges)]
-		if err := e.store.Take(ctx, charges, receipts); err != nil {
+// Settlement is what an outcome has changed under one limit of a rule: see [Engine.ObserveSettled].
+type Settlement struct {
+	Rule  string
+	Limit sluice.Limit
+	// Estimate is what the request was charged before, and Cost what it is charged in the end.
+	Estimate, Cost int64
+	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
+	Cut int64
+}
+
+// ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
+// settles, which waits for f to return. Call it before the first decision.
+func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
+	e.settled = append(e.settled, f)
+}
+
+// bill is what an outcome changes.
+type bill struct {
+	charges []sluice.Charge
+	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
+	items   []Settlement // those with a charge come first
+}
+
+// settle takes the charges of a bill.
+func (e *Engine) settle(ctx context.Context, b *bill) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	receipts := make([]sluice.Receipt, len(b.charges))
+	if len(b.charges) > 0 {
+		if err := e.store.Take(ctx, b.charges, receipts); err != nil {
 			return err
 		}
-		rest := charges[:0]
-		for i, c := range charges {
-			switch {
-			case receipts[i].Fits || receipts[i].Origin == sluice.ByOnError:
-				continue
-			case !c.Shadow:
-				return nil
-			}
-			if c.Cost = c.Plan.Decide(0, receipts[i]).Remaining; c.Cost > 0 {
-				rest = append(rest, c)
-			}
+		if !sluice.Admitted(b.charges, receipts) {
+			return nil
 		}
-		if charges = rest; len(charges) == 0 {
-			break
+	}
+	if len(e.settled) == 0 {
+		return nil
+	}
+	for i := range b.items {
+		s := &b.items[i]
+		if b.first+i < len(receipts) {
+			r := &receipts[b.first+i]
+			s.Cost, s.Cut = s.Cost-r.Cut, s.Cut+r.Cut
+		}
+		for _, f := range e.settled {
+			f(ctx, s)
 		}
 	}
 	return nil
@@ -134,7 +153,7 @@ func (s *scratch) unsettled(d *Decision) *unsettled {
 			continue
 		}
 		c.Key, c.Shadow = strings.Clone(c.Key), true
-		open = append(open, openCharge{c, r.counts, &r.cost, d.Results[i].Lasts()})
+		open = append(open, openCharge{c, r.name, r.counts, &r.cost, d.Results[i].Lasts()})
 	}
 	if len(open) == 0 {
 		return nil
@@ -161,36 +180,56 @@ func (r *Result) Lasts() time.Duration {
 
 // settle returns the charges by which the outcome corrects those that were made, of the rules
 // that are settled by it.
-func (u *unsettled) settle(o *Outcome) (charges []sluice.Charge) {
+func (u *unsettled) settle(o *Outcome) (b bill) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.open) == 0 {
-		return nil
+		return b
 	}
+	var same []Settlement
 	age := time.Since(u.taken)
 	rest := u.open[:0]
 	for _, c := range u.open {
-		cost, known := c.costOf(o)
+		told, known := c.costOf(o)
 		if !known {
 			rest = append(rest, c)
 			continue
 		}
-		c.Cost = cost - c.Cost
-		if c.Cost > 0 || c.Cost < 0 && age < c.lasts {
-			charges = append(charges, c.Charge)
+		cost := c.cost.atMost(told, c.Cost)
+		more := cost - c.Cost
+		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost}
+		switch {
+		case more > 0:
+			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
+			item.Cost, item.Cut = item.Cost-(more-c.Charge.Cost), item.Cut+(more-c.Charge.Cost)
+		case more < 0 && age < c.lasts:
+			c.Charge.Cost = more
+		default:
+			same = append(same, item)
+			continue
 		}
+		b.charges, b.items = append(b.charges, c.Charge), append(b.items, item)
 	}
+	b.items = append(b.items, same...)
 	clear(u.open[len(rest):])
 	u.open = rest
-	return charges
+	return b
 }
 
-// costOf returns what the request takes in the end, and whether that is known.
+// costOf returns what the request has cost, and whether that is known.
 func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
 	if c.counts != nil && !c.counts.has(o) {
 		return 0, true
 	}
-	return c.cost.after(o, c.Cost)
+	return c.cost.after(o, c.Charge.Cost)
+}
+
+// atMost returns what of a cost is charged where so much was estimated.
+func (c *cost) atMost(told, estimate int64) int64 {
+	if c.max == 0 || !c.isTold() || told <= estimate {
+		return told
+	}
+	return min(told, max(c.max, estimate))
 }
 
 // settles reports whether the rule goes by the outcome.
@@ -257,19 +296,16 @@ func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	return units, true
 }
 
-// ofResponse returns the largest cost that a response tells, at most max. What is not a whole
-// number tells none, but as long as the body goes on a trailer may do so.
+// ofResponse returns the largest cost that a response tells. What is not a whole number tells none,
+// but as long as the body goes on a trailer may do so.
 func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
-	most := int64(-1)
 	for _, v := range o.Header[c.told] {
-		if v = strings.TrimSpace(v); v == "0" {
-			most = max(most, 0)
-		} else if isDigits(v) {
-			most = max(most, c.parse(v))
+		if n, ok := number(v); ok {
+			cost, known = max(cost, n), true
 		}
 	}
-	if most < 0 {
+	if !known {
 		return estimate, o.Bytes >= 0
 	}
-	return most, true
+	return cost, true
 }

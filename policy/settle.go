@@ -39,17 +39,15 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 	}
 	u := s.chargedBefore()
 	waiting := len(u.open)
-	charges := u.settle(&o)
+	b := u.settle(&o)
 	if len(u.open) == waiting {
 		return ErrNothingToSettle
 	}
 	if req.ID != "" {
 		asked := appendAsked([]byte{settledOnce}, req.ID, s.charges, 1)
-		charges = append([]sluice.Charge{onceCharge(&s.keys, asked, s.charges[0].Key)}, charges...)
+		b.charges, b.first = append([]sluice.Charge{onceCharge(&s.keys, asked, s.charges[0].Key)}, b.charges...), 1
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	return e.fill(ctx, charges)
+	return e.settle(ctx, &b)
 }
 
 // chargedBefore returns what the outcome is to settle of a request that has been charged what is in s.
@@ -61,7 +59,7 @@ func (s *scratch) chargedBefore() *unsettled {
 	for i, c := range s.charges {
 		if r := s.ruleOf(i); r.settles() {
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
+			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
 		}
 	}
 	return u

@@ -36,6 +36,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.idle(r)
 			w.hasty(r)
 			w.sharing(r)
+			w.debt(r)
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)

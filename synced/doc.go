@@ -40,10 +40,19 @@
 // units later than they were let pass never makes the level lower, so the exact level of all is at
 // most what i knows of and the sum of these over the others. ∎
 //
-// Units above the limit are told as well, and all requests are refused until they have drained:
-// over a longer time no more passes than the limit allows. A
-// plan that is counted strictly by somebody else under the same key forgets what is above its
-// limit; have all processes use the same policy.
+// Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are
+// refused until they have drained: over a longer time no more passes than the limit allows. A
+// plan that is counted strictly by another process under the same key forgets what is above its
+// Most; have all processes use the same policy. A cost that is owed counts here at once, and is
+// reported like any other.
+//
+// # Clocks that step back
+//
+// A bucket whose store's clock steps back looks fuller than it is, by what drains in the length of the step. It is
+// cut to what it may hold: its burst, what may be owed, and [Excess] for as many processes as share the store.
+// So no key waits longer than that takes to drain. The number of processes comes from the heartbeats, which a
+// failover.Store sends every second. A process that has just started assumes at least 4 for three seconds. Until all
+// have heard of a new one, which takes a second, what is above the limit may be cut to the number before.
 //
 // In the other direction, a little is lost. What was taken within the last 100 ms drains from when it
 // was told, so a process may be refused while up to what drains in that time is free; limits with a

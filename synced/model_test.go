@@ -35,8 +35,9 @@ type server struct {
 	trip    time.Duration // at the most, there and back
 	random  *rand.Rand
 	calls   int
-	arrived int64 // units that were counted
-	lost    int64 // units that were to be counted, and of which nobody knows
+	ids     map[string]bool // of instances
+	arrived int64           // units that were counted
+	lost    int64           // units that were to be counted, and of which nobody knows
 	// telling, if it is set, is how long a call that tells of something takes there and back.
 	telling [2]time.Duration
 }
@@ -99,8 +100,8 @@ func (s *server) TakeWithin(ctx context.Context, wait time.Duration, charges []s
 	}
 	units := int64(0)
 	for i := range charges {
-		if err == nil && (mood == lost || receipts[i].Fits) {
-			units += charges[i].Cost
+		if err == nil && (mood == lost || receipts[i].Fits || charges[i].Owe) {
+			units += charges[i].Cost - receipts[i].Cut
 		}
 	}
 	s.mu.Lock()
@@ -120,7 +121,15 @@ func (s *server) TakeWithin(ctx context.Context, wait time.Duration, charges []s
 
 func (s *server) Shard(string) int { return 0 }
 
-func (s *server) Heartbeat(context.Context, string) (int, error) { return 1, nil }
+func (s *server) Heartbeat(_ context.Context, id string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]bool{}
+	}
+	s.ids[id] = true
+	return len(s.ids), nil
+}
 
 func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	t.Helper()
@@ -222,6 +231,13 @@ func newFleet(n int, sv *server) *fleet {
 	f := &fleet{server: sv}
 	for range n {
 		f.stores = append(f.stores, synced.New(sv))
+	}
+	for range 2 { // so that each has heard of all
+		for i, s := range f.stores {
+			if _, err := s.Heartbeat(context.Background(), fmt.Sprint("instance ", i)); err != nil {
+				panic(err)
+			}
+		}
 	}
 	return f
 }

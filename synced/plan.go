@@ -32,7 +32,7 @@ func Can(p *sluice.Plan) error {
 	case p.Kernel == sluice.Window && p.Limit.Period < leastWindow:
 		return fmt.Errorf("synced: a window of %v is too short for instances that hear of each other every %v: use one of at least %v",
 			p.Limit.Period, Every, leastWindow)
-	case widened(p) == nil:
+	case widened(p, p.Most, 2) == nil:
 		return fmt.Errorf("synced: the numbers of %v leave no room for what is above the limit: use a smaller count or burst, or a shorter or rounder period", p.Limit)
 	}
 	return nil
@@ -58,22 +58,36 @@ func drains(p *sluice.Plan, d time.Duration) int64 {
 	return ticks * p.Drain
 }
 
-// widened returns a plan that counts in the states of p with room for many times as much, so that what
-// several processes have taken is all counted, or nil if there is none.
-func widened(p *sluice.Plan) *sluice.Plan {
-	for by := int64(1 << 10); by > 1; by /= 2 {
-		l := p.Limit
-		switch {
-		case p.Capacity > math.MaxInt64/by:
-			continue
-		case p.Kernel == sluice.Meter:
-			l.Burst = p.Capacity * by
-		default:
-			l.Count = p.Capacity * by
+// widened returns a plan that counts in the states of p with room for all that so many processes may let
+// pass, above the most units that the states keep anyway, so that what is above the limit drains before
+// any of them lets more pass. It has no more room
+// than that, since a state that is ahead of a clock which was set back is cut to it. If the numbers
+// leave too little room it is for fewer processes, and nil if they leave none for two.
+func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
+	for n := max(instances, 1); n > 0; n /= 2 {
+		if n == 1 && instances > 1 {
+			return nil
 		}
-		if wide, err := sluice.NewPlan(l); err == nil && wide.Fingerprint == p.Fingerprint && wide.Tick == p.Tick {
+		more := Excess(p, n)
+		if more > math.MaxInt64-most {
+			continue
+		}
+		// A receipt of a meter means the same for both plans if their ticks are the same.
+		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == sluice.Window || wide.Tick == p.Tick) {
 			return wide
 		}
 	}
-	return nil
+	return p
+}
+
+// stateOf returns the state of which a receipt of p tells.
+func stateOf(p *sluice.Plan, r *sluice.Receipt) sluice.State {
+	if p.Kernel != sluice.Meter {
+		return sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
+	}
+	s := sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
+	if p.Tick > 1 {
+		s.Prev = p.Tick
+	}
+	return s
 }

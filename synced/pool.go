@@ -13,6 +13,7 @@ type pool struct {
 	mu         sync.Mutex
 	serial     int64
 	plan, wide *sluice.Plan
+	instances  int // that wide is for
 
 	// state has all that is known, as of now, in microseconds since the Unix epoch by the store's
 	// clock, or later.
@@ -31,10 +32,10 @@ type pool struct {
 	pins   int           // who is using it
 }
 
-// use makes p count by a plan, which may have changed.
-func (p *pool) use(plan *sluice.Plan) {
-	if p.plan != plan {
-		p.plan, p.wide = plan, widened(plan)
+// use makes p count by a plan for so many instances, which may have changed.
+func (p *pool) use(s *Store, plan *sluice.Plan) {
+	if n := s.Instances(); p.plan != plan || p.instances != n {
+		p.plan, p.wide, p.instances = plan, s.widened(plan, n), n
 	}
 }
 
@@ -60,7 +61,7 @@ func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
-	p.state = p.wide.Step(p.state, now, cost, r)
+	p.state = p.wide.Owe(p.state, now, cost, r)
 	r.Origin = sluice.BySync
 }
 
@@ -81,12 +82,12 @@ func (p *pool) fits(r *sluice.Receipt, cost int64) bool {
 	return cost <= d.Remaining
 }
 
-// take takes units that fit, and returns the receipt. A cost of 0 looks.
-func (p *pool) take(at time.Duration, cost int64) sluice.Receipt {
+// take takes units that fit or are owed, and returns the receipt. A cost of 0 looks.
+func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	r := p.look(at)
-	if r.Fits = p.fits(&r, cost); r.Fits && cost > 0 {
+	if r.Fits = p.fits(&r, cost); cost > 0 && (r.Fits || owe) {
 		p.step(at, cost, &r)
-		p.own, p.taken = p.own+cost, at
+		p.own, p.taken = p.own+cost-r.Cut, at
 	}
 	return r
 }
@@ -113,16 +114,11 @@ func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 		now = max(now, p.clock(back))
 	}
 	p.now, p.sent, p.back, p.said, p.used = now, sent, back, r.Now, r.Used
-	p.state = sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
-	if p.plan.Kernel == sluice.Meter {
-		p.state = sluice.State{Tick: r.Now / p.plan.Tick, Used: r.Used}
-	} else {
+	if p.state = stateOf(p.plan, r); p.plan.Kernel != sluice.Meter {
 		p.window = max(p.window, r.Tick) // what was taken since sent may have been taken in it
 	}
 	var own sluice.Receipt
-	if p.step(back, p.own+p.flying, &own); !own.Fits {
-		p.step(back, p.wide.Decide(0, own).Remaining, &own) // all that there is room for
-	}
+	p.step(back, p.own+p.flying, &own)
 	return true
 }
 

@@ -29,7 +29,7 @@ func start(t *testing.T, server *redistest.Server) *process {
 		t.Fatal(err)
 	}
 	counts := synced.New(shared)
-	p := &process{shared, counts, failover.New(counts, failover.Config{Instances: 1, Deadline: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})}
+	p := &process{shared, counts, failover.New(counts, failover.Config{Deadline: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})}
 	t.Cleanup(func() { p.end(t) })
 	return p
 }

@@ -38,8 +38,11 @@ type Store struct {
 	pools  atomic.Int64 // in the tables
 	serial atomic.Int64 // of the last pool
 	takes  sync.Pool    // of *take
-	plans  sync.Map     // *sluice.Plan: whether it can be counted here
+	plans  sync.Map     // *sluice.Plan: its *counted
 	known  atomic.Int64 // plans
+	fleet  fleet
+	// siblings are the plans that share states.
+	siblings sluice.Siblings
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -87,8 +90,15 @@ func (s *Store) Shard(key string) int { return s.shared.Shard(key) }
 
 // Heartbeat implements failover.Shared.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	return s.shared.Heartbeat(ctx, id)
+	if instances, err = s.shared.Heartbeat(ctx, id); err == nil {
+		s.fleet.counted(instances, s.clock())
+	}
+	return instances, err
 }
+
+// Instances returns how many instances are taken to share the store, by the last heartbeats. Within three
+// seconds of its start, and without a heartbeat, it is 4 at least.
+func (s *Store) Instances() int { return s.fleet.assumed(s.clock()) }
 
 // Overhear implements failover.Overheard for the shared store.
 func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
@@ -110,16 +120,45 @@ func (s *Store) counts(c *sluice.Charge) bool {
 	if c.Consistency != sluice.Synced || c.Plan == nil || s.closed.Load() {
 		return false
 	}
-	if can, known := s.plans.Load(c.Plan); known {
-		return can.(bool)
+	return s.counted(c.Plan).can
+}
+
+// counted is how a plan is counted here.
+type counted struct {
+	can  bool
+	wide atomic.Pointer[wide]
+}
+
+// wide is a plan with room for what so many instances may let pass above so many units.
+type wide struct {
+	instances int
+	most      int64
+	plan      *sluice.Plan
+}
+
+func (s *Store) counted(p *sluice.Plan) *counted {
+	if known, ok := s.plans.Load(p); ok {
+		return known.(*counted)
 	}
-	can := Can(c.Plan) == nil
+	c := &counted{can: Can(p) == nil}
 	if s.known.Add(1) > maxPlans {
 		s.plans.Clear()
 		s.known.Store(1)
 	}
-	s.plans.Store(c.Plan, can)
-	return can
+	s.plans.Store(p, c)
+	return c
+}
+
+// widened returns the plan that counts in the states of p, which can be counted here, for so many
+// instances.
+func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
+	c, most := s.counted(p), s.siblings.Most(p)
+	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {
+		return w.plan
+	}
+	w := &wide{instances, most, widened(p, most, instances)}
+	c.wide.Store(w)
+	return w.plan
 }
 
 // pin returns the pool of a charge, which stays until it is released, or nil if there is no room.
@@ -140,7 +179,7 @@ func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
 	}
 	p.mu.Lock()
 	t.mu.Unlock()
-	p.use(c.Plan)
+	p.use(s, c.Plan)
 	p.pins++
 	p.asked = at
 	p.mu.Unlock()

@@ -31,10 +31,10 @@ func (a alone) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 }
 
 // differs matches the tests in which a key has a penalty now and then, and is counted strictly when
-// it has; the one whose limits are too large for more room; and those that want all that is free at
+// it has; those whose limits are too large for more room; and those that want all that is free at
 // once from callers who come at the same time, of whom one may be refused for a moment while a call
 // is under way: TestBound and TestToldOnce have what is promised instead.
-var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|concurrent_layers|concurrent_total)$")
+var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|bursts_of_one_rate|concurrent_layers|concurrent_total)$")
 
 // One process is a store like any other, however it counts.
 func TestConformance(t *testing.T) {

@@ -63,12 +63,12 @@ func (s *Store) takeKnown(ctx context.Context, c *sluice.Charge, r *sluice.Recei
 	p.mu.Lock()
 	t.mu.Unlock()
 	defer p.mu.Unlock()
-	p.use(c.Plan)
+	p.use(s, c.Plan)
 	if !p.fresh(at) {
 		return false
 	}
 	p.asked = at
-	*r = p.take(at, c.Cost)
+	*r = p.take(at, c.Cost, c.Owe)
 	return true
 }
 
@@ -230,8 +230,8 @@ func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 	refuser := -1
 	for i := range k.held {
 		if h, charge := &k.held[i], &c.Charges[i]; h.pool != nil {
-			c.Receipts[i] = h.look(at, charge)
-			if !c.Receipts[i].Fits && !charge.Shadow && refuser < 0 {
+			c.Receipts[i] = h.look(s, at, charge)
+			if !c.Receipts[i].Fits && charge.Refuses() && refuser < 0 {
 				refuser = i
 			}
 		}
@@ -287,8 +287,8 @@ func (k *take) unlock() {
 }
 
 // look returns the receipt of a charge that is not made.
-func (h *held) look(at time.Duration, c *sluice.Charge) sluice.Receipt {
-	h.pool.use(c.Plan)
+func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt {
+	h.pool.use(s, c.Plan)
 	r := h.pool.look(at)
 	if c.Cost > 0 {
 		r.Fits = h.pool.fits(&r, c.Cost)
@@ -299,13 +299,13 @@ func (h *held) look(at time.Duration, c *sluice.Charge) sluice.Receipt {
 	return r
 }
 
-// take makes a charge that fits, as far as that can be done here: what was taken here and is not told
-// yet is given back here, and the rest where it is counted.
+// take makes a charge that fits or is owed, as far as that can be done here: what was taken here and is
+// not told yet is given back here, and the rest where it is counted.
 func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	p, origin := h.pool, r.Origin
 	h.before = p.state
 	switch late := p.back > 0 && c.Until != 0 && r.Now > c.Until; {
-	case c.Cost == 0, !r.Fits, late:
+	case c.Cost == 0, !r.Fits && !c.Owe, late:
 	case c.Cost > 0:
 		h.units = c.Cost
 		p.taken = at
@@ -319,6 +319,7 @@ func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	}
 	if h.units != 0 {
 		p.step(at, h.units, r)
+		h.units -= r.Cut
 		p.own += h.units
 	}
 	r.Origin = origin

@@ -76,6 +76,7 @@ func (s *Store) news(whether func(shard int) (ask, tell bool)) (calls []sluice.T
 				c := sluice.Charge{Key: id.key, Plan: p.wide}
 				if tell {
 					c.Cost, c.Until = p.tell(at)
+					c.Owe = c.Cost > 0 // it has passed, whatever the limit says
 				}
 				news = append(news, told{p, c.Cost, p.window, shard})
 				calls = append(calls, sluice.TakeCall{Charges: []sluice.Charge{c}, Receipts: make([]sluice.Receipt, 1)})
@@ -102,7 +103,7 @@ func (s *Store) tell(ctx context.Context, calls []sluice.TakeCall, news []told, 
 		odd := err != nil && len(unreadable(err)) > 0
 		p.mu.Lock()
 		switch {
-		case err == nil && r.Fits && r.Origin == sluice.ByStore:
+		case err == nil && r.Origin == sluice.ByStore:
 			p.told(n.cost, n.window, r, sent, back)
 		case odd: // there is nothing that could count it
 			p.flying = 0

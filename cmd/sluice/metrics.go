@@ -24,6 +24,7 @@ type measured struct {
 	recorder *telemetry.Recorder // nil: decisions are not counted
 	delays   prometheus.Histogram
 	tiers    *tiers
+	cuts     *cuts
 }
 
 // watch counts the decisions of an engine besides what the recorder does, unless that is nil. Call it
@@ -60,6 +61,7 @@ func metrics(m *measured, store *stores.Store, connections *proxy.Connections, r
 		gauge("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", answer.Waiting),
 		memoryCollector{store.Memory().Stats},
 		policyCollector{rules},
+		m.cuts,
 	)
 	if m.recorder != nil {
 		registry.MustRegister(promlimit.New(m.recorder), m.delays, m.tiers)

@@ -220,6 +220,7 @@ func (s *serveSettings) run(ctx context.Context) error {
 	rules.tellShadow()
 	var health admin.Health
 	m.watch(engine, rules.recorded.recorder)
+	m.cuts = watchCuts(engine, log)
 	listeners, err := s.listen(log, m, engine, store, &health, rules)
 	if err != nil {
 		return err

@@ -22,8 +22,9 @@ func validateCommand() *cobra.Command {
 			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
 			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
 			"doors take places and which only look. For each with a share, say what tenants get of it, and how\n" +
-			"fast that settles. For each of its answers, say what is sent: which status, and which types of\n" +
-			"bodies.\n\n" +
+			"fast that settles. For each whose cost the response tells, say how much a key can owe, and for\n" +
+			"how long that locks it out. For each of its answers, say what is sent: which status, and which\n" +
+			"types of bodies.\n\n" +
 			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
 			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are told,\n" +
 			"and how many more there are.\n\n" +
@@ -60,6 +61,9 @@ func validateCommand() *cobra.Command {
 					}
 				}
 				if err := printShares(c.OutOrStdout(), p); err != nil {
+					return &failedError{err}
+				}
+				if err := printDebts(c.OutOrStdout(), p); err != nil {
 					return &failedError{err}
 				}
 				if err := printConsistency(c.OutOrStdout(), p); err != nil {

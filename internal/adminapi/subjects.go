@@ -46,7 +46,7 @@ type limitState struct {
 	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
 	Source    string `json:"source"`
 	Capacity  int64  `json:"capacity"`
-	Used      int64  `json:"used"`
+	Used      int64  `json:"used"` // above the capacity, where the key owes
 	Remaining int64  `json:"remaining"`
 	// FullAt is when nothing is used any more.
 	FullAt *time.Time `json:"full_at,omitempty"`
@@ -62,7 +62,7 @@ func stateOf(r *policy.Result) limitState {
 		return s
 	}
 	s.Limit, s.Algorithm = r.Plan.String(), r.Plan.AlgorithmName()
-	s.Capacity, s.Used = r.Plan.Capacity, r.Plan.Capacity-r.Remaining
+	s.Capacity, s.Used = r.Plan.Capacity, r.Plan.Capacity-r.Remaining+r.Owed
 	if r.ResetAfter > 0 && r.Now > 0 {
 		full := time.UnixMicro(r.Now).Add(r.ResetAfter).UTC()
 		s.FullAt = &full
@@ -266,7 +266,7 @@ func (a *API) refund(c *call) (any, error) {
 // at the latest when it would have.
 func (s *limitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
-	s.Remaining = s.Capacity - s.Used
+	s.Remaining = max(s.Capacity-s.Used, 0)
 	if s.Used == 0 {
 		s.FullAt = nil
 	}

@@ -75,12 +75,22 @@ type key struct {
 	fingerprint uint64
 }
 
-// taken is a unit that was taken.
+// taken is units that were taken.
 type taken struct {
 	key  string
 	plan *sluice.Plan
 	cost int64
+	owed bool // they were due in any case
 	at   int64
+}
+
+// took returns what a charge has taken, and whether that is anything to tell of.
+func took(c *sluice.Charge, cut, at int64) (t taken, any bool) {
+	t = taken{c.Key, c.Plan, c.Cost - cut, c.Owe, at}
+	if any = t.cost != 0 && shared(c.Plan); any {
+		t.key = strings.Clone(c.Key)
+	}
+	return t, any
 }
 
 // New returns a fleet whose stores newStore makes.
@@ -170,8 +180,10 @@ func (n *node) takeNoting(ctx context.Context, now int64, charges []sluice.Charg
 		return err
 	}
 	for i := range charges {
-		if c := &charges[i]; receipts[i].Fits && c.Cost != 0 && shared(c.Plan) {
-			n.since = append(n.since, taken{strings.Clone(c.Key), c.Plan, c.Cost, now})
+		if c, r := &charges[i], &receipts[i]; r.Fits || c.Owe {
+			if t, any := took(c, r.Cut, now); any {
+				n.since = append(n.since, t)
+			}
 		}
 	}
 	return nil
@@ -198,10 +210,10 @@ func (s *Store) exchange(ctx context.Context, now int64) error {
 	return nil
 }
 
-// add counts what has passed elsewhere: all of it, or as much as there is room for.
+// add counts what has passed elsewhere: all of it, or as much as there is room for or is owed.
 func add(ctx context.Context, store replay.Store, now int64, t taken) error {
-	c, r := [1]sluice.Charge{{Key: t.key, Plan: t.plan, Cost: t.cost}}, [1]sluice.Receipt{}
-	if err := store.TakeAt(ctx, now, c[:], r[:]); err != nil || r[0].Fits {
+	c, r := [1]sluice.Charge{{Key: t.key, Plan: t.plan, Cost: t.cost, Owe: t.owed}}, [1]sluice.Receipt{}
+	if err := store.TakeAt(ctx, now, c[:], r[:]); err != nil || r[0].Fits || t.owed {
 		return err
 	}
 	if c[0].Cost = t.plan.Decide(0, r[0]).Remaining; c[0].Cost == 0 {
@@ -221,7 +233,11 @@ func (s *Store) takeShare(ctx context.Context, n *node, now int64, charges []slu
 			return errAway
 		}
 		parts[i] = c.Plan.Share(int64(len(s.nodes)))
-		asked[i] = sluice.Charge{Key: c.Key, Plan: parts[i].Plan, Cost: parts[i].Cost(c.Cost), Shadow: c.Shadow || c.OnError != sluice.Local, Place: c.Place}
+		cost := parts[i].Cost(c.Cost)
+		if c.Owe && c.Cost > 0 {
+			cost = parts[i].Owes(c.Cost)
+		}
+		asked[i] = sluice.Charge{Key: c.Key, Plan: parts[i].Plan, Cost: cost, Owe: c.Owe, Shadow: c.Shadow || c.OnError != sluice.Local, Place: c.Place}
 		if err := s.begin(ctx, n, now, c, parts[i]); err != nil {
 			return err
 		}
@@ -232,10 +248,14 @@ func (s *Store) takeShare(ctx context.Context, n *node, now int64, charges []slu
 	passes := sluice.Admitted(asked, receipts)
 	for i := range charges {
 		c, r := &charges[i], &receipts[i]
-		if passes && r.Fits && c.Cost > 0 && shared(c.Plan) {
-			n.since = append(n.since, taken{strings.Clone(c.Key), c.Plan, c.Cost, now})
+		cut := parts[i].Units(r.Cut)
+		if passes && (r.Fits || c.Owe) && c.Cost > 0 {
+			if t, any := took(c, cut, now); any {
+				n.since = append(n.since, t)
+			}
 		}
 		*r = parts[i].Receipt(c.Cost, *r)
+		r.Cut = cut
 		if r.Origin = sluice.ByLocalShare; c.OnError != sluice.Local {
 			r.Fits, r.Origin = true, sluice.ByOnError
 		}
@@ -255,11 +275,12 @@ func (s *Store) begin(ctx context.Context, n *node, now int64, c *sluice.Charge,
 	if err := s.shared.TakeAt(ctx, now, []sluice.Charge{{Key: id.key, Plan: c.Plan}}, r[:]); err != nil {
 		return err
 	}
-	used := part.Used(c.Plan.Decide(0, r[0]).Remaining)
+	owed := c.Plan.Owed(r[0])
+	used := part.Used(c.Plan.Decide(0, r[0]).Remaining) + owed
 	if used <= 0 {
 		return nil
 	}
-	return add(ctx, n.own, now, taken{id.key, part.Plan, used, now})
+	return add(ctx, n.own, now, taken{id.key, part.Plan, used, owed > 0, now})
 }
 
 // writeBack tells the shared store, once it is back, what has passed meanwhile, and when: what has drained

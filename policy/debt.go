@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// overruns is how many costs of the largest size a key may owe where no rule bounds how many of its
+// requests are under way.
+const overruns = 64
+
+// keep sets how many units the states of each limit keep: those of the largest limit that counts in the
+// same state, so that a request under a smaller one does not cut what was taken under a larger one,
+// and what a key may owe.
+func (c *compiler) keep(p *Policy) {
+	c.list = "rules"
+	for i := range p.rules {
+		r := &p.rules[i]
+		if r.exempt || r.block || r.inFlight {
+			continue
+		}
+		c.item, c.rule = i, r.name
+		r.debt = p.debtOf(r)
+		r.most = make(map[uint64]int64)
+		for _, set := range r.sets() {
+			for _, l := range set.limits {
+				r.most[l.plan.Fingerprint] = max(r.most[l.plan.Fingerprint], l.plan.Capacity)
+			}
+		}
+		for _, set := range r.sets() {
+			c.keepIn(set.limits, r)
+		}
+	}
+}
+
+// keepIn is keep for limits that a rule, a tier or an override has.
+func (c *compiler) keepIn(limits []limit, r *rule) {
+	for i := range limits {
+		plan := limits[i].plan
+		if !plan.Fixed && plan.Kernel != sluice.InFlight {
+			limits[i].plan = c.withDebt(plan, max(r.most[plan.Fingerprint], plan.Capacity), r)
+		}
+	}
+}
+
+// withDebt returns the plan of a limit whose states keep so many units, and the debt of the rule on top,
+// or as much of it as can be counted exactly.
+func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
+	key := keptKey{plan, capacity, r.debt}
+	if known := c.kept[key]; known != nil {
+		return known
+	}
+	kept, err := plan.WithMost(capacity)
+	if err != nil { // it is that of a limit which was compiled
+		c.fail("", "use rounder numbers", "%v", err)
+		return plan
+	}
+	fits := func(debt int64) bool {
+		if debt > math.MaxInt64-capacity {
+			return false
+		}
+		more, err := plan.WithMost(capacity + debt)
+		if err == nil {
+			kept = more
+		}
+		return err == nil
+	}
+	if r.debt > 0 && !fits(r.debt) {
+		// The largest power of two that fits, and then bit by bit.
+		debt := int64(0)
+		for step := int64(1) << (bits.Len64(uint64(r.debt)) - 1); step > 0; step /= 2 {
+			if debt+step < r.debt && fits(debt+step) {
+				debt += step
+			}
+		}
+	}
+	c.kept[key] = kept
+	return kept
+}
+
+// keptKey is what the plans depend on that withDebt returns.
+type keptKey struct {
+	plan           *sluice.Plan
+	capacity, debt int64
+}
+
+// debtOf returns how many units a key of the rule may owe.
+func (p *Policy) debtOf(r *rule) int64 {
+	if !r.cost.isTold() {
+		return 0
+	}
+	largest := r.cost.max
+	if largest == 0 { // a response of so many bytes is measured here, and may take a whole limit
+		for _, set := range r.sets() {
+			for _, l := range set.limits {
+				largest = max(largest, l.plan.Capacity)
+			}
+		}
+	}
+	at := int64(overruns)
+	if held := p.atOnce(r); held > 0 {
+		at = held
+	}
+	if hi, lo := bits.Mul64(uint64(at), uint64(largest)); hi == 0 && lo <= math.MaxInt64 {
+		return int64(lo)
+	}
+	return math.MaxInt64
+}
+
+// atOnce returns how many requests of a key of the rule can be under way at once, or 0 where no rule
+// with in_flight bounds them: one of the same key, for the same requests or for all.
+func (p *Policy) atOnce(r *rule) (most int64) {
+	for i := range p.rules {
+		o := &p.rules[i]
+		if !o.inFlight || o.shadow || o.isPartial() || o.missing != r.missing || !sameKey(o, r) || !o.covers(r) {
+			continue
+		}
+		n := int64(0)
+		for _, set := range o.sets() {
+			for _, l := range set.limits {
+				n = max(n, l.plan.Capacity)
+			}
+		}
+		if most == 0 || n < most {
+			most = n
+		}
+	}
+	return most
+}
+
+// Debt is how much a key may owe under a limit of a rule whose cost the response tells: see
+// [Engine.Settle].
+type Debt struct {
+	Rule  string
+	Limit sluice.Limit
+	Units int64 // that a key may owe, beyond the largest limit that shares its count
+	// Largest is the largest cost that is charged, or 0 where the response's body is measured and
+	// has no max.
+	Largest int64
+	// AtOnce is how many of a key's requests can be under way, or 0 where no rule bounds them.
+	AtOnce int64
+	// Lockout is the longest time for which a key that owes as much as it may is refused.
+	Lockout time.Duration
+}
+
+// Debts returns what keys may owe under each limit of a rule and of its tiers, for rules whose cost the
+// response tells, in the order of the document.
+func (p *Policy) Debts() (all []Debt) {
+	for i := range p.rules {
+		r := &p.rules[i]
+		if r.debt == 0 {
+			continue
+		}
+		seen := make(map[*sluice.Plan]bool)
+		for _, set := range r.sets() {
+			for _, l := range set.limits {
+				if seen[l.plan] {
+					continue
+				}
+				seen[l.plan] = true
+				all = append(all, Debt{
+					Rule: r.name, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
+					Largest: r.cost.max, AtOnce: p.atOnce(r), Lockout: lockout(l.plan, r.cost.fixed),
+				})
+			}
+		}
+	}
+	return all
+}
+
+// debt warns of a limit whose states do not hold what one response may cost.
+func (w *warner) debt(r *rule) {
+	if r.debt == 0 {
+		return
+	}
+	for _, set := range r.sets() {
+		for _, l := range set.limits {
+			if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < r.cost.max-r.cost.fixed {
+				w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
+					"a response may cost %d, and a key can owe only %d of it under %v: the rest is not charged", r.cost.max, owed, l.plan.Limit)
+			}
+		}
+	}
+}
+
+// lockout returns for how long a state that holds as much as it may refuses a cost, at the longest.
+func lockout(p *sluice.Plan, cost int64) time.Duration {
+	begin := int64(0)
+	if p.Kernel == sluice.Window {
+		_, begin, _ = p.WindowAt(time.Now().UnixMicro())
+	}
+	if p.Kernel.Log() {
+		return time.Duration((p.Span+1)*p.Tick) * time.Microsecond
+	}
+	r := sluice.Receipt{Now: begin, Used: p.Level(p.Most)}
+	if p.Kernel == sluice.Window {
+		r.Tick, _, _ = p.WindowAt(begin)
+	}
+	return p.Decide(min(cost, p.Capacity), r).RetryAfter
+}

@@ -697,7 +697,71 @@ func (c *console) edit(page *shown, to string, replace ...string) *shown {
 	return c.send("POST", to, f)
 }
 
-// Rules are edited as text: what comes of it is shown before, applied rule by rule, and undone.
+// audited returns the latest entries of the audit log.
+func (c *console) audited(n int) []adminapi.Entry {
+	c.t.Helper()
+	var page struct{ Items []adminapi.Entry }
+	if err := json.Unmarshal(c.do("GET", fmt.Sprintf("/v1/audit?limit=%d", n), "").want(200).body, &page); err != nil {
+		c.t.Fatal(err)
+	}
+	return page.Items
+}
+
+// One Apply is one transaction with one entry in the audit log, and both ways back restore all of it.
+func TestConsoleAppliesAsAWhole(t *testing.T) {
+	c := newConsole(t)
+	c.do("POST", "/v1/rules", `{"name": "gone", "key": ["client_ip"], "limit": "6/day"}`).want(201)
+	c.do("POST", "/v1/rules", `{"name": "last", "key": ["client_ip"], "limit": "8/day"}`).want(201)
+	p := c.open("/policy")
+	before := p.form("/policy/check").Get("base")
+	// One rule is new, one has changed, and one is gone.
+	edit := []string{"limit: 2/day", "limit: 5/day", "  - name: gone\n    key: [client_ip]\n    limit: 6/day\n", "", "rules:\n", "rules:\n  - {name: fresh, key: [client_ip], limit: 9/day}\n"}
+	last := c.audited(1)[0].ID
+	done := c.edit(p, "/policy/apply", edit...).want(303)
+	after := c.open("/policy").form("/policy/check").Get("base")
+	if strings.Contains(after, "gone") || !strings.Contains(after, "fresh") || !strings.Contains(after, "5/day") {
+		t.Fatalf("in force is\n%s", after)
+	}
+	made := c.audited(5)
+	if made[1].ID != last || made[0].Kind != "rules" || made[0].Actor != "the admin" {
+		t.Errorf("the audit log has %+v", made)
+	}
+	c.open("/audit").says("changed the rules", "own.limit", "2/day → 5/day", "gone.limit", "fresh.limit")
+	c.undo(c.open(done.header.Get("Location")))
+	if got := c.open("/policy").form("/policy/check").Get("base"); got != before {
+		t.Errorf("undone:\n%s\nbefore:\n%s", got, before)
+	}
+	// "The policy before…" goes there and back.
+	for _, want := range []string{after, before} {
+		c.act("/act/previous").says("as it was before")
+		if got := c.open("/policy").form("/policy/check").Get("base"); !sameLines(got, want) {
+			t.Errorf("the policy before is\n%s\nand it was\n%s", got, want)
+		}
+	}
+
+	// What does not fit is told at its rule, and changes nothing.
+	c.do("PUT", "/v1/rules/own", `{"key": ["client_ip"], "limit": "7/day"}`, match("*")).want(200)
+	stale := c.edit(p, "/policy/apply", edit...).want(412)
+	if n := strings.Count(stale.text, "Somebody else has changed it"); n != 2 { // "gone" came back as another row
+		t.Errorf("%d rules were changed by another: %s", n, stale.words())
+	}
+	c.do("GET", "/v1/rules/fresh", "").want(404)
+	fresh := c.open("/policy")
+	c.do("POST", "/v1/overrides", `{"rule": "gone", "key": {"client_ip": "192.0.2.1"}, "limit": "9/day", "reason": "test"}`).want(201)
+	gone := []string{"  - name: gone\n    key: [client_ip]\n    limit: 6/day\n", "", "limit: 8/day", "limit: 9/day"}
+	c.edit(fresh, "/policy/apply", gone...).want(422).says("gone")
+	c.do("GET", "/v1/rules/last", "").want(200).says("8/day")
+}
+
+// sameLines reports whether two texts have the same lines, in any order.
+func sameLines(a, b string) bool {
+	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// Rules are edited as text: what comes of it is shown before, applied as a whole, and undone.
 func TestConsoleEditsThePolicy(t *testing.T) {
 	c := newConsole(t)
 	p := c.open("/policy")

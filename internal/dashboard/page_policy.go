@@ -20,14 +20,6 @@ type policyShown struct {
 	Subjects         int
 	Version          string
 	Warnings         []string
-	Stopped          *stopped
-}
-
-// stopped is an application that did not come to its end.
-type stopped struct {
-	Made    []ruleChange
-	At      string
-	Problem *problem
 }
 
 func (c *call) policyShown(p *inForce) (*policyShown, error) {
@@ -97,38 +89,57 @@ func (s *server) policyCheck(c *call) error {
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
-// policyApply makes the changes, one rule after the other, once all have been tried.
+// policyApply makes the changes in one transaction, once they have been tried.
 func (s *server) policyApply(c *call) error {
 	p, d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
 	if !p.Database || !d.Plan.Applies() {
-		status := http.StatusUnprocessableEntity
-		for _, r := range d.Plan.Changes {
-			if r.Problem != nil {
-				status = r.Problem.Status
-			}
-		}
-		return s.showPolicy(c, status, d)
+		return s.showPolicy(c, d.Plan.status(), d)
+	}
+	entry, err := d.Plan.send(c, false)
+	if err != nil {
+		return err
+	}
+	if !d.Plan.Good() { // somebody was quicker
+		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	var said []string
-	for i, r := range d.Plan.Changes {
-		if err := c.perform(r.op, nil); err != nil {
-			problem, err := asProblem(err)
-			if err != nil {
-				return err
-			}
-			d.Stopped = &stopped{d.Plan.Changes[:i], r.Name, problem}
-			return s.showPolicy(c, problem.Status, d)
-		}
+	for _, r := range d.Plan.Changes {
 		said = append(said, r.Name+" "+r.What)
 	}
-	undo, err := c.undoRules(d.Plan.Changes)
-	if err != nil { // it is done, and that is to be said
-		s.Logger.Warn("dashboard: changes of rules cannot be undone", "error", err)
+	var undo []operation
+	if entry > 0 {
+		undo = append(undo, restoreOperation(entry))
 	}
-	return c.done("/policy", fmt.Sprintf("In force now: %s.", strings.Join(said, ", ")), undo...)
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), undo...)
+}
+
+// status is that of a page that shows what stands against a plan.
+func (p *policyPlan) status() int {
+	status := http.StatusUnprocessableEntity
+	if p.Problem != nil {
+		status = p.Problem.Status
+	}
+	for _, r := range p.Changes {
+		if r.Problem != nil {
+			status = r.Problem.Status
+		}
+	}
+	return status
+}
+
+// maxListed is how many things a sentence lists.
+const maxListed = 10
+
+// listWords lists things in a sentence.
+func listWords(all []string) string {
+	text := strings.Join(all[:min(len(all), maxListed)], ", ")
+	if more := len(all) - maxListed; more > 0 {
+		text += " and " + number(more) + " more"
+	}
+	return text
 }
 
 // policyDownload gives the text of the editor back as a file.

@@ -256,6 +256,9 @@ func (a auditEntry) words() string {
 	if a.Action == "reset" {
 		verb = "reset"
 	}
+	if a.Kind == "rules" {
+		return verb + " the rules " + printable(a.Target)
+	}
 	out := verb + " " + strings.TrimSuffix(a.Kind, "s")
 	if name := cmp.Or(of.Rule, of.Name); name != "" {
 		out += " of " + printable(name)

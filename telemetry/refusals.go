@@ -161,7 +161,7 @@ func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
 		r.Address = line.address.String()
 	}
 	if i >= 0 && line.subject != "" {
-		r.SubjectID = subjectID(o.Key(i))
+		r.SubjectID = SubjectID(o.Key(i))
 	}
 	return r
 }

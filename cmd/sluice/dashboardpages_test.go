@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -918,6 +919,96 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 		t.Errorf("downloaded %q", got.text)
 	}
 	c.send("POST", "/policy/apply", f).want(422)
+}
+
+// useFile puts a file's policy into force.
+func (c *console) useFile(doc *policy.Document) {
+	c.t.Helper()
+	_, err := c.stack.File(*doc, nil)
+	if err == nil {
+		err = c.stack.UseFile()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// With 100,000 overrides every page reads and shows a few of them, and the filter finds each one by what it
+// really has, which is not what is shown.
+func TestConsoleManyOverrides(t *testing.T) {
+	c := newConsole(t)
+	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 100_000
+	key := func(i int) string { return fmt.Sprintf("sk_live_%06d_%06d", i, 7*i) }
+	doc.Overrides = nil
+	for i := range many {
+		doc.Overrides = append(doc.Overrides, policy.Override{Rule: "per-key", Key: map[string]string{"api_key": key(i)}, Limit: "9/day", Reason: "plan " + strconv.Itoa(i%1000)})
+	}
+	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	doc.Overrides[70_000].Until = soon
+	doc.Overrides[500].Block, doc.Overrides[500].Limit = true, ""
+	c.useFile(&doc)
+	row := regexp.MustCompile(`data-override="([0-9a-f]+)"`)
+	next := regexp.MustCompile(`href="([^"]*)" id="next"`)
+	// page opens one, holds it to a size, and returns what it has.
+	page := func(path string, most int) (p *shown, ids []string) {
+		t.Helper()
+		p = c.open(path)
+		for _, m := range row.FindAllStringSubmatch(p.text, -1) {
+			ids = append(ids, m[1])
+		}
+		if len(ids) > most || len(p.text) > 20_000+1_000*most {
+			t.Errorf("%s has %d rows and %d bytes", path, len(ids), len(p.text))
+		}
+		return p, ids
+	}
+	first, ids := page("/overrides", 100)
+	first.says("100 k overrides")
+	if want := adminapi.OverrideID("per-key", doc.Overrides[70_000].Key); len(ids) != 100 || ids[0] != want {
+		t.Errorf("the first of %d is %q, and %q ends first", len(ids), ids[0], want)
+	}
+	all := map[string]bool{}
+	for range 3 {
+		for _, id := range ids {
+			if all[id] {
+				t.Errorf("%s is on two pages", id)
+			}
+			all[id] = true
+		}
+		first, ids = page(html.UnescapeString(next.FindStringSubmatch(first.text)[1]), 100)
+	}
+	rule, _ := page("/rules/per-key", 20)
+	rule.says("100 k more")
+
+	only := func(query string, i int) {
+		t.Helper()
+		_, ids := page("/overrides?"+query, 100)
+		if want := adminapi.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+			t.Errorf("%s finds %q, want %s", query, ids, want)
+		}
+	}
+	only("q=054321_3802", 54_321)
+	only("rule=per-key&q="+strings.ToUpper(key(99_999)), 99_999)
+	only("state=blocks", 500)
+	only("state=today", 70_000)
+	page("/overrides?q=plan+77", 100)
+	var answer struct {
+		Items []any
+		Total int
+	}
+	body := c.do("GET", "/v1/overrides?sort=until&limit=7&q=plan+77", "").want(200).body
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Items) != 7 || answer.Total != 11*many/1000 || len(body) > 4_000 { // 77 and 770 to 779
+		t.Errorf("%d items of %d, %d bytes: %v", len(answer.Items), answer.Total, len(body), err)
+	}
+	// A caller who may not see keys cannot guess one letter by letter.
+	c.as(source.Viewer)
+	only("q="+key(54_321), 54_321)
+	if p, ids := page("/overrides?q=054321_3802", 100); len(ids) != 0 || strings.Contains(p.text, key(54_321)) {
+		t.Errorf("a viewer finds %q by a part of a key", ids)
+	}
 }
 
 // Who is found is the one that was asked for, and what is shown is what was counted.

@@ -22,7 +22,7 @@ type policyShown struct {
 	Warnings         []string
 }
 
-func (c *call) policyShown(p *inForce) (*policyShown, error) {
+func policyShownOf(p *inForce) *policyShown {
 	d := &policyShown{Database: p.Database, Rules: len(p.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
 	for _, r := range p.Rules {
 		if r.Source == "database" {
@@ -31,13 +31,7 @@ func (c *call) policyShown(p *inForce) (*policyShown, error) {
 			d.File++
 		}
 	}
-	text, seen, err := c.policyText(p)
-	if err != nil {
-		return nil, err
-	}
-	known, err := json.Marshal(seen)
-	d.Text, d.Base, d.Seen = text, text, string(known)
-	return d, err
+	return d
 }
 
 func (s *server) policyPage(c *call) error {
@@ -45,10 +39,16 @@ func (s *server) policyPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.policyShown(p)
+	d := policyShownOf(p)
+	text, seen, err := c.policyText(p)
 	if err != nil {
 		return err
 	}
+	known, err := json.Marshal(seen)
+	if err != nil {
+		return err
+	}
+	d.Text, d.Base, d.Seen = text, text, string(known)
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
@@ -62,10 +62,7 @@ func (c *call) policyEdited() (*inForce, *policyShown, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := c.policyShown(p)
-	if err != nil {
-		return nil, nil, err
-	}
+	d := policyShownOf(p)
 	f := c.PostForm
 	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
 	var seen map[string]ruleSeen

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,7 +162,7 @@ type ruleShown struct {
 	Verdict   *verdict
 	Tops      []topShown
 	Overrides []overrideRow
-	More      bool // there are more
+	More      int // overrides that are not shown
 	YAML      string
 	Database  bool
 	Usual     float64
@@ -210,9 +211,11 @@ func (s *server) rulePage(c *call) error {
 		d.Seen = true
 		d.see(s.Engine, view, r, &rule.Rule)
 	}
-	if d.Overrides, d.More, err = c.overridesOf(rule.Name, view); err != nil {
+	overrides, rows, err := c.overrides(url.Values{"rule": {rule.Name}, "limit": {strconv.Itoa(overridesOfRule)}}, view)
+	if err != nil {
 		return err
 	}
+	d.Overrides, d.More = rows, overrides.Total-len(rows)
 	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
 }
 

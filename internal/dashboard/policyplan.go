@@ -33,21 +33,25 @@ func (c *call) policyText(p *inForce) (text string, seen map[string]ruleSeen, er
 	}
 	b.WriteString(settings + "rules:\n")
 	seen = map[string]ruleSeen{}
-	last := ""
-	for i, rule := range p.Document.Rules {
-		name := p.Rules[i].Name
-		if o := own[name]; o != nil && !o.Disabled {
-			rule, seen[name] = o.Document, ruleSeen{o.ETag, o.Source}
+	// Rules of one source that stand together are written at once: there may be ten thousand.
+	for i := 0; i < len(p.Document.Rules); {
+		from := p.Rules[i].Source
+		var some []json.RawMessage
+		for ; i < len(p.Document.Rules) && (p.Rules[i].Source == from || !p.Database); i++ {
+			rule, name := p.Document.Rules[i], p.Rules[i].Name
+			if o := own[name]; o != nil && !o.Disabled {
+				rule, seen[name] = o.Document, ruleSeen{o.ETag, o.Source}
+			}
+			some = append(some, rule)
 		}
-		if from := p.Rules[i].Source; p.Database && from != last {
+		if p.Database {
 			fmt.Fprintf(&b, "  # From the %s:\n", from)
-			last = from
 		}
-		one, err := yamlOf("rules", rule)
+		text, err := yamlOf("rules", some...)
 		if err != nil {
 			return "", nil, err
 		}
-		b.WriteString(strings.TrimPrefix(one, "rules:\n"))
+		b.WriteString(strings.TrimPrefix(text, "rules:\n"))
 	}
 	if len(p.Document.Rules) == 0 {
 		return settings + "rules: []\n", seen, nil

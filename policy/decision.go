@@ -130,6 +130,8 @@ type Decision struct {
 	held      []*sluice.Hold  // what Release releases
 	taken     []sluice.Charge // what Refund gives back, if there is a Delay
 	unsettled *unsettled      // what Settle settles; nil: nothing
+	id        string          // see RequestID
+	made      uint64          // the same as a number, of a request without an ID
 }
 
 // Ambiguous names what of the request servers could read in more than one way, if it is refused for

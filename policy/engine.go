@@ -16,6 +16,7 @@ import (
 type Engine struct {
 	observers []func(context.Context, *Observation)
 	untimed   bool
+	named     bool // refused requests get an ID
 
 	store  sluice.Store
 	holder *sluice.Holder // of places in flight
@@ -161,6 +162,9 @@ func (e *Engine) finish(ctx context.Context, s *scratch, d *Decision, at timing)
 func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision, at timing) {
 	if !e.watched() {
 		return
+	}
+	if e.named && !d.Allowed {
+		d.name(s.request)
 	}
 	s.seen = Observation{Request: s.request, Decision: *d, Began: at.began, Took: at.took, scratch: s}
 	for _, f := range e.observers {

@@ -43,9 +43,9 @@ func newConsole(t *testing.T) *console {
 	database := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
 	i := newInstance(t, database)
 	c := &console{instance: i, database: database, secrets: map[source.Role]string{}}
-	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true})}
+	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.engine)}
 	i.api.View, i.api.Find = fleet.View, fleet.Find
-	i.api.Refusals = telemetry.KeepRefusals(i.engine)
+	i.api.Refusals = fleet.FindRefusals
 	server := httptest.NewServer(dashboardOf(i.api, ""))
 	t.Cleanup(server.Close)
 	c.base = server.URL
@@ -496,14 +496,24 @@ func TestConsoleExplains(t *testing.T) {
 		}
 		c.send("POST", "/explain", url.Values{"csrf": form["csrf"], "said": {`{"title":"Too Many Requests","violated-policies":["per-key"],"error":"rate_limit_exceeded"}`}}).want(200).says("It names 1 rule", "per-key 3 a day by api_key")
 		c.send("POST", "/explain", url.Values{"csrf": form["csrf"], "said": {"Slow down. <script>"}}).want(200).says("It names no rule")
-		c.open("/explain?id=ticket-0").says("keeps no refusal of that ID", "It keeps 1,")
+		c.open("/explain?id=ticket-0").says("No refusal of that ID is kept", "1 refusal is kept")
 	}
 	if left := c.limitUsed(secret); left != 3 {
 		t.Errorf("explaining has charged something: %d are used", left)
 	}
 	c.do("GET", "/v1/refusals?id=ticket-3", "").want(200).says(`"rule":"per-key"`, `"because":"limit"`)
 	c.do("GET", "/v1/refusals", "").want(400)
-	c.open("/subjects?q=ticket-3").says("Look why it was refused")
+	// The search of every page leads there, and offers no subject that only might be. What was pasted from the
+	// answer does, too.
+	c.open("/subjects?q=ticket-3").says("per-key refused it")
+	p := c.open("/subjects?q=ticket-0").says("Nothing is known by that name", "Where a subject of that name would count")
+	if strings.Contains(p.text, "data-hit") {
+		t.Errorf("a request that was let through is a subject: %s", p.words())
+	}
+	_, posted, _ := strings.Cut(c.open("/explain").text, `id="by-id"`)
+	form := (&shown{t: t, what: "/explain", text: posted}).form("/explain")
+	form.Set("said", "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 9\r\nX-Request-Id: ticket-3\r\n")
+	c.send("POST", "/explain", form).want(200).says("per-key refused it")
 }
 
 // limitUsed returns how much a key has used.
@@ -1023,7 +1033,7 @@ func TestConsoleFinds(t *testing.T) {
 	}
 	p.says("2 of 3")
 	c.open("/subjects?q=192.0.2.7").says("per-address")
-	c.open("/subjects?q=0123456789abcdef").says("Each rule")
+	c.open("/subjects?q=0123456789abcdef").says("Where a subject of that name would count")
 	p = c.open("/subjects?rule=per-key&key.api_key=k-found") // which leads to a page by the ID
 	if !strings.Contains(p.text, `data-used="2" data-remaining="1"`) {
 		t.Errorf("%s", p.words())

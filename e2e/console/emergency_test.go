@@ -217,7 +217,7 @@ func TestEmergency(t *testing.T) {
 		g.accessible("explained as of now")
 		g.run(chromedp.SendKeys("#said", `{"violated-policies":["per-user"]}`), chromedp.Click("#look-said"), chromedp.WaitVisible("[data-named=per-user]"))
 		g.visit("/explain?id=never-came")
-		if text := g.text("#not-kept"); !strings.Contains(text, "keeps no refusal of that ID") {
+		if text := g.text("#not-kept"); !strings.Contains(text, "No refusal of that ID is kept") {
 			t.Errorf("of an ID that never came: %q", text)
 		}
 	})

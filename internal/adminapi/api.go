@@ -38,8 +38,8 @@ type Config struct {
 	// nobody has looked.
 	View func() *telemetry.View
 	Find func(id string) (key string, found bool)
-	// Refusals are those that this instance keeps. Nil: none.
-	Refusals *telemetry.Refusals
+	// Refusals finds those of a request that any instance keeps. Nil: none are kept.
+	Refusals func(ctx context.Context, id string) telemetry.FoundRefusals
 	// DegradedField is that of the gateway, whose responses are foretold.
 	DegradedField bool
 	// Done is closed when streams are to end. Nil: they end with their connections.

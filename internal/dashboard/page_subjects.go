@@ -31,6 +31,15 @@ func (s *server) subjects(c *call) error {
 	if err != nil {
 		return err
 	}
+	if found.Asked != "" && len(found.Hits) == 0 {
+		explained := &explainShown{ID: found.Asked}
+		if err := c.findRefusals(explained, p); err != nil {
+			return err
+		}
+		if len(explained.Refusals) > 0 {
+			return c.redirect("/explain?" + url.Values{"id": {found.Asked}}.Encode())
+		}
+	}
 	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
 }
 
@@ -50,6 +59,8 @@ type found struct {
 	// Hits are subjects, those that used most first.
 	Hits []hit
 	More int // hits that are not shown
+	// Unseen are subjects that there may be: nothing has been counted for them or is set for them.
+	Unseen []hit
 	// Forms are the rules whose key has more parts than one value fills.
 	Forms []keyForm
 	Rules []string // with a key, for the choice of one
@@ -161,10 +172,15 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 				}
 			}
 		}
-		if _, err := netip.ParseAddr(asked); err == nil && part != "client_ip" && h.Seen == nil && h.Most.Used == 0 {
-			continue // an address is hardly ever anything else
+		_, overridden := subject.Override()
+		_, blocked := subject.Blocked()
+		if h.Seen != nil || h.Most.Used > 0 || overridden || blocked {
+			out.Hits = append(out.Hits, h)
+			continue
 		}
-		out.Hits = append(out.Hits, h)
+		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an address is hardly ever anything else
+			out.Unseen = append(out.Unseen, h)
+		}
 	}
 }
 
@@ -196,7 +212,7 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 			for _, top := range []*telemetry.Top{&r.Refusals[w], &r.Traffic[w]} {
 				for j := range top.Items {
 					s := &top.Items[j]
-					if s.ID == "" || known[s.ID] || !strings.Contains(strings.ToLower(s.Shown), low) {
+					if s.ID == "" || known[s.ID] || !strings.Contains(strings.ToLower(s.Shown), low) && !isShortID(s.ID, low) {
 						continue
 					}
 					known[s.ID] = true
@@ -206,6 +222,15 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 		}
 	}
 }
+
+// isShortID reports whether a text is the beginning of an ID that pages show.
+func isShortID(id, text string) bool {
+	text = strings.TrimPrefix(text, "#")
+	return len(text) >= shortID && strings.HasPrefix(id, text)
+}
+
+// shortID is how many digits of the ID of a subject stand beside a key that is shortened.
+const shortID = 6
 
 // weigh puts those hits first that used most, or were seen of late.
 func (c *call) weigh(out *found) {

@@ -92,7 +92,7 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, p *policy.Policy, at
 		count := e.over + s.floor + untold
 		minutes, lately := r.lately(k, s.key(e), at)
 		top.Items = append(top.Items, Subject{
-			ID: SubjectID(key), Key: key, Shown: p.ShownKey(key),
+			ID: subjectID(key), Key: key, Shown: p.ShownKey(key),
 			Count: count, Error: count - e.low,
 			First: time.UnixMilli(e.first), Last: time.UnixMilli(e.last),
 			Minutes: minutes, Steps: lately,
@@ -111,9 +111,9 @@ func (r *fleetRule) lately(k kind, key []byte, at time.Time) (minutes int, count
 	return bits.OnesCount64(e.minutes), e.pulse.until(at.UnixMilli())
 }
 
-// SubjectID returns the ID of the subject with that key, which is the same on all instances: see
-// [Subject]. A caller who can guess the key can verify the guess.
-func SubjectID(key string) string {
+// subjectID names a subject by its key, on all instances alike. Who can guess the key can tell that
+// it is this one.
+func subjectID(key string) string {
 	h := sha256.Sum256([]byte("sluice subject\x00" + key))
 	return hex.EncodeToString(h[:8])
 }
@@ -125,7 +125,7 @@ func (f *fleetSubjects) find(id string) (key string, found bool) {
 			for w := range r.windows[k] {
 				s := &r.windows[k][w]
 				for i := range s.entries {
-					if key := string(s.key(&s.entries[i])); SubjectID(key) == id {
+					if key := string(s.key(&s.entries[i])); subjectID(key) == id {
 						return key, true
 					}
 				}

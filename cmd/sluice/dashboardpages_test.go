@@ -1021,6 +1021,66 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 }
 
+// Keys that are shortened to the same text are told apart by a pseudonym, by which they are found, and only
+// those who may act on a subject are shown its key.
+func TestConsoleTellsShortKeysApart(t *testing.T) {
+	c := newConsole(t)
+	pseudonyms := map[string]string{}
+	for _, key := range []string{"k-1", "k-2", "k-3"} {
+		for range 4 {
+			c.allowed(key)
+		}
+		s, err := c.engine.Subject("per-key", map[string]string{"api_key": key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pseudonyms[key] = "#" + s.Pseudonym()[:6]
+	}
+	if len(pseudonyms) != 3 || pseudonyms["k-1"] == pseudonyms["k-2"] {
+		t.Fatalf("pseudonyms are %q", pseudonyms)
+	}
+	c.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-2"}, "limit": "9/day", "reason": "test"}`).want(201)
+	link := regexp.MustCompile(`href="(/key\?[^"]*)"`)
+	for _, role := range []source.Role{source.Viewer, source.Operator, source.Admin} {
+		c.as(role)
+		for _, path := range []string{"/subjects", "/rules/per-key"} {
+			p := c.open(path)
+			for key, pseudonym := range pseudonyms {
+				p.says("… " + pseudonym)
+				if strings.Contains(p.text, key) {
+					t.Errorf("%s shows %s the key %s", path, role, key)
+				}
+			}
+		}
+		for _, path := range []string{"/overrides", "/audit"} {
+			if p := c.open(path); path == "/overrides" || role != source.Viewer { // whose API hides the key of an entry
+				p.says("… " + pseudonyms["k-2"])
+			}
+		}
+		p := c.open("/subjects?q=" + url.QueryEscape(pseudonyms["k-3"]))
+		if hits := strings.Count(p.text, "data-hit="); hits != 1 {
+			t.Errorf("%s finds %d subjects by a pseudonym: %s", role, hits, p.words())
+		}
+		id := regexp.MustCompile(`href="(/subjects/[0-9a-f]+)"`).FindStringSubmatch(p.text)
+		subject := c.open(id[1]).says("… " + pseudonyms["k-3"])
+		whole := link.FindStringSubmatch(subject.text)
+		if role == source.Viewer {
+			if whole != nil {
+				t.Error("a viewer is offered the key")
+			}
+			c.send("GET", "/key?id="+strings.TrimPrefix(id[1], "/subjects/"), nil).want(403)
+			continue
+		}
+		if whole == nil || strings.Contains(subject.text, "k-3") {
+			t.Fatalf("%s: the key is offered as %q, %s", role, whole, subject.words())
+		}
+		c.open(html.UnescapeString(whole[1])).says("api_key k-3")
+		if log := c.log.String(); !strings.Contains(log, "the whole key of a subject was shown") || !strings.Contains(log, "actor=\"the "+string(role)) {
+			t.Errorf("the log does not have who looked: %s", log)
+		}
+	}
+}
+
 // Who is found is the one that was asked for, and what is shown is what was counted.
 func TestConsoleFinds(t *testing.T) {
 	c := newConsole(t)

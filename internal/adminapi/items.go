@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/telemetry"
 )
 
 // Where items are from. A tier may be in no place but the rules.
@@ -158,8 +157,8 @@ type listed struct {
 	Disabled  bool       `json:"disabled,omitempty"`
 	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
 	Shown string `json:"shown,omitempty"`
-	// SubjectID names the subject of an override that is of one alone.
-	SubjectID string `json:"subject_id,omitempty"`
+	// Pseudonym is that of the subject of an override that is of one alone.
+	Pseudonym string `json:"pseudonym,omitempty"`
 	Document  any    `json:"document"`
 }
 
@@ -168,7 +167,7 @@ func (a *API) listed(i *Item, v *veil) listed {
 	l := v.item(i)
 	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
 		if s, err := a.Engine.Subject(o.Rule, o.Key); err == nil {
-			l.SubjectID = telemetry.SubjectID(s.Key())
+			l.Pseudonym = s.Pseudonym()
 		}
 	}
 	return l

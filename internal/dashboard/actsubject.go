@@ -375,7 +375,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Title, e.Whom = "End the override of "+o.Rule, c.s.shownParts(o.Rule, o.Key)
+	e.Title, e.Whom = "End the override of "+o.Rule, c.s.shownOverride(o.Rule, o.Key)
 	if found.Source != "database" {
 		e.How = "This override is in the policy file, which this page does not write: remove it there."
 		return e, nil

@@ -26,16 +26,16 @@ type item struct {
 	Disabled  bool      `json:"disabled"`
 	// Shown is what stands for the key of an override that the caller is not to see.
 	Shown     string          `json:"shown"`
-	SubjectID string          `json:"subject_id"`
+	Pseudonym string          `json:"pseudonym"`
 	Document  json.RawMessage `json:"document"`
 }
 
 // shownKey is the key of an override for people.
 func (i *item) shownKey(s *server, rule string, key map[string]string) string {
 	if i.Shown != "" {
-		return i.Shown
+		return withPseudonym(i.Shown, i.Pseudonym)
 	}
-	return s.shownParts(rule, key)
+	return withPseudonym(s.shownParts(rule, key), i.Pseudonym)
 }
 
 type itemPage struct {

@@ -184,7 +184,7 @@ func (s *server) veiled(data json.RawMessage, rule string) (json.RawMessage, str
 	if _, has := fields["rule"]; has {
 		_ = json.Unmarshal(fields["rule"], &rule) // a text, or there is no rule of that name
 	}
-	fields["key"], _ = json.Marshal(s.shownParts(rule, o.Key)) // a text always can be
+	fields["key"], _ = json.Marshal(s.shownOverride(rule, o.Key)) // a text always can be
 	veiled, err := json.Marshal(fields)
 	if err != nil {
 		return nil, rule

@@ -259,8 +259,12 @@ func (c *call) findRefusals(d *explainShown, p *inForce) error {
 	}
 	d.Refusals, d.Kept, d.Since, d.Alone = found.Refusals, found.Kept, found.Since, found.Alone
 	for i := range d.Refusals {
-		_, err := p.rule(d.Refusals[i].Rule)
-		d.Refusals[i].Known = err == nil
+		r := &d.Refusals[i]
+		_, err := p.rule(r.Rule)
+		r.Known = err == nil
+		if key, found := c.s.Find(r.SubjectID); found {
+			r.Subject = c.s.shownSubject(key, r.Subject)
+		}
 	}
 	return nil
 }

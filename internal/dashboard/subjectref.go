@@ -27,6 +27,9 @@ func (r *subjectRef) Query() string { return r.values().Encode() }
 // Act is where an act on the subject is.
 func (r *subjectRef) Act(name string) string { return "/act/" + name + "?" + r.Query() }
 
+// KeyPage is where its whole key is shown.
+func (r *subjectRef) KeyPage() string { return "/key?" + r.Query() }
+
 func (r *subjectRef) values() url.Values {
 	if r.ID != "" {
 		return url.Values{"id": {r.ID}}
@@ -80,7 +83,7 @@ func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
 		return nil, problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 	}
 	ref.Text = subject.Key()
-	ref.Shown = c.s.Engine.Policy().ShownKey(ref.Text)
+	ref.Shown = withPseudonym(c.s.Engine.Policy().ShownKey(ref.Text), subject.Pseudonym())
 	return ref, nil
 }
 
@@ -94,7 +97,7 @@ func (c *call) subjectByID(p *inForce, id string) (*subjectRef, error) {
 	if err != nil {
 		return nil, err
 	}
-	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.Engine.Policy().ShownKey(key)}
+	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.shownSubject(key, c.s.Engine.Policy().ShownKey(key))}
 	if subject, err := c.s.Engine.SubjectOf(key); err == nil && len(subject.Hashed()) == 0 {
 		ref.Key = subject.Values()
 		maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })

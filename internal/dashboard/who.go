@@ -35,7 +35,9 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 		}
 		list := r.Refusals[w].Items
 		for j := range list[:min(len(list), maxLooked)] {
-			all = append(all, rowOf(r, &list[j], w, rules[r.Name]))
+			row := rowOf(r, &list[j], w, rules[r.Name])
+			row.Name = s.shownSubject(row.Key, row.Shown)
+			all = append(all, row)
 		}
 		if len(list) > 0 {
 			f.WhoError = max(f.WhoError, r.Refusals[w].Error)

@@ -170,6 +170,20 @@ func (a *adminRules) Put(ctx context.Context, actor string, kind adminapi.Kind, 
 	return out, err
 }
 
+// PutAll implements [adminapi.Database].
+func (a *adminRules) PutAll(ctx context.Context, actor string, _ adminapi.Kind, all []adminapi.Item, dry bool) ([]adminapi.Item, error) {
+	out := make([]adminapi.Item, len(all))
+	err := a.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
+		for i := range all {
+			if out[i], err = put(tx, all[i].Document, all[i].Disabled, source.Match(all[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // put puts a document, and returns it as it is then.
 func put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
 	switch d := document.(type) {

@@ -210,7 +210,7 @@ func TestConsoleBlocks(t *testing.T) {
 	c := newConsole(t)
 	c.as(source.Operator)
 	before := c.open("/act/block?" + k1)
-	if e := before.effect()["Requests"]; e[0] != "counted by its limit" || !strings.HasPrefix(e[1], "all refused until ") {
+	if e := before.effect()["Requests"]; e[0] != "counted by its limit" || !strings.HasPrefix(e[1], "all refused by this rule until ") {
 		t.Errorf("the effect is %q", e)
 	}
 	if !c.allowed("k-1") {
@@ -225,7 +225,7 @@ func TestConsoleBlocks(t *testing.T) {
 		t.Error("it passes although it is blocked")
 	}
 	now := c.open("/act/unblock?" + k1).effect()["Requests"]
-	if then := before.effect()["Requests"][1]; now[0][:len("all refused until 2")] != then[:len("all refused until 2")] || now[1] != "counted by its limit" {
+	if then := before.effect()["Requests"][1]; now[0][:len("all refused by this rule until 2")] != then[:len("all refused by this rule until 2")] || now[1] != "counted by its limit" {
 		t.Errorf("it is %q now, and was to be %q", now, then)
 	}
 	c.undo(after)
@@ -249,6 +249,82 @@ func TestConsoleBlocks(t *testing.T) {
 	if c.allowed("k-1") {
 		t.Error("it passes although unblocking was undone")
 	}
+}
+
+// A block everywhere holds under every rule by the subject's key, in one transaction, and says before what it
+// leaves open. Undoing it leaves what there was before.
+func TestConsoleBlocksEverywhere(t *testing.T) {
+	c := newConsole(t)
+	c.do("POST", "/v1/rules", `{"name": "writes", "match": ["POST /v1/"], "key": ["api_key"], "missing": "skip", "limit": "50/day"}`).want(201)
+	c.do("POST", "/v1/rules", `{"name": "both", "match": ["GET /reports"], "key": ["api_key", "client_ip"], "missing": "skip", "limit": "60/day"}`).want(201)
+	c.do("POST", "/v1/overrides", `{"rule": "writes", "key": {"api_key": "k-1"}, "limit": "70/day", "reason": "pays"}`).want(201)
+	c.as(source.Operator)
+	// passes reports whether a request passes that only one of the rules refuses.
+	passes := func(key, method, path, address string) bool {
+		r := &policy.Request{Method: method, Path: path, Peer: netip.MustParseAddr(address), Header: http.Header{"X-Api-Key": {key}}}
+		return c.engine.Explain(t.Context(), r).Decision.Allowed
+	}
+	all := func(key string) [4]bool {
+		return [4]bool{passes(key, "GET", "/", "192.0.2.7"), passes(key, "POST", "/v1/x", "192.0.2.7"), passes(key, "GET", "/reports", "192.0.2.7"), passes(key, "GET", "/reports", "192.0.2.8")}
+	}
+	// By the address: what is by the key stays open, and the page names it.
+	p := c.open("/act/block?rule=own&key.client_ip=192.0.2.7")
+	p.says("Where", "Everywhere: 3 rules by client_ip", "is a shadow", "Requests to which own does not apply stay open", "Rules by the same key that do not block it: per-address", "both", "Rules by another key count its requests as before: per-key, writes")
+	address := c.act("/act/block?rule=own&key.client_ip=192.0.2.7", "where", "everywhere", "for", "1h", "reason", "scans")
+	address.says("Blocked 192.0.2.7 everywhere, by 3 rules")
+	if got := all("k-9"); got != [4]bool{false, false, false, true} {
+		t.Errorf("blocked by its address, these pass: %v", got)
+	}
+	c.undo(address)
+	if got := all("k-9"); got != [4]bool{true, true, true, true} {
+		t.Errorf("after undoing it these pass: %v", got)
+	}
+
+	written := func() []string { // without who has signed them
+		all := c.overrides()
+		for i := range all {
+			all[i], _, _ = strings.Cut(all[i], `,"by":`)
+		}
+		return all
+	}
+	before := written()
+	entry := c.asAdmin(func() int64 { return c.audited(1)[0].ID })
+	p = c.send("GET", "/act/block?rule=writes&key.api_key=k-1&where=everywhere&for=1h&reason=x", nil).want(200)
+	if e := p.effect(); !strings.HasPrefix(e["writes"][0], "70 a day") || !strings.HasPrefix(e["both"][1], "all refused until") || len(e) != 3 {
+		t.Errorf("the effect is %q", e)
+	}
+	p.says("A rule that blocks it applies to every request, so nothing with this key stays open.")
+	done := c.act("/act/block?rule=writes&key.api_key=k-1", "where", "everywhere", "for", "1h", "reason", "stolen")
+	if got := all("k-1"); got != [4]bool{} {
+		t.Errorf("blocked everywhere, these pass: %v", got)
+	}
+	if got := all("k-2"); got != [4]bool{true, true, true, true} {
+		t.Errorf("of another key these pass: %v", got)
+	}
+	made := c.asAdmin(func() int64 {
+		n := int64(0)
+		for _, e := range c.audited(10) {
+			if e.ID > entry && e.At.Equal(c.audited(1)[0].At) && e.Actor == "the operator" {
+				n++
+			}
+		}
+		return n
+	})
+	if made != 3 {
+		t.Errorf("%d overrides were made in one transaction", made)
+	}
+	c.undo(done)
+	if got := written(); !slices.Equal(got, before) {
+		t.Errorf("after undoing it there are the overrides %q, and there were %q", got, before)
+	}
+}
+
+// asAdmin calls f as an admin.
+func (c *console) asAdmin(f func() int64) int64 {
+	was := c.token
+	defer func() { c.token = was }()
+	c.as(source.Admin)
+	return f()
 }
 
 // A block that somebody else has changed since stays when the first is undone.

@@ -89,6 +89,8 @@ type Database interface {
 	// Put creates or replaces an item if its version is match: [Absent], [Any], or the one that
 	// was seen.
 	Put(ctx context.Context, actor string, kind Kind, i Item, match int64, dry bool) (Item, error)
+	// PutAll puts several items in one transaction, each if its version is the one that it has.
+	PutAll(ctx context.Context, actor string, kind Kind, all []Item, dry bool) ([]Item, error)
 	Delete(ctx context.Context, actor string, kind Kind, id string, match int64, dry bool) error
 	// PutShadow makes the whole policy a shadow until a time, or "always", or enforces it if that is
 	// empty, if the settings have the version match.

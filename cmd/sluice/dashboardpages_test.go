@@ -148,7 +148,7 @@ var (
 // words is what a person reads of the main part.
 func (s *shown) words() string {
 	_, main, _ := strings.Cut(s.text, "<main")
-	return html.UnescapeString(blanks.ReplaceAllString(tags.ReplaceAllString("<main"+main, " "), " "))
+	return strings.ReplaceAll(html.UnescapeString(blanks.ReplaceAllString(tags.ReplaceAllString("<main"+main, " "), " ")), "\u00a0", " ")
 }
 
 // form returns the hidden fields of the form with that action, with more in it.

@@ -82,7 +82,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 		f.Headline.Text = strings.Replace(f.Headline.Text, worst.Shown, named.Shown, 1)
 		f.Headline.Subject = &named
 	}
-	f.Text = printableTo(f.Headline.Text, 600)
+	f.Text = unbroken(printableTo(f.Headline.Text, 600))
 	for _, layout := range []string{"2 Jan 15:04 UTC", "15:04 UTC"} {
 		if !f.Timed && !f.Headline.Since.IsZero() {
 			f.Before, f.After, f.Timed = strings.Cut(f.Text, f.Headline.Since.UTC().Format(layout))

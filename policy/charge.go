@@ -54,6 +54,7 @@ type scratch struct {
 	flying                   bool // a charge is of a place in flight
 	hostName, tier, tierFrom string
 	tierKey                  keyText   // of the subject that is looked up
+	sent                     []byte    // see asSent
 	override                 *Override // that was found last
 	pardoned                 string    // what the request lacks, and would be refused for by a rule that only watches
 	now                      int64     // in microseconds since the Unix epoch; 0 until it is asked for

@@ -34,6 +34,7 @@ type Policy struct {
 	readsBody   bool     // likewise by the body
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
+	written     Document // without its overrides and subjects: see Changes
 	watchOnly   bool     // see Shadowed
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
@@ -53,6 +54,7 @@ type rule struct {
 	missing    missing
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
+	folds      bool // a part of its key: see Observation.Sent
 	algorithm  sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.
 	calendar bool
@@ -125,7 +127,7 @@ type cost struct {
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
 
-// Compile checks a document and makes a policy of it. The policy keeps the document's overrides and
+// Compile checks a document and makes a policy of it. The policy keeps the document's rules, overrides and
 // subjects, so do not change them afterwards. The error is an [Errors] that lists what is wrong.
 func Compile(doc Document) (*Policy, error) { return CompileAt(doc, nil) }
 
@@ -312,6 +314,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
 	}
+	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody
 	return out

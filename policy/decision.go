@@ -218,8 +218,8 @@ func (o *Observation) Exempting() string {
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
 
-// Shown returns what people are to see of Key: all of it, shortened or hashed, as the rule says.
-func (o *Observation) Shown(i int) string { return o.Policy().ShownKey(o.Key(i)) }
+// Shown returns what people are to see of Sent: all of it, shortened or hashed, as the rule says.
+func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
 
 // Key returns the key under which the store counts for a result, by its index, or would if the
 // subject were not blocked; of a limit that is shared, that of the tenant. It is empty for a rule with

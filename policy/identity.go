@@ -21,6 +21,7 @@ func (p *Policy) identify(doc Document) {
 		p.names[i] = p.rules[i].name
 	}
 	doc.Overrides, doc.Subjects = nil, nil
+	p.written = doc
 	sum := sha256.New()
 	_ = json.NewEncoder(sum).Encode(doc) // a document is plain text and numbers, and a hash takes all
 	for _, name := range sortedKeys(doc.Lists) {

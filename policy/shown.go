@@ -29,11 +29,21 @@ const missingShown = "(missing)"
 // says (see [Rule]), without the rule's name. It is one line of text that shows: what is not
 // printable, or would change how its surroundings look, is escaped. Parts have " · " between them.
 // Of keys that no rule of the policy has, values are shortened.
-func (p *Policy) ShownKey(key string) string {
+func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
+
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. Pseudonyms are
+// those of the key. What is sent is left out if the rule cannot have such a key.
+func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := cutKey(key)
 	if i, known := p.byName[name]; known {
-		if values, ok := p.rules[i].valuesOf(subject); ok {
-			return p.rules[i].shown(subject, values)
+		r := &p.rules[i]
+		if values, ok := r.valuesOf(subject); ok {
+			if _, spelled := cutKey(sent); r.folds && r.show != showHash && spelled != subject {
+				if as, ok := r.valuesOf(spelled); ok {
+					values = as
+				}
+			}
+			return r.shown(subject, values)
 		}
 	}
 	if name == "" { // a caller's: see Adhoc

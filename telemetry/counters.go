@@ -24,13 +24,14 @@ func stripeOf(r *policy.Request) int {
 	return int(uint64(uintptr(unsafe.Pointer(r))>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// columns are what is counted of a rule: its outcomes, and
+// columns are what is counted of a rule, or of all requests: the outcomes, and behind them
 const (
-	nearColumn = Outcomes + iota
+	nearColumn    = Outcomes + iota // decisions that left little; of all requests, those that lacked something
+	blockedColumn                   // those of Deny that a block refused
 	columns
 )
 
-// column counts of a rule, or of all requests: see Counts and nearColumn.
+// column counts of a rule, or of all requests: see Counts, nearColumn and blockedColumn.
 type column [columns]uint64
 
 // minus returns how much was added since o.
@@ -47,7 +48,7 @@ func (c *column) isZero() bool { return *c == column{} }
 type ruleCell struct {
 	n     [columns]atomic.Uint64
 	local atomic.Uint64
-	_     [64 - (columns+1)*8%64]byte
+	_     [(64 - (columns+1)*8%64) % 64]byte
 }
 
 // ruleCounters count what one rule says, since it was first seen.
@@ -130,11 +131,11 @@ func (s *durations) latency() Latency {
 
 // doorCell is a stripe of a door's counters. Those of repeated requests are not in n.
 type doorCell struct {
-	n                                  [Outcomes]atomic.Uint64
-	exempt, malformed, repeated, local atomic.Uint64
-	took                               [buckets]atomic.Uint64
-	sum                                atomic.Int64
-	_                                  [64 - (Outcomes+4+buckets+1)*8%64]byte
+	n                                           [Outcomes]atomic.Uint64
+	exempt, malformed, blocked, repeated, local atomic.Uint64
+	took                                        [buckets]atomic.Uint64
+	sum                                         atomic.Int64
+	_                                           [(64 - (Outcomes+5+buckets+1)*8%64) % 64]byte
 }
 
 type doorCounters struct {

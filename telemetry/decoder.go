@@ -15,6 +15,8 @@ type decoder struct {
 	failed bool
 	// stepped says that summaries are of one step, in which all was that they say.
 	stepped bool
+	// older says that it was written by a version of Sluice whose summaries and steps have less.
+	older bool
 }
 
 var errGarbled = errors.New("telemetry: what an instance has said is garbled, or of another version of Sluice")

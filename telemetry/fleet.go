@@ -34,7 +34,8 @@ type instance struct {
 	now, history, subjects []byte // parts; nil: nothing
 	head                   head   // of now, or else of history
 	seen                   time.Time
-	left                   bool // it has said that it ends
+	left                   bool      // it has said that it ends
+	changed                time.Time // when its policy was first heard of
 }
 
 const (
@@ -53,7 +54,9 @@ const (
 	boardFor   = 1500 * time.Millisecond // the longest wait for the board
 	leaveFor   = 500 * time.Millisecond  // and of whoever ends
 	staleAfter = 15 * time.Second
-	goneAfter  = 10 * time.Minute
+	// Instances do not change their policies at the same moment.
+	differsAfter = 30 * time.Second
+	goneAfter    = 10 * time.Minute
 	// What an instance has counted outlives it, so that yesterday is known after a deployment.
 	historyFor = 48 * time.Hour
 	// A large post of the last minutes is left less often, so that few take more than this a second.
@@ -309,6 +312,9 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 			}
 			continue
 		}
+		if o.now == nil || h.policy != o.head.policy {
+			o.changed = now
+		}
 		if o.now != nil && !h.at.Equal(o.head.at) {
 			o.seen = now
 		}
@@ -346,5 +352,5 @@ func (f *Fleet) Find(id string) (key string, found bool) {
 	if f.who == nil {
 		return "", false // nobody has looked yet
 	}
-	return f.who.find(id)
+	return f.who.find(id, f.Recorder.engine.Policy())
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -72,6 +73,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		if o.now != nil {
 			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
 			i := o.head.instance(false, o.seen)
+			i.Differs = i.Policy != self.policy && now.Sub(later(o.changed, t.since)) >= differsAfter
 			if i.Stale = now.Sub(o.seen) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
@@ -84,24 +86,28 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
-	v.All = all.series(v.Since)
+	v.All, v.blocked = all.series(v.Since), all.blocked(v.Since)
 	for _, c := range all.recent.cells {
 		v.Malformed += c[nearColumn]
 	}
 	v.Rules = make([]Rule, 0, len(t.rules))
+	known := spansOf(all, v.Since, at)
 	for i, c := range t.rules {
 		s := rules[c.name]
 		if i >= len(t.rules)-2 && s == nil {
 			continue
 		}
-		rule := Rule{Name: c.name, Usual: -1}
+		rule := Rule{Name: c.name}
 		if s != nil {
 			rule.Series, rule.Near = s.series(v.Since), s.near()
+			rule.blocked = s.blocked(v.Since)
 		}
-		rule.Usual = s.usual(v.Since, at)
+		known := known.usual(s)
+		rule.Usual, rule.usualShare = known.rate, known.share
 		f.who.fill(&rule, p, now)
 		v.Rules = append(v.Rules, rule)
 	}
+	v.Tiers = f.who.tiers(t, p, now)
 	slices.SortFunc(v.Instances, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
 	})
@@ -173,7 +179,36 @@ func latest(all []Event) []Event {
 	slices.SortStableFunc(kept, func(a, b Event) int {
 		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Instance, b.Instance))
 	})
-	return kept[:min(len(kept), maxEvents)]
+	return fewer(kept)
+}
+
+// fewer returns the latest events of a list that begins with them, at most maxEvents. Those of a kind that comes
+// again and again, such as a circuit that flaps, leave room for all others.
+func fewer(all []Event) []Event {
+	if len(all) <= maxEvents {
+		return all
+	}
+	kinds := make(map[string]int)
+	for _, e := range all {
+		kinds[e.Kind]++
+	}
+	counts := slices.Sorted(maps.Values(kinds))
+	left, each := maxEvents, 0 // of each kind
+	for i, n := range counts {
+		if each = left / (len(counts) - i); n > each {
+			break
+		}
+		left -= n
+	}
+	each = max(each, 1)
+	clear(kinds)
+	kept := all[:0]
+	for _, e := range all {
+		if kinds[e.Kind]++; kinds[e.Kind] <= each && len(kept) < maxEvents {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 // series returns the counts of the steps since a time.
@@ -185,10 +220,46 @@ func (s *sums) series(since time.Time) Series {
 }
 
 func (s *summed) counts(from int64) []Counts {
+	cells := s.since(from)
+	all := make([]Counts, len(cells))
+	for i := range cells {
+		all[i] = Counts(cells[i][:Outcomes])
+	}
+	return all
+}
+
+// since returns the cells of the steps from one on.
+func (s *summed) since(from int64) []column {
 	n := int(min(max(s.last-from+1, 1), int64(len(s.cells))))
-	all := make([]Counts, n)
-	for i, c := range s.cells[len(s.cells)-n:] {
-		all[i] = Counts(c[:Outcomes])
+	return s.cells[len(s.cells)-n:]
+}
+
+// blocked is how many refusals of each step of a series a block made.
+type blocked struct{ recent, days perStep }
+
+// perStep is a number for each step; nil: zero for each.
+type perStep []uint64
+
+func (p perStep) at(i int) uint64 {
+	if p == nil {
+		return 0
+	}
+	return p[i]
+}
+
+func (s *sums) blocked(since time.Time) blocked {
+	return blocked{s.recent.blocked(recentStep(since.Unix())), s.days.blocked(longStep(since.Unix()))}
+}
+
+func (s *summed) blocked(from int64) (all perStep) {
+	cells := s.since(from)
+	for i := range cells {
+		if n := cells[i][blockedColumn]; n > 0 {
+			if all == nil {
+				all = make(perStep, len(cells))
+			}
+			all[i] = n
+		}
 	}
 	return all
 }
@@ -211,56 +282,4 @@ func (s *sums) near() (n [Windows]uint64) {
 		n[Day] += c[nearColumn]
 	}
 	return n
-}
-
-// What is usual is not what goes on now.
-const (
-	unusualFor = 10 * time.Minute
-	aroundHour = 30 * time.Minute
-	aDay       = 24 * time.Hour
-)
-
-// usual returns how many refusals a second are usual at this hour, or less than 0. Of a rule without
-// counts s is nil.
-func (s *sums) usual(since time.Time, at int64) float64 {
-	now := time.Unix(at, 0)
-	if from := now.Add(-aDay - aroundHour); !since.After(from) {
-		return s.rate(from, now.Add(-aDay+aroundHour))
-	}
-	to := now.Add(-unusualFor)
-	if known := to.Sub(since); known < time.Minute {
-		return -1
-	} else if known > aroundHour {
-		return s.rate(since, to)
-	}
-	return s.recentRate(since, to)
-}
-
-// rate returns how many refusals a second there were between two times.
-func (s *sums) rate(from, to time.Time) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.days.rate(longStep(from.Unix()), longStep(to.Unix()), LongStep)
-}
-
-func (s *sums) recentRate(from, to time.Time) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.recent.rate(recentStep(from.Unix()), recentStep(to.Unix()), Step)
-}
-
-// rate is over the steps from one to before another.
-func (s *summed) rate(from, to int64, step time.Duration) float64 {
-	first := s.last - int64(len(s.cells)) + 1
-	from = max(from, first)
-	if to <= from {
-		return 0
-	}
-	var n uint64
-	for _, c := range s.cells[from-first : to-first] {
-		n += c[Deny]
-	}
-	return float64(n) / (float64(to-from) * step.Seconds())
 }

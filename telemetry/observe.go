@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -16,6 +18,10 @@ type table struct {
 	// limits that callers bring.
 	rules  []*ruleCounters
 	byName map[string]int // the place of a rule in the document
+	// tiers has what the customers of each tier of the policy are kept under: see tierRule. Empty: the policy
+	// has no tiers.
+	tiers map[string]string
+	since time.Time // when the policy came into force
 }
 
 func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
@@ -45,7 +51,7 @@ func (r *Recorder) followLocked() *table {
 		return old
 	}
 	own := min(len(names), MaxRules)
-	t := &table{names: names, rules: make([]*ruleCounters, 0, own+2), byName: make(map[string]int, len(names))}
+	t := &table{tiers: tierRules(r.engine.Policy().TierNames()), since: time.Now(), names: names, rules: make([]*ruleCounters, 0, own+2), byName: make(map[string]int, len(names))}
 	var kept map[string]*ruleCounters
 	if old != nil {
 		kept = make(map[string]*ruleCounters, len(old.rules))
@@ -96,11 +102,10 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		would = would || said.outcome == WouldDeny
 		local = local || said.local
 		result := &d.Results[first]
-		rule, name := -1, CallerRule
-		c := t.caller()
+		name, c := CallerRule, t.caller()
 		if result.From != callers {
-			known := own
-			if rule = o.RuleIndex(first); !own {
+			rule, known := o.RuleIndex(first), own
+			if !own {
 				rule, known = t.byName[result.Rule]
 			}
 			if !known || rule < 0 {
@@ -116,13 +121,21 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		if said.local {
 			cell.local.Add(1)
 		}
-		if r.subjects != nil {
-			r.subjects.note(o, first, rule, name, said.outcome, at)
+		if said.blocked {
+			cell.n[blockedColumn].Add(1)
 		}
+		if r.subjects != nil {
+			r.subjects.note(o, first, name, &said, at)
+		}
+	}
+	if r.subjects != nil && len(t.tiers) > 0 {
+		r.subjects.noteCustomer(o, t, at)
 	}
 	cell := &r.door(o.Request.Door).cells[stripe]
 	cell.n[overall(d, would)].Add(1)
 	switch {
+	case d.Blocked != "":
+		cell.blocked.Add(1)
 	case d.Exempt:
 		cell.exempt.Add(1)
 	case d.Missing != "":
@@ -156,17 +169,30 @@ func overall(d *policy.Decision, would bool) Outcome {
 
 // judgement is what one rule has said of a request.
 type judgement struct {
-	outcome     Outcome
-	near, local bool
+	outcome              Outcome
+	near, local, blocked bool
+	// plan is of the limit that refuses for the longest time, or else of the one of which the least is left.
+	plan *sluice.Plan
 }
 
 // judge returns what the rule of result i has said, by all of its limits, and moves i behind them.
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow := d.Results[*i].Rule, d.Results[*i].Shadow
 	refuses, delays := false, false
+	wait, left := time.Duration(-1), 2.0
 	for ; *i < len(d.Results) && d.Results[*i].Rule == rule; *i++ {
 		r := &d.Results[*i]
-		refuses = refuses || !r.Allowed
+		if !r.Allowed {
+			refuses = true
+			j.blocked = j.blocked || r.Plan == nil && !shadow
+			if r.RetryAfter > wait {
+				wait, j.plan = r.RetryAfter, r.Plan
+			}
+		} else if !refuses && r.Plan != nil {
+			if part := float64(r.Remaining) / float64(max(r.Plan.Capacity, 1)); part < left {
+				left, j.plan = part, r.Plan
+			}
+		}
 		delays = delays || r.Delay > 0
 		j.local = j.local || r.Origin.Degraded()
 		// Without a time nobody has said what remains.

@@ -16,7 +16,8 @@ import (
 
 const (
 	postForm    = 'S'
-	postVersion = 1 // others are not read
+	postVersion = 2
+	postBefore  = 1 // what is read of older instances: without the last column
 
 	maxName  = 200       // bytes of a name
 	maxPost  = 512 << 10 // bytes: rules that come later in the document are left out
@@ -117,10 +118,11 @@ func (d *decoder) latency() (l Latency) {
 
 // postHead returns how a post begins: see appendHead.
 func (d *decoder) postHead() (h head) {
-	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
+	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion && d.rest[1] != postBefore {
 		d.fail()
 		return h
 	}
+	d.older = d.rest[1] == postBefore
 	d.rest = d.rest[2:]
 	h.id = d.text(2 * maxName)
 	for _, s := range []*string{&h.name, &h.version, &h.policy, &h.store.Kind} {
@@ -172,6 +174,10 @@ func (d *decoder) steps(most int, below int64, to *summed) {
 		return
 	}
 	from := int64(d.uvarint(maxValue))
+	columns := columns
+	if d.older {
+		columns = blockedColumn
+	}
 	for c := range columns {
 		for i := int64(0); i < n; i++ {
 			if v := d.uvarint(maxValue); v != 0 {

@@ -170,7 +170,7 @@ func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
 		r.Brought = id
 	}
 	if i >= 0 && line.subject != "" {
-		r.SubjectID = subjectID(o.Key(i))
+		r.SubjectID = SubjectID(o.Key(i))
 	}
 	return r
 }

@@ -17,7 +17,7 @@ const maxBehind = 60
 type timeline struct {
 	at      int64 // the time of the latest sample
 	all     *series
-	sampled column // of all requests, with those that are malformed in place of nearColumn
+	sampled column // of all requests
 	swept   int64
 
 	// The last minute, by steps, is that of durations and of decisions without the store.
@@ -69,6 +69,7 @@ func (r *Recorder) sampleLocked(now time.Time) {
 				sum[j] += cell.n[j].Load()
 			}
 			sum[nearColumn] += cell.malformed.Load()
+			sum[blockedColumn] += cell.blocked.Load()
 			local += cell.local.Load()
 			for j := range cell.took {
 				took[j] += cell.took[j].Load()
@@ -147,8 +148,10 @@ func (r *Recorder) Note(kind, text string) {
 
 func (r *Recorder) noteLocked(at time.Time, kind, text string) {
 	r.events = append(r.events, Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance})
-	if n := len(r.events) - maxEvents; n > 0 {
-		r.events = slices.Delete(r.events, 0, n)
+	if len(r.events) > maxEvents {
+		slices.Reverse(r.events)
+		r.events = fewer(r.events)
+		slices.Reverse(r.events)
 	}
 }
 

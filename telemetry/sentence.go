@@ -191,20 +191,16 @@ func privateAddress(key string) (addr string, found bool) {
 	return "", false
 }
 
-// What is unusual: so many times what is usual, and at least so many a second more.
-const (
-	unusualTimes = 3
-	unusualLeast = 0.2
-)
-
 // unusual returns the rules that refuse more than usual, the one that does so the most first.
 func (v *View) unusual() (all []*Rule) {
 	more := map[*Rule]float64{}
+	requests := v.perSecond(&v.All, nil, (*Counts).Total)
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		rate, usual := v.rate(r), max(r.Usual, 0)
-		if rate >= unusualLeast && rate >= unusualTimes*usual && rate > usual {
-			all, more[r] = append(all, r), rate-usual
+		rate := v.rate(r)
+		asked := max(v.perSecond(&r.Series, nil, (*Counts).Total), 1e-9)
+		if (usual{r.Usual, r.usualShare}).exceeded(refusing{rate, rate / max(requests, asked), rate / asked}) {
+			all, more[r] = append(all, r), rate-max(r.Usual, 0)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *Rule) int { return cmp.Compare(more[b], more[a]) })
@@ -249,28 +245,59 @@ const (
 	tenShare = 0.8
 )
 
-// who says who is refused by a rule.
+// who says who is refused by a rule, by a block apart.
 func (r *Rule) who() (text string, first *Subject) {
 	w := Minute
-	if r.Refusals[w].Total == 0 {
+	top, subjects := r.Unblocked(w)
+	if top.Total == 0 {
 		w = Hour
+		top, subjects = r.Unblocked(w)
 	}
-	top, subjects := &r.Refusals[w], r.Refused[w]
 	if len(top.Items) == 0 || top.Total == 0 {
 		return "", nil
 	}
-	shares := r.Shares(w)
+	one, ten := top.share(1), top.share(10)
 	first = &top.Items[0]
 	switch {
-	case shares[0] >= oneShare && subjects <= 1:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. The rule refuses nobody else.", percent(shares[0]), plain(first.Shown)), first
-	case shares[0] >= oneShare:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(shares[0]), plain(first.Shown), others(subjects-1)), first
-	case shares[1] >= tenShare:
+	case one >= oneShare && subjects <= 1:
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. The rule refuses nobody else.", percent(one), plain(first.Shown)), first
+	case one >= oneShare:
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), plain(first.Shown), others(subjects-1)), first
+	case ten >= tenShare:
 		n := min(len(top.Items), 10)
-		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(shares[1]), plain(first.Shown), percent(shares[0])), first
+		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), plain(first.Shown), percent(one)), first
 	}
-	return fmt.Sprintf(" Many subjects (%s), none above %s: is the limit too low, or is it a crowd?", grouped(subjects), percent(max(shares[0], 0.001))), nil
+	return fmt.Sprintf(" Many subjects (%s), none above %s: is the limit too low, or is it a crowd?", grouped(subjects), percent(max(one, 0.001))), nil
+}
+
+// Unblocked returns the subjects that the rule refused in a window, and how many there were, without what a
+// block refused: whoever blocks a subject knows of it.
+func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
+	top, subjects = r.Refusals[w], r.Refused[w]
+	if !slices.ContainsFunc(top.Items, func(s Subject) bool { return s.Blocked > 0 }) {
+		return top, subjects
+	}
+	items := make([]Subject, 0, len(top.Items))
+	for _, s := range top.Items {
+		top.Total -= min(s.Blocked, top.Total)
+		if s.Count -= min(s.Blocked, s.Count); s.Count > s.Error {
+			items = append(items, s)
+		} else if subjects > 0 {
+			subjects--
+		}
+	}
+	slices.SortStableFunc(items, func(a, b Subject) int { return cmp.Compare(b.Count, a.Count) })
+	top.Items = items
+	return top, subjects
+}
+
+// share returns how much of the counts of a list the first n subjects have, from 0 to 1.
+func (t *Top) share(n int) float64 {
+	sum := uint64(0)
+	for i := range t.Items[:min(n, len(t.Items))] {
+		sum += t.Items[i].Count
+	}
+	return min(float64(sum)/float64(max(t.Total, 1)), 1)
 }
 
 func others(n uint64) string {
@@ -278,62 +305,6 @@ func others(n uint64) string {
 		return "1 other is"
 	}
 	return grouped(n) + " others are"
-}
-
-// Shares returns which share of the refusals of a window is that of the first one, ten and hundred
-// subjects, from 0 to 1.
-func (r *Rule) Shares(w Window) (shares [3]float64) {
-	top := &r.Refusals[w]
-	var sum uint64
-	for i := range 100 {
-		if i < len(top.Items) {
-			sum += top.Items[i].Count
-		}
-		share := 0.0
-		if top.Total > 0 {
-			share = min(float64(sum)/float64(top.Total), 1)
-		}
-		switch i {
-		case 0:
-			shares[0] = share
-		case 9:
-			shares[1] = share
-		case 99:
-			shares[2] = share
-		}
-	}
-	return shares
-}
-
-// From so many subjects on they are many, if the first ten make less than this.
-const (
-	manySubjects = 20
-	manyShare    = 0.5
-)
-
-// Verdict says of the refusals of the last hour whether they look like an attacker or like a limit
-// that is too low.
-func (r *Rule) Verdict() string {
-	top, subjects := &r.Refusals[Hour], r.Refused[Hour]
-	if top.Total == 0 {
-		return "Nobody was refused in the last hour."
-	}
-	s := r.Shares(Hour)
-	shares := fmt.Sprintf("%s refused; the first makes %s of it, the first 10 %s, the first 100 %s", were(subjects), percent(s[0]), percent(s[1]), percent(s[2]))
-	switch {
-	case s[0] >= oneShare || s[1] >= tenShare && subjects > manySubjects:
-		return "Few subjects, far above the limit: " + shares + "."
-	case subjects >= manySubjects && s[1] < manyShare:
-		return "Many subjects, just above the limit: " + shares + ". Is the limit too low, or is it a crowd?"
-	}
-	return "Neither one subject nor a crowd: " + shares + "."
-}
-
-func were(n uint64) string {
-	if n == 1 {
-		return "1 subject was"
-	}
-	return grouped(n) + " subjects were"
 }
 
 // policyRefused tells that an older policy stays.
@@ -401,22 +372,28 @@ func (v *View) empty() (h Headline, applies bool) {
 	return Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}, true
 }
 
-// nothingUnusual is the good news.
+// nothingUnusual is the good news, unless much is refused all the same.
 func (v *View) nothingUnusual() Headline {
 	h := Headline{Level: Good}
-	now := lastHour(&v.All)
-	total := now.Total()
+	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
 	switch {
-	case total == 0:
+	case hour.all == 0:
 		h.Text = "Nothing unusual. No request came in the last hour."
 		return h
-	case now[Deny] == 0:
-		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(total, "request"))
+	case now.share() >= muchRefused && v.perSecond(&v.All, v.blocked.recent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
+		return v.muchRefused(now, lately, hour)
+	case hour.share() >= muchRefused:
+		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
+	case hour.refused+hour.blocked == 0:
+		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(hour.all, "request"))
 	default:
-		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(share(now)))
+		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(hour.share()))
+	}
+	if hour.blocked > 0 {
+		h.Text += fmt.Sprintf(", and %s blocked", percent(float64(hour.blocked)/float64(hour.all)))
 	}
 	if before, known := v.yesterday(); known {
-		if a, b := share(now), share(before); alike(a, b) {
+		if a, b := hour.share(), share(before); alike(a, b) {
 			h.Text += ", as yesterday at this hour"
 		} else {
 			h.Text += fmt.Sprintf(" (yesterday at this hour %s)", percent(b))
@@ -424,6 +401,44 @@ func (v *View) nothingUnusual() Headline {
 	}
 	h.Text += "."
 	return h
+}
+
+// muchRefused tells that much is or was refused, although no rule refuses more than usual.
+func (v *View) muchRefused(now, lately, hour refusedOf) Headline {
+	h := Headline{Level: Unknown}
+	h.Text = fmt.Sprintf("%s of requests refused in the last minute, %s in the last 10 minutes, %s in the last hour. No rule refuses more than usual now",
+		percent(now.share()), percent(lately.share()), percent(hour.share()))
+	most := 0.0
+	for i := range v.Rules {
+		if rate := v.rate(&v.Rules[i]); rate > most {
+			most, h.Rule = rate, v.Rules[i].Name
+		}
+	}
+	if h.Rule != "" {
+		h.Text += fmt.Sprintf("; %s %s the most", plain(title(h.Rule)), verb(h.Rule))
+	}
+	h.Text += "."
+	return h
+}
+
+// latelySteps are ten minutes, and the step that has begun.
+const latelySteps = 61
+
+// refusedOf is how many requests there were, and how many of them were refused, by a block and otherwise.
+type refusedOf struct{ all, refused, blocked uint64 }
+
+func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }
+
+// within returns what all rules refused in the last steps.
+func (v *View) within(steps int) (r refusedOf) {
+	for i := max(len(v.All.Recent)-steps, 0); i < len(v.All.Recent); i++ {
+		c := &v.All.Recent[i]
+		byBlock := v.blocked.recent.at(i)
+		r.all += c.Total()
+		r.blocked += byBlock
+		r.refused += c[Deny] - min(byBlock, c[Deny])
+	}
+	return r
 }
 
 func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 1)) }
@@ -454,12 +469,19 @@ func (v *View) yesterday() (sum Counts, known bool) {
 	return sum, sum.Total() > 0
 }
 
-// rate returns how many refusals a second a rule makes, in the last minute.
+// rate returns how many refusals a second a rule makes, in the last minute, a block apart.
 func (v *View) rate(r *Rule) float64 {
-	recent := r.Recent[max(len(r.Recent)-minuteSteps, 0):]
+	return v.perSecond(&r.Series, r.blocked.recent, denied)
+}
+
+func denied(c *Counts) uint64 { return c[Deny] }
+
+// perSecond returns how many of something there were a second in the last minute, of each step without so many.
+func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) float64 {
 	var n uint64
-	for i := range recent {
-		n += recent[i][Deny]
+	for i := max(len(s.Recent)-minuteSteps, 0); i < len(s.Recent); i++ {
+		more := of(&s.Recent[i])
+		n += more - min(without.at(i), more)
 	}
 	seconds := (minuteSteps - 1) * Step.Seconds()
 	seconds += v.At.Sub(v.At.Truncate(Step)).Seconds()
@@ -480,10 +502,10 @@ const (
 // began walks back to where a rule began to refuse as it does.
 func (v *View) began(r *Rule, rate float64) time.Time {
 	least := max(rate*beganShare, max(r.Usual, 0))
-	steps, all := walkBack(r.Recent, least*Step.Seconds(), pauseSteps)
+	steps, all := walkBack(r.Recent, r.blocked.recent, least*Step.Seconds(), pauseSteps)
 	at := stepTime(v.At, Step, steps)
 	if all && len(r.Recent) == RecentSteps {
-		if long, _ := walkBack(r.Days, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
+		if long, _ := walkBack(r.Days, r.blocked.days, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
 			at = stepTime(v.At, LongStep, long)
 		}
 	}
@@ -495,11 +517,12 @@ func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago it began, and whether it goes back to about the first.
-func walkBack(counts []Counts, least float64, pause int) (back int, all bool) {
+// walkBack returns how many steps ago the refusals began that no block makes, at least so many a step, and whether
+// they go back to about the first step.
+func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {
-		if n := float64(counts[i][Deny]); n > 0 && n >= least {
+		if n := float64(counts[i][Deny]) - float64(blocked.at(i)); n > 0 && n >= least {
 			back, quiet = len(counts)-1-i, 0
 		} else {
 			quiet++

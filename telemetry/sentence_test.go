@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +66,11 @@ func crowd(n int, each uint64) (top telemetry.Top) {
 	return top
 }
 
+// unknown is a rule that refuses so many of 1,000 a second, of which no usual is known.
+func unknown(refused uint64) telemetry.Rule {
+	return telemetry.Rule{Name: "new", Series: since(steady(0, 1000-refused), 48*time.Hour, refused), Usual: -1}
+}
+
 func TestHeadline(t *testing.T) {
 	attacker := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94), subject("b", 6)}, Total: 100}
 	alone := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94)}, Total: 94}
@@ -87,8 +91,20 @@ func TestHeadline(t *testing.T) {
 			"unknown", "No request has come yet.", "", at.Add(-48 * time.Hour), ""},
 		"all good": {change(view(quiet), func(v *telemetry.View) { v.All = steady(3, 997) }),
 			"good", "Nothing unusual. 0.3 % refused, as yesterday at this hour.", "", time.Time{}, ""},
-		"more than yesterday": {change(view(quiet), func(v *telemetry.View) { v.All = since(steady(10, 990), time.Hour, 100) }),
-			"good", "Nothing unusual. 10 % refused (yesterday at this hour 1 %).", "", time.Time{}, ""},
+		"more than yesterday": {change(view(quiet), func(v *telemetry.View) { v.All = since(steady(10, 990), time.Hour, 20) }),
+			"good", "Nothing unusual. 2.9 % refused (yesterday at this hour 1 %).", "", time.Time{}, ""},
+		"much, as ever": {change(view(telemetry.Rule{Name: "scrapers", Series: steady(400, 0), Usual: 400}), func(v *telemetry.View) { v.All = steady(420, 580) }),
+			"unknown", "42 % of requests refused in the last minute, 42 % in the last 10 minutes, 42 % in the last hour. No rule refuses more than usual now; scrapers refuses the most.", "scrapers", time.Time{}, ""},
+		"much, until a while ago": {change(view(quiet), func(v *telemetry.View) {
+			v.All = steady(3, 997)
+			for i := range 280 {
+				v.All.Recent[i][telemetry.Deny] += 9000
+			}
+		}), "good", "Nothing unusual now. 0.3 % refused in the last 10 minutes, 41 % in the last hour (yesterday at this hour 0.3 %).", "", time.Time{}, ""},
+		"the usual is unknown, and little": {change(view(unknown(38)), func(v *telemetry.View) { v.All = steady(38, 1000) }),
+			"good", "Nothing unusual. 3.7 % refused, as yesterday at this hour.", "", time.Time{}, ""},
+		"the usual is unknown, and much": {change(view(unknown(380)), func(v *telemetry.View) { v.All = steady(380, 1000) }),
+			"bad", "Since 2 Mar 03:05 UTC new refuses 380/s.", "new", at.Add(-48 * time.Hour).Truncate(5 * time.Minute).Add(5 * time.Minute), ""},
 		"nothing refused": {change(view(quiet), func(v *telemetry.View) { v.All.Days = v.All.Days[500:] }),
 			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour.", "", time.Time{}, ""},
 		"one subject": {view(quiet, refuses(1, telemetry.Top{Items: alone.Items, Total: 100})),
@@ -150,27 +166,5 @@ func TestHeadlineFirstMinutes(t *testing.T) {
 	v := &telemetry.View{At: at, Since: at.Add(-15 * time.Second), All: telemetry.Series{Days: r.Recent}, Rules: []telemetry.Rule{r}}
 	if h := v.Headline(); h.Text != "Since 02:59 UTC a refuses 4/s." || !h.Since.Equal(v.Since) {
 		t.Errorf("%q since %v", h.Text, h.Since)
-	}
-}
-
-func TestVerdict(t *testing.T) {
-	for want, c := range map[string]struct {
-		subjects uint64
-		top      telemetry.Top
-	}{
-		"Nobody was refused in the last hour.": {},
-		"Few subjects, far above the limit: 1 subject was refused; the first makes 100 % of it, the first 10 100 %, the first 100 100 %.":                                              {1, crowd(1, 9)},
-		"Few subjects, far above the limit: 60 subjects were refused; the first makes 94 % of it, the first 10 100 %, the first 100 100 %.":                                            {60, telemetry.Top{Items: []telemetry.Subject{subject("a", 94), subject("b", 6)}, Total: 100}},
-		"Many subjects, just above the limit: 1,000 subjects were refused; the first makes 0.1 % of it, the first 10 1 %, the first 100 10 %. Is the limit too low, or is it a crowd?": {1000, crowd(1000, 3)},
-		"Neither one subject nor a crowd: 4 subjects were refused; the first makes 25 % of it, the first 10 100 %, the first 100 100 %.":                                               {4, crowd(4, 3)},
-	} {
-		var r telemetry.Rule
-		r.Refused[telemetry.Hour], r.Refusals[telemetry.Hour] = c.subjects, c.top
-		if got := r.Verdict(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	if r := refuses(1, crowd(1, 1)); !slices.Equal(r.Recent[:1], []telemetry.Counts{{1000}}) {
-		t.Errorf("the series of the test begins with %v", r.Recent[:1])
 	}
 }

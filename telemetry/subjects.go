@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -15,11 +16,11 @@ import (
 // subjects there were, with a standard error of 2.3 % beyond 256 of them, and exactly below (see
 // registers).
 //
-// Memory. A subject of the ten seconds that have begun takes 72 bytes, 4 in an index, and its key; there
-// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 56 KiB where
-// keys have 32 bytes. A closed slot takes 64 bytes and some 25 for each of at most 256 subjects, and 1 KiB for
+// Memory. A subject of the ten seconds that have begun takes 96 bytes, 4 in an index, and its key; there
+// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 68 KiB where
+// keys have 32 bytes. A closed slot takes 64 bytes and some 30 for each of at most 256 subjects, and 1 KiB for
 // registers, at most 16 KiB; there are 42 at most, and three that join them. So a rule that is flooded
-// takes 2·(56 + 45·8) KiB = 0.8 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
+// takes 2·(68 + 45·9) KiB = 0.9 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
 // together take no more than a budget of 32 MiB, whatever their number and that of their keys. Who needs
 // more than is left gets less: summaries stay small, and what is in none counts as lost, which adds
 // to the error that is told. share takes from the rules with the least refusals and traffic. Not in
@@ -83,13 +84,16 @@ func newSubjectsWithin(bytes int64) *subjects {
 	return s
 }
 
-// note is told of a rule's outcome of a decision, once for all limits of the rule: result is any
-// of them. at is unix nanoseconds. It does not allocate, beyond when summaries grow. What has no key,
-// such as what a rule with "block" refuses, is not counted.
-func (s *subjects) note(o *policy.Observation, result, _ int, name string, outcome Outcome, at int64) {
-	if key := o.Key(result); key != "" {
-		s.count(uintptr(unsafe.Pointer(o.Request)), name, key, outcome == Deny || outcome == WouldDeny, at/1e6)
+// note counts what a rule has said of a request for the subject of the rule, once for all limits of the
+// rule: result is any of them. at is in unix nanoseconds. It does not allocate, beyond when summaries grow. A
+// result without a key, such as that of a rule with "block", is not counted.
+func (s *subjects) note(o *policy.Observation, result int, name string, said *judgement, at int64) {
+	key := o.Key(result)
+	if key == "" {
+		return
 	}
+	n := note{rule: name, at: at / 1e6, refused: said.outcome == Deny || said.outcome == WouldDeny, blocked: said.blocked, plan: said.plan}
+	s.add(uintptr(unsafe.Pointer(o.Request)), &n, key, o.Sent(result))
 }
 
 // stripe is where notes wait, so that those who bring them seldom meet: who fills one hands
@@ -105,16 +109,18 @@ type stripe struct {
 
 // note is one request of a subject.
 type note struct {
-	rule     string
-	at       int64  // unix milliseconds
-	from, to uint16 // of keys
-	refused  bool
+	rule             string
+	at               int64 // unix milliseconds
+	refused, blocked bool
+	refusedOnly      bool         // it is not of the traffic
+	plan             *sluice.Plan // of the limit that refused it, or has the least left; may be nil
+	from, to, sent   uint16       // of keys: the key, and from to until sent how it was spelled, if otherwise
 }
 
-// count notes a request in a stripe that nobody else is at, by preference always the same for
-// a goroutine.
-func (s *subjects) count(who uintptr, rule, key string, refused bool, at int64) {
-	if now, before := at/slotMillis[Minute], s.swept.Load(); now != before && s.swept.CompareAndSwap(before, now) {
+// add puts a note into a stripe that no other goroutine is at, by preference always the same for a
+// goroutine.
+func (s *subjects) add(who uintptr, n *note, key, sent string) {
+	if now, before := n.at/slotMillis[Minute], s.swept.Load(); now != before && s.swept.CompareAndSwap(before, now) {
 		s.sweep() // before anything newer is counted, since histories only go forward
 	}
 	first := int(uint64(who) * 0x9e3779b97f4a7c15 >> 32)
@@ -133,12 +139,17 @@ func (s *subjects) count(who uintptr, rule, key string, refused bool, at int64) 
 	if len(key) > maxKey {
 		key = "" // lost
 	}
-	if p.used+len(key) > len(p.keys) {
+	if sent == key || len(sent) > maxKey {
+		sent = ""
+	}
+	if p.used+len(key)+len(sent) > len(p.keys) {
 		s.empty(p)
 	}
 	to := p.used + copy(p.keys[p.used:], key)
-	p.notes[p.n] = note{rule, at, uint16(p.used), uint16(to), refused}
-	p.n, p.used = p.n+1, to
+	end := to + copy(p.keys[to:], sent)
+	n.from, n.to, n.sent = uint16(p.used), uint16(to), uint16(end)
+	p.notes[p.n] = *n
+	p.n, p.used = p.n+1, end
 	if p.n == len(p.notes) {
 		s.empty(p)
 	}
@@ -151,14 +162,14 @@ func (s *subjects) empty(p *stripe) {
 	for i := range p.notes[:p.n] {
 		n := &p.notes[i]
 		r := sameRule(&known, n.rule)
-		for r == nil || !r.count(p.keys[n.from:n.to], n.at, n.refused) {
+		for r == nil || !r.count(p.keys[n.from:n.to], p.keys[n.to:n.sent], n) {
 			if r = s.rule(n.rule, n.at); r == nil {
 				break
 			}
 			known[next%len(known)] = r
 			next++
 		}
-		n.rule = ""
+		n.rule, n.plan = "", nil
 	}
 	p.n, p.used = 0, 0
 }
@@ -208,18 +219,24 @@ func (s *subjects) rule(name string, at int64) *ruled {
 }
 
 // count reports false if the rule was forgotten meanwhile.
-func (r *ruled) count(key []byte, at int64, refused bool) bool {
+func (r *ruled) count(key, sent []byte, n *note) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {
 		return false
 	}
-	r.cool(at)
+	r.cool(n.at)
 	r.heat++
-	r.histories[traffic].count(key, at, r.kept)
-	if refused {
+	e := entry{low: 1, over: 1, first: n.at, last: n.at, minutes: 1 << (n.at / 60_000 % 60), limit: limitOf(n.plan)}
+	if !n.refusedOnly {
+		r.histories[traffic].count(key, sent, &e, r.kept)
+	}
+	if n.refused {
 		r.heat += 8
-		r.histories[refusals].count(key, at, r.kept)
+		if n.blocked {
+			e.blocked = 1
+		}
+		r.histories[refusals].count(key, sent, &e, r.kept)
 	}
 	return true
 }

@@ -289,11 +289,9 @@ func TestSubjectsNote(t *testing.T) {
 	s := newSubjects()
 	e := policy.NewEngine(memory.New(), p)
 	e.Observe(func(_ context.Context, o *policy.Observation) {
-		outcome := Allow
-		if !o.Decision.Allowed {
-			outcome = Deny
-		}
-		s.note(o, 0, o.RuleIndex(0), o.Decision.Results[0].Rule, outcome, noon.UnixNano())
+		i := 0
+		said := judge(&o.Decision, &i)
+		s.note(o, 0, o.Decision.Results[0].Rule, &said, noon.UnixNano())
 	})
 	for range 5 {
 		e.Decide(t.Context(), &policy.Request{Path: "/", Header: map[string][]string{"X-Key": {"<b>"}}})
@@ -311,10 +309,10 @@ func TestSubjectsNote(t *testing.T) {
 	if got := r.Refusals[Day].Items[0]; got.Shown != p.ShownKey(key) || !got.First.Equal(noon) || !got.Last.Equal(noon) || got.Minutes != 1 {
 		t.Errorf("told of %+v", got)
 	}
-	if found, ok := f.find(r.Traffic[Minute].Items[0].ID); !ok || found != key {
+	if found, ok := f.find(r.Traffic[Minute].Items[0].ID, p); !ok || found != key {
 		t.Errorf("found %q", found)
 	}
-	if found, ok := f.find("0123456789abcdef"); ok {
+	if found, ok := f.find("0123456789abcdef", p); ok {
 		t.Errorf("found %q", found)
 	}
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 )
 
@@ -10,7 +11,9 @@ import (
 // and a number where there is no room for registers. An entry is: how much of the key before it its key
 // begins with, the length of the rest, the rest, low, over, how long ago last was, how long before
 // that first was, the minutes, bit i for i minutes ago, and in the same way which steps there are, with a byte for
-// each; only the entries that can be listed have steps.
+// each; only the entries that can be listed have steps. Behind that is which of three more things there are, and
+// these: how many a block refused; the last limit, its count and its microseconds; and how the key was
+// spelled, as the key is written, against the key itself.
 const (
 	allHere = iota
 	byRegisters
@@ -55,7 +58,7 @@ func (s *summary) encode(dst []byte, at int64, most, room int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(fits))
 	var before []byte
 	for n, i := range order[:fits] {
-		dst = s.entries[i].encode(dst, before, s.key(&s.entries[i]), at, cut, n < mostItems)
+		dst = s.entries[i].encode(dst, before, s.key(&s.entries[i]), s.spelled(&s.entries[i]), at, cut, n < mostItems)
 		before = s.key(&s.entries[i])
 	}
 	return append(dst, how...)
@@ -63,11 +66,11 @@ func (s *summary) encode(dst []byte, at int64, most, room int) []byte {
 
 // fitting returns how many of the first most entries take at most room bytes.
 func (s *summary) fitting(order []int, at int64, most, room int) int {
-	var buffer [maxKey + 96]byte
+	var buffer [2*maxKey + 128]byte
 	var before []byte
 	for n, i := range order[:most] {
 		key := s.key(&s.entries[i])
-		if room -= len(s.entries[i].encode(buffer[:0], before, key, at, 0, n < mostItems)); room < 0 {
+		if room -= len(s.entries[i].encode(buffer[:0], before, key, s.spelled(&s.entries[i]), at, 0, n < mostItems)); room < 0 {
 			return n
 		}
 		before = key
@@ -75,19 +78,61 @@ func (s *summary) fitting(order []int, at int64, most, room int) int {
 	return most
 }
 
-func (e *entry) encode(dst, before, key []byte, at int64, cut uint64, stepped bool) []byte {
+// appendKey appends a key against the one before it.
+func appendKey(dst, before, key []byte) []byte {
 	shared := 0
 	for shared < min(len(before), len(key)) && before[shared] == key[shared] {
 		shared++
 	}
 	dst = binary.AppendUvarint(dst, uint64(shared))
 	dst = binary.AppendUvarint(dst, uint64(len(key)-shared))
-	dst = append(dst, key[shared:]...)
+	return append(dst, key[shared:]...)
+}
+
+// key reads into buffer a key against the one before it, which may be the first length bytes of buffer.
+func (d *decoder) key(before, buffer []byte) (key []byte) {
+	shared := d.uvarint(uint64(len(before)))
+	rest := d.bytes(d.uvarint(maxKey - shared))
+	return append(append(buffer[:0], before[:shared]...), rest...)
+}
+
+// What more an entry can have.
+const (
+	hasBlocked = 1 << iota
+	hasLimit
+	hasSpelling
+	hasAll = 1<<iota - 1
+)
+
+func (e *entry) encode(dst, before, key, sent []byte, at int64, cut uint64, stepped bool) []byte {
+	dst = e.encodeSteps(e.encodeCounts(appendKey(dst, before, key), at, cut), at, stepped)
+	more := len(dst)
+	dst = append(dst, 0)
+	if e.blocked > 0 {
+		dst[more] |= hasBlocked
+		dst = binary.AppendUvarint(dst, uint64(e.blocked))
+	}
+	if e.limit.count > 0 {
+		dst[more] |= hasLimit
+		dst = binary.AppendUvarint(dst, uint64(e.limit.count))
+		dst = binary.AppendUvarint(dst, uint64(float64(e.limit.seconds)*1e6))
+	}
+	if len(sent) > 0 {
+		dst[more] |= hasSpelling
+		dst = appendKey(dst, key, sent)
+	}
+	return dst
+}
+
+func (e *entry) encodeCounts(dst []byte, at int64, cut uint64) []byte {
 	dst = binary.AppendUvarint(dst, e.low)
 	dst = binary.AppendUvarint(dst, e.over-cut)
 	dst = binary.AppendVarint(dst, at-e.last)
 	dst = binary.AppendUvarint(dst, uint64(e.last-e.first))
-	dst = binary.AppendUvarint(dst, ago(e.minutes, at))
+	return binary.AppendUvarint(dst, ago(e.minutes, at))
+}
+
+func (e *entry) encodeSteps(dst []byte, at int64, stepped bool) []byte {
 	if !stepped || e.pulse == (pulse{}) {
 		return append(dst, 0)
 	}
@@ -124,12 +169,10 @@ func (d *decoder) head() (at int64, total uint64) {
 func (s *summary) merge(d *decoder, k int, a *account) bool {
 	at, total := d.head()
 	floor := d.uvarint(maxCount)
-	var buffer [maxKey]byte
-	length := 0
+	var buffer, spelling [maxKey]byte
+	key, sent := buffer[:0], spelling[:0]
 	for n := d.uvarint(maxCount); n > 0 && d.ok(); n-- {
-		shared := d.uvarint(uint64(length))
-		rest := d.bytes(d.uvarint(maxKey - shared))
-		length = int(shared) + copy(buffer[shared:], rest)
+		key = d.key(key, buffer[:])
 		e := entry{low: d.uvarint(maxCount), over: d.uvarint(maxCount)}
 		e.last = at - d.varint(maxCount)
 		e.first = e.last - int64(d.uvarint(maxCount))
@@ -142,10 +185,13 @@ func (s *summary) merge(d *decoder, k int, a *account) bool {
 		} else if d.stepped {
 			e.pulse[e.last/stepMillis&(stepPlaces-1)] = small(e.low)
 		}
-		if e.low > e.over+floor {
+		if sent = sent[:0]; !d.older {
+			sent = d.more(&e, key, sent)
+		}
+		if e.low > e.over+floor || uint64(e.blocked) > e.low {
 			d.fail()
 		}
-		if d.ok() && !s.add(buffer[:length], &e, k, a) {
+		if d.ok() && !s.add(key, sent, &e, k, a) {
 			floor += e.over // as if it had been here alone, and had to go
 		}
 	}
@@ -167,4 +213,23 @@ func (s *summary) merge(d *decoder, k int, a *account) bool {
 		s.total += total
 	}
 	return d.ok()
+}
+
+// more reads what more an entry has, and returns how its key was spelled, if otherwise.
+func (d *decoder) more(e *entry, key, buffer []byte) (sent []byte) {
+	which := d.byte()
+	if which > hasAll {
+		d.fail()
+	}
+	if which&hasBlocked != 0 {
+		e.blocked = uint32(d.uvarint(math.MaxUint32))
+	}
+	if which&hasLimit != 0 {
+		e.limit.count = uint32(d.uvarint(math.MaxUint32))
+		e.limit.seconds = float32(float64(d.uvarint(maxCount)) / 1e6)
+	}
+	if which&hasSpelling != 0 {
+		return d.key(key, buffer)
+	}
+	return buffer[:0]
 }

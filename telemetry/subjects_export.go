@@ -12,7 +12,8 @@ import (
 // a summary. Rules with more refusals and traffic come first and have more room: half of it is for the
 // least that the first rules may take, and each has an eighth of what is left beyond that.
 const (
-	saidVersion = 2
+	saidVersion = 3
+	saidBefore  = 2 // what is read of older instances: no blocks, limits and spellings
 	mostPosted  = 256 << 10
 	leastPosted = 768  // bytes that a rule may take
 	mostTold    = 1024 // rules

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
@@ -31,7 +32,8 @@ func (f *fleetSubjects) add(said []byte) error {
 		return nil
 	}
 	d := &decoder{rest: said}
-	if len(said) > mostPosted || d.byte() != saidVersion {
+	version := d.byte()
+	if d.older = version == saidBefore; len(said) > mostPosted || version != saidVersion && !d.older {
 		return errGarbled
 	}
 	if f.rules == nil {
@@ -70,13 +72,16 @@ func (f *fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
 	if known == nil {
 		known = new(fleetRule)
 	}
+	shown := func(key, sent string) (string, string) { return key, p.ShownSent(key, sent) }
 	for w := range Window(Windows) {
-		r.Refused[w], r.Refusals[w] = known.top(f, refusals, w, p, at)
-		r.Asked[w], r.Traffic[w] = known.top(f, traffic, w, p, at)
+		r.Refused[w], r.Refusals[w] = known.top(f, refusals, w, shown, at)
+		r.Asked[w], r.Traffic[w] = known.top(f, traffic, w, shown, at)
 	}
 }
 
-func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, p *policy.Policy, at time.Time) (subjects uint64, top Top) {
+// top returns how many subjects there were in a window, and the first of them. shown returns the key that the
+// admin API knows a subject by, and what people are to see of it.
+func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {
 	s := &r.windows[k][w]
 	untold := f.rest[k][w] - r.rest[k][w]
 	top.Total = s.total
@@ -88,15 +93,18 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, p *policy.Policy, at
 	}
 	for _, i := range order {
 		e := &s.entries[i]
+		one := Subject{Sent: string(s.spelled(e)), Count: e.over + s.floor + untold, Blocked: uint64(e.blocked), Limit: e.limit.limit()}
 		key := string(s.key(e))
-		count := e.over + s.floor + untold
-		minutes, lately := r.lately(k, s.key(e), at)
-		top.Items = append(top.Items, Subject{
-			ID: subjectID(key), Key: key, Shown: p.ShownKey(key),
-			Count: count, Error: count - e.low,
-			First: time.UnixMilli(e.first), Last: time.UnixMilli(e.last),
-			Minutes: minutes, Steps: lately,
-		})
+		if one.Sent == "" {
+			one.Sent = key
+		}
+		if one.Key, one.Shown = shown(key, one.Sent); one.Key != "" {
+			one.ID = SubjectID(one.Key)
+		}
+		one.Error = one.Count - e.low
+		one.First, one.Last = time.UnixMilli(e.first), time.UnixMilli(e.last)
+		one.Minutes, one.Steps = r.lately(k, s.key(e), at)
+		top.Items = append(top.Items, one)
 	}
 	return s.subjects(), top
 }
@@ -111,21 +119,25 @@ func (r *fleetRule) lately(k kind, key []byte, at time.Time) (minutes int, count
 	return bits.OnesCount64(e.minutes), e.pulse.until(at.UnixMilli())
 }
 
-// subjectID names a subject by its key, on all instances alike. Who can guess the key can tell that
-// it is this one.
-func subjectID(key string) string {
+// SubjectID returns the ID of the subject with that key, which is the same on all instances: see
+// [Subject]. A caller who can guess the key can verify the guess.
+func SubjectID(key string) string {
 	h := sha256.Sum256([]byte("sluice subject\x00" + key))
 	return hex.EncodeToString(h[:8])
 }
 
-// find returns the key of a subject by its ID, if anything is told of it.
-func (f *fleetSubjects) find(id string) (key string, found bool) {
-	for _, r := range f.rules {
+// find returns the key of a subject by its ID, if it is in a summary.
+func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
+	for name, r := range f.rules {
 		for k := range r.windows {
 			for w := range r.windows[k] {
 				s := &r.windows[k][w]
 				for i := range s.entries {
-					if key := string(s.key(&s.entries[i])); subjectID(key) == id {
+					key := string(s.key(&s.entries[i]))
+					if strings.HasPrefix(name, tierPrefix) && !strings.Contains(key, "/") {
+						key, _ = p.TierCustomer(key)
+					}
+					if SubjectID(key) == id {
 						return key, true
 					}
 				}

@@ -47,11 +47,10 @@ const (
 )
 
 // count counts one request of a key, which is lost if it has none, and keeps k subjects at least if there is memory for them.
-func (h *history) count(key []byte, at int64, k int) {
-	h.turn(at, k)
-	e := entry{low: 1, over: 1, first: at, last: at, minutes: 1 << (at / 60_000 % 60)}
-	if len(key) == 0 || !h.now.add(key, &e, k, &h.account) {
-		h.lost.add(at, 1)
+func (h *history) count(key, sent []byte, e *entry, k int) {
+	h.turn(e.last, k)
+	if len(key) == 0 || !h.now.add(key, sent, e, k, &h.account) {
+		h.lost.add(e.last, 1)
 		return
 	}
 	h.now.total++

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"slices"
+	"time"
 	"unsafe"
+
+	"github.com/sluicehq/sluice"
 )
 
 // summary counts by key in bounded memory, in such a way that summaries of parts add up to one of
@@ -44,6 +48,28 @@ type entry struct {
 	minutes     uint64 // bit i: in a minute that is i modulo 60 since the epoch
 	at, size    uint32 // in text
 	pulse       pulse  // of the last hour, where that is merged
+	blocked     uint32 // of low, by a block
+	limit       limit  // the last
+	sent        uint16 // bytes behind the key in text: how it was spelled, if otherwise
+}
+
+// limit is a number of units in a time, as near as people need it. The zero value is unknown.
+type limit struct {
+	count   uint32
+	seconds float32
+}
+
+// limit returns it for people.
+func (l limit) limit() sluice.Limit {
+	return sluice.Limit{Count: int64(l.count), Period: time.Duration(float64(l.seconds) * float64(time.Second))}
+}
+
+// limitOf returns the limit of a plan, unless it counts requests in flight.
+func limitOf(p *sluice.Plan) limit {
+	if p == nil || p.Limit.Period <= 0 || p.Limit.Count < 1 {
+		return limit{}
+	}
+	return limit{uint32(min(p.Limit.Count, math.MaxUint32)), float32(p.Limit.Period.Seconds())}
 }
 
 const (
@@ -62,6 +88,9 @@ func (s *summary) bytes() int {
 }
 
 func (s *summary) key(e *entry) []byte { return s.text[e.at : e.at+e.size] }
+
+// spelled returns the key as it was sent, if it was sent otherwise: one spelling of those that there were.
+func (s *summary) spelled(e *entry) []byte { return s.text[e.at+e.size:][:e.sent] }
 
 // reset empties it, and keeps its memory.
 func (s *summary) reset() {
@@ -95,15 +124,19 @@ func (s *summary) get(key []byte) *entry {
 	return nil
 }
 
-// add adds what is said of a key, but not to total. It keeps at least k entries if a has memory
+// add adds what is said of a key and how it was spelled, but not to total. It keeps at least k entries if a has memory
 // for them; it reports false if a has none at all, and then has added nothing.
-func (s *summary) add(key []byte, said *entry, k int, a *account) bool {
+func (s *summary) add(key, sent []byte, said *entry, k int, a *account) bool {
 	hash := maphash.Bytes(seed, key)
 	if len(s.entries) > 0 {
 		if place, found := s.find(hash, key); found {
 			e := &s.entries[s.index[place]-1]
 			e.low += said.low
 			e.over += said.over
+			if said.limit != (limit{}) && (said.last >= e.last || e.limit == (limit{})) {
+				e.limit = said.limit
+			}
+			e.blocked = addUpTo(e.blocked, said.blocked)
 			e.first, e.last = min(e.first, said.first), max(e.last, said.last)
 			e.minutes |= said.minutes
 			if said.pulse != (pulse{}) {
@@ -112,26 +145,33 @@ func (s *summary) add(key []byte, said *entry, k int, a *account) bool {
 			return true
 		}
 	}
-	if !s.makeRoom(len(key), k, a) {
+	if len(sent) > maxKey {
+		sent = nil
+	}
+	if !s.makeRoom(len(key), len(sent), k, a) {
 		return false
 	}
 	if s.distinct != nil {
 		s.distinct.add(key)
 	}
 	e := *said
-	e.hash, e.at, e.size = hash, uint32(len(s.text)), uint32(len(key))
-	s.text = append(s.text, key...)
+	e.hash, e.at, e.size, e.sent = hash, uint32(len(s.text)), uint32(len(key)), uint16(len(sent))
+	s.text = append(append(s.text, key...), sent...)
 	s.entries = append(s.entries, e)
 	place, _ := s.find(hash, key)
 	s.index[place] = uint16(len(s.entries))
 	return true
 }
 
+// addUpTo adds two counts, up to what they can say.
+func addUpTo(a, b uint32) uint32 { return uint32(min(uint64(a)+uint64(b), math.MaxUint32)) }
+
 // makeRoom makes room for one more entry.
-func (s *summary) makeRoom(size, k int, a *account) bool {
-	if k < 1 || size > maxKey {
+func (s *summary) makeRoom(key, sent, k int, a *account) bool {
+	if k < 1 || key > maxKey {
 		return false
 	}
+	size := key + sent
 	for len(s.text)+size > cap(s.text) {
 		more := min(max(2*cap(s.text), 32*leastRoom, len(s.text)+size), mostText)
 		if more >= len(s.text)+size && a.take(more-cap(s.text)) {
@@ -197,9 +237,9 @@ func (s *summary) trim(k int, a *account) {
 		if e.over == cut {
 			equal--
 		}
-		key := s.key(&e)
+		all := s.text[e.at:][:e.size+uint32(e.sent)]
 		e.at = uint32(len(text))
-		text = append(text, key...) // never overtakes what is still to be read
+		text = append(text, all...) // never overtakes what is still to be read
 		e.over -= cut
 		kept = append(kept, e)
 	}

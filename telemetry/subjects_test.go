@@ -33,6 +33,11 @@ func (e exact) largest(n int) []string {
 	return keys[:min(n, len(keys))]
 }
 
+// count counts one request of a subject.
+func (s *subjects) count(who uintptr, rule, key string, refused bool, at int64) {
+	s.add(who, &note{rule: rule, at: at, refused: refused}, key, "")
+}
+
 // joined returns what instances together tell of a rule.
 func joined(t *testing.T, rule string, at time.Time, instances ...*subjects) *Rule {
 	t.Helper()
@@ -192,7 +197,7 @@ func TestSummaryMerges(t *testing.T) {
 			for range r.IntN(500) {
 				key := fmt.Sprint(min(r.IntN(keys), r.IntN(keys)))
 				truth[key]++
-				if !parts[i].add([]byte(key), &entry{low: 1, over: 1}, k, nil) {
+				if !parts[i].add([]byte(key), nil, &entry{low: 1, over: 1}, k, nil) {
 					t.Fatal("there is no room")
 				}
 				parts[i].total++

@@ -1,6 +1,10 @@
 package telemetry
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
 
 // Outcome is what a rule has said of a request.
 type Outcome uint8
@@ -75,7 +79,9 @@ type View struct {
 	All Series
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
+	blocked   blocked // of All
 	Rules     []Rule  // of the policy in force, in the order of its document
+	Tiers     []Tier  // likewise, by name; without subjects there are none
 	Events    []Event // the latest first
 }
 
@@ -88,6 +94,9 @@ type Instance struct {
 	Stale   bool      // that is too long ago: what it counts is missing here
 	Version string    // of Sluice
 	Policy  string    // tells policies in force apart
+	// Differs says that it has another policy in force than the instance that made the view, and that neither has
+	// changed its policy in the last 30 seconds: a change takes a few of them to be everywhere, and to be known.
+	Differs bool
 	Store   Store
 	Took    Latency // decisions of the last minute, through all doors
 }
@@ -134,8 +143,12 @@ type Rule struct {
 	// that asked most.
 	Refusals, Traffic [Windows]Top
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
-	// what there is before the last ten minutes. Negative: nothing is known yet.
+	// what there is before the last ten minutes, without time that was itself unusual, and without
+	// what a block refused. Negative: nothing is known yet.
 	Usual float64
+
+	usualShare float64 // of all requests
+	blocked    blocked
 }
 
 // Top are the subjects with the largest counts, the largest first.
@@ -149,15 +162,22 @@ type Top struct {
 
 // Subject is one of those that a rule tells apart.
 type Subject struct {
-	// ID names the subject to the admin API without saying its key.
+	// ID names the subject to the admin API without saying its key. It is empty for the customer of a tier that no
+	// rule counts alone, as is Key.
 	ID    string
 	Key   string // as it is counted under: see policy.Engine.SubjectOf
-	Shown string // for people: whole, shortened or hashed, as its rule says
+	Sent  string // Key with names as one of the requests spelled them: see policy.Observation
+	Shown string // Sent for people: whole, shortened or hashed, as its rule says
 	// Count is how many requests there were, or how many of them were refused. At least
 	// Count-Error is true.
 	Count, Error uint64
-	First, Last  time.Time // of those that are counted
-	Minutes      int       // of the last hour in which there was one
+	// Blocked is how many of the refused ones a block refused, at least.
+	Blocked uint64
+	// Limit is the one that held for the last request, without its burst: of several, the one that refused, or of
+	// which the least was left. It is zero where it is unknown, or of requests in flight.
+	Limit       sluice.Limit
+	First, Last time.Time // of those that are counted
+	Minutes     int       // of the last hour in which there was one
 	// Steps are how often it was in each [SubjectStep] of the last hour, which begin at whole multiples of it; the
 	// last is under way. They are to draw: each is off by up to a sixteenth for each instance, or too small by
 	// Error, and those of a subject that was not among the first of any instance are zero.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,7 +74,7 @@ func (r recorded) note(kind, text string) {
 // swapped notes that rules have changed. Overrides come and go too often for that.
 func (r recorded) swapped(old, p *policy.Policy) {
 	if old.Fingerprint() != p.Fingerprint() {
-		r.note("reload", "policy loaded: "+changes(old.RuleNames(), p.RuleNames()))
+		r.note("reload", "policy loaded: "+changesInWords(p.Changes(old)))
 	}
 }
 
@@ -93,43 +92,23 @@ func (r *rules) noteHeld() {
 	r.recorded.note("reload", "what is written is in force again")
 }
 
-// changes says which rules there are more and less.
-func changes(old, names []string) string {
-	came, left := without(names, old), without(old, names)
-	switch {
-	case len(came)+len(left) == 0:
-		return "the same rules, with other settings"
-	case len(left) == 0:
-		return listed("new", came)
-	case len(came) == 0:
-		return listed("gone", left)
-	}
-	return listed("new", came) + "; " + listed("gone", left)
-}
+// maxChanges bounds the changes in a text.
+const maxChanges = 5
 
-func without(names, others []string) (rest []string) {
-	has := make(map[string]bool, len(others))
-	for _, n := range others {
-		has[n] = true
+// changesInWords names the rules and the settings that differ. Where there are none, a list of networks has
+// another file.
+func changesInWords(all []policy.Change) string {
+	if len(all) == 0 {
+		return "a file of networks changed"
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return has[n] })
-}
-
-// maxListed bounds the names in a text.
-const maxListed = 5
-
-func listed(word string, names []string) string {
-	text := word
-	for i, n := range names[:min(len(names), maxListed)] {
-		if i > 0 {
-			text += ","
-		}
-		text += " " + n
+	texts := make([]string, 0, maxChanges+1)
+	for _, c := range all[:min(len(all), maxChanges)] {
+		texts = append(texts, c.String())
 	}
-	if more := len(names) - maxListed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	if more := len(all) - maxChanges; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	return text
+	return strings.Join(texts, "; ")
 }
 
 // run exchanges numbers with other instances until the context ends.

@@ -51,7 +51,6 @@ type firstShown struct {
 	Worst     *whoRow // of the verdict's rule, if anything can be done about it
 	WhoError  uint64
 	Harmed    []harmedRow
-	Looked    int
 	Health    health
 	Changes   []change
 	Ending    []whoRow

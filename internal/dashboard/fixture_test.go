@@ -152,6 +152,7 @@ func attack(now time.Time) *telemetry.View {
 		}
 	}
 	login := &v.Rules[0]
+	v.Tiers = []telemetry.Tier{{Name: "gold"}}
 	for w := range telemetry.Window(telemetry.Windows) {
 		scale := []uint64{1, 14, 15}[w]
 		top := telemetry.Top{Error: 4 * scale}
@@ -180,13 +181,16 @@ func attack(now time.Time) *telemetry.View {
 		api.Refusals[w] = telemetry.Top{Total: 37 * scale, Items: []telemetry.Subject{
 			subject("api", "sk_live_gold_9f", 31*scale, 0, 52*time.Minute), subject("api", "sk_test_c2", 6*scale, 0, 9*time.Minute)}}
 		api.Refused[w], api.Asked[w], api.Near[w] = 2, []uint64{140, 812, 930}[w], []uint64{600, 31000, 400000}[w]
+		gold := &v.Tiers[0]
+		gold.Refusals[w], gold.Refused[w], gold.Asked[w] = telemetry.Top{Total: 31 * scale, Items: api.Refusals[w].Items[:1:1]}, 1, 3
+		gold.Traffic[w] = telemetry.Top{Total: 310 * scale, Items: []telemetry.Subject{subject("api", "sk_live_gold_9f", 310*scale, 0, 52*time.Minute)}}
 		v.Rules[5].Refusals[w] = telemetry.Top{Total: 80 * scale, Items: []telemetry.Subject{subject("crawlers", "Bytespider", 70*scale, 0, 3*time.Hour)}}
 		v.Rules[5].Refused[w] = []uint64{3, 9, 14}[w]
 	}
 	v.Instances = []telemetry.Instance{
 		{Name: "gw-a1", Self: true, Started: v.Since, Seen: now, Version: "v0.9.0", Policy: "7c31f0", Took: telemetry.Latency{Count: 9000, P50: 90 * time.Microsecond, P99: 640 * time.Microsecond},
 			Store: telemetry.Store{Kind: "redis", Shards: 3, Took: telemetry.Latency{Count: 2200, P50: 300 * time.Microsecond, P99: 1200 * time.Microsecond}}},
-		{Name: "gw-b2", Started: now.Add(-50 * time.Minute), Seen: now.Add(-time.Second), Version: "v0.9.0", Policy: "5b02aa", Took: telemetry.Latency{Count: 8800, P50: 90 * time.Microsecond, P99: 1300 * time.Microsecond},
+		{Name: "gw-b2", Started: now.Add(-50 * time.Minute), Seen: now.Add(-time.Second), Version: "v0.9.0", Policy: "5b02aa", Differs: true, Took: telemetry.Latency{Count: 8800, P50: 90 * time.Microsecond, P99: 1300 * time.Microsecond},
 			Store: telemetry.Store{Kind: "redis", Shards: 3, Took: telemetry.Latency{Count: 2100, P50: 400 * time.Microsecond, P99: 3800 * time.Microsecond}}},
 	}
 	v.Events = []telemetry.Event{
@@ -223,7 +227,7 @@ func quiet(now time.Time) *telemetry.View {
 	}
 	v.Rules[6].Series = telemetry.Series{}
 	v.Instances = v.Instances[:1]
-	v.Events = nil
+	v.Events, v.Tiers = nil, nil
 	return v
 }
 

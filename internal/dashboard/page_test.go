@@ -100,6 +100,12 @@ func attacked(now time.Time, text string) *telemetry.View {
 			}
 		}
 	}
+	for i := range v.Tiers {
+		for w := range v.Tiers[i].Refusals {
+			list := []telemetry.Subject{{ID: "1", Key: "api/" + text, Sent: text, Shown: text, Count: 7}, {Sent: text, Shown: text, Count: 5}}
+			v.Tiers[i].Name, v.Tiers[i].Refusals[w].Items, v.Tiers[i].Traffic[w].Items = text, list, list
+		}
+	}
 	for i := range v.Instances {
 		v.Instances[i].Name, v.Instances[i].Version, v.Instances[i].Policy, v.Instances[i].Store.Kind = text, text, text, text
 	}

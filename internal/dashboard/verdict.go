@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -51,11 +52,15 @@ var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "6
 
 const overFrom = 3 // index of the bound that is the limit
 
-// judge looks at a rule over a window.
+// judge looks at a rule over a window. What a block refused is left out.
 func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *verdict {
-	top := &r.Refusals[w]
-	v := &verdict{Rule: r.Name, Refused: r.Refused[w], Asked: r.Asked[w], Refusals: top.Total, Would: shadow}
+	top, refused := r.Unblocked(w)
+	v := &verdict{Rule: r.Name, Refused: refused, Asked: r.Asked[w], Refusals: top.Total, Would: shadow}
 	if v.Refusals == 0 {
+		if n := r.Refusals[w].Total; n > 0 {
+			v.Kind, v.Words = "good", "Blocked subjects alone."
+			v.Detail = plural(n, "request was", "requests were") + " refused, by a block."
+		}
 		return v
 	}
 	sum, at := uint64(0), 0
@@ -76,9 +81,8 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 		v.sharesInWords()
 		return v
 	}
-	times := timesOfRefused(r, w, l)
-	v.histogram(r, w, l)
-	v.words(times)
+	v.histogram(r, top.Items, w, l)
+	v.words(timesOfRefused(r, top.Items, w, l))
 	return v
 }
 
@@ -99,23 +103,60 @@ func (v *verdict) sharesInWords() {
 	}
 }
 
-// timesOfRefused returns how many times the limit those asked for who were refused, in order.
-func timesOfRefused(r *telemetry.Rule, w telemetry.Window, l sluice.Limit) (times []float64) {
-	for i := range r.Refusals[w].Items {
-		times = append(times, timesOf(r, w, &r.Refusals[w].Items[i], l))
-	}
-	slices.Sort(times)
-	return times
+// timesRefused is how many times its limit a subject asked for, and how often it was refused.
+type timesRefused struct {
+	times   float64
+	refused uint64
 }
 
-// timesOf returns how many times its limit a subject asked for that was refused. Where it is not
-// among those that ask most, it used up the limit and was refused beyond.
+// timesOfRefused returns how many times their limit the refused subjects asked for, in order.
+func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) (all []timesRefused) {
+	for i := range refused {
+		all = append(all, timesRefused{timesOf(r, w, &refused[i], l), refused[i].Count})
+	}
+	slices.SortFunc(all, func(a, b timesRefused) int { return cmp.Compare(a.times, b.times) })
+	return all
+}
+
+// median returns how many times the limit the subject asked for that the middle one of all refusals met: a
+// few that were refused twice say nothing of those that make nearly all of the refusals.
+func median(all []timesRefused) float64 {
+	var sum, half uint64
+	for _, t := range all {
+		half += t.refused
+	}
+	half /= 2
+	for _, t := range all {
+		if sum += t.refused; sum > half {
+			return t.times
+		}
+	}
+	return 0
+}
+
+// timesOf returns how many times its limit a refused subject asked for, at least once: by the limit that
+// refused it, or else by l. A subject that is not among those that ask most used up the limit, and was refused
+// beyond.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
-	if asked := find(r.Traffic[w].Items, t.Key); asked != nil {
-		return timesLimit(l, max(asked.Count, t.Count), active(asked, w))
+	if t.Limit.Count > 0 {
+		l = t.Limit
+	}
+	if asked := askedBy(r, w, t.Key); asked != nil {
+		return max(1, timesLimit(l, max(asked.Count, t.Count), active(asked, w)))
 	}
 	return 1 + timesLimit(l, t.Count, active(t, w))
 }
+
+// askedBy returns how often a subject asked, unless that is unknown, or too little known to be of use.
+func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subject {
+	if asked := find(r.Traffic[w].Items, key); asked != nil && nearEnough(asked) {
+		return asked
+	}
+	return nil
+}
+
+// nearEnough reports whether a count is at most a quarter too large.
+func nearEnough(s *telemetry.Subject) bool { return s.Error <= s.Count/4 }
 
 func find(list []telemetry.Subject, key string) *telemetry.Subject {
 	for i := range list {
@@ -126,7 +167,7 @@ func find(list []telemetry.Subject, key string) *telemetry.Subject {
 	return nil
 }
 
-func (v *verdict) histogram(r *telemetry.Rule, w telemetry.Window, l sluice.Limit) {
+func (v *verdict) histogram(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) {
 	counts := make([]int, len(useBounds))
 	add := func(times float64) {
 		i := len(useBounds) - 1
@@ -136,12 +177,16 @@ func (v *verdict) histogram(r *telemetry.Rule, w telemetry.Window, l sluice.Limi
 		counts[i]++
 		v.UsesOf++
 	}
-	for i := range r.Refusals[w].Items {
-		add(timesOf(r, w, &r.Refusals[w].Items[i], l))
+	for i := range refused {
+		add(timesOf(r, w, &refused[i], l))
 	}
 	for i := range r.Traffic[w].Items {
-		if t := &r.Traffic[w].Items[i]; find(r.Refusals[w].Items, t.Key) == nil {
-			add(timesLimit(l, t.Count, active(t, w)))
+		t, own := &r.Traffic[w].Items[i], l
+		if t.Limit.Count > 0 {
+			own = t.Limit
+		}
+		if find(r.Refusals[w].Items, t.Key) == nil && nearEnough(t) {
+			add(timesLimit(own, t.Count, active(t, w)))
 		}
 	}
 	most := slices.Max(counts)
@@ -150,11 +195,8 @@ func (v *verdict) histogram(r *telemetry.Rule, w telemetry.Window, l sluice.Limi
 	}
 }
 
-func (v *verdict) words(times []float64) {
-	median := 0.0
-	if len(times) > 0 {
-		median = times[len(times)/2]
-	}
+func (v *verdict) words(times []timesRefused) {
+	median := median(times)
 	first := v.Shares[0].Of
 	ten := v.Shares[min(1, len(v.Shares)-1)].Of
 	refusals := "refusals"
@@ -165,16 +207,16 @@ func (v *verdict) words(times []float64) {
 	case first >= 0.5:
 		v.Kind = "bad"
 		v.Words = "One subject, far above the limit."
-		if top := times[len(times)-1]; top < 3 {
+		if median < 3 { // which is its own
 			v.Kind, v.Words = "warn", "One subject, not far above the limit."
 		}
 		v.Detail = fmt.Sprintf("It makes %s of the %s: an attacker, or a client that does not wait when it is told to.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
-		v.Detail = fmt.Sprintf("The first ten make %s of the %s, most of them at %s times the limit or more: an attack, or a script.", percent(ten), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("The first ten make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
 		v.Kind, v.Words = "warn", "Many subjects, just above the limit: is it too low?"
-		v.Detail = fmt.Sprintf("%s share the %s, and half of those looked at asked for less than %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
+		v.Detail = fmt.Sprintf("%s share the %s, half of which met subjects that asked for less than %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
 	case ten < 0.7:
 		v.Kind, v.Words = "bad", "Many subjects, far above the limit."
 		v.Detail = fmt.Sprintf("%s share the %s at some %s times the limit: an attack from many places, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))

@@ -3,10 +3,12 @@ package dashboard
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -48,11 +50,11 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 	for i := range all {
 		row := &all[i]
 		row.Now = s.look(c.Context(), row.Key)
-		if row.Now != nil && row.Now.Limit.Count > 0 {
+		if row.Limit.Count == 0 && row.Now != nil && row.Now.Limit.Count > 0 { // an older instance did not say it
 			row.Times = timesOf(v.Rule(row.Rule), w, row.Subject, row.Now.Limit)
 		}
 	}
-	f.Harmed, f.Looked = harmedOf(all), len(all)
+	f.Harmed = s.harmed(c, v, w, all, rules)
 	for _, row := range all {
 		if row.Now != nil && row.Now.FullAt.After(v.At) && !row.Now.Blocked && !row.Would && len(f.Ending) < 5 {
 			f.Ending = append(f.Ending, row)
@@ -69,12 +71,12 @@ func rowOf(r *telemetry.Rule, t *telemetry.Subject, w telemetry.Window, written 
 		Subject: t, Rule: r.Name, Name: t.Shown, Rate: -1, Refused: -1,
 		Link: "/subjects/" + t.ID, Would: written != nil && written.Shadow,
 	}
-	if asked := find(r.Traffic[w].Items, t.Key); asked != nil {
+	if asked := askedBy(r, w, t.Key); asked != nil {
 		n := max(asked.Count, t.Count)
 		row.Rate, row.Refused = perSecond(n, active(asked, w)), min(1, shareOf(t.Count, n))
 	}
 	if written != nil {
-		if l, found := limitOf(written); found {
+		if l, found := limitOf(written); found || t.Limit.Count > 0 && written.InFlight == 0 {
 			row.Times = timesOf(r, w, t, l)
 		}
 	}
@@ -89,46 +91,51 @@ func (r whoRow) TimesWords() string {
 	return timesWords(r.Times) + "×"
 }
 
-// harmedRow are those of one tier, or with an override, who were refused.
+// harmedRow are the customers of one tier, or those with an override, that were refused.
 type harmedRow struct {
 	Name     string
 	Kind     string // override, tier or rule
-	Subjects int
-	Once     int // refused once
-	Worst    int // minutes of the last hour
+	Subjects uint64
+	Asked    uint64 // customers; 0: unknown
+	Once     int    // refused once, of those that are listed
+	Worst    int    // minutes of the last hour
 	Who      whoRow
-	Refusals uint64
 	size     float64 // of the limit
 }
 
-// harmedOf groups those that were refused, whoever has more than others first.
-func harmedOf(all []whoRow) (rows []harmedRow) {
+// Lost is how much of what the one asked for that was refused the longest was refused, in words; empty: unknown.
+func (r harmedRow) Lost() string {
+	if r.Who.Refused < 0 {
+		return ""
+	}
+	return percent(r.Who.Refused) + " of its requests, "
+}
+
+// harmed groups those that were refused, whoever has more than others first: by the tiers of their requests,
+// whatever rules refused these, and beside that those that have an override. Subjects that are blocked are not
+// hurt.
+func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []whoRow, rules map[string]*policy.Rule) (rows []harmedRow) {
+	for i := range v.Tiers {
+		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
+			for _, written := range rules {
+				row.size = max(row.size, tierSize(written, row.Name))
+			}
+			rows = append(rows, row)
+		}
+	}
+	none, override := harmedRow{Name: "No tier", Kind: "rule"}, harmedRow{Name: "With an override", Kind: "override"}
 	for _, one := range all {
-		if one.Now == nil || one.Would {
-			continue
+		switch {
+		case one.Now == nil || one.Would || one.Now.Blocked:
+		case one.Now.From == "override":
+			override.add(one)
+		case len(v.Tiers) == 0:
+			none.add(one)
 		}
-		name, kind := "No tier", "rule"
-		if tier, is := strings.CutPrefix(one.Now.From, "tier:"); is {
-			name, kind = tier, "tier"
-		} else if one.Now.From == "override" {
-			name, kind = "With an override", "override"
-		}
-		i := slices.IndexFunc(rows, func(r harmedRow) bool { return r.Name == name && r.Kind == kind })
-		if i < 0 {
-			i = len(rows)
-			rows = append(rows, harmedRow{Name: name, Kind: kind})
-		}
-		r := &rows[i]
-		r.Subjects++
-		r.Refusals += one.Count
-		if one.Count == 1 {
-			r.Once++
-		}
-		if one.Minutes >= r.Worst {
-			r.Worst, r.Who = one.Minutes, one
-		}
-		if one.Now.Limit.Count > 0 {
-			r.size = max(r.size, ratePer(one.Now.Limit))
+	}
+	for _, row := range []harmedRow{none, override} {
+		if row.Subjects > 0 {
+			rows = append(rows, row)
 		}
 	}
 	order := map[string]int{"tier": 0, "override": 1, "rule": 2}
@@ -136,6 +143,73 @@ func harmedOf(all []whoRow) (rows []harmedRow) {
 		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(b.size, a.size))
 	})
 	return rows
+}
+
+// harmedTier returns the customers of a tier that were refused, if there are any.
+func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (row harmedRow, some bool) {
+	row = harmedRow{Name: tier.Name, Kind: "tier"}
+	if tier.Name == "" {
+		row.Name, row.Kind = "No tier", "rule"
+	}
+	blocked := uint64(0)
+	list := tier.Refusals[w].Items
+	for i := range list {
+		one := whoRow{Subject: &list[i], Name: s.shownSubject(list[i].Key, list[i].Shown), Refused: -1}
+		if one.ID != "" {
+			one.Link = "/subjects/" + one.ID
+		}
+		if one.Key != "" && i < maxLooked {
+			one.Now = s.look(c.Context(), one.Key)
+		}
+		if one.Now != nil && one.Now.Blocked {
+			blocked++
+			continue
+		}
+		if asked := findCustomer(tier.Traffic[w].Items, one.Subject); asked != nil {
+			one.Refused = min(1, shareOf(one.Count, max(asked.Count, one.Count)))
+		}
+		row.add(one)
+	}
+	some = row.Subjects > 0
+	row.Subjects = max(row.Subjects, tier.Refused[w]-min(blocked, tier.Refused[w]))
+	if row.Asked = tier.Asked[w]; row.Asked > 0 {
+		row.Asked = max(row.Asked, row.Subjects)
+	}
+	return row, some
+}
+
+// findCustomer finds a customer in another list, if that knows enough of it; those that no rule counts alone have
+// no key.
+func findCustomer(list []telemetry.Subject, one *telemetry.Subject) *telemetry.Subject {
+	i := slices.IndexFunc(list, func(s telemetry.Subject) bool { return s.Sent == one.Sent })
+	if i < 0 || !nearEnough(&list[i]) {
+		return nil
+	}
+	return &list[i]
+}
+
+// tierSize is how large the limits of a tier are in a rule, that of the rule itself if it does not name the tier.
+func tierSize(r *policy.Rule, tier string) (size float64) {
+	texts := r.Tiers[tier]
+	if len(texts) == 0 {
+		return 0
+	}
+	for _, text := range texts {
+		if l, err := sluice.ParseLimit(text); err == nil {
+			size = max(size, ratePer(l))
+		}
+	}
+	return size
+}
+
+func (r *harmedRow) add(one whoRow) {
+	r.Subjects++
+	if one.Count == 1 {
+		r.Once++
+	}
+	if one.Minutes > r.Worst || r.Who.Subject == nil || one.Minutes == r.Worst && one.Count > r.Who.Count {
+		r.Worst, r.Who = one.Minutes, one
+	}
 }
 
 // change is something that may be why the numbers changed.
@@ -146,6 +220,48 @@ type change struct {
 	Text string
 	Near bool // it came just before what the headline tells of
 	Link string
+
+	first time.Time // of an event that came several times, so many
+	times int
+}
+
+// began is when the change began.
+func (c *change) began() time.Time {
+	if c.first.IsZero() {
+		return c.At
+	}
+	return c.first
+}
+
+// flapFor is how far apart events of a circuit may be that are one line.
+const flapFor = 15 * time.Minute
+
+// flapped makes one line of what a circuit does again and again, the latest first: it would push out what people
+// did.
+func flapped(all []change) (out []change) {
+	type of struct{ kind, who string }
+	last := map[of]int{} // its place in out
+	for _, c := range all {
+		if c.Kind != "circuit" && c.Kind != "fleet" {
+			out = append(out, c)
+			continue
+		}
+		i, known := last[of{c.Kind, c.Who}]
+		if !known || out[i].first.Sub(c.At) > flapFor {
+			c.first, c.times = c.At, 1
+			last[of{c.Kind, c.Who}] = len(out)
+			out = append(out, c)
+			continue
+		}
+		out[i].first = c.At
+		out[i].times++
+	}
+	for i := range out {
+		if c := &out[i]; c.times > 2 {
+			c.Text += fmt.Sprintf(" (it changed %d times in %s)", c.times, lengthWords(c.At.Sub(c.first).Round(time.Second)))
+		}
+	}
+	return out
 }
 
 // changesOf are the latest, of those who operate and of what happened by itself.
@@ -157,10 +273,11 @@ func changesOf(v *telemetry.View, audits []auditEntry, since time.Time) (all []c
 		all = append(all, change{At: e.At, Kind: e.Kind, Who: e.Instance, Text: e.Text})
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return b.At.Compare(a.At) })
+	all = flapped(all)
 	if !since.IsZero() {
 		// Steps are ten seconds long: what came that much later may have come before.
-		i := slices.IndexFunc(all, func(c change) bool { return !c.At.After(since.Add(telemetry.Step)) })
-		if i >= 0 && since.Sub(all[i].At) < 30*time.Minute {
+		i := slices.IndexFunc(all, func(c change) bool { return !c.began().After(since.Add(telemetry.Step)) })
+		if i >= 0 && since.Sub(all[i].began()) < 30*time.Minute {
 			all[i].Near = true
 			if i >= maxChanges {
 				all[maxChanges-1] = all[i]
@@ -180,27 +297,20 @@ type health struct {
 
 type instanceRow struct {
 	*telemetry.Instance
-	Differs bool    // another policy than the one that answers
-	Local   float64 // decisions a second without the store
+	Local float64 // decisions a second without the store
 }
 
 const maxInstances = 12
 
 func healthOf(v *telemetry.View) (h health) {
-	own := ""
-	for i := range v.Instances {
-		if v.Instances[i].Self {
-			own = v.Instances[i].Policy
-		}
-	}
 	var stale, away, differ, evicted int
 	local := 0.0
 	for i := range v.Instances {
 		one := &v.Instances[i]
-		row := instanceRow{one, own != "" && one.Policy != own && !one.Stale, float64(one.Store.Local) / 60}
+		row := instanceRow{one, float64(one.Store.Local) / 60}
 		h.Instances = append(h.Instances, row)
 		local += row.Local
-		for of, yes := range map[*int]bool{&stale: one.Stale, &away: one.Store.Away > 0, &differ: row.Differs, &evicted: one.Store.Evicted > 0} {
+		for of, yes := range map[*int]bool{&stale: one.Stale, &away: one.Store.Away > 0, &differ: one.Differs && !one.Stale, &evicted: one.Store.Evicted > 0} {
 			if yes {
 				*of++
 			}
@@ -234,7 +344,7 @@ func healthOf(v *telemetry.View) (h health) {
 
 // trouble orders instances: those first that somebody has to look at.
 func (r instanceRow) trouble() (n int) {
-	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs, r.Store.Away > 0, r.Stale} {
+	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
 		if yes {
 			n |= 1 << i
 		}

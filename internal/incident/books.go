@@ -1,0 +1,144 @@
+package incident
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// sent is what the script knows of a request that it sends.
+type sent struct {
+	who      string // of the actors
+	address  string
+	customer string // the API key; empty: none
+	tier     string
+	name     string // that somebody logs in with, as it was sent
+}
+
+// entry is a request in the books.
+type entry struct {
+	sent
+	at        time.Duration
+	allowed   bool
+	refusedBy []string // rules
+	blockedBy string
+	seenBy    []string // rules that counted it
+}
+
+// Books are what the script has sent, and what it was answered. They are counted one by one, without any
+// bound, from the decisions.
+type Books struct {
+	began time.Time
+	all   []entry
+	lists map[string][]string // one list for each set of rules, since there are few
+}
+
+func newBooks() *Books { return &Books{lists: map[string][]string{}} }
+
+func (b *Books) enter(at time.Duration, what sent, d *policy.Decision) {
+	e := entry{sent: what, at: at, allowed: d.Allowed, blockedBy: d.Blocked}
+	var refused, seen [8]string
+	r, s := refused[:0], seen[:0]
+	for i := range d.Results {
+		result := &d.Results[i]
+		s = append(s, result.Rule)
+		if !result.Allowed {
+			r = append(r, result.Rule)
+		}
+	}
+	e.refusedBy, e.seenBy = b.list(r), b.list(s)
+	b.all = append(b.all, e)
+}
+
+func (b *Books) list(names []string) []string {
+	var buffer [256]byte
+	key := buffer[:0]
+	for _, n := range names {
+		key = append(append(key, n...), ' ')
+	}
+	kept, known := b.lists[string(key)]
+	if !known {
+		kept = append([]string(nil), names...)
+		b.lists[string(key)] = kept
+	}
+	return kept
+}
+
+// Tally is what was counted of some requests.
+type Tally struct{ Asked, Refused, Blocked uint64 }
+
+// Share is how much of what was asked was refused.
+func (t Tally) Share() float64 { return float64(t.Refused) / float64(max(t.Asked, 1)) }
+
+// between calls f for each entry from one time to before another.
+func (b *Books) between(from, to time.Duration, f func(*entry)) {
+	first, _ := slices.BinarySearchFunc(b.all, from, func(e entry, at time.Duration) int { return cmp.Compare(e.at, at) })
+	for i := first; i < len(b.all) && b.all[i].at < to; i++ {
+		f(&b.all[i])
+	}
+}
+
+// Requests counts all requests between two times of the hour.
+func (b *Books) Requests(from, to time.Duration) (t Tally) {
+	b.between(from, to, func(e *entry) { t.count(!e.allowed, e.blockedBy != "") })
+	return t
+}
+
+func (t *Tally) count(refused, blocked bool) {
+	t.Asked++
+	if refused {
+		t.Refused++
+	}
+	if blocked {
+		t.Blocked++
+	}
+}
+
+// Rule counts what a rule said of them.
+func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
+	b.between(from, to, func(e *entry) {
+		if slices.Contains(e.seenBy, rule) {
+			t.count(slices.Contains(e.refusedBy, rule), e.blockedBy == rule)
+		}
+	})
+	return t
+}
+
+// Subjects counts what a rule said of each of its subjects: an address, an API key, or a name that is logged
+// in with, as it was sent.
+func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
+	all := map[string]Tally{}
+	b.between(from, to, func(e *entry) {
+		if !slices.Contains(e.seenBy, rule) {
+			return
+		}
+		subject := e.address
+		switch rule {
+		case "login":
+			subject = e.name
+		case "api", "export":
+			subject = e.customer
+		case "reports":
+			subject = "reports"
+		}
+		t := all[subject]
+		t.count(slices.Contains(e.refusedBy, rule), e.blockedBy == rule)
+		all[subject] = t
+	})
+	return all
+}
+
+// Customers counts the requests of those of a tier who have an API key, by that.
+func (b *Books) Customers(tier string, from, to time.Duration) map[string]Tally {
+	all := map[string]Tally{}
+	b.between(from, to, func(e *entry) {
+		if e.customer != "" && e.tier == tier {
+			t := all[e.customer]
+			t.count(!e.allowed, e.blockedBy != "")
+			all[e.customer] = t
+		}
+	})
+	return all
+}

@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/fields"
+)
+
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
+// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
+// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
+// [sluice.MaxKeyPart] bytes stays folded.
+func (o *Observation) Sent(i int) string {
+	key := o.Key(i)
+	at := o.RuleIndex(i)
+	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
+		return key
+	}
+	return o.scratch.asSent(&o.Policy().rules[at], key)
+}
+
+// folds reports whether the values of the part are folded.
+func (p *part) folds() bool { return p.kind == queryPart || p.kind == bodyPart }
+
+// asSent returns a key of a rule with the values that the request has in place of folded ones. It is
+// valid until the next call.
+func (s *scratch) asSent(r *rule, key string) string {
+	name, subject := cutKey(key)
+	b := append(append(s.sent[:0], name...), '/')
+	same := true
+	for i := range r.key {
+		written, rest, more := strings.Cut(subject, "/")
+		if i > 0 {
+			b = append(b, '/')
+		}
+		from := len(b)
+		if text := s.spelling(&r.key[i]); text != "" && written != sharedValue {
+			b = sluice.AppendKeyPart(b, text)
+		} else {
+			b = append(b, written...)
+		}
+		same = same && string(b[from:]) == written
+		if subject = rest; more != (i < len(r.key)-1) {
+			return key // of a rule that has another key
+		}
+	}
+	if s.sent = b; same {
+		return key
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// spelling returns the value of a folded part as the request spells it, if that has been read.
+func (s *scratch) spelling(p *part) string {
+	var m fields.Member
+	var state fields.Presence
+	switch {
+	case p.kind == queryPart && s.x.query.read:
+		m, state = s.x.query.Field(p.name)
+	case p.kind == bodyPart && s.x.body.read:
+		m, state = s.x.body.Field(p.name)
+	}
+	if state != fields.Present || len(m.Text) > sluice.MaxKeyPart {
+		return ""
+	}
+	return m.Text
+}
+
+// Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
+// as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
+// tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
+// [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
+// client's choice: [Policy.TierNames] has those that the policy knows.
+func (o *Observation) Tier() (tier, customer string, known bool) {
+	s := o.scratch
+	p := s.policy
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !s.x.body.read {
+		return "", "", false
+	}
+	tier = s.tierName()
+	if p.tierSubject != nil {
+		if value, found := p.tierSubject.value(&s.x); found {
+			s.tierKey.reset()
+			s.tierKey.begin("")
+			s.tierKey.add(value)
+			return tier, s.tierKey.values[0], true
+		}
+	}
+	if s.tierFrom == tierDefault {
+		tier = ""
+	}
+	return tier, "", true
+}
+
+// TierCustomer returns the key of a customer that [Observation.Tier] returns, and what people are to see of
+// it: those of the first rule that counts by this part alone, if one does; else the key is empty.
+func (p *Policy) TierCustomer(customer string) (key, shown string) {
+	if p.tierSubject == nil {
+		return "", string(appendValue(nil, customer, true))
+	}
+	for i := range p.rules {
+		if r := &p.rules[i]; len(r.key) == 1 && r.key[0].text == p.tierSubject.text && !r.exempt && !r.block {
+			key = r.name + "/" + customer
+			return key, p.ShownKey(key)
+		}
+	}
+	return "", string(appendValue(nil, customer, p.tierSubject.isSecret()))
+}
+
+// TierNames returns the tiers that the rules of the policy have, and the default one, sorted.
+func (p *Policy) TierNames() []string {
+	all := p.tierNames()
+	delete(all, "")
+	return sortedKeys(all)
+}

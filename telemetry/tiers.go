@@ -1,0 +1,93 @@
+package telemetry
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Tier is what the requests of one tier have met, whatever rules refused them. Its subjects are customers:
+// each is a value of the part of a request that the policy's tiers call the subject, or, where a refused
+// request has none, the subject of the rule that refused it.
+type Tier struct {
+	Name string // empty: requests that neither have a customer nor say a tier
+	// Refused and Asked are how many customers were refused, and how many there were.
+	Refused, Asked [Windows]uint64
+	// Refusals are the customers with the most refused requests, and Traffic those with the most requests. What
+	// a block refuses counts in neither, nor what only a shadow would have refused. Traffic has only
+	// customers with a value of their own.
+	Refusals, Traffic [Windows]Top
+}
+
+// The customers of a tier are kept as the subjects of a rule are, under a name that no rule has.
+const (
+	tierPrefix = "*tier:"
+	otherTiers = "*other" // those that the policy does not know
+)
+
+// tierRules returns these names, by the tiers of a policy.
+func tierRules(tiers []string) map[string]string {
+	if len(tiers) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(tiers)+2)
+	for _, name := range append(slices.Clip(tiers), otherTiers, "") {
+		all[name] = tierPrefix + name
+	}
+	return all
+}
+
+// noteCustomer counts a request for the customer that it comes from. at is in unix nanoseconds.
+func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
+	d := &o.Decision
+	tier, customer, known := o.Tier()
+	if !known || d.Blocked != "" {
+		return
+	}
+	n := note{at: at / 1e6, refused: !d.Allowed && d.Missing == ""}
+	if n.rule = t.tiers[tier]; n.rule == "" {
+		n.rule = t.tiers[otherTiers]
+	}
+	sent := ""
+	if n.refused {
+		for i := range d.Results {
+			if r := &d.Results[i]; !r.Allowed && !r.Shadow {
+				n.plan = r.Plan
+				if customer == "" {
+					customer, sent, n.refusedOnly = o.Key(i), o.Sent(i), true
+				}
+				break
+			}
+		}
+	}
+	if customer != "" {
+		s.add(uintptr(unsafe.Pointer(o.Request)), &n, customer, sent)
+	}
+}
+
+// tiers returns what is known of the tiers of a policy, by name.
+func (f *fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
+	shown := func(key, sent string) (string, string) {
+		if !strings.Contains(key, "/") {
+			return p.TierCustomer(key)
+		}
+		return key, p.ShownSent(key, sent)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.tiers)) {
+		known := f.rules[t.tiers[name]]
+		if known == nil {
+			continue
+		}
+		tier := Tier{Name: name}
+		for w := range Window(Windows) {
+			tier.Refused[w], tier.Refusals[w] = known.top(f, refusals, w, shown, at)
+			tier.Asked[w], tier.Traffic[w] = known.top(f, traffic, w, shown, at)
+		}
+		all = append(all, tier)
+	}
+	return all
+}

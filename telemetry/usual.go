@@ -1,0 +1,190 @@
+package telemetry
+
+import "time"
+
+// The usual of a rule is learned from the time in which it refused no more than usual: an attack that lasts
+// must not become the usual. So the time since the first request of the rule is gone through, in minutes in the
+// last hour and in steps of five minutes before it, and what is unusual by what was learned until then is left
+// out. What is unusual and small, as of a rule that is new, is usual at the same hour of the next day.
+
+// usual is how much of something a rule refuses as a rule. What a block refuses does not count.
+type usual struct {
+	rate  float64 // refusals a second; negative: unknown
+	share float64 // of all requests
+}
+
+// refusing is how much a rule refuses at a time.
+type refusing struct {
+	rate float64 // refusals a second
+	// share is that of all requests, and ofRule of those that the rule counted.
+	share, ofRule float64
+}
+
+// What is unusual: at least so many refusals a second, and so many times what is usual. Their share of all
+// requests must have grown as much, or be large: where traffic grows, refusals do, too. While the usual is
+// unknown, a large share is unusual, also of the requests of the rule.
+const (
+	unusualTimes = 3
+	unusualLeast = 0.2
+	muchRefused  = 0.1
+)
+
+// exceeded reports whether that is unusual.
+func (u usual) exceeded(now refusing) bool {
+	switch {
+	case now.rate < unusualLeast:
+		return false
+	case u.rate < 0:
+		return max(now.share, now.ofRule) >= muchRefused
+	}
+	return now.rate >= unusualTimes*u.rate && now.rate > u.rate && (now.share >= muchRefused || now.share >= unusualTimes*u.share)
+}
+
+const (
+	// What goes on now is not usual yet.
+	unusualFor = 10 * time.Minute
+	// Yesterday at this hour says what is usual, if enough of that hour is known and was not unusual itself.
+	aroundHour    = 30 * time.Minute
+	aDay          = 24 * time.Hour
+	enoughOfHour  = 30 * time.Minute
+	enoughOfUsual = 15 * time.Minute
+)
+
+// spans is the known time, in parts. Times are in seconds.
+type spans struct {
+	list []span
+	long int // how many are of LongStep; those behind them are minutes
+	now  int64
+
+	// Scratch: what there was in the parts before each one, without those that were unusual, and without those of
+	// them in which much was refused.
+	calm, small []spanned
+}
+
+type span struct {
+	from, to int64 // what is known of it begins at from
+	step     int   // the first of its cells
+	total    uint64
+}
+
+// spanned is what was counted in several spans.
+type spanned struct{ refused, total, seconds float64 }
+
+func (s *spanned) add(o spanned) {
+	s.refused += o.refused
+	s.total += o.total
+	s.seconds += o.seconds
+}
+
+func (s spanned) minus(o spanned) spanned {
+	return spanned{s.refused - o.refused, s.total - o.total, s.seconds - o.seconds}
+}
+
+const minuteCells = int(time.Minute / Step)
+
+// spansOf cuts the time since there are counts into spans, up to the one that ends when what goes on
+// now may have begun.
+func spansOf(all *sums, since time.Time, at int64) *spans {
+	out := &spans{now: at}
+	const minute, long = 60, int64(LongStep / time.Second)
+	end := at - int64(unusualFor/time.Second)
+	firstRecent := all.recent.last - int64(len(all.recent.cells)) + 1
+	firstLong := all.days.last - int64(len(all.days.cells)) + 1
+	hour := (firstRecent*int64(Step/time.Second) + long - 1) / long * long // from here on there are minutes
+	hour = max(hour, firstLong*long)
+	add := func(from, to int64, step int, cells []column) {
+		if to <= since.Unix() || to > end {
+			return
+		}
+		s := span{from: max(from, since.Unix()), to: to, step: step}
+		for _, c := range cells {
+			for _, n := range c[:Outcomes] {
+				s.total += n
+			}
+		}
+		out.list = append(out.list, s)
+	}
+	for i := range all.days.cells {
+		if from := (firstLong + int64(i)) * long; from < hour {
+			add(from, from+long, i, all.days.cells[i:i+1])
+		}
+	}
+	out.long = len(out.list)
+	for from := hour; from+minute <= end; from += minute {
+		i := int(from/int64(Step/time.Second) - firstRecent)
+		add(from, from+minute, i, all.recent.cells[i:i+minuteCells])
+	}
+	out.calm, out.small = make([]spanned, len(out.list)+1), make([]spanned, len(out.list)+1)
+	return out
+}
+
+// usual returns what is usual of a rule now. Of a rule without counts s is nil.
+func (p *spans) usual(s *sums) usual {
+	learned, begun := 0, false
+	for i := range p.list {
+		one := &p.list[i]
+		for learned < i && p.list[learned].to <= one.from-int64(unusualFor/time.Second) {
+			learned++
+		}
+		p.calm[i+1], p.small[i+1] = p.calm[i], p.small[i]
+		asked, refused := s.in(one, i < p.long)
+		if begun = begun || asked > 0; !begun {
+			continue
+		}
+		counted := spanned{refused, max(float64(one.total), asked), float64(one.to - one.from)}
+		now := refusing{refused / counted.seconds, refused / max(counted.total, 1), refused / max(asked, 1)}
+		unusual := p.at(one.from, learned).exceeded(now)
+		if !unusual {
+			p.calm[i+1].add(counted)
+		}
+		if !unusual || now.share < muchRefused {
+			p.small[i+1].add(counted)
+		}
+	}
+	return p.at(p.now, len(p.list))
+}
+
+// at returns what was usual at a time, by the first spans, so many of which had been learned by then.
+func (p *spans) at(now int64, learned int) usual {
+	sum := p.calm[learned]
+	if learned > 0 && p.long > 0 {
+		around := int64(aroundHour / time.Second)
+		yesterday := now - int64(aDay/time.Second)
+		to := min(p.longAt(yesterday+around), learned)
+		if of := p.small[to].minus(p.small[min(p.longAt(yesterday-around), to)]); of.seconds >= enoughOfHour.Seconds() {
+			sum = of
+		}
+	}
+	if sum.seconds < enoughOfUsual.Seconds() {
+		return usual{rate: -1}
+	}
+	return usual{sum.refused / sum.seconds, sum.refused / max(sum.total, 1)}
+}
+
+// longAt returns which of the long spans is the first that does not begin before a time.
+func (p *spans) longAt(at int64) int {
+	long := int64(LongStep / time.Second)
+	first := p.list[0].to - long
+	return int(min(max((at-first+long-1)/long, 0), int64(p.long)))
+}
+
+// in returns how many requests a rule counted in a span, and how many of them it refused, without those that a
+// block did.
+func (s *sums) in(one *span, long bool) (asked, refused float64) {
+	if s == nil {
+		return 0, 0
+	}
+	cells := s.days.cells[one.step : one.step+1]
+	if !long {
+		cells = s.recent.cells[one.step : one.step+minuteCells]
+	}
+	var all, no uint64
+	for i := range cells {
+		c := &cells[i]
+		for _, n := range c[:Outcomes] {
+			all += n
+		}
+		no += c[Deny] - min(c[blockedColumn], c[Deny])
+	}
+	return float64(all), float64(no)
+}

@@ -214,7 +214,7 @@ func untilFields(f url.Values, usual string) []field {
 	for _, l := range lasts {
 		how.Options = append(how.Options, option{l.value, l.text, l.value == chosen})
 	}
-	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. It comes before what stands to the left."}}
+	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. If it is set, it counts."}}
 }
 
 // untilOf returns until when something is to hold, as the admin API reads it.

@@ -180,6 +180,11 @@ type overrideState struct {
 	Document policy.Override `json:"document"`
 }
 
+// Words is what the override makes of the limit, and until when.
+func (o *overrideState) Words() string {
+	return overrideWords(&o.Document) + ", " + untilWords(o.Document.Until)
+}
+
 type limitState struct {
 	Name      string    `json:"name"`
 	Limit     string    `json:"limit"`

@@ -270,8 +270,10 @@ func last(d time.Duration) string {
 			return strings.ReplaceAll(fmt.Sprintf("%d h %d min", int(d.Hours()), m), " ", space)
 		}
 		return strconv.Itoa(int(d.Hours())) + space + "h"
-	default:
+	case d < 2*365*24*time.Hour:
 		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
+	default:
+		return group(int64(d.Hours()/24/365)) + space + "years"
 	}
 }
 

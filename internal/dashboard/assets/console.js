@@ -23,7 +23,7 @@
     if (s < 60) return s + '\u00a0s';
     if (s < 3600) return Math.floor(s / 60) + '\u00a0min';
     if (s < 48 * 3600) return Math.floor(s / 3600) + '\u00a0h' + (s < 36000 && Math.floor(s / 60) % 60 ? '\u00a0' + Math.floor(s / 60) % 60 + '\u00a0min' : '');
-    return Math.floor(s / 86400) + '\u00a0days';
+    return s < 730 * 86400 ? Math.floor(s / 86400) + '\u00a0days' : Math.floor(s / 86400 / 365).toLocaleString('en') + '\u00a0years';
   }
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);

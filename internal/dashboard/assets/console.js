@@ -28,6 +28,9 @@
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);
 
+  // The page that this is may be beyond the edge of a phone.
+  document.querySelector('.tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+
   // Says something in passing.
   function toast(text) {
     const t = document.createElement('div');

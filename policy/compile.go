@@ -21,6 +21,7 @@ type Policy struct {
 	tierSubject *part  // nil: no subjects are looked up
 	tier        string // of all others
 	subjects    tierSubjects
+	knownTiers  map[string]bool // see TierNames
 	rules       []rule
 	byName      map[string]int // the index of each rule
 	index       index

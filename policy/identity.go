@@ -22,6 +22,8 @@ func (p *Policy) identify(doc Document) {
 	}
 	doc.Overrides, doc.Subjects = nil, nil
 	p.written = doc
+	p.knownTiers = p.tierNames()
+	delete(p.knownTiers, "")
 	sum := sha256.New()
 	_ = json.NewEncoder(sum).Encode(doc) // a document is plain text and numbers, and a hash takes all
 	for _, name := range sortedKeys(doc.Lists) {

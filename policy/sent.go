@@ -24,6 +24,18 @@ func (o *Observation) Sent(i int) string {
 // folds reports whether the values of the part are folded.
 func (p *part) folds() bool { return p.kind == queryPart || p.kind == bodyPart }
 
+// foldWritten folds a value as it is written in a key, if the part folds its values.
+func (p *part) foldWritten(written string) string {
+	if !p.folds() {
+		return written
+	}
+	value, state := unwrite(written)
+	if state != plainValue {
+		return written
+	}
+	return string(sluice.AppendKeyPart(nil, p.canonical(value)))
+}
+
 // asSent returns a key of a rule with the values that the request has in place of folded ones. It is
 // valid until the next call.
 func (s *scratch) asSent(r *rule, key string) string {
@@ -72,7 +84,7 @@ func (s *scratch) spelling(p *part) string {
 // as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
 // tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
 // [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
-// client's choice: [Policy.TierNames] has those that the policy knows.
+// client's choice: [Policy.HasTier] tells those that the policy knows.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	s := o.scratch
 	p := s.policy
@@ -110,8 +122,7 @@ func (p *Policy) TierCustomer(customer string) (key, shown string) {
 }
 
 // TierNames returns the tiers that the rules of the policy have, and the default one, sorted.
-func (p *Policy) TierNames() []string {
-	all := p.tierNames()
-	delete(all, "")
-	return sortedKeys(all)
-}
+func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
+
+// HasTier reports whether a tier is one of TierNames.
+func (p *Policy) HasTier(name string) bool { return p.knownTiers[name] }

@@ -48,6 +48,24 @@ func TestSent(t *testing.T) {
 			t.Errorf("the pseudonym %s is not that of what is counted, %s", shown["hashed"], is)
 		}
 	}
+	// Administration knows the subject by any spelling, and tells it by the one that it was given.
+	lucy, err := e.Subject("login", map[string]string{"client_ip": "192.0.2.1", "body:username": "Lucy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := e.SubjectOf("login/192.0.2.1/Lucy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folded, err := e.SubjectOf(lucy.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, want := range map[*Subject]string{lucy: "Lucy", same: "Lucy", folded: "lucu"} {
+		if s.Key() != "login/192.0.2.1/lucu" || s.Values()["body:username"] != want || s.Shown() != "192.0.2.1 · "+want {
+			t.Errorf("%s is told as %q, %s; want %s", s.Key(), s.Values(), s.Shown(), want)
+		}
+	}
 	if shown := e.Policy().ShownSent("login/192.0.2.1/maru", "login/mary"); shown != "192.0.2.1 · maru" {
 		t.Errorf("a spelling of another key is shown: %s", shown)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -29,6 +30,7 @@ type Subject struct {
 	weight  int64    // then, if the key says it; else 0
 	key     string   // the key
 	values  []string // of its parts, as they are written in it
+	spelled []string // the same with names as they were given; nil: there are none that differ
 	text    []byte   // the key of a limit that was brought
 	shadow  bool     // the rule only watches it
 }
@@ -57,11 +59,45 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	if err := k.addSubject(p, r, key); err != nil {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
-	return e.subject(p, r, &k), nil
+	s := e.subject(p, r, &k)
+	s.spell(func(i int) string {
+		if v := key[r.key[i].text]; v != "" && len(v) <= sluice.MaxKeyPart {
+			return string(sluice.AppendKeyPart(nil, v))
+		}
+		return s.values[i]
+	})
+	return s, nil
+}
+
+// spell sets how the names of the subject were given: of returns how part i was, as it is written in a key.
+func (s *Subject) spell(of func(i int) string) {
+	for i := range s.rule.key {
+		if !s.rule.key[i].folds() {
+			continue
+		}
+		if given := of(i); given != s.values[i] {
+			if s.spelled == nil {
+				s.spelled = slices.Clone(s.values)
+			}
+			s.spelled[i] = given
+		}
+	}
+}
+
+// Shown returns what people are to see of the subject's key, with names as they were given: see
+// [Policy.ShownKey].
+func (s *Subject) Shown() string {
+	switch {
+	case s.policy == nil: // of a limit that was brought
+		return new(Policy).ShownKey(s.key)
+	case s.spelled == nil:
+		return s.policy.ShownKey(s.key)
+	}
+	return s.policy.ShownSent(s.key, s.rule.name+"/"+strings.Join(s.spelled, "/"))
 }
 
 // SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key],
-// [Observation.Key] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by
+// [Observation.Key], [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by
 // their hash alone: such a subject is as good as any other, but what the value was is not known (see
 // [Subject.Hashed]).
 func (e *Engine) SubjectOf(key string) (*Subject, error) {
@@ -77,10 +113,11 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	if values, ok := r.valuesOf(subject); ok {
 		var k keyText
 		k.begin(r.keyStart)
-		for _, v := range values {
-			k.addWritten(v)
+		for i, v := range values {
+			k.addWritten(r.key[i].foldWritten(v))
 		}
-		if out := e.subject(p, r, &k); out.key == key || out.charged == key {
+		out := e.subject(p, r, &k)
+		if out.spell(func(i int) string { return values[i] }); out.spelled != nil || out.key == key || out.charged == key {
 			return out, nil
 		}
 	}
@@ -151,12 +188,15 @@ func (s *Subject) Enforced() string {
 }
 
 // Values returns the values of the subject's key by the parts as its rule writes them, as
-// [Engine.Subject] reads them; a part that its requests lack is empty. A value that is not known has
+// [Engine.Subject] reads them, with names as they were given; a part that its requests lack is empty. A value that is not known has
 // its hash in its place, which no request has: see Hashed.
 func (s *Subject) Values() map[string]string {
-	all := make(map[string]string, len(s.rule.key))
+	all, values := make(map[string]string, len(s.rule.key)), s.values
+	if s.spelled != nil {
+		values = s.spelled
+	}
 	for i := range s.rule.key {
-		all[s.rule.key[i].text], _ = s.rule.value(i, s.values[i])
+		all[s.rule.key[i].text], _ = s.rule.value(i, values[i])
 	}
 	return all
 }

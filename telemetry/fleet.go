@@ -345,7 +345,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Find returns the key of a subject by its ID, if a View of the last hour had it. (See [Subject].)
+// Find returns the key of a subject by its ID, as it was sent, if a View of the last hour had it: see [Subject]
+// and [policy.Engine.SubjectOf].
 func (f *Fleet) Find(id string) (key string, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -491,8 +491,8 @@ func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) fl
 	return float64(n) / seconds
 }
 
-// A step belongs to what goes on now if it has a fifth of the rate of now, and more than is usual.
-// Pauses are shorter than this.
+// A step belongs to what goes on now if it has at least a fifth of the present rate, and at least the usual
+// one. Pauses have at most so many steps.
 const (
 	beganShare = 0.2
 	pauseSteps = 6

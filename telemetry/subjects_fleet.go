@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"math/bits"
@@ -126,7 +127,7 @@ func SubjectID(key string) string {
 	return hex.EncodeToString(h[:8])
 }
 
-// find returns the key of a subject by its ID, if it is in a summary.
+// find returns the key of a subject, as it was sent, by its ID, if it is in a summary.
 func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
 	for name, r := range f.rules {
 		for k := range r.windows {
@@ -138,7 +139,7 @@ func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found boo
 						key, _ = p.TierCustomer(key)
 					}
 					if SubjectID(key) == id {
-						return key, true
+						return cmp.Or(string(s.spelled(&s.entries[i])), key), true
 					}
 				}
 			}

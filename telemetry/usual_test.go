@@ -40,6 +40,7 @@ func TestUsual(t *testing.T) {
 	}{
 		"nothing refused":         {since, steady(0), traffic, 0, false},
 		"always the same":         {since, steady(2), traffic, 2, false},
+		"blocked, beside":         {since, steady(2), traffic, 2, false},
 		"an attack of a minute":   {since, from(-time.Minute, 40, 0.5), traffic, 0.5, true},
 		"an attack of 20 minutes": {since, from(-20*time.Minute, 40, 0.5), traffic, 0.5, true},
 		"an attack of 27 minutes": {-50 * time.Minute, from(-27*time.Minute, 40, 0.5), traffic, 0.5, true},
@@ -64,6 +65,12 @@ func TestUsual(t *testing.T) {
 		for at := begin; at < now; at++ {
 			ago := time.Duration(at-now) * time.Second
 			for _, s := range []*sums{all, one} {
+				if name == "blocked, beside" {
+					for _, column := range []int{int(Deny), blockedColumn} {
+						s.recent.add(recentStep(at), column, 3000)
+						s.days.add(longStep(at), column, 3000)
+					}
+				}
 				s.recent.add(recentStep(at), int(Deny), uint64(1000*c.refused(ago)))
 				s.days.add(longStep(at), int(Deny), uint64(1000*c.refused(ago)))
 				s.recent.add(recentStep(at), int(Allow), uint64(1000*c.passed(ago)))

@@ -4,42 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// However many tiers policies have had, there are no more series than are stated.
-func TestTiersAreBounded(t *testing.T) {
+// However many tiers policies have had, there are no more series than are stated. A request counts for its tier
+// whichever rule decides about it.
+func TestTiers(t *testing.T) {
 	tiers := newTiers()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(tiers)
-	plan, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour})
+	doc := policy.Document{
+		Tiers: policy.Tiers{From: "header:X-Plan", Default: "free"},
+		Rules: []policy.Rule{
+			{Name: "per-user", Key: []string{"header:X-User"}, Limit: "100/hour", Tiers: map[string]policy.Limits{}},
+			{Name: "per-address", Match: []string{"/tight"}, Key: []string{"client_ip"}, Limit: "1/hour"},
+		},
+		Overrides: []policy.Override{{Rule: "per-user", Key: map[string]string{"header:X-User": "blocked"}, Block: true}},
+	}
+	for i := range 3 * maxTiers {
+		doc.Rules[0].Tiers[fmt.Sprint(i)] = policy.Limits{"10/hour"}
+	}
+	p, err := policy.Compile(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	observe := func(from string, allowed bool, remaining int64) {
-		tiers.observe(t.Context(), &policy.Observation{Request: &policy.Request{}, Decision: policy.Decision{Results: []policy.Result{
-			{From: from, Plan: plan, Decision: sluice.Decision{Allowed: allowed, Remaining: remaining}},
-		}}})
+	e := policy.NewEngine(memory.New(), p)
+	e.Observe(tiers.observe)
+	ask := func(n int, plan, user, path string) {
+		for range n {
+			e.Decide(t.Context(), &policy.Request{Path: path, Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Plan": {plan}, "X-User": {user}}})
+		}
 	}
 	for i := range 3 * maxTiers {
-		observe(fmt.Sprint("tier:", i), true, 9)
+		ask(1, fmt.Sprint(i), fmt.Sprint(i), "/")
 	}
-	observe("rule", true, 0)
-	observe("tier:0", true, 1)
-	observe("tier:0", true, 2) // exactly a fifth
-	observe("tier:0", false, 0)
+	ask(11, "0", "a", "/")     // with 1 and 0 left it is near, and then it is refused
+	ask(2, "0", "b", "/tight") // likewise, by a rule without tiers
+	ask(9, "0", "blocked", "/")
+	ask(5, "made-up", "c", "/")
+	ask(7, "", "d", "/")
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{"sluice_tier_decisions_total": 4, "sluice_tier_near_limit_total": 1, "sluice_tier_refused_total": 1}
+	want := map[string]float64{"sluice_tier_decisions_total": 14, "sluice_tier_near_limit_total": 3, "sluice_tier_refused_total": 2}
 	for _, f := range families {
 		if n := len(f.Metric); n != maxTiers+1 {
 			t.Errorf("%s has %d series of %d tiers", f.GetName(), n, maxTiers)
@@ -52,7 +69,7 @@ func TestTiersAreBounded(t *testing.T) {
 					t.Errorf("%s of the tier is %v, want %v", f.GetName(), v, want[f.GetName()])
 				}
 			case otherTiers:
-				if f.GetName() == "sluice_tier_decisions_total" && v != 2*maxTiers {
+				if f.GetName() == "sluice_tier_decisions_total" && v != 2*maxTiers+5 {
 					t.Errorf("the others have %v decisions", v)
 				}
 			}

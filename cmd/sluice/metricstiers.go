@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// tiers counts what the limits of tiers have said: an operator wants to know of customers who pay
-// before they do.
+// tiers counts the requests of tiers, whichever rules decide about them: an operator wants to know of customers who
+// pay before they do.
 type tiers struct {
 	mu  sync.Mutex // whoever adds one
 	all atomic.Pointer[map[string]*tier]
@@ -25,19 +26,19 @@ func newTiers() *tiers {
 	return t
 }
 
-// tier counts the results of one.
+// tier counts the requests of one.
 type tier struct{ decisions, refused, near atomic.Uint64 }
 
 const (
 	// maxTiers bounds the series: policies that come and go may have any number of tiers.
 	maxTiers   = 100
-	otherTiers = "*other" // no tier has that name
+	otherTiers = "*other" // no tier has that name; those that no rule knows, too
 )
 
 var (
-	tierDecisions = prometheus.NewDesc("sluice_tier_decisions_total", "Results of the limits of a tier.", []string{"tier"}, nil)
-	tierRefused   = prometheus.NewDesc("sluice_tier_refused_total", "Results of the limits of a tier that refuse.", []string{"tier"}, nil)
-	tierNear      = prometheus.NewDesc("sluice_tier_near_limit_total", "Results of the limits of a tier that allow, with less than a fifth left.", []string{"tier"}, nil)
+	tierDecisions = prometheus.NewDesc("sluice_tier_decisions_total", "Requests of a tier, without those that a block refuses.", []string{"tier"}, nil)
+	tierRefused   = prometheus.NewDesc("sluice_tier_refused_total", "Requests of a tier that were refused, by whichever rule.", []string{"tier"}, nil)
+	tierNear      = prometheus.NewDesc("sluice_tier_near_limit_total", "Requests of a tier that passed with less than a fifth of a limit left.", []string{"tier"}, nil)
 )
 
 func (t *tiers) Describe(ch chan<- *prometheus.Desc) {
@@ -56,24 +57,30 @@ func (t *tiers) Collect(ch chan<- prometheus.Metric) {
 
 // observe is for a policy.Engine.
 func (t *tiers) observe(_ context.Context, o *policy.Observation) {
-	if o.Request.Mode != policy.Charge || o.Decision.Repeated {
+	d := &o.Decision
+	if o.Request.Mode != policy.Charge || d.Repeated || d.Blocked != "" {
 		return
 	}
-	for i := range o.Decision.Results {
-		r := &o.Decision.Results[i]
-		name, is := strings.CutPrefix(r.From, "tier:")
-		if !is || r.Plan == nil || r.Shadow {
-			continue
-		}
-		c := t.of(name)
-		c.decisions.Add(1)
-		switch {
-		case !r.Allowed:
-			c.refused.Add(1)
-		case !r.Origin.Degraded() && r.Remaining*5 < r.Plan.Capacity:
-			c.near.Add(1)
-		}
+	name, _, known := o.Tier()
+	if !known || name == "" {
+		return
 	}
+	if !o.Policy().HasTier(name) { // a client may have made it up
+		name = otherTiers
+	}
+	c := t.of(name)
+	c.decisions.Add(1)
+	switch {
+	case !d.Allowed && d.Missing == "":
+		c.refused.Add(1)
+	case d.Allowed && slices.ContainsFunc(d.Results, nearLimit):
+		c.near.Add(1)
+	}
+}
+
+// nearLimit reports whether a limit that is enforced has less than a fifth left.
+func nearLimit(r policy.Result) bool {
+	return r.Plan != nil && !r.Shadow && !r.Origin.Degraded() && r.Remaining*5 < r.Plan.Capacity
 }
 
 // of returns the counters of a tier.

@@ -34,8 +34,8 @@ func aView() *telemetry.View {
 		{ID: "id-2", Key: "per-key/k-2", Shown: "k-2", Count: 1, Minutes: 1},
 	}, Total: 3}
 	other := telemetry.Rule{Name: "per-address", Series: r.Series, Usual: 0.5}
-	other.Traffic[telemetry.Minute] = telemetry.Top{Items: []telemetry.Subject{{ID: "id-3", Key: "per-address/192.0.2.7", Shown: "192.0.2.7", Count: 9}}}
-	other.Refusals[telemetry.Hour] = telemetry.Top{Items: []telemetry.Subject{{ID: "id-3", Key: "per-address/192.0.2.7", Shown: "192.0.2.7", Count: 9}}}
+	other.Traffic[telemetry.Minute] = telemetry.Top{Items: []telemetry.Subject{{ID: "id-3", Key: "per-address/192.0.2.7", Sent: "per-address/192.0.2.7", Shown: "192.0.2.7", Count: 9}}}
+	other.Refusals[telemetry.Hour] = telemetry.Top{Items: []telemetry.Subject{{ID: "id-3", Key: "per-address/192.0.2.7", Sent: "per-address/192.0.2.7", Shown: "192.0.2.7", Count: 9}}}
 	v.All, v.Rules = r.Series, []telemetry.Rule{r, other}
 	v.Instances = []telemetry.Instance{{Name: "a", Self: true, Started: v.Since, Seen: at, Store: telemetry.Store{Kind: "memory", Keys: 3}, Took: telemetry.Latency{Count: 1003, P99: time.Millisecond}}}
 	v.Events = []telemetry.Event{{At: at, Kind: "reload", Text: "a reload", Instance: "a"}}
@@ -222,6 +222,24 @@ func TestSubjectByID(t *testing.T) {
 	s.do("GET", "/v1/subjects?id=nobody", "").want(404)
 	s.do("GET", "/v1/subjects?id=id-1&rule=per-key", "").want(400)
 	s.do("GET", "/v1/subjects?id=id-1&key.api_key=k-1", "").want(400)
+}
+
+// Names are told as they were sent, and mean the subject that is counted.
+func TestSubjectAsSent(t *testing.T) {
+	v := aView()
+	r := telemetry.Rule{Name: "login"}
+	r.Refusals[telemetry.Hour].Items = []telemetry.Subject{{ID: "id-4", Key: "login/192.0.2.7/lucu", Sent: "login/192.0.2.7/Lucy", Shown: "192.0.2.7 · Lucy", Count: 3}}
+	v.Rules = append(v.Rules, r)
+	s := watched(t, func(c *adminapi.Config) {
+		c.View = func() *telemetry.View { return v }
+		c.Find = func(string) (string, bool) { return "login/192.0.2.7/Lucy", true }
+	})
+	s.do("GET", "/v1/top?rule=login", "").want(200).says(`"body:username":"Lucy"`, `"shown":"192.0.2.7 · Lucy"`)
+	s.do("GET", "/v1/subjects?id=id-4", "").want(200).says(`"body:username":"Lucy"`, `"shown":"192.0.2.7 · Lucy"`)
+	s.do("POST", "/v1/subjects/block", `{"id": "id-4", "until": "2126-12-31"}`).want(200).says(`"body:username":"Lucy"`)
+	for _, spelled := range []string{"lucy", "LUCY", "lucu"} {
+		s.do("GET", "/v1/subjects?rule=login&key.client_ip=192.0.2.7&key.body:username="+spelled, "").want(200).says(`"blocked":true`)
+	}
 }
 
 // The stream sends the stats when they have changed, to so many at a time, and ends when the token,

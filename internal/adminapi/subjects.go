@@ -364,7 +364,7 @@ func (a *API) findByID(c *call, id string) (*found, error) {
 	if rule == nil {
 		return nil, errNoID
 	}
-	return &found{Subject: s, rule: rule, key: a.valuesFor(c, key), id: id, shown: a.Engine.Policy().ShownKey(key)}, nil
+	return &found{Subject: s, rule: rule, key: a.valuesFor(c, key), id: id, shown: s.Shown()}, nil
 }
 
 // subjectByID tells the limits of the subject that an ID names.

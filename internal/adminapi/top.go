@@ -83,7 +83,7 @@ func (a *API) top(c *call) (any, error) {
 		}
 		for j := range list {
 			s := topSubjectOf(r.Name, &list[j])
-			s.Key = a.valuesFor(c, list[j].Key)
+			s.Key = a.valuesFor(c, list[j].Sent)
 			out.Items = append(out.Items, s)
 		}
 	}

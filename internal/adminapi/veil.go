@@ -54,7 +54,7 @@ func many(value string) bool { return value == "*" || strings.Contains(value, "/
 func (v *veil) shown(rule string, key map[string]string) string {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
 		if s, err := v.api.Engine.Subject(rule, key); err == nil {
-			return v.api.Engine.Policy().ShownKey(s.Key())
+			return s.Shown()
 		}
 	}
 	var all []string

@@ -50,7 +50,7 @@ func isPseudonym(text string) (string, bool) {
 // many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
 func (s *server) shownParts(rule string, key map[string]string) string {
 	if subject, err := s.Engine.Subject(rule, key); err == nil && !slices.Contains(mapValues(key), "*") {
-		return s.Engine.Policy().ShownKey(subject.Key())
+		return subject.Shown()
 	}
 	whole := s.ruleShowsWhole(rule)
 	var all []string

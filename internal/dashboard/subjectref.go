@@ -83,7 +83,7 @@ func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
 		return nil, problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 	}
 	ref.Text = subject.Key()
-	ref.Shown = withPseudonym(c.s.Engine.Policy().ShownKey(ref.Text), subject.Pseudonym())
+	ref.Shown = withPseudonym(subject.Shown(), subject.Pseudonym())
 	return ref, nil
 }
 
@@ -97,10 +97,12 @@ func (c *call) subjectByID(p *inForce, id string) (*subjectRef, error) {
 	if err != nil {
 		return nil, err
 	}
-	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.shownSubject(key, c.s.Engine.Policy().ShownKey(key))}
-	if subject, err := c.s.Engine.SubjectOf(key); err == nil && len(subject.Hashed()) == 0 {
-		ref.Key = subject.Values()
-		maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.Engine.Policy().ShownKey(key)}
+	if subject, err := c.s.Engine.SubjectOf(key); err == nil {
+		if ref.Text, ref.Shown = subject.Key(), withPseudonym(subject.Shown(), subject.Pseudonym()); len(subject.Hashed()) == 0 {
+			ref.Key = subject.Values()
+			maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+		}
 	}
 	return ref, nil
 }

@@ -40,7 +40,8 @@
 //
 // A refusal has status 429, or 503 if the store does not answer, or 400 if the request is malformed or
 // lacks what a rule counts by, or 403 if it is blocked. It must not be cached (Cache-Control:
-// no-store). Retry-After says when the request will fit, in seconds and rounded up; for requests in
+// no-store). X-Request-Id has the ID of the refusal, if refusals have one: see
+// [policy.Engine.NameRefusals]. Retry-After says when the request will fit, in seconds and rounded up; for requests in
 // flight it says to ask again in a second. It is missing if the request can never fit. The body is a problem of RFC 9457 by default, plain
 // JSON or text where the client's Accept prefers that:
 //

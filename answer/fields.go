@@ -21,6 +21,7 @@ const (
 	fieldXRemaining = "X-Ratelimit-Remaining"
 	fieldXReset     = "X-Ratelimit-Reset"
 	fieldDegraded   = "X-Ratelimit-Degraded"
+	fieldRequestID  = "X-Request-Id"
 )
 
 // StateFields are the names of all fields that tell the state of limits, in any dialect.

@@ -60,6 +60,9 @@ func (a *Answer) refuse(f fields, accept []string) {
 	a.Status, a.media = a.problem().status, negotiate(accept)
 	f.set("Content-Type", offers[a.media])
 	f.set("Cache-Control", "no-store")
+	if id := a.decision.RequestID(); id != "" {
+		f.set(fieldRequestID, id)
+	}
 	if retry := a.retryAfter(); retry > 0 {
 		a.text = appendNumber(a.text[:0], retry)
 		a.retry = a.arena.text(a.text)

@@ -132,6 +132,8 @@ type Decision struct {
 	held      []*sluice.Hold // what Release releases
 	queued    *queued        // what LeaveQueue gives up; nil: nothing
 	unsettled *unsettled     // what Settle settles; nil: nothing
+	id        string         // see RequestID
+	made      uint64         // the same as a number, of a request without an ID
 }
 
 // Ambiguous names what of the request servers could read in more than one way, if it is refused for

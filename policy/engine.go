@@ -17,6 +17,7 @@ type Engine struct {
 	observers []func(context.Context, *Observation)
 	settled   []func(context.Context, *Settlement)
 	untimed   bool
+	named     bool // refused requests get an ID
 
 	store   sluice.Store
 	holder  *sluice.Holder // of places in flight
@@ -164,6 +165,9 @@ func (e *Engine) finish(ctx context.Context, s *scratch, d *Decision, at timing)
 func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision, at timing) {
 	if !e.watched() {
 		return
+	}
+	if e.named && !d.Allowed {
+		d.name(s.request)
 	}
 	s.seen = Observation{Request: s.request, Decision: *d, Began: at.began, Took: at.took, scratch: s}
 	for _, f := range e.observers {

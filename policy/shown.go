@@ -56,6 +56,14 @@ func (p *Policy) ShownSent(key, sent string) string {
 // ShownWhole reports whether people are to see all of the subject's key.
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
+// Pseudonym returns what "show_key: hash" shows of the subject, whatever its rule shows. It tells subjects
+// apart whose shortened keys look the same. It is the same for all rules that count by the same parts, on all
+// instances. A caller who can guess the key can verify the guess.
+func (s *Subject) Pseudonym() string {
+	_, subject := cutKey(s.Key())
+	return s.rule.pseudonym(subject)
+}
+
 // shown is ShownKey for a key of the rule, without its name.
 func (r *rule) shown(subject string, values []string) string {
 	switch {

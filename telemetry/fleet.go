@@ -13,6 +13,8 @@ type Fleet struct {
 	Board    Board // nil: there is only this one
 	// Store returns how the store of this instance is doing. May be nil. Store.Local is counted here.
 	Store func() Store
+	// Refusals are those that this instance keeps, for the others to find. May be nil.
+	Refusals *Refusals
 
 	mu     sync.Mutex
 	view   *View
@@ -22,7 +24,9 @@ type Fleet struct {
 	who    *fleetSubjects // of view
 	joined time.Time      // when who was made
 
-	faults int // in a row; of Run's
+	faults     int       // in a row; of Run's
+	refusals   uint64    // how many had been kept when they were last posted
+	refusalsAt time.Time // when that was
 }
 
 // instance is what another one has said.
@@ -88,7 +92,7 @@ func (f *Fleet) Run(ctx context.Context) {
 func (f *Fleet) talk(ctx context.Context) {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
-	var post, history, who, read, readHistory schedule
+	var post, history, who, refusals, read, readHistory schedule
 	for {
 		now := time.Now()
 		var err error
@@ -107,6 +111,7 @@ func (f *Fleet) talk(ctx context.Context) {
 			return f.Board.Post(ctx, nowPart, f.Recorder.id, said, goneAfter)
 		})
 		try(&who, subjectsEvery, f.postSubjects)
+		try(&refusals, postEvery, func(ctx context.Context) error { return f.postRefusals(ctx, &refusals) })
 		every, everyHistory := postEvery, historyEvery
 		if !f.watched(now) {
 			every, everyHistory = idleEvery, 2*historyEvery

@@ -92,6 +92,12 @@ func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule
 	m := &member{engine: policy.NewEngine(memory.New(), compile(t, rules...))}
 	r := telemetry.Watch(m.engine, telemetry.Config{Instance: name})
 	m.fleet = &telemetry.Fleet{Recorder: r, Board: board}
+	m.run(t)
+	return m
+}
+
+// run runs the fleet until the test ends, or stop is called.
+func (m *member) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { m.fleet.Run(ctx) })
@@ -100,7 +106,6 @@ func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule
 		running.Wait()
 	})
 	t.Cleanup(m.stop)
-	return m
 }
 
 func (m *member) refused() (n uint64) {

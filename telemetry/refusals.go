@@ -20,6 +20,7 @@ type Refusals struct {
 	pace    allowance
 	perRule map[string]*ruleKept
 	kept    []*Refusal // the oldest first
+	ever    uint64     // how many have been kept
 }
 
 // ruleKept is what is kept of a rule: so many, at such a pace.
@@ -54,12 +55,15 @@ type Refusal struct {
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
+	Brought            string // the X-Request-Id of the request, if that could not be sent back
+	Instance           string // that has refused; see [Fleet.FindRefusals]
 
 	of *ruleKept
 }
 
-// KeepRefusals keeps the last 4096 refusals of requests that bring an ID: in X-Request-Id, in
-// traceparent, or by their door. Call it before the first decision. It keeps the first 32 within an hour
+// KeepRefusals keeps the last 4096 refusals, each under an ID: what the request brings in X-Request-Id or in
+// traceparent, or that of its door, or else one that it gets (see [policy.Engine.NameRefusals]). A request
+// that a shadow would have refused is kept only if it brings one. Call it before the first decision. It keeps the first 32 within an hour
 // of each subject of a rule and the first 256 of each public address (or IPv6 /64), then fewer and
 // fewer, so that nobody pushes out everybody else, and at most 100 a second of a rule on average. New
 // ones replace the oldest of the rule with the most, so an attack on one rule does not push out the
@@ -69,12 +73,13 @@ func KeepRefusals(e *policy.Engine) *Refusals {
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
 		pace: allowance{rate: keptRate, burst: keptBurst}, perRule: make(map[string]*ruleKept),
 	}
+	e.NameRefusals()
 	e.Observe(k.observe)
 	return k
 }
 
 func (k *Refusals) observe(ctx context.Context, o *policy.Observation) {
-	if !refuses(o) || requestID(o.Request) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
+	if !refuses(o) || requestID(o) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
 		return
 	}
 	now := time.Now()
@@ -134,6 +139,7 @@ func (k *Refusals) keep(rule string, r Refusal) {
 		k.pushOut()
 	}
 	r.of.kept++
+	k.ever++
 	k.kept = append(k.kept, &r)
 }
 
@@ -160,6 +166,9 @@ func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
 	if line.address.IsValid() {
 		r.Address = line.address.String()
 	}
+	if id := printable.Text(broughtID(o.Request), 64); id != r.RequestID {
+		r.Brought = id
+	}
 	if i >= 0 && line.subject != "" {
 		r.SubjectID = SubjectID(o.Key(i))
 	}
@@ -175,11 +184,16 @@ func (k *Refusals) Find(id string) (all []Refusal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range slices.Backward(k.kept) {
-		if r.RequestID == id || r.TraceID == id {
+		if r.isOf(id) {
 			all = append(all, *r)
 		}
 	}
 	return all
+}
+
+// isOf reports whether that is an ID of the request or of its trace.
+func (r *Refusal) isOf(id string) bool {
+	return id != "" && (r.RequestID == id || r.TraceID == id || r.Brought == id)
 }
 
 // Kept returns how many refusals are kept, and the time of the oldest; it is zero if there are none.

@@ -58,7 +58,7 @@ func TestFindRefusal(t *testing.T) {
 			if !ask("/w/x", "192.0.2.4", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01") {
 				t.Error("a shadow refuses")
 			}
-			ask("/a/b", "192.0.2.5") // without an ID
+			ask("/a/b", "192.0.2.5") // which gets an ID
 		}
 		all := kept.Find("one")
 		if len(all) != 1 {
@@ -83,7 +83,7 @@ func TestFindRefusal(t *testing.T) {
 				t.Errorf("%q: %+v", id, all)
 			}
 		}
-		if n, since := kept.Kept(); n != 4 || !since.Equal(began) {
+		if n, since := kept.Kept(); n != 5 || !since.Equal(began) {
 			t.Errorf("%d are kept since %v", n, since)
 		}
 	})

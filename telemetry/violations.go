@@ -253,7 +253,7 @@ func describeRefusal(ctx context.Context, o *policy.Observation, i int, now time
 		method:  printable.Text(q.Method, 16),
 		path:    printable.Text(q.Path, 128),
 		host:    printable.Text(q.Host, 64),
-		id:      printable.Text(requestID(q), 64),
+		id:      printable.Text(requestID(o), 64),
 		trace:   traceID(q.Header["Traceparent"]),
 	}
 	if i < 0 {
@@ -306,8 +306,17 @@ func covers(first, address netip.Addr) bool {
 	return false
 }
 
-// requestID returns what names the request: the field that proxies set, or else what the door does.
-func requestID(q *policy.Request) string {
+// requestID returns what names the request: see [policy.Decision.RequestID]. A request that a
+// shadow would have refused has only what it brought.
+func requestID(o *policy.Observation) string {
+	if id := o.Decision.RequestID(); id != "" {
+		return id
+	}
+	return broughtID(o.Request)
+}
+
+// broughtID returns the field that proxies set, or else what the door says.
+func broughtID(q *policy.Request) string {
 	if ids := q.Header["X-Request-Id"]; len(ids) > 0 && ids[0] != "" {
 		return ids[0]
 	}

@@ -170,6 +170,20 @@ func (a *adminRules) Put(ctx context.Context, actor string, kind adminapi.Kind, 
 	return out, err
 }
 
+// PutAll implements [adminapi.Database].
+func (a *adminRules) PutAll(ctx context.Context, actor string, _ adminapi.Kind, all []adminapi.Item, dry bool) ([]adminapi.Item, error) {
+	out := make([]adminapi.Item, len(all))
+	err := a.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
+		for i := range all {
+			if out[i], err = put(tx, all[i].Document, all[i].Disabled, source.Match(all[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // put puts a document, and returns it as it is then.
 func put(tx *source.Tx, document any, disabled bool, match source.Match) (adminapi.Item, error) {
 	switch d := document.(type) {
@@ -200,23 +214,47 @@ func (a *adminRules) LastChange(ctx context.Context) ([]adminapi.Entry, error) {
 	return entries(all), apiError(err)
 }
 
+// ChangeRules implements [adminapi.Database].
+func (a *adminRules) ChangeRules(ctx context.Context, actor string, all []adminapi.RuleChange, dry bool) (entry int64, p *policy.Policy, err error) {
+	changes := make([]source.RuleChange, len(all))
+	for i, c := range all {
+		changes[i] = source.RuleChange{Delete: c.Rule == nil, Match: source.Match(c.Match)}
+		if c.Rule != nil {
+			changes[i].Row.Rule = *c.Rule
+		}
+		changes[i].Row.Name = c.Name
+	}
+	p, err = a.changeTo(ctx, actor, dry, func(tx *source.Tx) (err error) {
+		entry, err = tx.ChangeRules(changes)
+		return err
+	})
+	if dry {
+		entry = 0 // which no entry has
+	}
+	return entry, p, err
+}
+
 // Restore implements [adminapi.Database].
 func (a *adminRules) Restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error) {
-	restore := func(tx *source.Tx) error { return tx.Restore(entry) }
 	old := a.stack.Policy()
-	if !dry {
-		err := a.change(ctx, actor, false, restore)
-		return a.stack.Policy().Restarts(old), err
-	}
-	_, after, err := a.db.DryRun(ctx, actor, restore)
-	if err != nil {
-		return nil, apiError(err)
-	}
-	p, err := policy.Compile(*a.stack.Merge(after))
+	p, err := a.changeTo(ctx, actor, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
 	if err != nil {
 		return nil, err
 	}
 	return p.Restarts(old), nil
+}
+
+// changeTo makes a change and returns the policy that comes of it.
+func (a *adminRules) changeTo(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (*policy.Policy, error) {
+	if !dry {
+		err := a.change(ctx, actor, false, fn)
+		return a.stack.Policy(), err
+	}
+	_, after, err := a.db.DryRun(ctx, actor, fn)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	return policy.Compile(*a.stack.Merge(after))
 }
 
 // Delete implements [adminapi.Database].
@@ -276,7 +314,7 @@ func apiError(err error) error {
 	var invalid *source.Invalid
 	switch {
 	case errors.As(err, &conflict):
-		return adminapi.ErrConflict
+		return conflictsOf(err)
 	case errors.As(err, &invalid):
 		return adminapi.Invalid(invalid.Field, invalid.Message)
 	case errors.Is(err, source.ErrNotFound):
@@ -287,6 +325,21 @@ func apiError(err error) error {
 		return fmt.Errorf("%w: %w", adminapi.ErrAway, err)
 	}
 	return err
+}
+
+// conflictsOf names the items of all conflicts in an error.
+func conflictsOf(err error) (all adminapi.ConflictsOf) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, conflictsOf(e)...)
+		}
+		return all
+	}
+	var conflict *source.Conflict
+	if errors.As(err, &conflict) {
+		all = append(all, conflict.Target)
+	}
+	return all
 }
 
 // Record implements [adminapi.Database].

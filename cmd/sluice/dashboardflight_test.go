@@ -46,7 +46,7 @@ func TestConsoleInFlight(t *testing.T) {
 	}
 	c.act("/act/reset?" + subject)
 	c.open("/subjects?"+subject).says("2 of 2 left", "nothing is used")
-	c.open("/act/block?" + subject).says("all refused until")
+	c.open("/act/block?" + subject).says("all refused by this rule until")
 
 	// Another number for a subject, by the console, and for a tier.
 	c.act("/act/raise?"+subject, "limit", "7", "for", "24h", "reason", "a launch")

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,9 +43,9 @@ func newConsole(t *testing.T) *console {
 	database := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
 	i := newInstance(t, database)
 	c := &console{instance: i, database: database, secrets: map[source.Role]string{}}
-	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true})}
+	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.engine)}
 	i.api.View, i.api.Find = fleet.View, fleet.Find
-	i.api.Refusals = telemetry.KeepRefusals(i.engine)
+	i.api.Refusals = fleet.FindRefusals
 	server := httptest.NewServer(dashboardOf(i.api, ""))
 	t.Cleanup(server.Close)
 	c.base = server.URL
@@ -147,7 +148,7 @@ var (
 // words is what a person reads of the main part.
 func (s *shown) words() string {
 	_, main, _ := strings.Cut(s.text, "<main")
-	return html.UnescapeString(blanks.ReplaceAllString(tags.ReplaceAllString("<main"+main, " "), " "))
+	return strings.ReplaceAll(html.UnescapeString(blanks.ReplaceAllString(tags.ReplaceAllString("<main"+main, " "), " ")), "\u00a0", " ")
 }
 
 // form returns the hidden fields of the form with that action, with more in it.
@@ -209,7 +210,7 @@ func TestConsoleBlocks(t *testing.T) {
 	c := newConsole(t)
 	c.as(source.Operator)
 	before := c.open("/act/block?" + k1)
-	if e := before.effect()["Requests"]; e[0] != "counted by its limit" || !strings.HasPrefix(e[1], "all refused until ") {
+	if e := before.effect()["Requests"]; e[0] != "counted by its limit" || !strings.HasPrefix(e[1], "all refused by this rule until ") {
 		t.Errorf("the effect is %q", e)
 	}
 	if !c.allowed("k-1") {
@@ -224,7 +225,7 @@ func TestConsoleBlocks(t *testing.T) {
 		t.Error("it passes although it is blocked")
 	}
 	now := c.open("/act/unblock?" + k1).effect()["Requests"]
-	if then := before.effect()["Requests"][1]; now[0][:len("all refused until 2")] != then[:len("all refused until 2")] || now[1] != "counted by its limit" {
+	if then := before.effect()["Requests"][1]; now[0][:len("all refused by this rule until 2")] != then[:len("all refused by this rule until 2")] || now[1] != "counted by its limit" {
 		t.Errorf("it is %q now, and was to be %q", now, then)
 	}
 	c.undo(after)
@@ -248,6 +249,82 @@ func TestConsoleBlocks(t *testing.T) {
 	if c.allowed("k-1") {
 		t.Error("it passes although unblocking was undone")
 	}
+}
+
+// A block everywhere holds under every rule by the subject's key, in one transaction, and says before what it
+// leaves open. Undoing it leaves what there was before.
+func TestConsoleBlocksEverywhere(t *testing.T) {
+	c := newConsole(t)
+	c.do("POST", "/v1/rules", `{"name": "writes", "match": ["POST /v1/"], "key": ["api_key"], "missing": "skip", "limit": "50/day"}`).want(201)
+	c.do("POST", "/v1/rules", `{"name": "both", "match": ["GET /reports"], "key": ["api_key", "client_ip"], "missing": "skip", "limit": "60/day"}`).want(201)
+	c.do("POST", "/v1/overrides", `{"rule": "writes", "key": {"api_key": "k-1"}, "limit": "70/day", "reason": "pays"}`).want(201)
+	c.as(source.Operator)
+	// passes reports whether a request passes that only one of the rules refuses.
+	passes := func(key, method, path, address string) bool {
+		r := &policy.Request{Method: method, Path: path, Peer: netip.MustParseAddr(address), Header: http.Header{"X-Api-Key": {key}}}
+		return c.engine.Explain(t.Context(), r).Decision.Allowed
+	}
+	all := func(key string) [4]bool {
+		return [4]bool{passes(key, "GET", "/", "192.0.2.7"), passes(key, "POST", "/v1/x", "192.0.2.7"), passes(key, "GET", "/reports", "192.0.2.7"), passes(key, "GET", "/reports", "192.0.2.8")}
+	}
+	// By the address: what is by the key stays open, and the page names it.
+	p := c.open("/act/block?rule=own&key.client_ip=192.0.2.7")
+	p.says("Where", "Everywhere: 3 rules by client_ip", "is a shadow", "Requests to which own does not apply stay open", "Rules by the same key that do not block it: per-address", "both", "Rules by another key count its requests as before: per-key, writes")
+	address := c.act("/act/block?rule=own&key.client_ip=192.0.2.7", "where", "everywhere", "for", "1h", "reason", "scans")
+	address.says("Blocked 192.0.2.7 everywhere, by 3 rules")
+	if got := all("k-9"); got != [4]bool{false, false, false, true} {
+		t.Errorf("blocked by its address, these pass: %v", got)
+	}
+	c.undo(address)
+	if got := all("k-9"); got != [4]bool{true, true, true, true} {
+		t.Errorf("after undoing it these pass: %v", got)
+	}
+
+	written := func() []string { // without who has signed them
+		all := c.overrides()
+		for i := range all {
+			all[i], _, _ = strings.Cut(all[i], `,"by":`)
+		}
+		return all
+	}
+	before := written()
+	entry := c.asAdmin(func() int64 { return c.audited(1)[0].ID })
+	p = c.send("GET", "/act/block?rule=writes&key.api_key=k-1&where=everywhere&for=1h&reason=x", nil).want(200)
+	if e := p.effect(); !strings.HasPrefix(e["writes"][0], "70 a day") || !strings.HasPrefix(e["both"][1], "all refused until") || len(e) != 3 {
+		t.Errorf("the effect is %q", e)
+	}
+	p.says("A rule that blocks it applies to every request, so nothing with this key stays open.")
+	done := c.act("/act/block?rule=writes&key.api_key=k-1", "where", "everywhere", "for", "1h", "reason", "stolen")
+	if got := all("k-1"); got != [4]bool{} {
+		t.Errorf("blocked everywhere, these pass: %v", got)
+	}
+	if got := all("k-2"); got != [4]bool{true, true, true, true} {
+		t.Errorf("of another key these pass: %v", got)
+	}
+	made := c.asAdmin(func() int64 {
+		n := int64(0)
+		for _, e := range c.audited(10) {
+			if e.ID > entry && e.At.Equal(c.audited(1)[0].At) && e.Actor == "the operator" {
+				n++
+			}
+		}
+		return n
+	})
+	if made != 3 {
+		t.Errorf("%d overrides were made in one transaction", made)
+	}
+	c.undo(done)
+	if got := written(); !slices.Equal(got, before) {
+		t.Errorf("after undoing it there are the overrides %q, and there were %q", got, before)
+	}
+}
+
+// asAdmin calls f as an admin.
+func (c *console) asAdmin(f func() int64) int64 {
+	was := c.token
+	defer func() { c.token = was }()
+	c.as(source.Admin)
+	return f()
 }
 
 // A block that somebody else has changed since stays when the first is undone.
@@ -495,14 +572,24 @@ func TestConsoleExplains(t *testing.T) {
 		}
 		c.send("POST", "/explain", url.Values{"csrf": form["csrf"], "said": {`{"title":"Too Many Requests","violated-policies":["per-key"],"error":"rate_limit_exceeded"}`}}).want(200).says("It names 1 rule", "per-key 3 a day by api_key")
 		c.send("POST", "/explain", url.Values{"csrf": form["csrf"], "said": {"Slow down. <script>"}}).want(200).says("It names no rule")
-		c.open("/explain?id=ticket-0").says("keeps no refusal of that ID", "It keeps 1,")
+		c.open("/explain?id=ticket-0").says("No refusal of that ID is kept", "1 refusal is kept")
 	}
 	if left := c.limitUsed(secret); left != 3 {
 		t.Errorf("explaining has charged something: %d are used", left)
 	}
 	c.do("GET", "/v1/refusals?id=ticket-3", "").want(200).says(`"rule":"per-key"`, `"because":"limit"`)
 	c.do("GET", "/v1/refusals", "").want(400)
-	c.open("/subjects?q=ticket-3").says("Look why it was refused")
+	// The search of every page leads there, and offers no subject that only might be. What was pasted from the
+	// answer does, too.
+	c.open("/subjects?q=ticket-3").says("per-key refused it")
+	p := c.open("/subjects?q=ticket-0").says("Nothing is known by that name", "Where a subject of that name would count")
+	if strings.Contains(p.text, "data-hit") {
+		t.Errorf("a request that was let through is a subject: %s", p.words())
+	}
+	_, posted, _ := strings.Cut(c.open("/explain").text, `id="by-id"`)
+	form := (&shown{t: t, what: "/explain", text: posted}).form("/explain")
+	form.Set("said", "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 9\r\nX-Request-Id: ticket-3\r\n")
+	c.send("POST", "/explain", form).want(200).says("per-key refused it")
 }
 
 // limitUsed returns how much a key has used.
@@ -697,7 +784,71 @@ func (c *console) edit(page *shown, to string, replace ...string) *shown {
 	return c.send("POST", to, f)
 }
 
-// Rules are edited as text: what comes of it is shown before, applied rule by rule, and undone.
+// audited returns the latest entries of the audit log.
+func (c *console) audited(n int) []adminapi.Entry {
+	c.t.Helper()
+	var page struct{ Items []adminapi.Entry }
+	if err := json.Unmarshal(c.do("GET", fmt.Sprintf("/v1/audit?limit=%d", n), "").want(200).body, &page); err != nil {
+		c.t.Fatal(err)
+	}
+	return page.Items
+}
+
+// One Apply is one transaction with one entry in the audit log, and both ways back restore all of it.
+func TestConsoleAppliesAsAWhole(t *testing.T) {
+	c := newConsole(t)
+	c.do("POST", "/v1/rules", `{"name": "gone", "key": ["client_ip"], "limit": "6/day"}`).want(201)
+	c.do("POST", "/v1/rules", `{"name": "last", "key": ["client_ip"], "limit": "8/day"}`).want(201)
+	p := c.open("/policy")
+	before := p.form("/policy/check").Get("base")
+	// One rule is new, one has changed, and one is gone.
+	edit := []string{"limit: 2/day", "limit: 5/day", "  - name: gone\n    key: [client_ip]\n    limit: 6/day\n", "", "rules:\n", "rules:\n  - {name: fresh, key: [client_ip], limit: 9/day}\n"}
+	last := c.audited(1)[0].ID
+	done := c.edit(p, "/policy/apply", edit...).want(303)
+	after := c.open("/policy").form("/policy/check").Get("base")
+	if strings.Contains(after, "gone") || !strings.Contains(after, "fresh") || !strings.Contains(after, "5/day") {
+		t.Fatalf("in force is\n%s", after)
+	}
+	made := c.audited(5)
+	if made[1].ID != last || made[0].Kind != "rules" || made[0].Actor != "the admin" {
+		t.Errorf("the audit log has %+v", made)
+	}
+	c.open("/audit").says("changed the rules", "own.limit", "2/day → 5/day", "gone.limit", "fresh.limit")
+	c.undo(c.open(done.header.Get("Location")))
+	if got := c.open("/policy").form("/policy/check").Get("base"); got != before {
+		t.Errorf("undone:\n%s\nbefore:\n%s", got, before)
+	}
+	// "The policy before…" goes there and back.
+	for _, want := range []string{after, before} {
+		c.act("/act/previous").says("as it was before")
+		if got := c.open("/policy").form("/policy/check").Get("base"); !sameLines(got, want) {
+			t.Errorf("the policy before is\n%s\nand it was\n%s", got, want)
+		}
+	}
+
+	// What does not fit is told at its rule, and changes nothing.
+	c.do("PUT", "/v1/rules/own", `{"key": ["client_ip"], "limit": "7/day"}`, match("*")).want(200)
+	stale := c.edit(p, "/policy/apply", edit...).want(412)
+	if n := strings.Count(stale.text, "Somebody else has changed it"); n != 2 { // "gone" came back as another row
+		t.Errorf("%d rules were changed by another: %s", n, stale.words())
+	}
+	c.do("GET", "/v1/rules/fresh", "").want(404)
+	fresh := c.open("/policy")
+	c.do("POST", "/v1/overrides", `{"rule": "gone", "key": {"client_ip": "192.0.2.1"}, "limit": "9/day", "reason": "test"}`).want(201)
+	gone := []string{"  - name: gone\n    key: [client_ip]\n    limit: 6/day\n", "", "limit: 8/day", "limit: 9/day"}
+	c.edit(fresh, "/policy/apply", gone...).want(422).says("gone")
+	c.do("GET", "/v1/rules/last", "").want(200).says("8/day")
+}
+
+// sameLines reports whether two texts have the same lines, in any order.
+func sameLines(a, b string) bool {
+	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// Rules are edited as text: what comes of it is shown before, applied as a whole, and undone.
 func TestConsoleEditsThePolicy(t *testing.T) {
 	c := newConsole(t)
 	p := c.open("/policy")
@@ -856,6 +1007,156 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	c.send("POST", "/policy/apply", f).want(422)
 }
 
+// useFile puts a file's policy into force.
+func (c *console) useFile(doc *policy.Document) {
+	c.t.Helper()
+	_, err := c.stack.File(*doc, nil)
+	if err == nil {
+		err = c.stack.UseFile()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// With 100,000 overrides every page reads and shows a few of them, and the filter finds each one by what it
+// really has, which is not what is shown.
+func TestConsoleManyOverrides(t *testing.T) {
+	c := newConsole(t)
+	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 100_000
+	key := func(i int) string { return fmt.Sprintf("sk_live_%06d_%06d", i, 7*i) }
+	doc.Overrides = nil
+	for i := range many {
+		doc.Overrides = append(doc.Overrides, policy.Override{Rule: "per-key", Key: map[string]string{"api_key": key(i)}, Limit: "9/day", Reason: "plan " + strconv.Itoa(i%1000)})
+	}
+	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	doc.Overrides[70_000].Until = soon
+	doc.Overrides[500].Block, doc.Overrides[500].Limit = true, ""
+	c.useFile(&doc)
+	row := regexp.MustCompile(`data-override="([0-9a-f]+)"`)
+	next := regexp.MustCompile(`href="([^"]*)" id="next"`)
+	// page opens one, holds it to a size, and returns what it has.
+	page := func(path string, most int) (p *shown, ids []string) {
+		t.Helper()
+		p = c.open(path)
+		for _, m := range row.FindAllStringSubmatch(p.text, -1) {
+			ids = append(ids, m[1])
+		}
+		if len(ids) > most || len(p.text) > 20_000+1_000*most {
+			t.Errorf("%s has %d rows and %d bytes", path, len(ids), len(p.text))
+		}
+		return p, ids
+	}
+	first, ids := page("/overrides", 100)
+	first.says("100 k overrides")
+	if want := adminapi.OverrideID("per-key", doc.Overrides[70_000].Key); len(ids) != 100 || ids[0] != want {
+		t.Errorf("the first of %d is %q, and %q ends first", len(ids), ids[0], want)
+	}
+	all := map[string]bool{}
+	for range 3 {
+		for _, id := range ids {
+			if all[id] {
+				t.Errorf("%s is on two pages", id)
+			}
+			all[id] = true
+		}
+		first, ids = page(html.UnescapeString(next.FindStringSubmatch(first.text)[1]), 100)
+	}
+	rule, _ := page("/rules/per-key", 20)
+	rule.says("100 k more")
+
+	only := func(query string, i int) {
+		t.Helper()
+		_, ids := page("/overrides?"+query, 100)
+		if want := adminapi.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+			t.Errorf("%s finds %q, want %s", query, ids, want)
+		}
+	}
+	only("q=054321_3802", 54_321)
+	only("rule=per-key&q="+strings.ToUpper(key(99_999)), 99_999)
+	only("state=blocks", 500)
+	only("state=today", 70_000)
+	page("/overrides?q=plan+77", 100)
+	var answer struct {
+		Items []any
+		Total int
+	}
+	body := c.do("GET", "/v1/overrides?sort=until&limit=7&q=plan+77", "").want(200).body
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer.Items) != 7 || answer.Total != 11*many/1000 || len(body) > 4_000 { // 77 and 770 to 779
+		t.Errorf("%d items of %d, %d bytes: %v", len(answer.Items), answer.Total, len(body), err)
+	}
+	// A caller who may not see keys cannot guess one letter by letter.
+	c.as(source.Viewer)
+	only("q="+key(54_321), 54_321)
+	if p, ids := page("/overrides?q=054321_3802", 100); len(ids) != 0 || strings.Contains(p.text, key(54_321)) {
+		t.Errorf("a viewer finds %q by a part of a key", ids)
+	}
+}
+
+// Keys that are shortened to the same text are told apart by a pseudonym, by which they are found, and only
+// those who may act on a subject are shown its key.
+func TestConsoleTellsShortKeysApart(t *testing.T) {
+	c := newConsole(t)
+	pseudonyms := map[string]string{}
+	for _, key := range []string{"k-1", "k-2", "k-3"} {
+		for range 4 {
+			c.allowed(key)
+		}
+		s, err := c.engine.Subject("per-key", map[string]string{"api_key": key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pseudonyms[key] = "#" + s.Pseudonym()[:6]
+	}
+	if len(pseudonyms) != 3 || pseudonyms["k-1"] == pseudonyms["k-2"] {
+		t.Fatalf("pseudonyms are %q", pseudonyms)
+	}
+	c.do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-2"}, "limit": "9/day", "reason": "test"}`).want(201)
+	link := regexp.MustCompile(`href="(/key\?[^"]*)"`)
+	for _, role := range []source.Role{source.Viewer, source.Operator, source.Admin} {
+		c.as(role)
+		for _, path := range []string{"/subjects", "/rules/per-key"} {
+			p := c.open(path)
+			for key, pseudonym := range pseudonyms {
+				p.says("… " + pseudonym)
+				if strings.Contains(p.text, key) {
+					t.Errorf("%s shows %s the key %s", path, role, key)
+				}
+			}
+		}
+		for _, path := range []string{"/overrides", "/audit"} {
+			if p := c.open(path); path == "/overrides" || role != source.Viewer { // whose API hides the key of an entry
+				p.says("… " + pseudonyms["k-2"])
+			}
+		}
+		p := c.open("/subjects?q=" + url.QueryEscape(pseudonyms["k-3"]))
+		if hits := strings.Count(p.text, "data-hit="); hits != 1 {
+			t.Errorf("%s finds %d subjects by a pseudonym: %s", role, hits, p.words())
+		}
+		id := regexp.MustCompile(`href="(/subjects/[0-9a-f]+)"`).FindStringSubmatch(p.text)
+		subject := c.open(id[1]).says("… " + pseudonyms["k-3"])
+		whole := link.FindStringSubmatch(subject.text)
+		if role == source.Viewer {
+			if whole != nil {
+				t.Error("a viewer is offered the key")
+			}
+			c.send("GET", "/key?id="+strings.TrimPrefix(id[1], "/subjects/"), nil).want(403)
+			continue
+		}
+		if whole == nil || strings.Contains(subject.text, "k-3") {
+			t.Fatalf("%s: the key is offered as %q, %s", role, whole, subject.words())
+		}
+		c.open(html.UnescapeString(whole[1])).says("api_key k-3")
+		if log := c.log.String(); !strings.Contains(log, "the whole key of a subject was shown") || !strings.Contains(log, "actor=\"the "+string(role)) {
+			t.Errorf("the log does not have who looked: %s", log)
+		}
+	}
+}
+
 // Who is found is the one that was asked for, and what is shown is what was counted.
 func TestConsoleFinds(t *testing.T) {
 	c := newConsole(t)
@@ -868,7 +1169,7 @@ func TestConsoleFinds(t *testing.T) {
 	}
 	p.says("2 of 3")
 	c.open("/subjects?q=192.0.2.7").says("per-address")
-	c.open("/subjects?q=0123456789abcdef").says("Each rule")
+	c.open("/subjects?q=0123456789abcdef").says("Where a subject of that name would count")
 	p = c.open("/subjects?rule=per-key&key.api_key=k-found") // which leads to a page by the ID
 	if !strings.Contains(p.text, `data-used="2" data-remaining="1"`) {
 		t.Errorf("%s", p.words())

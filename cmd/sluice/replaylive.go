@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/policy"
@@ -171,7 +173,7 @@ func liveNotes(stats *adminapi.Stats) (notes []string) {
 		notes = append(notes, fmt.Sprintf("%d of %d instances have not been heard of lately, and what they count now is missing.", stale, len(stats.Instances)))
 	}
 	if stats.Malformed > 0 {
-		notes = append(notes, fmt.Sprintf("%d requests of the last hour were refused as malformed.", stats.Malformed))
+		notes = append(notes, humanize.Comma(int64(stats.Malformed))+" requests of the last hour were refused as malformed.")
 	}
 	return notes
 }

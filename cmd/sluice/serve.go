@@ -321,7 +321,7 @@ func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Eng
 		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log, DegradedField: s.degradedField,
 	}
 	if fleet := rules.recorded.fleet; fleet != nil {
-		api.View, api.Find, api.Refusals = fleet.View, fleet.Find, rules.recorded.refusals
+		api.View, api.Find, api.Refusals = fleet.View, fleet.Find, fleet.FindRefusals
 	}
 	if err := s.openAdmin(ls, api, s.adminMux(m, health, store, connections, rules)); err != nil {
 		return nil, err

@@ -20,11 +20,11 @@ func (s *serveSettings) watch(engine *policy.Engine, store *stores.Store, calls 
 	}
 	info, _ := debug.ReadBuildInfo()
 	recorder := telemetry.Watch(engine, telemetry.Config{Subjects: true, Version: version(info)})
-	fleet := &telemetry.Fleet{Recorder: recorder, Store: seenStore(store, calls)}
+	fleet := &telemetry.Fleet{Recorder: recorder, Store: seenStore(store, calls), Refusals: telemetry.KeepRefusals(engine)}
 	if board := store.Board(); board != nil {
 		fleet.Board = board
 	}
-	return recorded{recorder, fleet, telemetry.KeepRefusals(engine)}
+	return recorded{recorder, fleet}
 }
 
 // keysEvery is how often keys in memory are counted, which takes milliseconds.
@@ -63,7 +63,6 @@ func seenStore(store *stores.Store, calls *storeCalls) func() telemetry.Store {
 type recorded struct {
 	recorder *telemetry.Recorder
 	fleet    *telemetry.Fleet
-	refusals *telemetry.Refusals
 }
 
 func (r recorded) note(kind, text string) {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,15 +19,22 @@ import (
 // pictures for people to look at: in $SLUICE_SHOTS, or sluice-shots among the temporary files.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--policy", write(t, "policy.yaml", layered), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
-	for user, n := range map[string]int{"heavy": 60, "acme": 12, hostile: 9, "light": 2} {
+	p := serve(t, "--policy", write(t, "policy.yaml", layered+"  - {name: keys, key: [api_key], missing: skip, limit: 1/hour}\n"), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	for user, n := range map[string]int{"heavy": 60, "acme": 12, hostile: 9, "light": 2, "203.0.113.198": 9, "2001:db8:4f00:1200::c0ff:ee": 8} {
 		for range n {
 			p.ask("/api/users", "X-User: "+user)
 		}
 	}
+	for i := range 3 {
+		p.ask("/v1/reports", "X-Api-Key: k-"+strconv.Itoa(i))
+		p.ask("/v1/reports", "X-Api-Key: k-"+strconv.Itoa(i))
+	}
+	for user, until := range map[string]string{"heavy": "2126-12-31", "203.0.113.198": time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "2001:db8:4f00:1200::c0ff:ee": "2127-01-01", "198.51.100.217": "2126-12-31"} {
+		p.api("POST", "/v1/overrides", fmt.Sprintf(`{"rule": "per-user", "key": {"header:X-User": %q}, "limit": "2000000/minute burst 400000", "until": %q, "reason": "a launch that marketing has promised to everybody"}`, user, until))
+	}
 	pages := map[string]string{
 		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
-		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy",
+		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=none", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
 	}
 	for name, l := range map[string]look{"desktop-light": desktop, "desktop-dark": {1440, 900, true, false}, "phone-light": phone, "phone-dark": {390, 844, true, false}} {
 		t.Run(name, func(t *testing.T) {
@@ -42,11 +50,25 @@ func TestLooks(t *testing.T) {
 				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
 					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.width)
 				}
+				if l.width == phone.width {
+					if cut := js[[]string](g, sideways); len(cut) > 0 {
+						t.Errorf("%s: what has to be pushed sideways to be read: %q", page, cut)
+					}
+				}
+				if broken := js[[]string](g, brokenAddresses); len(broken) > 0 {
+					t.Errorf("%s: addresses on more than one line: %q", page, broken)
+				}
 				g.shot(fmt.Sprintf("%s-%s", page, name))
 			}
 		})
 	}
 }
+
+// sideways are tables whose last column is not wholly on the screen.
+const sideways = `[...document.querySelectorAll('main .table-wrap')].filter(w => w.checkVisibility() && w.scrollWidth > w.clientWidth + 1 && !w.closest('details')).map(w => w.getAttribute('aria-label') + ': ' + w.scrollWidth + ' on ' + w.clientWidth)`
+
+// brokenAddresses are those of IPv4 that take more than one line.
+const brokenAddresses = `[...document.querySelectorAll('main .key')].filter(k => k.checkVisibility() && /^[0-9.]+$/.test(k.textContent) && k.getClientRects().length > 1).map(k => k.textContent)`
 
 // Without JavaScript everything can be read, and done.
 func TestWithoutScripts(t *testing.T) {
@@ -134,4 +156,26 @@ func TestKeyboard(t *testing.T) {
 	})
 	g.run(chromedp.KeyEvent("\x1b"))
 	await(t, "Esc leads back", func() bool { return js[string](g, "location.pathname") != "/rules/per-user" })
+
+	// A dialog begins with what it asks, and Esc leads back to the link that opened it, or to the one
+	// that the page has in its place by then.
+	focus := func() string {
+		return js[string](g, "document.activeElement.id || document.activeElement.getAttribute('href') || document.activeElement.tagName")
+	}
+	g.visit(subjectPage("acme"))
+	for _, again := range []bool{false, true} {
+		g.run(chromedp.Evaluate("document.getElementById('act-block').focus()", nil), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("dialog[open]"))
+		if got := focus(); !strings.HasPrefix(got, "f-") {
+			t.Errorf("the dialog begins at %s", got)
+		}
+		if again { // the page is brought up to date meanwhile, with new links
+			g.run(chromedp.Evaluate("(v => { v.innerHTML = v.innerHTML })(document.getElementById('acts'))", nil))
+		}
+		g.run(chromedp.KeyEvent("\x1b"))
+		await(t, "Esc leads back to the link", func() bool { return focus() == "act-block" })
+	}
+	g.run(chromedp.KeyEvent("/"), chromedp.KeyEvent("\x1b"))
+	if got := focus(); got == "BODY" || got == "search" {
+		t.Errorf("Esc in the search leads to %s", got)
+	}
 }

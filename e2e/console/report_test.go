@@ -100,6 +100,12 @@ func TestReport(t *testing.T) {
 			}
 			g.drawn(2)
 			g.accessible("report " + name)
+			// Larger numbers and longer names than this log has.
+			g.run(chromedp.Evaluate(`for (const b of document.querySelectorAll('.figures b')) b.textContent = 'about 12,345,678,901';
+				for (const el of document.querySelectorAll('h1, h2, li, td.n, tbody th code')) el.append(' ' + 'a-very-long-name-of-a-rule_'.repeat(4))`, nil))
+			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
+				t.Errorf("with long numbers and names the page is %d pixels wide on a screen of %d", wide, l.width)
+			}
 		})
 	}
 	t.Run("print", func(t *testing.T) {

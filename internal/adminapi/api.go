@@ -38,8 +38,8 @@ type Config struct {
 	// nobody has looked.
 	View func() *telemetry.View
 	Find func(id string) (key string, found bool)
-	// Refusals are those that this instance keeps. Nil: none.
-	Refusals *telemetry.Refusals
+	// Refusals finds those of a request that any instance keeps. Nil: none are kept.
+	Refusals func(ctx context.Context, id string) telemetry.FoundRefusals
 	// DegradedField is that of the gateway, whose responses are foretold.
 	DegradedField bool
 	// Done is closed when streams are to end. Nil: they end with their connections.
@@ -52,8 +52,9 @@ type Config struct {
 }
 
 const (
-	// maxBody is the size of the largest body of a request in bytes.
-	maxBody = 1 << 20
+	// maxBody is the size of the largest body of a request in bytes, and maxInside that of one of this
+	// process, such as a policy of tens of thousands of rules.
+	maxBody, maxInside = 1 << 20, 16 << 20
 	// callTimeout is how long an answer may take to be made. How long it may take to be read is
 	// for the listener to say.
 	callTimeout = 15 * time.Second
@@ -108,6 +109,7 @@ var others = []route{
 	{"GET", "/v1/policy", Viewer, (*API).policy},
 	{"GET", "/v1/policy/shadow", Viewer, (*API).shadow},
 	{"PUT", "/v1/policy/shadow", Admin, (*API).putShadow},
+	{"POST", "/v1/policy/changes", Admin, (*API).changeRules},
 	{"GET", "/v1/policy/previous", Admin, (*API).previous},
 	{"POST", "/v1/policy/previous", Admin, (*API).restore},
 	{"GET", "/v1/audit", Viewer, (*API).audit},
@@ -158,12 +160,16 @@ func (a *API) operation(needs Role, handle func(*API, *call) (any, error)) http.
 			a.fail(c, err)
 			return
 		}
-		if r.ContentLength > maxBody {
+		most := int64(maxBody)
+		if _, inside := insider(ctx); inside {
+			most = maxInside
+		}
+		if r.ContentLength > most {
 			w.Header().Set("Connection", "close")
 			a.fail(c, tooLarge())
 			return
 		}
-		c.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		c.Body = http.MaxBytesReader(w, r.Body, most)
 		out, err := handle(a, c)
 		if err != nil {
 			a.fail(c, err)

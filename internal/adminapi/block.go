@@ -19,6 +19,9 @@ func (a *API) block(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Everywhere {
+		return a.blockEverywhere(c, &r, until)
+	}
 	change := subjectChange{
 		foresee: func(s *subjectState) { s.block(until) },
 		apply:   a.recorded(c, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),

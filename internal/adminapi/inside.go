@@ -7,7 +7,7 @@ import (
 )
 
 // Do performs an operation within this process for a caller who is known already. Roles,
-// validation, limits and the audit log are the same as over the network. Path has the query, too;
+// validation, limits and the audit log are the same as over the network, but a body may have 16 MiB. Path has the query, too;
 // match is what a change sends as If-Match, an ETag or "*"; "none" sends "If-None-Match: *", for what
 // is not to be there yet. A body is JSON. Of an operation that
 // does not end by itself, nothing comes before the context ends.

@@ -32,7 +32,7 @@ func TestInside(t *testing.T) {
 		{adminapi.Operator, "POST", "/v1/subjects/reset", k1, 200, `"dry_run":false`},
 		{adminapi.Operator, "POST", "/v1/subjects/reset", `{"rule": "nowhere"}`, 422, "/rule"},
 		{adminapi.Operator, "POST", "/v1/subjects/reset", `{`, 400, "not JSON"},
-		{adminapi.Operator, "POST", "/v1/subjects/reset", strings.Repeat(" ", 2<<20), 413, "larger"},
+		{adminapi.Operator, "POST", "/v1/subjects/reset", strings.Repeat(" ", 17<<20), 413, "larger"},
 		{adminapi.Viewer, "GET", "/v1/rules?limit=1", "", 200, `"next"`},
 		{adminapi.Viewer, "GET", "/v1/nowhere", "", 404, "no such path"},
 		{adminapi.Viewer, "G T", "/v1/policy", "", 400, "no path"},

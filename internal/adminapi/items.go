@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -155,8 +156,21 @@ type listed struct {
 	UpdatedBy string     `json:"updated_by,omitempty"`
 	Disabled  bool       `json:"disabled,omitempty"`
 	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
-	Shown    string `json:"shown,omitempty"`
-	Document any    `json:"document"`
+	Shown string `json:"shown,omitempty"`
+	// Pseudonym is that of the subject of an override that is of one alone.
+	Pseudonym string `json:"pseudonym,omitempty"`
+	Document  any    `json:"document"`
+}
+
+// listed is an item of a list as the caller may see it.
+func (a *API) listed(i *Item, v *veil) listed {
+	l := v.item(i)
+	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
+		if s, err := a.Engine.Subject(o.Rule, o.Key); err == nil {
+			l.Pseudonym = s.Pseudonym()
+		}
+	}
+	return l
 }
 
 func (i *Item) listed() listed {
@@ -172,17 +186,26 @@ func (i *Item) listed() listed {
 type page struct {
 	Items []listed `json:"items"`
 	Next  string   `json:"next,omitempty"`
+	Total *int     `json:"total,omitempty"` // of all pages, where it is counted
 }
 
-// list answers with a page of a kind, of overrides only those for a rule or with values of a
-// key, if some are given.
+// list answers with a page of a kind, of overrides only those that the query asks for.
 func (a *API) list(c *call, kind Kind, q query) (any, error) {
 	after, n, err := q.page()
 	if err != nil {
 		return nil, err
 	}
 	all := a.lists.get(a.Current(), kind)
-	v := a.veilFor(c)
+	f, err := a.overrideFilter(c, q)
+	switch sort, given := q.values["sort"]; {
+	case err != nil:
+		return nil, err
+	case sort == "until":
+		return a.overridesByEnd(all, f, after, n)
+	case given && sort != "id":
+		return nil, badParameter("sort", "write id or until")
+	}
+	v := f.veil
 	first, found := slices.BinarySearchFunc(all, Item{ID: after}, byID)
 	if found {
 		first++
@@ -193,24 +216,20 @@ func (a *API) list(c *call, kind Kind, q query) (any, error) {
 	}
 	out := page{Items: []listed{}}
 	for i := first; i < len(all); i++ {
-		if !q.wants(all[i].Document) {
+		if o, is := all[i].Document.(*policy.Override); is && !f.wants(o) {
 			continue
 		}
 		if len(out.Items) == n {
 			out.Next = v.cursor(kind, &all[i-1], i)
 			break
 		}
-		out.Items = append(out.Items, v.item(&all[i]))
+		out.Items = append(out.Items, a.listed(&all[i], v))
 	}
 	return out, nil
 }
 
-// wants reports whether an item has what the query asks for.
-func (q query) wants(document any) bool {
-	o, ok := document.(*policy.Override)
-	if !ok {
-		return true
-	}
+// wants reports whether an override is of the rule and has the values that the query asks for.
+func (q query) wants(o *policy.Override) bool {
 	if rule, given := q.values["rule"]; given && o.Rule != rule {
 		return false
 	}

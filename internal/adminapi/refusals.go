@@ -9,12 +9,14 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// refusals are those of one request that this instance keeps.
+// refusals are those of one request that any instance keeps.
 type refusals struct {
 	ID       string     `json:"id"`
 	Refusals []refusal  `json:"refusals"` // the latest first
 	Kept     int        `json:"kept"`     // of all requests
 	Since    *time.Time `json:"since"`    // of the oldest that is kept; null: none is
+	// Alone says that the refusals of other instances could not be read.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // maxFound is how many refusals of one ID are told.
@@ -40,13 +42,14 @@ type refusal struct {
 	Path      string    `json:"path,omitempty"`
 	RequestID string    `json:"request_id,omitempty"`
 	TraceID   string    `json:"trace_id,omitempty"`
+	Instance  string    `json:"instance,omitempty"`
 }
 
 func refusalOf(r *telemetry.Refusal) refusal {
 	out := refusal{
 		At: r.At.UTC(), Shadow: r.Shadow, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
 		Subject: r.Subject, SubjectID: r.SubjectID, Address: r.Address, Door: r.Door, Method: r.Method, Host: r.Host, Path: r.Path,
-		RequestID: r.RequestID, TraceID: r.TraceID,
+		RequestID: r.RequestID, TraceID: r.TraceID, Instance: r.Instance,
 	}
 	if r.Wait >= 0 {
 		out.Wait = &r.Wait
@@ -61,17 +64,20 @@ func (a *API) refusals(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case q.values["id"] == "":
-		return nil, badParameter("id", "write the ID of the request: what it had in X-Request-Id, or that of its trace")
+		return nil, badParameter("id", "write the ID of the request: what its answer has in X-Request-Id, or that of its trace")
 	case a.Refusals == nil:
 		return nil, problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
 	}
-	out := refusals{ID: q.values["id"], Refusals: []refusal{}}
-	var since time.Time
-	if out.Kept, since = a.Refusals.Kept(); !since.IsZero() {
-		since = since.UTC()
+	kept := a.Refusals(c.Context(), q.values["id"])
+	out := refusals{ID: q.values["id"], Refusals: []refusal{}, Kept: kept.Kept, Alone: kept.Err != nil}
+	if kept.Err != nil {
+		a.Logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
+	}
+	if !kept.Since.IsZero() {
+		since := kept.Since.UTC()
 		out.Since = &since
 	}
-	found := a.Refusals.Find(out.ID)
+	found := kept.Refusals
 	hidden := c.role < Operator && a.hidesAddresses()
 	for i := range found[:min(len(found), maxFound)] {
 		if hidden {

@@ -34,7 +34,7 @@ func (r *resource) routes() []route {
 	list := func(a *API, c *call) (any, error) {
 		known := []string{"limit", "cursor"}
 		if r.kind == Overrides {
-			known = append(known, "rule", "key.")
+			known = append(known, "rule", "key.", "q", "state", "sort")
 		}
 		q, err := c.query(known...)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
@@ -88,6 +89,8 @@ type Database interface {
 	// Put creates or replaces an item if its version is match: [Absent], [Any], or the one that
 	// was seen.
 	Put(ctx context.Context, actor string, kind Kind, i Item, match int64, dry bool) (Item, error)
+	// PutAll puts several items in one transaction, each if its version is the one that it has.
+	PutAll(ctx context.Context, actor string, kind Kind, all []Item, dry bool) ([]Item, error)
 	Delete(ctx context.Context, actor string, kind Kind, id string, match int64, dry bool) error
 	// PutShadow makes the whole policy a shadow until a time, or "always", or enforces it if that is
 	// empty, if the settings have the version match.
@@ -95,6 +98,9 @@ type Database interface {
 	// LastChange returns the entries of the audit log of the last change of rules, tiers and
 	// settings, in their order.
 	LastChange(ctx context.Context) ([]Entry, error)
+	// ChangeRules changes several rules in one transaction, and returns the ID of its one entry in the
+	// audit log, which is 0 if nothing differs, and the policy that comes of it.
+	ChangeRules(ctx context.Context, actor string, all []RuleChange, dry bool) (entry int64, p *policy.Policy, err error)
 	// Restore takes that change back, of which the last entry has an ID, and returns what begins
 	// anew by that.
 	Restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error)
@@ -104,6 +110,13 @@ type Database interface {
 	// Audit returns up to n entries, the newest first, all of them older than the one with the
 	// ID before if that is not 0.
 	Audit(ctx context.Context, before int64, n int) ([]Entry, error)
+}
+
+// RuleChange is what becomes of one rule. It requires the version Match of the rule's row: see Put.
+type RuleChange struct {
+	Name  string
+	Rule  *policy.Rule // nil: it is deleted
+	Match int64
 }
 
 // Versions that an item may have to have.
@@ -117,6 +130,12 @@ var ErrNotFound = errors.New("it is not there")
 
 // ErrConflict is matched by errors of changes of an item that has another version.
 var ErrConflict = errors.New("somebody else has changed it")
+
+// ConflictsOf is an [ErrConflict] about the items of these IDs.
+type ConflictsOf []string
+
+func (c ConflictsOf) Error() string        { return "somebody else has changed " + strings.Join(c, ", ") }
+func (c ConflictsOf) Is(target error) bool { return target == ErrConflict }
 
 // Invalid is the error of a document of which a field, such as "until", cannot be kept.
 func Invalid(field, message string) error { return badField("/"+field, "%s", message) }

@@ -183,7 +183,6 @@ func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, al
 // plain is an error without the name of the package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
 
-// target is the subject of a request that changes one.
 // target is a subject: the rule and the key, or an ID.
 type target struct {
 	Rule   string            `json:"rule"`
@@ -210,6 +209,8 @@ type refundRequest struct {
 type blockRequest struct {
 	target
 	Until string `json:"until"`
+	// Everywhere blocks it under every rule that counts by its key.
+	Everywhere bool `json:"everywhere"`
 }
 
 // changed is what a change of a subject has made of it, or would make of it if dry.

@@ -47,9 +47,11 @@ func (v *veil) hides(rule string) bool {
 	return hidden || !known
 }
 
+// many reports whether a value of an override's key may stand for several.
+func many(value string) bool { return value == "*" || strings.Contains(value, "/") }
+
 // shown is what people are to see of the key of an override.
 func (v *veil) shown(rule string, key map[string]string) string {
-	many := func(value string) bool { return value == "*" || strings.Contains(value, "/") }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
 		if s, err := v.api.Engine.Subject(rule, key); err == nil {
 			return s.Shown()

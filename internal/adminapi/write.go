@@ -16,7 +16,12 @@ import (
 
 // difference is what a change would do, if it is dry.
 type difference struct {
-	DryRun bool            `json:"dry_run"`
+	DryRun bool `json:"dry_run"`
+	differs
+}
+
+// differs is an item before and after a change.
+type differs struct {
 	Before json.RawMessage `json:"before"` // null: it is not there
 	After  json.RawMessage `json:"after"`
 	// BeginsAnew are limits of which what was counted would no longer count.
@@ -195,8 +200,13 @@ func seen(c *call) (int64, bool) {
 	if len(tags) != 1 {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(strings.Trim(tags[0], `"`), 10, 64)
-	return n, err == nil && n > 0 && tags[0] == quoted(strconv.FormatInt(n, 10))
+	return versionIn(tags[0])
+}
+
+// versionIn returns the version of a row that an ETag names, if it names one.
+func versionIn(etag string) (int64, bool) {
+	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
+	return n, err == nil && n > 0 && etag == quoted(strconv.FormatInt(n, 10))
 }
 
 // conditional refuses changes that do not say of which state they are changes.
@@ -297,7 +307,7 @@ func (w *writing) explain(err error) error {
 
 // differs says what a change would do.
 func (a *API) differs(w *writing) difference {
-	d := difference{DryRun: true, Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}
+	d := difference{true, differs{Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}}
 	if w.exists {
 		d.Before = encode(w.before.Document)
 	}

@@ -72,6 +72,7 @@ type effect struct {
 	Back  string // the page that it began on
 
 	operation operation
+	done      any    // what the operation answers is read into this, unless it is nil
 	said      string // once it is done
 	// undo returns what undoes it. It is called when it is done.
 	undo func() ([]operation, error)
@@ -134,7 +135,7 @@ func (a act) do(s *server, c *call) error {
 	if e.Problem != nil {
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	if err := c.perform(e.operation, nil); err != nil {
+	if err := c.perform(e.operation, e.done); err != nil {
 		if e.Problem, err = asProblem(err); err != nil {
 			return err
 		}
@@ -213,7 +214,7 @@ func untilFields(f url.Values, usual string) []field {
 	for _, l := range lasts {
 		how.Options = append(how.Options, option{l.value, l.text, l.value == chosen})
 	}
-	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. It comes before what stands to the left."}}
+	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. If it is set, it counts."}}
 }
 
 // untilOf returns until when something is to hold, as the admin API reads it.
@@ -259,9 +260,9 @@ func stateRows(before, after *subjectState) []effectRow {
 func requestsWords(s *subjectState) string {
 	switch {
 	case s.Blocked && s.BlockedUntil.IsZero():
-		return "all refused, for good"
+		return "all refused by this rule, for good"
 	case s.Blocked:
-		return "all refused until " + timeWords(s.BlockedUntil)
+		return "all refused by this rule until " + timeWords(s.BlockedUntil)
 	case s.Override != nil && s.Override.Document.Exempt:
 		return "not counted by this rule"
 	}

@@ -74,7 +74,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 		was, is = was+w, is+t
 	}
 	e.Diff = diffLines(was, is)
-	e.operation = operation{method: "POST", path: "/v1/policy/previous", body: map[string]int64{"entry": entry}}
+	e.operation = restoreOperation(entry)
 	var would difference
 	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
 		return e, err
@@ -91,9 +91,14 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 		if now.Actor != c.caller.Name { // who was quicker
 			return nil, nil
 		}
-		return []operation{{method: "POST", path: "/v1/policy/previous", body: map[string]int64{"entry": now.Entry}}}, nil
+		return []operation{restoreOperation(now.Entry)}, nil
 	}
 	return e, nil
+}
+
+// restoreOperation takes back the last change, which has that entry in the audit log.
+func restoreOperation(entry int64) operation {
+	return operation{method: "POST", path: "/v1/policy/previous", body: map[string]int64{"entry": entry}}
 }
 
 // previousFile shows what the file said before.

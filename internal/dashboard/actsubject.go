@@ -46,7 +46,11 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	}
 	until := untilOf(f, "1h")
 	e.Title, e.Verb, e.Danger = "Block for the rule "+ref.Rule.Name, "Block", true
-	e.Fields = append(untilFields(f, "1h"), reasonField(f, p.Database))
+	scope, err := scopeOf(p, ref)
+	if err != nil {
+		return nil, err
+	}
+	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, p.Database))...)
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
@@ -56,6 +60,10 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if !p.Database {
 		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
 	}
+	if scope.everywhere(f) {
+		return e, e.blockEverywhere(c, ref, scope, until, f.Get("reason"))
+	}
+	e.Notes = append(e.Notes, scope.open([]string{ref.Rule.Name}, nil)...)
 	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(until))
 	own, was, err := c.ownOverride(ref)
 	if err != nil {
@@ -375,7 +383,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Title, e.Whom = "End the override of "+o.Rule, c.s.shownParts(o.Rule, o.Key)
+	e.Title, e.Whom = "End the override of "+o.Rule, c.s.shownOverride(o.Rule, o.Key)
 	if found.Source != "database" {
 		e.How = "This override is in the policy file, which this page does not write: remove it there."
 		return e, nil

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,21 +25,23 @@ type item struct {
 	UpdatedBy string    `json:"updated_by"`
 	Disabled  bool      `json:"disabled"`
 	// Shown is what stands for the key of an override that the caller is not to see.
-	Shown    string          `json:"shown"`
-	Document json.RawMessage `json:"document"`
+	Shown     string          `json:"shown"`
+	Pseudonym string          `json:"pseudonym"`
+	Document  json.RawMessage `json:"document"`
 }
 
 // shownKey is the key of an override for people.
 func (i *item) shownKey(s *server, rule string, key map[string]string) string {
 	if i.Shown != "" {
-		return i.Shown
+		return withPseudonym(i.Shown, i.Pseudonym)
 	}
-	return s.shownParts(rule, key)
+	return withPseudonym(s.shownParts(rule, key), i.Pseudonym)
 }
 
 type itemPage struct {
 	Items []item `json:"items"`
 	Next  string `json:"next"`
+	Total int    `json:"total"`
 }
 
 // maxItems is how many of a list are read for one page.
@@ -47,26 +50,15 @@ const maxItems = 20000
 // list reads the items of a resource such as "/v1/rules" that a query asks for, at most maxItems, and
 // reports whether there are more.
 func (c *call) list(path string, q url.Values) (all []item, more bool, err error) {
-	err = c.pages(path, q, func(page *itemPage) bool {
-		all, more = append(all, page.Items...), page.Next != ""
-		return len(all) < maxItems
-	})
-	return all, more, err
-}
-
-// pages reads all items of a resource that a query asks for, until f has enough.
-func (c *call) pages(path string, q url.Values, f func(*itemPage) bool) error {
 	asked := url.Values{"limit": {"1000"}}
-	for name, values := range q {
-		asked[name] = values
-	}
+	maps.Copy(asked, q)
 	for {
 		var page itemPage
 		if err := c.do("GET", path+"?"+asked.Encode(), nil, &page); err != nil {
-			return err
+			return nil, false, err
 		}
-		if !f(&page) || page.Next == "" {
-			return nil
+		if all = append(all, page.Items...); page.Next == "" || len(all) >= maxItems {
+			return all, page.Next != "", nil
 		}
 		asked.Set("cursor", page.Next)
 	}
@@ -186,6 +178,11 @@ type overrideState struct {
 	ID       string          `json:"id"`
 	Source   string          `json:"source"`
 	Document policy.Override `json:"document"`
+}
+
+// Words is what the override makes of the limit, and until when.
+func (o *overrideState) Words() string {
+	return overrideWords(&o.Document) + ", " + untilWords(o.Document.Until)
 }
 
 type limitState struct {

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +77,33 @@ func chartOf(v *telemetry.View, s *telemetry.Series, day bool) *chart {
 			c.Marks = append(c.Marks, mark{at, printable(e.Kind), printable(e.Text)})
 		}
 	}
+	c.Marks = joined(c.Marks, (c.To-c.From)/60)
 	return c
+}
+
+// joined makes one mark of those that are nearer to each other than a number of seconds: their lines would
+// cover what is drawn.
+func joined(all []mark, near int64) (out []mark) {
+	slices.SortStableFunc(all, func(a, b mark) int { return cmp.Compare(a.At, b.At) })
+	for i := 0; i < len(all); {
+		n := 1
+		for i+n < len(all) && all[i+n].At-all[i].At < near {
+			n++
+		}
+		m := all[i]
+		if n > 1 {
+			m = mark{m.At, plural(n, "event", "events"), m.Text + ", …, " + all[i+n-1].Text}
+		}
+		if n == 2 {
+			m.Text = all[i].Text + "; " + all[i+1].Text
+		}
+		out = append(out, m)
+		i += n
+	}
+	if out == nil {
+		out = []mark{}
+	}
+	return out
 }
 
 // dayBefore returns how many requests a second there were a day before a time, and refusals, between
@@ -188,8 +216,14 @@ func (c *chart) Yesterday() string {
 	return p.String()
 }
 
-// MarkLines returns where events are.
+// maxLines is how many marks have lines: more would cover what is drawn.
+const maxLines = 8
+
+// MarkLines returns where events are, unless there are too many.
 func (c *chart) MarkLines() (all []string) {
+	if len(c.Marks) > maxLines {
+		return nil
+	}
 	for _, m := range c.Marks {
 		all = append(all, coordinate(c.x(m.At)))
 	}

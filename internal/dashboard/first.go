@@ -75,7 +75,13 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	f.Text = printableTo(f.Headline.Text, 600)
+	if worst := f.Headline.Subject; worst != nil {
+		named := *worst
+		named.Shown = s.shownSubject(worst.Key, worst.Shown)
+		f.Headline.Text = strings.Replace(f.Headline.Text, worst.Shown, named.Shown, 1)
+		f.Headline.Subject = &named
+	}
+	f.Text = unbroken(printableTo(f.Headline.Text, 600))
 	for _, layout := range []string{"2 Jan 15:04 UTC", "15:04 UTC"} {
 		if !f.Timed && !f.Headline.Since.IsZero() {
 			f.Before, f.After, f.Timed = strings.Cut(f.Text, f.Headline.Since.UTC().Format(layout))

@@ -75,7 +75,7 @@ func answerFixture(_ context.Context, _ Caller, method, path, _ string, _ []byte
 		return encode(map[string]any{"version": "a1", "document": written, "overrides": 1, "database": true})
 	case "GET /v1/audit":
 		return encode(map[string]any{"items": []map[string]any{
-			{"id": 9, "at": now.Add(-15 * time.Minute), "actor": "maria", "action": "replace", "kind": "rules", "target": "login-address", "after": map[string]any{"name": "login-address"}},
+			{"id": 9, "at": now.Add(-15 * time.Minute), "actor": "maria", "action": "replace", "kind": "rule", "target": "login-address", "after": map[string]any{"name": "login-address"}},
 			{"id": 8, "at": now.Add(-5 * time.Hour), "actor": "ci", "action": "create", "kind": "overrides", "target": "0a1b", "after": map[string]any{"rule": "api"}},
 			{"id": 7, "at": now.Add(-26 * time.Hour), "actor": "maria", "action": "reset", "kind": "subject", "target": "api", "after": map[string]any{"rule": "api"}},
 		}})

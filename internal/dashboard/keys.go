@@ -8,6 +8,44 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
+// pseudonymShown is how many digits of a pseudonym are shown.
+const pseudonymShown = 6
+
+// withPseudonym is a shown key, with a pseudonym where it was shortened: many keys look alike then.
+func withPseudonym(shown, pseudonym string) string {
+	if !strings.Contains(shown, "…") || len(pseudonym) < pseudonymShown {
+		return shown
+	}
+	return shown + " #" + pseudonym[:pseudonymShown]
+}
+
+// shownSubject is a subject for people, by its key and what its rule shows of that.
+func (s *server) shownSubject(key, shown string) string {
+	if !strings.Contains(shown, "…") {
+		return shown
+	}
+	subject, err := s.Engine.SubjectOf(key)
+	if err != nil {
+		return shown
+	}
+	return withPseudonym(shown, subject.Pseudonym())
+}
+
+// shownOverride is the key of an override for people.
+func (s *server) shownOverride(rule string, key map[string]string) string {
+	shown := s.shownParts(rule, key)
+	if subject, err := s.Engine.Subject(rule, key); err == nil {
+		return withPseudonym(shown, subject.Pseudonym())
+	}
+	return shown
+}
+
+// isPseudonym reports whether a text may be what withPseudonym shows, and returns it.
+func isPseudonym(text string) (string, bool) {
+	text = strings.TrimPrefix(strings.ToLower(text), "#")
+	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
 // shownParts is a key for people, shortened or hashed as its rule says. An override that stands for
 // many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
 func (s *server) shownParts(rule string, key map[string]string) string {

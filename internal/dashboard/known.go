@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -73,23 +74,19 @@ const maxEnding = 5
 // endingOverrides returns those that end within a day, the first to end first.
 func (s *server) endingOverrides(c *call, v *telemetry.View) []endingOverride {
 	all, _ := s.known.overrides.get(c.caller.Role >= Operator, 20*time.Second, func() (all []endingOverride, err error) {
-		now := time.Now()
-		err = c.pages("/v1/overrides", nil, func(page *itemPage) bool { // there may be a hundred thousand
-			for _, it := range page.Items {
-				var o policy.Override
-				if it.Disabled || json.Unmarshal(it.Document, &o) != nil || o.Until == "" {
-					continue
-				}
-				if ends, err := policy.ParseUntil(o.Until); err == nil && ends.After(now) && ends.Before(now.Add(24*time.Hour)) {
-					all = append(all, endingOverride{
-						Rule: o.Rule, Shown: it.shownKey(s, o.Rule, o.Key), Words: overrideWords(&o), Ends: ends, key: o.Key,
-					})
-				}
+		var page itemPage
+		err = c.do("GET", "/v1/overrides?state=today&sort=until&limit="+strconv.Itoa(maxEnding), nil, &page)
+		for _, it := range page.Items {
+			var o policy.Override
+			if it.Disabled || json.Unmarshal(it.Document, &o) != nil {
+				continue
 			}
-			slices.SortFunc(all, func(a, b endingOverride) int { return a.Ends.Compare(b.Ends) })
-			all = all[:min(len(all), maxEnding)]
-			return true
-		})
+			if ends, err := policy.ParseUntil(o.Until); err == nil {
+				all = append(all, endingOverride{
+					Rule: o.Rule, Shown: it.shownKey(s, o.Rule, o.Key), Words: overrideWords(&o), Ends: ends, key: o.Key,
+				})
+			}
+		}
 		return all, err
 	})
 	all = slices.Clone(all)

@@ -6,6 +6,7 @@ import "slices"
 var moreRoutes = slices.Concat([]route{
 	{"GET /subjects", Viewer, (*server).subjects},
 	{"GET /subjects/{id}", Viewer, (*server).subjectByIDPage},
+	{"GET /key", Operator, (*server).keyPage},
 	{"GET /rules", Viewer, (*server).rulesPage},
 	{"GET /rules/{name}", Viewer, (*server).rulePage},
 	{"GET /shadow", Viewer, (*server).shadowPage},

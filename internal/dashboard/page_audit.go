@@ -17,6 +17,7 @@ type auditRow struct {
 	Target  string // for people
 	Whom    string // the subject that it is about, if any
 	Changes []fieldChange
+	More    int    // changes that are not shown
 	URL     string // of what it is about
 }
 
@@ -78,6 +79,8 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 		}
 	case "rule":
 		row.URL = rulePage(e.Target)
+	case "rules":
+		row.URL, before, after = "/policy", rulesByName(e.Before), rulesByName(e.After)
 	case "alert":
 		row.URL = "/"
 	case "settings":
@@ -86,6 +89,8 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 	row.Did = didWords(e)
 	for _, f := range diffJSON(before, after) {
 		switch {
+		case len(row.Changes) == maxFields:
+			row.More++
 		case f.Field == "key" || f.Field == "shown":
 			row.Whom = f.After
 			if f.After == "" {
@@ -102,6 +107,28 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 		row.URL = rulePage(row.Target)
 	}
 	return row
+}
+
+// maxFields is how many fields of one entry are shown.
+const maxFields = 200
+
+// rulesByName is a list of rows of rules as an object of their documents.
+func rulesByName(data json.RawMessage) json.RawMessage {
+	var rows []map[string]json.RawMessage
+	if json.Unmarshal(data, &rows) != nil {
+		return nil
+	}
+	all := map[string]map[string]json.RawMessage{}
+	for _, row := range rows {
+		var name string
+		_ = json.Unmarshal(row["name"], &name) // a text
+		for _, field := range append(rowFields, "name") {
+			delete(row, field)
+		}
+		all[name] = row
+	}
+	data, _ = json.Marshal(all) // what was read
+	return data
 }
 
 // rowFields are fields that a database keeps of each row, which the entry says itself.
@@ -157,7 +184,7 @@ func (s *server) veiled(data json.RawMessage, rule string) (json.RawMessage, str
 	if _, has := fields["rule"]; has {
 		_ = json.Unmarshal(fields["rule"], &rule) // a text, or there is no rule of that name
 	}
-	fields["key"], _ = json.Marshal(s.shownParts(rule, o.Key)) // a text always can be
+	fields["key"], _ = json.Marshal(s.shownOverride(rule, o.Key)) // a text always can be
 	veiled, err := json.Marshal(fields)
 	if err != nil {
 		return nil, rule

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type explainShown struct {
 	Refusals []refusalShown
 	Kept     int
 	Since    time.Time
-	Others   int // instances that keep their own
+	Alone    bool // those of other instances could not be read
 	Unkept   *problem
 
 	Named   []namedRule // in what was said
@@ -52,6 +53,7 @@ type refusalShown struct {
 	Path      string    `json:"path"`
 	RequestID string    `json:"request_id"`
 	TraceID   string    `json:"trace_id"`
+	Instance  string    `json:"instance"`
 
 	Known bool // the rule is in force
 }
@@ -232,11 +234,6 @@ func (s *server) showExplain(c *call, status int, d *explainShown) error {
 	if d.Request.Method == "" {
 		d.Request.Method = http.MethodGet
 	}
-	for _, in := range s.View().Instances {
-		if !in.Self && !in.Stale {
-			d.Others++
-		}
-	}
 	return s.show(c, status, "explain", pageOf("Why was it refused?", "explain", d))
 }
 
@@ -254,18 +251,26 @@ func (c *call) findRefusals(d *explainShown, p *inForce) error {
 		Refusals []refusalShown `json:"refusals"`
 		Kept     int            `json:"kept"`
 		Since    time.Time      `json:"since"`
+		Alone    bool           `json:"alone"`
 	}
 	err := c.do("GET", "/v1/refusals?"+url.Values{"id": {d.ID}}.Encode(), nil, &found)
 	if d.Unkept, err = asProblem(err); err != nil {
 		return err
 	}
-	d.Refusals, d.Kept, d.Since = found.Refusals, found.Kept, found.Since
+	d.Refusals, d.Kept, d.Since, d.Alone = found.Refusals, found.Kept, found.Since, found.Alone
 	for i := range d.Refusals {
-		_, err := p.rule(d.Refusals[i].Rule)
-		d.Refusals[i].Known = err == nil
+		r := &d.Refusals[i]
+		_, err := p.rule(r.Rule)
+		r.Known = err == nil
+		if key, found := c.s.Find(r.SubjectID); found {
+			r.Subject = c.s.shownSubject(key, r.Subject)
+		}
 	}
 	return nil
 }
+
+// requestIDField finds the ID in the fields of a 429.
+var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 
 // explainSaid says what a 429 was about, or what would become of a request now. It changes nothing: it
 // is a POST since headers may be secrets, which are not to be in a URL.
@@ -284,7 +289,13 @@ func (s *server) explainSaid(c *call) error {
 		for i := range d.Named {
 			d.Named[i].State.All = all
 		}
-		d.Nothing = len(d.Named) == 0
+		if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
+			d.ID = id[1]
+			if err := c.findRefusals(d, p); err != nil {
+				return err
+			}
+		}
+		d.Nothing = len(d.Named) == 0 && len(d.Refusals) == 0
 		return s.showExplain(c, http.StatusOK, d)
 	}
 	headers, err := headersOf(d.Request.Headers)

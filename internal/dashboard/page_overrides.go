@@ -1,10 +1,9 @@
 package dashboard
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,14 +28,21 @@ func (r overrideRow) EndURL() string {
 // overridesShown is what the page has.
 type overridesShown struct {
 	Rows         []overrideRow
-	All          int
+	Total        int // that fit the filter
 	Asked, State string
 	Rule         string
-	Cut, More    bool // rows are left out, and there are more than were read
+	First, Next  string // pages: that one if this is a later one, and the one behind
 	Database     bool
 }
 
-const maxOverrides = 500
+// Filtered reports whether there may be overrides that do not fit the filter.
+func (d *overridesShown) Filtered() bool { return d.Asked+d.State+d.Rule != "" }
+
+// How many overrides are on a page of them, and on that of a rule.
+const (
+	overridesPerPage = 100
+	overridesOfRule  = 20
+)
 
 func (s *server) overridesPage(c *call) error {
 	p, err := c.policyInForce()
@@ -45,55 +51,43 @@ func (s *server) overridesPage(c *call) error {
 	}
 	q := c.URL.Query()
 	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: p.Database}
-	rows, more, err := c.overridesOf(d.Rule, s.View())
+	asked := url.Values{"limit": {strconv.Itoa(overridesPerPage)}}
+	here := url.Values{}
+	for name, value := range map[string]string{"q": d.Asked, "state": d.State, "rule": d.Rule} {
+		if value != "" {
+			asked.Set(name, value)
+			here.Set(name, value)
+		}
+	}
+	if cursor := q.Get("cursor"); cursor != "" {
+		asked.Set("cursor", cursor)
+		d.First = "/overrides?" + here.Encode()
+	}
+	page, rows, err := c.overrides(asked, s.View())
 	if err != nil {
 		return err
 	}
-	d.All, d.More = len(rows), more
-	rows = slices.DeleteFunc(rows, func(r overrideRow) bool { return !d.wants(&r) })
-	d.Cut = len(rows) > maxOverrides
-	d.Rows = rows[:min(len(rows), maxOverrides)]
-	return s.show(c, http.StatusOK, "overrides", pageOf("Overrides", "overrides", d))
+	d.Rows, d.Total = rows, page.Total
+	if page.Next != "" {
+		here.Set("cursor", page.Next)
+		d.Next = "/overrides?" + here.Encode()
+	}
+	return s.show(c, http.StatusOK, "overrides", pageOf("Overrides", "overrides", &d))
 }
 
-func (d *overridesShown) wants(r *overrideRow) bool {
-	switch d.State {
-	case "today":
-		if !r.Today {
-			return false
-		}
-	case "ended":
-		if !r.Ended {
-			return false
-		}
-	case "blocks":
-		if r.Words != "blocked" {
-			return false
-		}
-	}
-	if d.Asked == "" {
-		return true
-	}
-	text := strings.ToLower(strings.Join([]string{r.Rule, r.Shown, r.Words, r.Reason, r.By, r.Source}, " "))
-	return strings.Contains(text, strings.ToLower(d.Asked))
-}
-
-// overridesOf reads the overrides of a rule, or all: those that end today come first, those that
+// overrides reads a page of the overrides that a query asks for: those that end next come first, those that
 // have ended last.
-func (c *call) overridesOf(rule string, v *telemetry.View) (rows []overrideRow, more bool, err error) {
-	q := url.Values{}
-	if rule != "" {
-		q.Set("rule", rule)
+func (c *call) overrides(q url.Values, v *telemetry.View) (page itemPage, rows []overrideRow, err error) {
+	q.Set("sort", "until")
+	if err := c.do("GET", "/v1/overrides?"+q.Encode(), nil, &page); err != nil {
+		return page, nil, err
 	}
-	all, more, err := c.list("/v1/overrides", q)
-	if err != nil {
-		return nil, false, err
-	}
+	all := page.Items
 	now := time.Now()
 	for i := range all {
 		o, err := decoded[policy.Override](all[i].Document)
 		if err != nil {
-			return nil, false, err
+			return page, nil, err
 		}
 		row := overrideRow{
 			ID: all[i].ID, ETag: all[i].ETag, Source: all[i].Source, UpdatedAt: all[i].UpdatedAt,
@@ -110,17 +104,5 @@ func (c *call) overridesOf(rule string, v *telemetry.View) (rows []overrideRow, 
 		}
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(a, b overrideRow) int {
-		if n := cmp.Compare(btoi(a.Ended), btoi(b.Ended)); n != 0 {
-			return n
-		}
-		if n := cmp.Compare(btoi(a.Until.IsZero()), btoi(b.Until.IsZero())); n != 0 {
-			return n
-		}
-		if a.Ended {
-			return b.Until.Compare(a.Until)
-		}
-		return a.Until.Compare(b.Until)
-	})
-	return rows, more, nil
+	return page, rows, nil
 }

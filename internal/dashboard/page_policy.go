@@ -20,17 +20,9 @@ type policyShown struct {
 	Subjects         int
 	Version          string
 	Warnings         []string
-	Stopped          *stopped
 }
 
-// stopped is an application that did not come to its end.
-type stopped struct {
-	Made    []ruleChange
-	At      string
-	Problem *problem
-}
-
-func (c *call) policyShown(p *inForce) (*policyShown, error) {
+func policyShownOf(p *inForce) *policyShown {
 	d := &policyShown{Database: p.Database, Rules: len(p.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
 	for _, r := range p.Rules {
 		if r.Source == "database" {
@@ -39,13 +31,7 @@ func (c *call) policyShown(p *inForce) (*policyShown, error) {
 			d.File++
 		}
 	}
-	text, seen, err := c.policyText(p)
-	if err != nil {
-		return nil, err
-	}
-	known, err := json.Marshal(seen)
-	d.Text, d.Base, d.Seen = text, text, string(known)
-	return d, err
+	return d
 }
 
 func (s *server) policyPage(c *call) error {
@@ -53,10 +39,16 @@ func (s *server) policyPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.policyShown(p)
+	d := policyShownOf(p)
+	text, seen, err := c.policyText(p)
 	if err != nil {
 		return err
 	}
+	known, err := json.Marshal(seen)
+	if err != nil {
+		return err
+	}
+	d.Text, d.Base, d.Seen = text, text, string(known)
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
@@ -70,10 +62,7 @@ func (c *call) policyEdited() (*inForce, *policyShown, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := c.policyShown(p)
-	if err != nil {
-		return nil, nil, err
-	}
+	d := policyShownOf(p)
 	f := c.PostForm
 	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
 	var seen map[string]ruleSeen
@@ -97,38 +86,57 @@ func (s *server) policyCheck(c *call) error {
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
-// policyApply makes the changes, one rule after the other, once all have been tried.
+// policyApply makes the changes in one transaction, once they have been tried.
 func (s *server) policyApply(c *call) error {
 	p, d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
 	if !p.Database || !d.Plan.Applies() {
-		status := http.StatusUnprocessableEntity
-		for _, r := range d.Plan.Changes {
-			if r.Problem != nil {
-				status = r.Problem.Status
-			}
-		}
-		return s.showPolicy(c, status, d)
+		return s.showPolicy(c, d.Plan.status(), d)
+	}
+	entry, err := d.Plan.send(c, false)
+	if err != nil {
+		return err
+	}
+	if !d.Plan.Good() { // somebody was quicker
+		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	var said []string
-	for i, r := range d.Plan.Changes {
-		if err := c.perform(r.op, nil); err != nil {
-			problem, err := asProblem(err)
-			if err != nil {
-				return err
-			}
-			d.Stopped = &stopped{d.Plan.Changes[:i], r.Name, problem}
-			return s.showPolicy(c, problem.Status, d)
-		}
+	for _, r := range d.Plan.Changes {
 		said = append(said, r.Name+" "+r.What)
 	}
-	undo, err := c.undoRules(d.Plan.Changes)
-	if err != nil { // it is done, and that is to be said
-		s.Logger.Warn("dashboard: changes of rules cannot be undone", "error", err)
+	var undo []operation
+	if entry > 0 {
+		undo = append(undo, restoreOperation(entry))
 	}
-	return c.done("/policy", fmt.Sprintf("In force now: %s.", strings.Join(said, ", ")), undo...)
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), undo...)
+}
+
+// status is that of a page that shows what stands against a plan.
+func (p *policyPlan) status() int {
+	status := http.StatusUnprocessableEntity
+	if p.Problem != nil {
+		status = p.Problem.Status
+	}
+	for _, r := range p.Changes {
+		if r.Problem != nil {
+			status = r.Problem.Status
+		}
+	}
+	return status
+}
+
+// maxListed is how many things a sentence lists.
+const maxListed = 10
+
+// listWords lists things in a sentence.
+func listWords(all []string) string {
+	text := strings.Join(all[:min(len(all), maxListed)], ", ")
+	if more := len(all) - maxListed; more > 0 {
+		text += " and " + number(more) + " more"
+	}
+	return text
 }
 
 // policyDownload gives the text of the editor back as a file.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,7 +162,7 @@ type ruleShown struct {
 	Verdict   *verdict
 	Tops      []topShown
 	Overrides []overrideRow
-	More      bool // there are more
+	More      int // overrides that are not shown
 	YAML      string
 	Database  bool
 	Usual     float64
@@ -208,16 +209,18 @@ func (s *server) rulePage(c *call) error {
 	}
 	if r := view.Rule(rule.Name); r != nil {
 		d.Seen = true
-		d.see(s.Engine, view, r, &rule.Rule)
+		d.see(s, view, r, &rule.Rule)
 	}
-	if d.Overrides, d.More, err = c.overridesOf(rule.Name, view); err != nil {
+	overrides, rows, err := c.overrides(url.Values{"rule": {rule.Name}, "limit": {strconv.Itoa(overridesOfRule)}}, view)
+	if err != nil {
 		return err
 	}
+	d.Overrides, d.More = rows, overrides.Total-len(rows)
 	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
 }
 
 // see fills in what telemetry has of the rule.
-func (d *ruleShown) see(e *policy.Engine, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
+func (d *ruleShown) see(s *server, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
 	d.Young = v.At.Sub(v.Since) < 3*time.Hour
 	if c := chartOf(v, &r.Series, !d.Young); len(c.At) > 0 {
 		d.Chart = c
@@ -225,11 +228,11 @@ func (d *ruleShown) see(e *policy.Engine, v *telemetry.View, r *telemetry.Rule, 
 	d.Usual = r.Usual
 	l, _ := limitOf(rule)
 	d.Verdict = judge(r, telemetry.Hour, l, rule.Shadow)
-	d.Verdict.everybody(e, r, telemetry.Hour)
+	d.Verdict.everybody(s.Engine, r, telemetry.Hour)
 	for w := range telemetry.Windows {
 		d.Tops = append(d.Tops, topShown{
 			Window: telemetry.Window(w).String(), Refused: r.Refused[w], Asked: r.Asked[w],
-			Refusals: topOf(&r.Refusals[w]), Traffic: topOf(&r.Traffic[w]),
+			Refusals: s.topOf(&r.Refusals[w]), Traffic: s.topOf(&r.Traffic[w]),
 		})
 	}
 }
@@ -237,12 +240,13 @@ func (d *ruleShown) see(e *policy.Engine, v *telemetry.View, r *telemetry.Rule, 
 // maxTop is how many of the heaviest are shown.
 const maxTop = 10
 
-func topOf(t *telemetry.Top) topList {
+func (s *server) topOf(t *telemetry.Top) topList {
 	out := topList{Error: t.Error, Total: t.Total}
-	for _, s := range t.Items[:min(len(t.Items), maxTop)] {
-		row := topRow{Subject: s, URL: "/subjects/" + s.ID}
+	for _, one := range t.Items[:min(len(t.Items), maxTop)] {
+		row := topRow{Subject: one, URL: "/subjects/" + one.ID}
+		row.Shown = s.shownSubject(one.Key, one.Shown)
 		if t.Total > 0 {
-			row.Share = min(1, float64(s.Count)/float64(t.Total))
+			row.Share = min(1, float64(one.Count)/float64(t.Total))
 		}
 		out.Rows = append(out.Rows, row)
 	}
@@ -312,7 +316,7 @@ func (s *server) shadowPage(c *call) error {
 			continue
 		}
 		if r != nil {
-			row.see(r)
+			row.see(s, r)
 		}
 		d.Rows = append(d.Rows, row)
 	}
@@ -320,7 +324,7 @@ func (s *server) shadowPage(c *call) error {
 	return s.show(c, http.StatusOK, "shadow", pageOf("Shadow rules", "shadow", d))
 }
 
-func (r *shadowRow) see(t *telemetry.Rule) {
+func (r *shadowRow) see(s *server, t *telemetry.Rule) {
 	minute := sumOf(t.Recent[max(0, len(t.Recent)-int(time.Minute/telemetry.Step)):])
 	for w, n := range []telemetry.Counts{minute, r.Hour, r.Day} {
 		row := shadowWindow{Name: telemetry.Window(w).String(), Requests: n[telemetry.WouldDeny], Subjects: t.Refused[w]}
@@ -331,7 +335,7 @@ func (r *shadowRow) see(t *telemetry.Rule) {
 	}
 	r.Total = r.Day[telemetry.WouldDeny]
 	top := &t.Refusals[telemetry.Day]
-	r.Top = topOf(top)
+	r.Top = s.topOf(top)
 	r.Top.Rows = r.Top.Rows[:min(len(r.Top.Rows), 5)]
 }
 

@@ -31,6 +31,15 @@ func (s *server) subjects(c *call) error {
 	if err != nil {
 		return err
 	}
+	if found.Asked != "" && len(found.Hits) == 0 {
+		explained := &explainShown{ID: found.Asked}
+		if err := c.findRefusals(explained, p); err != nil {
+			return err
+		}
+		if len(explained.Refusals) > 0 {
+			return c.redirect("/explain?" + url.Values{"id": {found.Asked}}.Encode())
+		}
+	}
 	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
 }
 
@@ -50,6 +59,8 @@ type found struct {
 	// Hits are subjects, those that used most first.
 	Hits []hit
 	More int // hits that are not shown
+	// Unseen are subjects that there may be: nothing has been counted for them or is set for them.
+	Unseen []hit
 	// Forms are the rules whose key has more parts than one value fills.
 	Forms []keyForm
 	Rules []string // with a key, for the choice of one
@@ -108,7 +119,7 @@ func (c *call) search(p *inForce, asked, onlyRule string) (*found, error) {
 		out.Forms = []keyForm{formOf(&rule.Rule, "", "")}
 		return out, nil
 	case asked == "":
-		out.Seen = recentlyRefused(view, rules)
+		out.Seen = c.s.recentlyRefused(view, rules)
 		return out, nil
 	}
 	if ref, err := c.subjectByID(p, asked); err == nil {
@@ -147,7 +158,7 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 		if err != nil {
 			continue // it is no value of this part
 		}
-		h := hit{Rule: r.Name, Part: part, Shown: c.s.Engine.Policy().ShownKey(subject.Key()), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
+		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(c.s.Engine.Policy().ShownKey(subject.Key()), subject.Pseudonym()), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
 		if h.Seen = seenSubject(view, r.Name, subject.Key()); h.Seen != nil && h.Seen.ID != "" {
 			h.URL = "/subjects/" + url.PathEscape(h.Seen.ID)
 		}
@@ -161,10 +172,15 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 				}
 			}
 		}
-		if _, err := netip.ParseAddr(asked); err == nil && part != "client_ip" && h.Seen == nil && h.Most.Used == 0 {
-			continue // an address is hardly ever anything else
+		_, overridden := subject.Override()
+		_, blocked := subject.Blocked()
+		if h.Seen != nil || h.Most.Used > 0 || overridden || blocked {
+			out.Hits = append(out.Hits, h)
+			continue
 		}
-		out.Hits = append(out.Hits, h)
+		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an address is hardly ever anything else
+			out.Unseen = append(out.Unseen, h)
+		}
 	}
 }
 
@@ -190,17 +206,28 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 		}
 	}
 	low := strings.ToLower(asked)
+	pseudonym, may := isPseudonym(asked)
+	fits := func(s *telemetry.Subject) bool {
+		if strings.Contains(strings.ToLower(s.Shown), low) {
+			return true
+		}
+		if !may {
+			return false
+		}
+		subject, err := c.s.Engine.SubjectOf(s.Key)
+		return err == nil && strings.HasPrefix(subject.Pseudonym(), pseudonym)
+	}
 	for i := range view.Rules {
 		r := &view.Rules[i]
 		for w := range telemetry.Windows {
 			for _, top := range []*telemetry.Top{&r.Refusals[w], &r.Traffic[w]} {
 				for j := range top.Items {
 					s := &top.Items[j]
-					if s.ID == "" || known[s.ID] || !strings.Contains(strings.ToLower(s.Shown), low) {
+					if s.ID == "" || known[s.ID] || !fits(s) {
 						continue
 					}
 					known[s.ID] = true
-					out.Hits = append(out.Hits, hit{Rule: r.Name, Shown: s.Shown, URL: "/subjects/" + url.PathEscape(s.ID), Seen: s})
+					out.Hits = append(out.Hits, hit{Rule: r.Name, Shown: c.s.shownSubject(s.Key, s.Shown), URL: "/subjects/" + url.PathEscape(s.ID), Seen: s})
 				}
 			}
 		}
@@ -247,7 +274,7 @@ func formOf(r *policy.Rule, part, value string) keyForm {
 }
 
 // recentlyRefused are the subjects of all rules that were refused most in the last hour.
-func recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) {
+func (s *server) recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
 		shadow[rules[i].Name] = rules[i].Shadow
@@ -259,7 +286,11 @@ func recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) 
 		}
 	}
 	slices.SortStableFunc(all, func(a, b seenRow) int { return cmp.Compare(b.Count, a.Count) })
-	return all[:min(len(all), 20)]
+	all = all[:min(len(all), 20)]
+	for i := range all {
+		all[i].Shown = s.shownSubject(all[i].Key, all[i].Shown)
+	}
+	return all
 }
 
 // subjectByIDPage shows the subject of an ID.
@@ -281,6 +312,7 @@ type subjectShown struct {
 	State    *subjectState
 	Tier     string
 	Own      bool // the override is of this subject alone
+	Whole    bool // its rule shows the whole key
 	Away     *problem
 	Windows  []seenWindow
 	Strips   []*strip
@@ -330,7 +362,7 @@ type seenWindow struct {
 
 // subject shows one in depth.
 func (s *server) subject(c *call, p *inForce, ref *subjectRef) error {
-	d := &subjectShown{subjectRef: ref, Database: p.Database}
+	d := &subjectShown{subjectRef: ref, Database: p.Database, Whole: s.whole(ref.Text)}
 	if ref.ID == "" { // a page by the ID says no key
 		view := s.View()
 		if seen := seenSubject(view, ref.Rule.Name, ref.Text); seen != nil && !s.whole(ref.Text) && seen.ID != "" {

@@ -579,9 +579,52 @@ func TestNumbers(t *testing.T) {
 		percent(0.0004): "<0.1\u00a0%", percent(0.034): "3.4\u00a0%", percent(0.94): "94\u00a0%", percent(0.9995): ">99.9\u00a0%", percent(1): "100\u00a0%",
 		last(640 * time.Microsecond): "640 µs", last(1300 * time.Microsecond): "1.3 ms", last(90 * time.Minute): "1 h 30 min",
 	} {
-		if got != want {
+		if want = strings.ReplaceAll(want, " ", "\u00a0"); got != want { // a line breaks nowhere in it
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// Many events leave a chart that can be read: those that come together are one mark, and many marks have no lines.
+func TestChartOfManyEvents(t *testing.T) {
+	now := time.Now()
+	v := attack(now)
+	v.Events = nil
+	for i := range 200 { // a circuit that flaps for twenty minutes
+		v.Events = append(v.Events, telemetry.Event{At: now.Add(-40*time.Minute + time.Duration(i)*6*time.Second), Kind: "circuit", Text: fmt.Sprint("circuit ", i), Instance: "gw-b2"})
+	}
+	c := chartOf(v, &v.All, false)
+	if len(c.Marks) > 21 || len(c.MarkLines()) > 0 {
+		t.Errorf("%d marks, %d lines", len(c.Marks), len(c.MarkLines()))
+	}
+	told := 0
+	for _, m := range c.Marks {
+		n := 0
+		if _, err := fmt.Sscanf(m.Kind, "%d", &n); err != nil {
+			n = 1
+		}
+		told += n
+	}
+	if told != 200 {
+		t.Errorf("the marks tell of %d events", told)
+	}
+	v.Events = v.Events[:2]
+	v.Events[1].At = now.Add(-10 * time.Minute)
+	if c := chartOf(v, &v.All, false); len(c.Marks) != 2 || len(c.MarkLines()) != 2 || c.Marks[0].Text != "circuit 0" {
+		t.Errorf("two events are %+v", c.Marks)
+	}
+}
+
+// No line breaks between a number and its unit, in the headline neither.
+func TestHeadlineKeepsItsUnits(t *testing.T) {
+	v := attack(time.Now())
+	c := fixture(t, func() *telemetry.View { return v })
+	c.Identify = local(Admin)
+	page := newBrowser(t, c).get("/").Body.String()
+	_, rest, _ := strings.Cut(page, "<h1>")
+	headline, _, _ := strings.Cut(rest, "</h1>")
+	if !strings.Contains(headline, "\u00a0%") || strings.Contains(headline, " %") {
+		t.Errorf("the headline is %q", headline)
 	}
 }
 

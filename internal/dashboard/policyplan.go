@@ -3,10 +3,11 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluicehq/sluice/policy"
@@ -32,21 +33,25 @@ func (c *call) policyText(p *inForce) (text string, seen map[string]ruleSeen, er
 	}
 	b.WriteString(settings + "rules:\n")
 	seen = map[string]ruleSeen{}
-	last := ""
-	for i, rule := range p.Document.Rules {
-		name := p.Rules[i].Name
-		if o := own[name]; o != nil && !o.Disabled {
-			rule, seen[name] = o.Document, ruleSeen{o.ETag, o.Source}
+	// Rules of one source that stand together are written at once: there may be ten thousand.
+	for i := 0; i < len(p.Document.Rules); {
+		from := p.Rules[i].Source
+		var some []json.RawMessage
+		for ; i < len(p.Document.Rules) && (p.Rules[i].Source == from || !p.Database); i++ {
+			rule, name := p.Document.Rules[i], p.Rules[i].Name
+			if o := own[name]; o != nil && !o.Disabled {
+				rule, seen[name] = o.Document, ruleSeen{o.ETag, o.Source}
+			}
+			some = append(some, rule)
 		}
-		if from := p.Rules[i].Source; p.Database && from != last {
+		if p.Database {
 			fmt.Fprintf(&b, "  # From the %s:\n", from)
-			last = from
 		}
-		one, err := yamlOf("rules", rule)
+		text, err := yamlOf("rules", some...)
 		if err != nil {
 			return "", nil, err
 		}
-		b.WriteString(strings.TrimPrefix(one, "rules:\n"))
+		b.WriteString(strings.TrimPrefix(text, "rules:\n"))
 	}
 	if len(p.Document.Rules) == 0 {
 		return settings + "rules: []\n", seen, nil
@@ -81,6 +86,7 @@ func settingsText(document json.RawMessage) (string, error) {
 
 // policyPlan is what would become of an edited policy.
 type policyPlan struct {
+	Problem  *problem // of the whole, and of no line
 	Problems []lineProblem
 	Warnings []lineProblem
 	Changes  []ruleChange
@@ -91,7 +97,7 @@ type policyPlan struct {
 
 // Good reports whether nothing stands against it.
 func (p *policyPlan) Good() bool {
-	return len(p.Problems) == 0 && !slices.ContainsFunc(p.Changes, func(c ruleChange) bool { return c.Problem != nil })
+	return p.Problem == nil && len(p.Problems) == 0 && !slices.ContainsFunc(p.Changes, func(c ruleChange) bool { return c.Problem != nil })
 }
 
 // Applies reports whether there is something to apply, and nothing against it.
@@ -110,9 +116,8 @@ type ruleChange struct {
 	Notes      []string
 	Problem    *problem
 
-	seen   ruleSeen
-	before json.RawMessage
-	op     operation
+	seen  ruleSeen
+	after json.RawMessage // nil: it is removed
 }
 
 const editedName = "policy.yaml"
@@ -143,10 +148,8 @@ func (c *call) planPolicy(p *inForce, base, text string, seen map[string]ruleSee
 	if err := plan.rules(was.Rules, edited.Rules, seen); err != nil {
 		return nil, err
 	}
-	for i := range plan.Changes {
-		if err := plan.Changes[i].try(c); err != nil {
-			return nil, err
-		}
+	if _, err := plan.send(c, true); err != nil {
+		return nil, err
 	}
 	plan.Same = len(plan.Changes) == 0 && len(plan.Problems) == 0
 	return plan, nil
@@ -264,12 +267,10 @@ func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) erro
 }
 
 func (p *policyPlan) changed(name string, before, after json.RawMessage, seen ruleSeen) (err error) {
-	c := ruleChange{Name: name, What: "changed", before: before, seen: seen}
-	c.op = operation{method: "PUT", path: "/v1/rules/" + url.PathEscape(name), match: seen.ETag, body: []byte(after)}
+	c := ruleChange{Name: name, What: "changed", after: after, seen: seen}
 	switch {
 	case before == nil:
 		c.What = "new"
-		c.op = operation{method: "POST", path: "/v1/rules", body: []byte(after)}
 	case seen.Source != "database":
 		c.Notes = append(c.Notes, "It is in the policy file, which stays as it is: the database's takes its place.")
 	}
@@ -289,33 +290,86 @@ func (p *policyPlan) changed(name string, before, after json.RawMessage, seen ru
 }
 
 func (p *policyPlan) removed(name string, before json.RawMessage, seen ruleSeen) error {
-	c := ruleChange{Name: name, What: "removed", before: before, seen: seen}
+	c := ruleChange{Name: name, What: "removed", seen: seen}
 	was, err := yamlOf("rules", before)
 	if err != nil {
 		return err
 	}
 	c.Diff = diffLines(strings.TrimPrefix(was, "rules:\n"), "")
-	if seen.Source == "database" {
-		c.op = operation{method: "DELETE", path: "/v1/rules/" + url.PathEscape(name), match: seen.ETag}
-	} else {
+	if seen.Source != "database" {
 		c.Problem = problemf(http.StatusConflict, "It is in the policy file, which this page does not write: remove it there.")
 	}
 	p.Changes = append(p.Changes, c)
 	return nil
 }
 
-// try asks for a dry run of the change.
-func (r *ruleChange) try(c *call) (err error) {
-	if r.Problem != nil {
-		return nil
+// send makes all changes in one transaction, or only tries them, and returns the ID of their entry in the
+// audit log. What stands against a change becomes its Problem.
+func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
+	if len(p.Changes) == 0 || !p.Good() {
+		return 0, nil
 	}
-	dry := r.op
-	dry.path += "?dry_run=true"
-	var would difference
-	if err := c.perform(dry, &would); err != nil {
-		r.Problem, err = asProblem(err)
-		return err
+	type change struct {
+		Name string          `json:"name"`
+		ETag string          `json:"etag"`
+		Rule json.RawMessage `json:"rule"`
 	}
+	var body struct {
+		Rules []change `json:"rules"`
+	}
+	for _, r := range p.Changes {
+		body.Rules = append(body.Rules, change{r.Name, r.seen.ETag, r.after})
+	}
+	path := "/v1/policy/changes"
+	if dry {
+		path += "?dry_run=true"
+	}
+	var would struct {
+		Entry int64        `json:"entry"`
+		Rules []difference `json:"rules"`
+	}
+	if err := c.do("POST", path, body, &would); err != nil {
+		var raw *problem
+		errors.As(err, &raw)
+		refused, err := asProblem(err)
+		if err == nil {
+			p.refuse(refused, raw.Fields)
+		}
+		return 0, err
+	}
+	for i := range would.Rules {
+		p.Changes[i].foresee(&would.Rules[i])
+	}
+	return would.Entry, nil
+}
+
+// refuse sets the Problem of each change that fields point at, or else that of the whole.
+func (p *policyPlan) refuse(refused *problem, fields []fieldProblem) {
+	whole := true
+	for _, f := range fields {
+		place, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/rules/"), "/")
+		i, err := strconv.Atoi(place)
+		if err != nil || i < 0 || i >= len(p.Changes) {
+			continue
+		}
+		whole = false
+		r := &p.Changes[i]
+		switch {
+		case r.Problem != nil:
+			r.Problem.Fields = append(r.Problem.Fields, fieldProblem{Detail: f.Detail})
+		case refused.Status == http.StatusPreconditionFailed: // somebody was quicker
+			r.Problem = &problem{Status: refused.Status, Text: refused.Text}
+		default:
+			r.Problem = &problem{Status: refused.Status, Text: f.Detail}
+		}
+	}
+	if whole {
+		p.Problem = refused
+	}
+}
+
+// foresee notes what a dry run has found.
+func (r *ruleChange) foresee(would *difference) {
 	if r.What == "removed" && len(would.After) > 0 && string(would.After) != "null" {
 		r.Notes = append(r.Notes, "The policy file has a rule of this name, too, which holds then.")
 	}
@@ -323,30 +377,4 @@ func (r *ruleChange) try(c *call) (err error) {
 		r.Notes = append(r.Notes, fmt.Sprintf("What was counted for %s begins anew: %s becomes %s.", a.Rule, a.Was, a.Is))
 	}
 	r.Notes = append(r.Notes, would.Warnings...)
-	return nil
-}
-
-// undo returns what undoes changes that were made, the last first.
-func (c *call) undoRules(made []ruleChange) (all []operation, err error) {
-	items, _, err := c.list("/v1/rules", nil)
-	if err != nil {
-		return nil, err
-	}
-	now := map[string]*item{}
-	for i := range items {
-		now[items[i].ID] = &items[i]
-	}
-	for _, r := range slices.Backward(made) {
-		path, is := "/v1/rules/"+url.PathEscape(r.Name), now[r.Name]
-		switch {
-		case r.What == "removed":
-			all = append(all, operation{method: "POST", path: "/v1/rules", body: []byte(r.before)})
-		case is == nil || is.Source != "database": // somebody else has removed it meanwhile
-		case r.What == "new" || r.seen.Source != "database":
-			all = append(all, operation{method: "DELETE", path: path, match: is.ETag})
-		default:
-			all = append(all, operation{method: "PUT", path: path, match: is.ETag, body: []byte(r.before)})
-		}
-	}
-	return all, nil
 }

@@ -90,6 +90,7 @@ var functions = template.FuncMap{
 	"rfc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"dict":      dict,
 	"timeWords": timeWords,
+	"unbroken":  unbroken,
 }
 
 // shownOf returns what the template of a page gets.
@@ -158,6 +159,9 @@ func printableTo(s string, most int) string {
 	return b.String()
 }
 
+// space keeps a number and its unit on one line.
+const space = "\u00a0"
+
 // number writes a count for people: 840, 9,420, 38.2 k, 1.2 M.
 func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
@@ -165,11 +169,11 @@ func number[T uint64 | int64 | int](n T) string {
 	case a < 10_000:
 		return group(int64(n))
 	case a < 999_500:
-		return trimmed(f/1e3, a < 99_950) + " k"
+		return trimmed(f/1e3, a < 99_950) + space + "k"
 	case a < 999_500_000:
-		return trimmed(f/1e6, a < 99_950_000) + " M"
+		return trimmed(f/1e6, a < 99_950_000) + space + "M"
 	default:
-		return trimmed(f/1e9, a < 99_950_000_000) + " G"
+		return trimmed(f/1e9, a < 99_950_000_000) + space + "G"
 	}
 }
 
@@ -201,6 +205,9 @@ func group(n int64) string {
 	return s
 }
 
+// unbroken keeps the percent signs of a text on the lines of their numbers.
+func unbroken(text string) string { return strings.ReplaceAll(text, " %", space+"%") }
+
 // rate writes how many there are in a second.
 func rate(perSecond float64) string {
 	switch a := math.Abs(perSecond); {
@@ -221,7 +228,7 @@ func rate(perSecond float64) string {
 
 // percent writes a share of 1.
 func percent(share float64) string {
-	const sign = "\u00a0%" // which stays on the line of its number
+	const sign = space + "%"
 	switch p := share * 100; {
 	case math.IsNaN(p) || math.IsInf(p, 0):
 		return "–"
@@ -249,22 +256,24 @@ func plural[T uint64 | int64 | int](n T, one, many string) string {
 func last(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < time.Millisecond:
-		return strconv.FormatInt(d.Microseconds(), 10) + " µs"
+		return strconv.FormatInt(d.Microseconds(), 10) + space + "µs"
 	case d < 10*time.Millisecond:
-		return trimmed(float64(d.Microseconds())/1000, true) + " ms"
+		return trimmed(float64(d.Microseconds())/1000, true) + space + "ms"
 	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+		return strconv.FormatInt(d.Milliseconds(), 10) + space + "ms"
 	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
+		return strconv.Itoa(int(d.Seconds())) + space + "s"
 	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + " min"
+		return strconv.Itoa(int(d.Minutes())) + space + "min"
 	case d < 48*time.Hour:
 		if m := int(d.Minutes()) % 60; m > 0 && d < 10*time.Hour {
-			return fmt.Sprintf("%d h %d min", int(d.Hours()), m)
+			return strings.ReplaceAll(fmt.Sprintf("%d h %d min", int(d.Hours()), m), " ", space)
 		}
-		return strconv.Itoa(int(d.Hours())) + " h"
+		return strconv.Itoa(int(d.Hours())) + space + "h"
+	case d < 2*365*24*time.Hour:
+		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
 	default:
-		return strconv.Itoa(int(d.Hours()/24)) + " days"
+		return group(int64(d.Hours()/24/365)) + space + "years"
 	}
 }
 

@@ -27,6 +27,9 @@ func (r *subjectRef) Query() string { return r.values().Encode() }
 // Act is where an act on the subject is.
 func (r *subjectRef) Act(name string) string { return "/act/" + name + "?" + r.Query() }
 
+// KeyPage is where its whole key is shown.
+func (r *subjectRef) KeyPage() string { return "/key?" + r.Query() }
+
 func (r *subjectRef) values() url.Values {
 	if r.ID != "" {
 		return url.Values{"id": {r.ID}}
@@ -80,7 +83,7 @@ func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
 		return nil, problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 	}
 	ref.Text = subject.Key()
-	ref.Shown = subject.Shown()
+	ref.Shown = withPseudonym(subject.Shown(), subject.Pseudonym())
 	return ref, nil
 }
 
@@ -96,7 +99,7 @@ func (c *call) subjectByID(p *inForce, id string) (*subjectRef, error) {
 	}
 	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.Engine.Policy().ShownKey(key)}
 	if subject, err := c.s.Engine.SubjectOf(key); err == nil {
-		if ref.Text, ref.Shown = subject.Key(), subject.Shown(); len(subject.Hashed()) == 0 {
+		if ref.Text, ref.Shown = subject.Key(), withPseudonym(subject.Shown(), subject.Pseudonym()); len(subject.Hashed()) == 0 {
 			ref.Key = subject.Values()
 			maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
 		}

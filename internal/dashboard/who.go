@@ -37,7 +37,9 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 		}
 		list := r.Refusals[w].Items
 		for j := range list[:min(len(list), maxLooked)] {
-			all = append(all, rowOf(r, &list[j], w, rules[r.Name]))
+			row := rowOf(r, &list[j], w, rules[r.Name])
+			row.Name = s.shownSubject(row.Key, row.Shown)
+			all = append(all, row)
 		}
 		if len(list) > 0 {
 			f.WhoError = max(f.WhoError, r.Refusals[w].Error)
@@ -152,7 +154,7 @@ func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (
 	blocked := uint64(0)
 	list := tier.Refusals[w].Items
 	for i := range list {
-		one := whoRow{Subject: &list[i], Name: list[i].Shown, Refused: -1}
+		one := whoRow{Subject: &list[i], Name: s.shownSubject(list[i].Key, list[i].Shown), Refused: -1}
 		if one.ID != "" {
 			one.Link = "/subjects/" + one.ID
 		}
@@ -365,6 +367,9 @@ func (a auditEntry) words() string {
 	}
 	if a.Action == "reset" {
 		verb = "reset"
+	}
+	if a.Kind == "rules" {
+		return verb + " the rules " + printable(a.Target)
 	}
 	out := verb + " " + strings.TrimSuffix(a.Kind, "s")
 	if name := cmp.Or(of.Rule, of.Name); name != "" {

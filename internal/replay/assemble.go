@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/replay/feed"
 	"github.com/sluicehq/sluice/policy"
@@ -275,13 +276,13 @@ func (r *record) pattern() string {
 	case n == 1:
 		return "one request"
 	case s.runs == 1 && span <= 10*time.Second:
-		return fmt.Sprintf("a burst of %d within %s, then silence", n, atLeastSecond(span))
+		return fmt.Sprintf("a burst of %s within %s, then silence", humanize.Comma(n), atLeastSecond(span))
 	case s.runs == 1:
-		return fmt.Sprintf("%d without a pause for %s, %s", n, rounded(span), rate(n, span))
+		return fmt.Sprintf("%s without a pause for %s, %s", humanize.Comma(n), rounded(span), rate(n, span))
 	case int64(s.runs)*10 >= n*8:
 		return fmt.Sprintf("one by one, about every %s for %s", rounded(span/time.Duration(n-1)), rounded(span))
 	}
-	return fmt.Sprintf("%d bursts over %s, the largest of %d within %s", s.runs, rounded(span), r.bestRun, atLeastSecond(seconds(r.runSpan)))
+	return fmt.Sprintf("%s bursts over %s, the largest of %s within %s", humanize.Comma(int64(s.runs)), rounded(span), humanize.Comma(int64(r.bestRun)), atLeastSecond(seconds(r.runSpan)))
 }
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }

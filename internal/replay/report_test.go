@@ -52,7 +52,7 @@ rules:
 	for key, want := range map[string]Subject{
 		"192.0.2.1": {Requests: 6, Refused: 1, Path: "/a", Pattern: "a burst of 6 within 1 s, then silence"},
 		"192.0.2.2": {Requests: 40, Refused: 35, Path: "/b", Pattern: "a burst of 40 within 1 s, then silence"},
-		"192.0.2.3": {Requests: 4000, Refused: 4000 - 10, Path: "/c", Pattern: "4000 without a pause for 67 min, about 60 a minute"},
+		"192.0.2.3": {Requests: 4000, Refused: 4000 - 10, Path: "/c", Pattern: "4,000 without a pause for 67 min, about 60 a minute"},
 		"192.0.2.4": {Requests: 200, Refused: 200 - 10, Path: "/d", Pattern: "one by one, about every 30 s for 100 min"},
 	} {
 		s := got[key]

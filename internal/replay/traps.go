@@ -133,10 +133,10 @@ func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *
 		evicted += c.store.Evicted()
 	}
 	if evicted > 0 {
-		say("The store had no room for %d states, and has forgotten them: a few refusals may be missing.", evicted)
+		say("The store had no room for %s states, and has forgotten them: a few refusals may be missing.", humanize.Comma(evicted))
 	}
 	if r.Estimated {
-		say("There are more than %d subjects: how many there are is estimated, to about 2 %%, and of those beyond it is not known how hard they are hit.", MaxSubjects)
+		say("There are more than %s subjects: how many there are is estimated, to about 2 %%, and of those beyond it is not known how hard they are hit.", humanize.Comma(MaxSubjects))
 	}
 	if c.undecided > 0 {
 		say("%s are of a time before 1970 or after 2112, and were not judged.", requestsOf(c.undecided, c.requests))

@@ -16,8 +16,12 @@ func (tx *Tx) entry(action, kind, target string, before, after *string) []any {
 	return []any{formatTime(tx.at), tx.actor, action, kind, target, before, after}
 }
 
-// audit adds an entry to the audit log.
+// audit adds an entry to the audit log, or to the set of rules that are changed together.
 func (tx *Tx) audit(action, kind, target string, before, after *string) error {
+	if tx.set != nil && kind == ruleKind.name {
+		tx.set.add(action, target, before, after)
+		return nil
+	}
 	return tx.insert(auditTable, auditColumns, [][]any{tx.entry(action, kind, target, before, after)})
 }
 

@@ -51,6 +51,7 @@ type Tx struct {
 	err   error // of the database
 
 	before *Contents
+	set    *ruleSet // collects the entries of the rules that are changed together
 }
 
 // Contents returns what the database said before the change.

@@ -30,7 +30,7 @@ func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
 func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err error) {
 	const some = 200
 	const text = "SELECT id, at, actor, action, kind, target, coalesce(before, ''), coalesce(after, '') FROM sluice_audit" +
-		" WHERE id < $1 AND kind IN ('rule', 'tier', 'settings') AND action IN ('create', 'replace', 'delete') ORDER BY id DESC LIMIT $2"
+		" WHERE id < $1 AND kind IN ('rule', 'rules', 'tier', 'settings') AND action IN ('create', 'replace', 'delete') ORDER BY id DESC LIMIT $2"
 	for before, seen := int64(math.MaxInt64), 0; ; seen += some {
 		if seen >= maxBack {
 			return nil, errLarge
@@ -47,7 +47,12 @@ func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err er
 				slices.Reverse(all)
 				return all, nil
 			}
-			all = append(all, e)
+			parts, err := e.parts()
+			if err != nil {
+				return nil, err
+			}
+			slices.Reverse(parts)
+			all = append(all, parts...)
 		}
 		if len(page) < some {
 			slices.Reverse(all)
@@ -90,6 +95,12 @@ func (tx *Tx) Restore(last int64) error {
 	if len(all) == 0 || all[len(all)-1].ID != last {
 		return &Conflict{"audit entry", "the last", last}
 	}
+	var entry int64
+	return tx.together(func() error { return tx.restoreAll(all) }, &entry)
+}
+
+// restoreAll takes the changes back, the last first.
+func (tx *Tx) restoreAll(all []Entry) (err error) {
 	for _, e := range slices.Backward(all) {
 		switch e.Kind {
 		case ruleKind.name:

@@ -84,20 +84,23 @@ func (tx *Tx) DeleteSettings(match Match) error {
 
 // PutRule creates or replaces the rule of that name.
 func (tx *Tx) PutRule(r RuleRow, match Match) (RuleRow, error) {
-	return put(tx, ruleKind, r, match, func(r, old *RuleRow, found bool) error {
-		switch {
-		case r.Position != 0:
-		case found:
-			r.Position = old.Position
-		default:
-			last, err := scalar(tx.ctx, tx.tx, "SELECT coalesce(max(position), 0) FROM sluice_rules")
-			if err != nil {
-				return tx.failed(err)
-			}
-			r.Position = int(last) + positionStep
+	return put(tx, ruleKind, r, match, tx.place)
+}
+
+// place sets the position of a rule that has none: the old one, or behind all others.
+func (tx *Tx) place(r, old *RuleRow, found bool) error {
+	switch {
+	case r.Position != 0:
+	case found:
+		r.Position = old.Position
+	default:
+		last, err := scalar(tx.ctx, tx.tx, "SELECT coalesce(max(position), 0) FROM sluice_rules")
+		if err != nil {
+			return tx.failed(err)
 		}
-		return nil
-	})
+		r.Position = int(last) + positionStep
+	}
+	return nil
 }
 
 func (r *RuleRow) check() error { return checkText("name", r.Name, true) }

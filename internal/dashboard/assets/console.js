@@ -20,13 +20,16 @@
     }
   }
   function span(s) {
-    if (s < 60) return s + ' s';
-    if (s < 3600) return Math.floor(s / 60) + ' min';
-    if (s < 48 * 3600) return Math.floor(s / 3600) + ' h' + (s < 36000 && Math.floor(s / 60) % 60 ? ' ' + Math.floor(s / 60) % 60 + ' min' : '');
-    return Math.floor(s / 86400) + ' days';
+    if (s < 60) return s + '\u00a0s';
+    if (s < 3600) return Math.floor(s / 60) + '\u00a0min';
+    if (s < 48 * 3600) return Math.floor(s / 3600) + '\u00a0h' + (s < 36000 && Math.floor(s / 60) % 60 ? '\u00a0' + Math.floor(s / 60) % 60 + '\u00a0min' : '');
+    return s < 730 * 86400 ? Math.floor(s / 86400) + '\u00a0days' : Math.floor(s / 86400 / 365).toLocaleString('en') + '\u00a0years';
   }
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);
+
+  // The page that this is may be beyond the edge of a phone.
+  document.querySelector('.tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 
   // Says something in passing.
   function toast(text) {
@@ -44,18 +47,22 @@
     dispatchEvent(new Event('themechange'));
   });
 
+  const main = document.querySelector('main');
+  let before; // what had the focus before the search
+
   addEventListener('keydown', e => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
     const typing = e.target.closest?.('input, textarea, select, [contenteditable]');
     if (e.key === 'Escape') {
       if (document.querySelector('dialog[open]')) return; // which closes by itself
-      if (typing) { typing.blur(); return; }
+      if (typing) { typing.blur(); (before?.isConnected ? before : main)?.focus({ preventScroll: true }); return; }
       const back = document.querySelector('[data-back]');
       if (back) back.click(); else if (location.pathname !== '/') history.length > 1 ? history.back() : location.assign('/');
       return;
     }
     if (typing) return;
     if (e.key === '/') {
+      before = document.activeElement;
       document.getElementById('search')?.focus();
       e.preventDefault();
     } else if (/^[1-9]$/.test(e.key)) {
@@ -63,6 +70,13 @@
       if (rule) rule.click();
     }
   });
+
+  // same returns a selector for what stands in the place of an element once its part of the page is made anew.
+  function same(el) {
+    if (el.id) return '#' + CSS.escape(el.id);
+    const href = el.getAttribute('href');
+    return href ? 'a[href="' + CSS.escape(href) + '"]' : null;
+  }
 
   // A link with data-dialog leads to a page that has a form. It is shown here instead.
   addEventListener('click', async e => {
@@ -99,10 +113,16 @@
     body.className = 'dialog-body';
     body.append(...content.childNodes);
     dialog.append(head, body);
-    dialog.addEventListener('close', () => { dialog.remove(); link.focus(); });
+    const again = same(link);
+    dialog.addEventListener('close', () => {
+      dialog.remove(); // the page may have been brought up to date meanwhile, with another such link
+      (link.isConnected ? link : (again && document.querySelector(again)) || main)?.focus();
+    });
     document.body.append(dialog);
     times(dialog);
     dialog.showModal();
+    // What is asked comes first, not the way out.
+    (body.querySelector('input:not([type=hidden]), select, textarea') || body.querySelector('#act-do:enabled, [data-copy], [data-close]'))?.focus();
   });
 
   // The seconds in which something can be undone.
@@ -125,5 +145,5 @@
     }).catch(() => {});
   }
 
-  window.sluice = { times, toast, span };
+  window.sluice = { times, toast, span, same };
 })();

@@ -13,7 +13,7 @@
   const clock = s => { const d = new Date(s * 1000); return two(d.getHours()) + ':' + two(d.getMinutes()); };
   const exactly = s => { const d = new Date(s * 1000); return clock(s) + ':' + two(d.getSeconds()); };
   const rate = v => v == null ? '–' : v === 0 ? '0' : v < 0.01 ? '<0.01' : v < 1 ? v.toFixed(2) : v < 100 ? String(Math.round(v * 10) / 10) :
-    v < 1e4 ? Math.round(v).toLocaleString('en') : v < 1e6 ? Math.round(v / 100) / 10 + ' k' : Math.round(v / 1e5) / 10 + ' M';
+    v < 1e4 ? Math.round(v).toLocaleString('en') : v < 1e6 ? Math.round(v / 100) / 10 + '\u00a0k' : Math.round(v / 1e5) / 10 + '\u00a0M';
   const color = name => getComputedStyle(root).getPropertyValue('--' + name).trim();
 
   let stream, last = 0, plot, data, failures = 0, retry;
@@ -60,10 +60,10 @@
     if (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode)) { pending.set(id, html); return; }
     pending.delete(id);
     const had = part.contains(document.activeElement) ? document.activeElement : null;
-    const same = had && (had.id ? '#' + CSS.escape(had.id) : had.getAttribute('href') ? 'a[href="' + CSS.escape(had.getAttribute('href')) + '"]' : null);
+    const same = had && window.sluice.same(had);
     part.innerHTML = html;
     window.sluice.times(part);
-    if (same) part.querySelector(same)?.focus({ preventScroll: true });
+    if (had) ((same && part.querySelector(same)) || document.querySelector('main')).focus({ preventScroll: true });
   }
   const pending = new Map();
   document.addEventListener('selectionchange', () => {
@@ -203,7 +203,8 @@
   }
   const pad = el => { const s = getComputedStyle(el); return parseFloat(s.paddingLeft) + parseFloat(s.paddingRight); };
 
-  // marks draws events as dashed lines.
+  // marks draws events as dashed lines. Many would cover what is drawn, and have only their heads.
+  const maxLines = 8;
   function marks(u) {
     if (!data) return;
     const g = u.ctx, b = u.bbox;
@@ -211,12 +212,14 @@
     g.strokeStyle = color('accent');
     g.fillStyle = color('accent');
     g.lineWidth = 1.5 * devicePixelRatio;
-    for (const m of data.marks) {
+    const shown = data.marks.filter(m => m.at >= u.scales.x.min && m.at <= u.scales.x.max);
+    for (const m of shown) {
       const x = Math.round(u.valToPos(m.at, 'x', true));
-      if (x < b.left || x > b.left + b.width) continue;
-      g.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
-      g.beginPath(); g.moveTo(x, b.top); g.lineTo(x, b.top + b.height); g.stroke();
-      g.setLineDash([]);
+      if (shown.length <= maxLines) {
+        g.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
+        g.beginPath(); g.moveTo(x, b.top); g.lineTo(x, b.top + b.height); g.stroke();
+        g.setLineDash([]);
+      }
       g.beginPath(); g.moveTo(x - 4 * devicePixelRatio, b.top); g.lineTo(x + 4 * devicePixelRatio, b.top); g.lineTo(x, b.top + 6 * devicePixelRatio); g.fill();
     }
     g.restore();

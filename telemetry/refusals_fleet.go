@@ -1,0 +1,158 @@
+package telemetry
+
+import (
+	"bytes"
+	"cmp"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// FoundRefusals is what all instances keep of the refusals of one request.
+type FoundRefusals struct {
+	Refusals []Refusal // the latest first
+	Kept     int       // of all requests
+	Since    time.Time // of the oldest that is kept; zero: none is
+	// Err is why those of other instances are missing.
+	Err error
+}
+
+const (
+	refusalsPart = "refusals" // the latest that an instance keeps
+	refusalsFor  = time.Hour
+	// An instance posts as many of its latest refusals as fit into these, before and after compression.
+	maxRefusalsText = 1 << 20
+	maxRefusalsSaid = 192 << 10
+)
+
+// FindRefusals returns the refusals of a request that any instance keeps, by the ID of the request or of
+// its trace. Others know of a refusal some seconds after it was made, and of the latest thousand or so of
+// each instance.
+func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
+	if f.Refusals == nil {
+		return found
+	}
+	found.Refusals = f.Refusals.Find(id)
+	found.Kept, found.Since = f.Refusals.Kept()
+	name := f.Recorder.config.Instance
+	for i := range found.Refusals {
+		found.Refusals[i].Instance = name
+	}
+	if f.Board == nil {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, boardFor)
+	defer cancel()
+	posted, err := f.Board.Posted(ctx, refusalsPart)
+	if found.Err = err; err != nil {
+		return found
+	}
+	id = printable.Text(id, 64)
+	for instance, said := range posted {
+		if instance != f.Recorder.id {
+			found.add(readRefusals(said), id)
+		}
+	}
+	slices.SortStableFunc(found.Refusals, func(a, b Refusal) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Instance, b.Instance)) })
+	return found
+}
+
+// add adds what another instance keeps.
+func (f *FoundRefusals) add(all []Refusal, id string) {
+	f.Kept += len(all)
+	for i := range all {
+		if r := &all[i]; f.Since.IsZero() || r.At.Before(f.Since) {
+			f.Since = r.At
+		}
+		if r := &all[i]; r.isOf(id) {
+			r.clean()
+			f.Refusals = append(f.Refusals, *r)
+		}
+	}
+}
+
+// clean bounds texts that anything may have written to the board.
+func (r *Refusal) clean() {
+	for _, text := range []*string{
+		&r.Rule, &r.Limit, &r.LimitName, &r.From, &r.Because, &r.Missing, &r.Subject, &r.SubjectID, &r.Address, &r.Door, &r.Method, &r.Host, &r.Path,
+		&r.RequestID, &r.TraceID, &r.Brought, &r.Instance,
+	} {
+		*text = printable.Text(*text, maxName)
+	}
+}
+
+// postRefusals posts the latest refusals if there are new ones, or the last post is about to expire.
+func (f *Fleet) postRefusals(ctx context.Context, due *schedule) error {
+	if f.Refusals == nil {
+		return nil
+	}
+	now := time.Now()
+	all, kept := f.Refusals.latest()
+	if len(all) == 0 || kept == f.refusals && now.Sub(f.refusalsAt).Abs() < refusalsFor/2 {
+		return nil
+	}
+	said := writeRefusals(all, f.Recorder.config.Instance)
+	due.putOff(time.Duration(len(said)) * time.Second / bytesPerSecond)
+	err := f.Board.Post(ctx, refusalsPart, f.Recorder.id, said, refusalsFor)
+	if err == nil {
+		f.refusals, f.refusalsAt = kept, now
+	}
+	return err
+}
+
+// latest returns the kept refusals, the latest first, and how many have ever been kept.
+func (k *Refusals) latest() (all []*Refusal, ever uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all = slices.Clone(k.kept)
+	slices.Reverse(all)
+	return all, k.ever
+}
+
+// writeRefusals returns as many of the refusals as fit.
+func writeRefusals(all []*Refusal, instance string) []byte {
+	var texts [][]byte
+	size := 0
+	for _, r := range all {
+		posted := *r
+		posted.Instance = instance
+		text, err := json.Marshal(&posted)
+		if size += len(text) + 1; err != nil || size > maxRefusalsText {
+			break
+		}
+		texts = append(texts, text)
+	}
+	for {
+		var said bytes.Buffer
+		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a level that there is
+		for _, text := range texts {
+			_, _ = w.Write(append(text, '\n')) // a buffer takes everything
+		}
+		_ = w.Close()
+		if said.Len() <= maxRefusalsSaid || len(texts) == 0 {
+			return said.Bytes()
+		}
+		texts = texts[:len(texts)/2]
+	}
+}
+
+// readRefusals returns the refusals of a post, up to where it cannot be read.
+func readRefusals(said []byte) (all []Refusal) {
+	if len(said) > maxRefusalsSaid {
+		return nil
+	}
+	d := json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(said)), maxRefusalsText))
+	for len(all) < maxKept {
+		var r Refusal
+		if d.Decode(&r) != nil {
+			return all
+		}
+		all = append(all, r)
+	}
+	return all
+}

@@ -39,6 +39,8 @@ type Limiter struct {
 	joints sync.Pool // of *joint, for several charges
 	turns  Turns
 	others others
+	owing  sync.Once // sets debts
+	debts  []*Plan   // what Owe charges
 }
 
 // call is what a Take of one charge needs. It cannot be on the stack, because a Store may hand it

@@ -77,12 +77,9 @@ func GiveBackCost(l *sluice.Limiter, key string, cost int64, d *policy.Decision)
 // adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
 const adjustTimeout = 5 * time.Second
 
-// adjustTries bounds how often a cost is cut down because others leave no room for it.
-const adjustTries = 8
-
 // Adjust corrects the cost of a request that [TakeCost] has let pass to what it turned out to be, as
 // [policy.Engine.Settle] does: an excess is given back while it still counts, and a shortfall that does
-// not fit uses up what is left. Taken is when TakeCost was called, or a little earlier. Call Adjust
+// not fit is owed (see [sluice.Limiter.Owe]). Taken is when TakeCost was called, or a little earlier. Call Adjust
 // once; the context may have ended. Queues, and requests that only OnError let pass, are left alone.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {
@@ -99,19 +96,9 @@ func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decisi
 		switch more := cost - r.Cost; {
 		case err != nil:
 		case more > 0:
-			fill(ctx, one, key, more)
+			_ = one.Owe(ctx, key, more) // what cannot be charged is forgotten, as if it had drained
 		case more < 0 && time.Since(taken) < r.Lasts():
 			_, _ = one.Refund(ctx, key, -more) // what cannot be given back is forgotten in time
-		}
-	}
-}
-
-// fill takes cost units, or as many as fit.
-func fill(ctx context.Context, l *sluice.Limiter, key string, units int64) {
-	for range adjustTries {
-		d, err := l.Take(ctx, key, units)
-		if units = d.Remaining; err != nil || d.Allowed || units == 0 || d.Origin == sluice.ByOnError {
-			return
 		}
 	}
 }

@@ -33,7 +33,7 @@ func newDoorTokens(path string, log *slog.Logger) *doorTokens {
 	return t
 }
 
-var errNoDoorToken = errors.New("it is none of the tokens of --door-tokens")
+var errNoDoorToken = errors.New("unknown token: --door-tokens does not list it")
 
 // admit returns an error unless a token is one of them, which comes from an address at a door.
 func (t *doorTokens) admit(from, door, token string) error {

@@ -82,7 +82,7 @@ func TestNginxToken(t *testing.T) {
 	l := limit(t, "version: 1\nrules: [{name: keys, key: [api_key], missing: refuse, limit: 1/day}]\n", "--auth", "nginx+id", "--door-tokens", tokens)
 	start := nginxExample("nginx/auth-request.conf")
 	status(t, http.StatusServiceUnavailable, "GET", start(t, l.addr, backend(t))+"/", "", "Authorization", "Bearer k-1", "X-Sluice-Token", "guess")
-	l.awaitLog("X-Sluice-Token is not a token that may ask")
+	l.awaitLog("X-Sluice-Token: unknown token")
 	url := start(t, l.addr, backend(t), `# proxy_set_header X-Sluice-Token "…";`, `proxy_set_header X-Sluice-Token "secret";`)
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-1")
 	status(t, http.StatusTooManyRequests, "GET", url+"/", "", "Authorization", "Bearer k-1")

@@ -10,11 +10,11 @@ import (
 
 // sent is what the script knows of a request that it sends.
 type sent struct {
-	who      string // of the actors
+	who      string // the group that sent it
 	address  string
 	customer string // the API key; empty: none
 	tier     string
-	name     string // that somebody logs in with, as it was sent
+	name     string // the login, as it was sent
 }
 
 // entry is a request in the books.
@@ -96,7 +96,7 @@ func (t *Tally) count(refused, blocked bool) {
 	}
 }
 
-// Rule counts what a rule said of them.
+// Rule counts the decisions of one rule.
 func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
 	b.between(from, to, func(e *entry) {
 		if slices.Contains(e.seenBy, rule) {
@@ -106,8 +106,8 @@ func (b *Books) Rule(rule string, from, to time.Duration) (t Tally) {
 	return t
 }
 
-// Subjects counts what a rule said of each of its subjects: an address, an API key, or a name that is logged
-// in with, as it was sent.
+// Subjects counts the decisions of one rule by subject: an address, an API key, or a login as it was
+// sent.
 func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
 	all := map[string]Tally{}
 	b.between(from, to, func(e *entry) {
@@ -130,7 +130,7 @@ func (b *Books) Subjects(rule string, from, to time.Duration) map[string]Tally {
 	return all
 }
 
-// Customers counts the requests of those of a tier who have an API key, by that.
+// Customers counts the requests of a tier by API key.
 func (b *Books) Customers(tier string, from, to time.Duration) map[string]Tally {
 	all := map[string]Tally{}
 	b.between(from, to, func(e *entry) {

@@ -50,8 +50,8 @@ const (
 	SecondRate   = 12
 
 	// While logins are attacked, each of the names in Attacked is guessed at LoginRate times a second, from some two
-	// thousand addresses: a hundred times the limit. Mistyped are those of five people who mistype their
-	// password eight times within a minute.
+	// thousand addresses: a hundred times the limit. The five in Mistyped enter a wrong password eight
+	// times within a minute.
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 
@@ -70,7 +70,7 @@ const (
 	tick = 100 * time.Millisecond
 )
 
-// Those whom the script is about.
+// The subjects of the script.
 const (
 	Scraper = "203.0.113.7"
 	Second  = "203.0.113.99"
@@ -218,7 +218,7 @@ func Start(t testing.TB) *Hour {
 	return h
 }
 
-// seen says how the store is doing.
+// seen returns the state of the store.
 func (h *Hour) seen() telemetry.Store {
 	s := telemetry.Store{Kind: "redis", Shards: 1}
 	if h.Store.Status().Degraded() {
@@ -227,7 +227,7 @@ func (h *Hour) seen() telemetry.Store {
 	return s
 }
 
-// script makes those who send requests, and what operators do.
+// script returns the senders of requests and the acts of operators.
 func (h *Hour) script() {
 	const ever = 2 * time.Hour
 	add := func(who string, from, to time.Duration, rate float64, next func(*Hour, *policy.Request) sent) {

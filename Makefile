@@ -1,8 +1,9 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 
-.PHONY: run build test chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
+.PHONY: run build test tools chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -18,15 +19,24 @@ build:
 	CGO_ENABLED=0 go build -modfile bin/slim.mod -tags grpcnotrace -trimpath -buildvcs=false -o $(BINARY) \
 		-ldflags '-s -w -X main.release=$(VERSION) -X main.commit=$(COMMIT)' ./cmd/sluice
 
-# Three packages at a time, for some wait for what others do; "make lint" vets. Without GORACE each
-# process of the race detector's sleeps for a second at its end.
+# The race detector needs a C compiler.
+RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
+
+# All tests. It installs nothing: tests that need a program that is missing are skipped, and listed at
+# the end. Three packages run at a time, because some wait for other processes; "make lint" vets. Without
+# GORACE each process with the race detector sleeps for a second at its end.
 test: export GORACE = atexit_sleep_ms=50
 test:
-	scripts/test-tools
-	go test -race -vet=off -p 3 -timeout 20m ./...
-	cd examples/frameworks && go test -race ./...
-	cd bench && go test -race ./migrate ./fleet ./letpass
+	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
+	@scripts/tools
+	go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- $(RACE) -vet=off -p 3 -timeout 20m ./...
+	cd examples/frameworks && go test $(RACE) ./...
+	cd bench && go test $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...
+
+# Installs what the tests run, which it lists first: on Debian and Ubuntu, packages, as root.
+tools:
+	@scripts/tools install
 
 # Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
 # them for one test, beside which others run, and wants the machine to itself. "make test"
@@ -59,14 +69,12 @@ collations:
 # has a short form.
 FOR = 30m
 differential:
-	scripts/test-tools
 	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
 
 # The pictures in docs/: what the algorithms let pass, the dashboard after half an hour of visitors,
 # and a replay. The last two need Chromium.
 pictures:
 	cd bench && go run ./letpass ../docs
-	scripts/test-tools
 	SLUICE_PICTURES=$(CURDIR)/docs go test -count 1 -timeout 1h -v -run Pictures ./e2e/console
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same

@@ -129,7 +129,7 @@ func TestLayout(t *testing.T) {
 		own := strings.HasPrefix(path, module)
 		internal := strings.HasPrefix(path, module+"/internal/")
 		for _, i := range p.Imports {
-			if own && internal && strings.HasPrefix(i, module+"/internal/") && purpose(i) != purpose(path) && i != module+"/internal/freeport" { // which tests need
+			if own && internal && strings.HasPrefix(i, module+"/internal/") && purpose(i) != purpose(path) && i != module+"/internal/testkit" { // which tests need
 				t.Errorf("%s imports %s: packages under internal/ do not know each other; cmd/sluice wires them", path, i)
 			}
 			if own && !slices.Contains(mayDrive, path) && slices.ContainsFunc(drivers, func(d string) bool { return strings.HasPrefix(i, d) }) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Clients that do what a refusal says, as docs/headers.md has them, get all that they ask for, and are
@@ -23,13 +25,14 @@ func TestClientsWait(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, command := range map[string]string{
-		"curl":   "for i in 1 2 3; do " + curl + "; done",
-		"python": "python3 ../examples/clients/python/api_client.py URL 3",
-		"node":   "node ../examples/clients/node/api_client.mjs URL 3",
-		"go":     outgoing + " URL URL URL",
+		"curl":    "for i in 1 2 3; do " + curl + "; done",
+		"python3": "python3 ../examples/clients/python/api_client.py URL 3",
+		"node":    "node ../examples/clients/node/api_client.mjs URL 3",
+		"go":      outgoing + " URL URL URL",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			testkit.Program(t, name)
 			g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: slow, limit: 1/second burst 1}]\n"))
 			here := strings.NewReplacer("URL", g.url+"/api/users", "https://api.example.com/orders", g.url+"/api/users")
 			c := exec.CommandContext(t.Context(), "bash", "-euc", here.Replace(command))

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/net/websocket"
 )
 
@@ -241,7 +241,7 @@ func TestServerSentEvents(t *testing.T) {
 
 func TestUpstreamAway(t *testing.T) {
 	t.Parallel()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	g := serve(t, "--policy", write(t, "policy.yaml", wide), "--upstream", "http://"+addr)
 	for range 3 {
 		resp, body := do(t, request(t, "GET", g.url, ""))

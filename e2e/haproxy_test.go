@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const haproxyPolicy = `
@@ -71,13 +71,13 @@ var failClosed = edit{"#closed ", ""}
 // behindHAProxy starts all of it.
 func behindHAProxy(t *testing.T, policy string, edits []edit, args ...string) *edge {
 	t.Helper()
-	e := &edge{T: t, addr: freeport.Addr(t)}
+	e := &edge{T: t, addr: testkit.Addr(t)}
 	e.url = "http://" + e.addr
 	upstream := httptest.NewUnstartedServer(http.HandlerFunc(e.backend))
 	upstream.Config.ErrorLog = nil
 	upstream.Start()
 	t.Cleanup(upstream.Close)
-	e.at = freeport.Addr(t)
+	e.at = testkit.Addr(t)
 	e.startAgent(policy, args...)
 	dir := t.TempDir()
 	edits = append([]edit{

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func failedLogins(limit string) string {
@@ -208,7 +208,7 @@ func TestUnknownOutcome(t *testing.T) {
 	hold(t, upstream, g, 1)()
 	redistest.Eventually(t, "the gateway knows that the client has left", func() bool { return remaining(t, client, g) == "97" })
 	// Nobody has ever listened there, so that no connection is left over.
-	g = serve(t, "--policy", write(t, "policy.yaml", failedLogins("100/day")), "--upstream", "http://"+freeport.Addr(t))
+	g = serve(t, "--policy", write(t, "policy.yaml", failedLogins("100/day")), "--upstream", "http://"+testkit.Addr(t))
 	for range 3 {
 		resp := guess(t, client, g, "wrong")
 		if left := resp.Header.Get("X-Ratelimit-Remaining"); resp.StatusCode != http.StatusBadGateway || left != "99" {

@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // withAllMetrics starts a gateway that has something to say in each of its metrics.
@@ -36,10 +37,7 @@ rules:
 // promtool runs it, from Debian's package prometheus.
 func promtool(t *testing.T, input string, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath("promtool"); err != nil {
-		t.Skip("promtool is not there: see scripts/test-tools")
-	}
-	c := exec.CommandContext(t.Context(), "promtool", args...)
+	c := exec.CommandContext(t.Context(), testkit.Program(t, "promtool"), args...)
 	c.Stdin = strings.NewReader(input)
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)

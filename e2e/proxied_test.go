@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const proxiedPolicy = `
@@ -59,14 +59,11 @@ http {
 // launch starts a program that listens on an address, and kills it when the test ends.
 func launch(t *testing.T, address, name string, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		name = "/usr/sbin/" + name // which is not in the PATH of everybody
-	}
 	var said strings.Builder
-	c := exec.Command(name, args...)
+	c := exec.Command(testkit.Program(t, name), args...)
 	c.Stdout, c.Stderr = &said, &said
 	if err := c.Start(); err != nil {
-		t.Fatalf("%v: scripts/test-tools installs it", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = c.Process.Kill()
@@ -93,7 +90,7 @@ type front struct {
 // proxied starts them.
 func proxied(t *testing.T) front {
 	t.Helper()
-	free := func() string { return freeport.Addr(t) }
+	free := func() string { return testkit.Addr(t) }
 	php, nginx, dir := free(), free(), t.TempDir()
 	launch(t, php, "php", "-n", "-S", php, write(t, "index.php", upstreamPHP))
 	g := serve(t, "--upstream", "http://"+php, "--policy", write(t, "policy.yaml", proxiedPolicy))

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const respPolicy = `
@@ -39,7 +40,7 @@ func serveRESP(t *testing.T, args ...string) (g *gateway, addr string) {
 // output runs a program, which has to end with 0, and returns what it prints.
 func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), name, args...)
+	c := exec.CommandContext(t.Context(), testkit.Program(t, name), args...)
 	c.Dir = dir
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -100,7 +101,7 @@ func TestRedisCLITyped(t *testing.T) {
 	t.Parallel()
 	_, addr := serveRESP(t)
 	promptly(t, func(try int) string {
-		c := exec.CommandContext(t.Context(), "redis-cli", "-p", port(addr))
+		c := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), "-p", port(addr))
 		throttle := fmt.Sprintf("CL.THROTTLE \"user %d\" 0 1 60\n", try)
 		c.Stdin = strings.NewReader("HELLO 3\n" + throttle + throttle + "COMMAND DOCS\nQUIT\n")
 		out, err := c.CombinedOutput()
@@ -119,7 +120,7 @@ func TestRESPOverTLS(t *testing.T) {
 	if got := output(t, "", "redis-cli", append(with, "--cert", certs.Cert, "--key", certs.Key, "PING")...); got != "PONG" {
 		t.Error(got)
 	}
-	if out, err := exec.CommandContext(t.Context(), "redis-cli", append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
 		t.Errorf("without a certificate: %s", out)
 	}
 	// Who does not even shake hands is closed, and others go on.

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // secure starts a gateway that ends TLS, with a certificate of ours.
@@ -66,14 +68,14 @@ func TestTLS(t *testing.T) {
 	ours := newAuthority(t)
 	g := secure(t, ours, "--upstream", upstream.URL, "--policy", write(t, "policy.yaml", wide))
 	for _, version := range []string{"--http1.1", "--http2"} {
-		out, err := exec.CommandContext(t.Context(), "curl", "-sS", version, "--cacert", ours.ca, "-H", "Cookie: a=1",
+		out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), "-sS", version, "--cacert", ours.ca, "-H", "Cookie: a=1",
 			"--data", "body", "-w", " %{http_version} %header{x-ratelimit-limit}", g.url+"/").CombinedOutput()
 		want := fmt.Sprintf("HTTP/1.1 POST https a=1 body %s 100000", strings.TrimSuffix(strings.TrimPrefix(version, "--http"), ".0"))
 		if err != nil || string(out) != want {
 			t.Errorf("%s: %q, want %q, %v", version, out, want, err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "curl", "-sS", g.url).CombinedOutput(); err == nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), "-sS", g.url).CombinedOutput(); err == nil {
 		t.Errorf("a client that does not know the authority: %s", out)
 	}
 	if got := readAll(t, dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")); !strings.Contains(got, "400") {
@@ -317,7 +319,7 @@ func TestFingerprints(t *testing.T) {
 	g := secure(t, ours, "--upstream", named(t, "here"), "--policy", path)
 	curl := func(args ...string) string {
 		args = append([]string{"-sS", "-o", os.DevNull, "-w", "%{http_code}", "--cacert", ours.ca}, args...)
-		out, err := exec.CommandContext(t.Context(), "curl", append(args, g.url+"/")...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), append(args, g.url+"/")...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func mustPlan(t testing.TB, limit string) *sluice.Plan {
@@ -65,7 +65,7 @@ func TestNamesDiffer(t *testing.T) {
 
 // Keys with the same hash tag in front have the same slot, as a real server has it.
 func TestSlots(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freeport.Port(t)))
+	server := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(testkit.Port(t)))
 	p := mustPlan(t, "1/s")
 	for _, secret := range [][]byte{nil, []byte("k")} {
 		n := newNaming("p:", true, secret)

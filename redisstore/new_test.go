@@ -12,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -156,7 +156,7 @@ func TestNewServerAway(t *testing.T) {
 	}
 	server.Thaw()
 	redistest.Eventually(t, "the store answers again", func() bool { return take(time.Second) == nil })
-	proxy.Target(freeport.Addr(t))
+	proxy.Target(testkit.Addr(t))
 	proxy.Cut()
 	redistest.Eventually(t, "an error says that the server is away", func() bool { return take(time.Second) != nil })
 	proxy.Target(server.Addr)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 			// ports NAME… sets variables to addresses that nobody listens on.
 			"ports": func(ts *testscript.TestScript, _ bool, names []string) {
 				for _, name := range names {
-					ts.Setenv(name, freeport.Addr(t))
+					ts.Setenv(name, testkit.Addr(t))
 				}
 			},
 			"await":      await,

@@ -18,7 +18,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/term"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // serving is a gateway of its own process, before the sample API.
@@ -26,7 +26,7 @@ type serving struct{ proxy, admin string }
 
 func serveSample(t *testing.T) serving {
 	t.Helper()
-	s := serving{"http://" + freeport.Addr(t), "http://" + freeport.Addr(t)}
+	s := serving{"http://" + testkit.Addr(t), "http://" + testkit.Addr(t)}
 	c := exec.Command("sluice", "serve", "--upstream", "sample", "--proxy", s.proxy[len("http://"):], "--admin", s.admin[len("http://"):])
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -214,14 +214,14 @@ func TestTopInTerminal(t *testing.T) {
 
 func TestTopEndsBySignal(t *testing.T) {
 	for _, end := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+freeport.Addr(t))
+		top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+testkit.Addr(t))
 		top.shows("nothing listens there") // and may do so later
 		if err := top.c.Process.Signal(end); err != nil {
 			t.Fatal(err)
 		}
 		top.left()
 	}
-	top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+freeport.Addr(t))
+	top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+testkit.Addr(t))
 	top.shows("q quit")
 	top.press("\x03") // control-C is a key here
 	top.left()

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // buildCaddy builds Caddy, once, which takes two minutes where nothing of it has been built before.
@@ -30,7 +30,7 @@ func caddy(t *testing.T, limiter, backend string, replaced ...string) (url strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, fallback := freeport.Addr(t), freeport.Addr(t)
+	addr, fallback := testkit.Addr(t), testkit.Addr(t)
 	replaced = append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend, ":8089", port(fallback), "\n:80 {", "\nhttp://"+port(addr)+" {\n\tbind 127.0.0.1")
 	file := write(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
 	c := command(program, "run", "--config", file)

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // What Caddy has written of requests, hostile ones among them, is read as what was sent.
@@ -39,7 +39,7 @@ func TestCaddyLog(t *testing.T) {
 		{name: "common", encoder: "{\ntime_format common_log\n}", hides: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			addr, log := freeport.Addr(t), filepath.Join(t.TempDir(), "access.log")
+			addr, log := testkit.Addr(t), filepath.Join(t.TempDir(), "access.log")
 			file := write(t, "Caddyfile", fmt.Sprintf("{\nadmin off\npersist_config off\nauto_https off\nservers {\n%s\n}\n}\nhttp://%s {\nbind 127.0.0.1\nlog {\noutput file %s\nformat json %s\n}\nrespond /empty 204\nrespond \"hello\" 201\n}\n",
 				c.global, port(addr), log, c.encoder))
 			process := command(program, "run", "--adapter", "caddyfile", "--config", file)

@@ -30,8 +30,8 @@ import (
 	"github.com/sluicehq/sluice/grpclimit"
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/checkgrpc"
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -235,11 +235,11 @@ func byRESP(t *testing.T, addr string, args ...string) (v verdict) {
 // haproxy runs HAProxy by the example in deploy/.
 func haproxy(t *testing.T, agent, backend string) (url string) {
 	t.Helper()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	messages := write(t, "spoe-sluice.conf", example(t, "haproxy/spoe-sluice.conf"))
 	config := write(t, "haproxy.cfg", example(t, "haproxy/haproxy.cfg", "/etc/haproxy/spoe-sluice.conf", messages,
 		"127.0.0.1:8000", addr, "127.0.0.1:9000", agent, "127.0.0.1:3000", backend))
-	run(t, command("/usr/sbin/haproxy", "-db", "-f", config), addr, func() string { return "" })
+	run(t, command(testkit.Program(t, "haproxy"), "-db", "-f", config), addr, func() string { return "" })
 	return "http://" + addr
 }
 
@@ -256,7 +256,7 @@ func engineOf(t *testing.T, document string) *policy.Engine {
 func everyDoors(t *testing.T) []everyDoor {
 	t.Helper()
 	server := backend(t)
-	rls, resp, spoe, gateway := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
+	rls, resp, spoe, gateway := testkit.Addr(t), testkit.Addr(t), testkit.Addr(t), testkit.Addr(t)
 	l := limit(t, everyRules, "--grpc", rls, "--resp", resp,
 		"--upstream", "http://"+server, "--proxy", gateway, "--auth", "nginx,caddy,traefik,envoy")
 	limit(t, everyRules, "--spoe", spoe)
@@ -369,7 +369,7 @@ func TestEveryDoor(t *testing.T) {
 // Descriptors have no path: rules that match one are not theirs, whatever else they need.
 func TestDescriptorsHaveNoPath(t *testing.T) {
 	t.Parallel()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	limit(t, `
 version: 1
 rules:

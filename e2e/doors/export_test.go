@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
@@ -51,7 +51,7 @@ func TestExportNginx(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			addr := freeport.Addr(t)
+			addr := testkit.Addr(t)
 			url := nginx(t, addr, exported(t, addr, "version: 1\nrules:\n  - {name: a, key: [client_ip], "+test.rule+"}\n"))
 			passed, began := 0, time.Now()
 			for range 3 {
@@ -74,7 +74,7 @@ func TestExportNginx(t *testing.T) {
 // The places of a queue are waited for.
 func TestExportNginxQueue(t *testing.T) {
 	t.Parallel()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	url := nginx(t, addr, exported(t, addr, "version: 1\nrules:\n  - {name: a, key: [client_ip], limit: 10/second burst 4, algorithm: leaky_bucket}\n"))
 	began := time.Now()
 	answers := make(chan bool)
@@ -94,7 +94,7 @@ func TestExportNginxQueue(t *testing.T) {
 // Whom the policy trusts, nginx believes who the client is.
 func TestExportNginxTrusted(t *testing.T) {
 	t.Parallel()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	url := nginx(t, addr, exported(t, addr, "version: 1\ntrusted_proxies: [127.0.0.0/8, '2001:db8::1']\nrules:\n  - {name: a, key: [client_ip], limit: 1/minute}\n"))
 	for _, test := range []struct {
 		forwarded string
@@ -112,7 +112,7 @@ func TestExportNginxTrusted(t *testing.T) {
 // All kinds of rules in one: nginx takes it.
 func TestExportNginxSyntax(t *testing.T) {
 	t.Parallel()
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	config := exported(t, addr, `
 version: 1
 trusted_proxies: [10.0.0.0/8]
@@ -126,7 +126,7 @@ rules:
   - {name: keys, key: [api_key], missing: skip, limit: 50/minute}
 `)
 	file := nginxFile(t, config)
-	out, err := exec.Command(nginxProgram, "-t", "-c", file).CombinedOutput()
+	out, err := exec.Command(testkit.Program(t, "nginx"), "-t", "-c", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s\n%s", out, config)
 	}

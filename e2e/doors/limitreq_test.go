@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -66,7 +66,7 @@ const slack = 10 * time.Millisecond
 func TestMigrateNginx(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/migrating.md"
-	addr, log := freeport.Addr(t), filepath.Join(t.TempDir(), "access.log")
+	addr, log := testkit.Addr(t), filepath.Join(t.TempDir(), "access.log")
 	url := nginx(t, addr, "log_format times '$msec $request_time $uri $status';\n"+
 		swap(t, block(t, page, "nginx"), "listen 80;", "listen "+addr+"; access_log "+log+" times;", "http://backend", "http://"+backend(t)))
 	sent := 0
@@ -196,7 +196,7 @@ func TestNginxSeveral(t *testing.T) {
 	t.Parallel()
 	limits := []string{"limit_req zone=all burst=4 nodelay;", "limit_req zone=each;"}
 	for range 2 {
-		addr := freeport.Addr(t)
+		addr := testkit.Addr(t)
 		url := nginx(t, addr, "limit_req_zone all zone=all:1m rate=1r/m;\nlimit_req_zone $http_x_key zone=each:1m rate=1r/m;\nlimit_req_status 429;\n"+
 			strings.Join(limits, "\n")+"\nserver { listen "+addr+"; location / { proxy_pass http://"+backend(t)+"; } }\n")
 		for i, key := range []string{"a", "a", "a", "a", "a", "a", "b", "c", "d", "e", "f"} {

@@ -16,10 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-const nginxProgram = "/usr/sbin/nginx"
 
 // nginxMain is what stands around the examples, which are for the http block.
 const nginxMain = `
@@ -44,7 +42,7 @@ http {
 func nginx(t *testing.T, addr, config string) (url string) {
 	t.Helper()
 	file := nginxFile(t, config)
-	c := command(nginxProgram, "-p", filepath.Dir(file), "-c", file)
+	c := command(testkit.Program(t, "nginx"), "-p", filepath.Dir(file), "-c", file)
 	run(t, c, addr, func() string {
 		log, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "error.log"))
 		return string(log)
@@ -141,7 +139,7 @@ func TestNginxLogins(t *testing.T) {
 		}
 	}))
 	t.Cleanup(api.Close)
-	backend, gateway := api.Listener.Addr().String(), freeport.Addr(t)
+	backend, gateway := api.Listener.Addr().String(), testkit.Addr(t)
 	here := strings.NewReplacer("127.0.0.1:8080", gateway, "127.0.0.1:8081", "127.0.0.1:0", "127.0.0.1:3000", backend)
 	for i := range args {
 		args[i] = here.Replace(args[i])

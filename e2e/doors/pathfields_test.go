@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	gateway "github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // What some server takes for the path, the method or the host does not get past a proxy of an example,
@@ -20,7 +20,7 @@ import (
 func TestPathFields(t *testing.T) {
 	starts := map[string]func(t *testing.T, backend string) string{
 		"haproxy": func(t *testing.T, backend string) string {
-			agent := freeport.Addr(t)
+			agent := testkit.Addr(t)
 			limit(t, threeADay, "--spoe", agent)
 			return haproxy(t, agent, backend)
 		},

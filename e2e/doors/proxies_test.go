@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // proxy is one that asks, by its example in deploy/.
@@ -41,7 +41,7 @@ var proxies = []proxy{
 // nginxExample returns what runs an example for nginx.
 func nginxExample(name string) func(t *testing.T, limiter, backend string, replaced ...string) string {
 	return func(t *testing.T, limiter, backend string, replaced ...string) string {
-		addr := freeport.Addr(t)
+		addr := testkit.Addr(t)
 		replaced = append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend, "listen 80;", "listen "+addr+";")
 		return nginx(t, addr, example(t, name, replaced...))
 	}
@@ -175,7 +175,7 @@ rules:
   - {name: open, match: /open, limit: 9/day, on_error: allow}
 `
 	each(t, func(t *testing.T, p proxy) {
-		l := limit(t, policy, "--auth", p.asker, "--store", "redis://"+freeport.Addr(t))
+		l := limit(t, policy, "--auth", p.asker, "--store", "redis://"+testkit.Addr(t))
 		url := p.start(t, l.addr, backend(t))
 		if got := status(t, http.StatusServiceUnavailable, "POST", url+"/closed", "b"); got.header.Get("Retry-After") == "" {
 			t.Errorf("the client is told %v", got.header)
@@ -187,7 +187,7 @@ rules:
 func TestLimiterStopped(t *testing.T) {
 	each(t, func(t *testing.T, p proxy) {
 		for _, hangs := range []bool{false, true} {
-			nobody := freeport.Addr(t)
+			nobody := testkit.Addr(t)
 			if hangs {
 				nobody = mute(t)
 			}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Traefik takes minutes to build: "make traefik" does, and runs all tests of proxies with it.
@@ -39,7 +39,7 @@ func traefik(t *testing.T, limiter, backend string, replaced ...string) (url str
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	dynamic := write(t, "dynamic.yml", example(t, "traefik/dynamic.yml", append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend)...))
 	static := write(t, "traefik.yml", example(t, "traefik/traefik.yml", `":80"`, `"`+addr+`"`, "dynamic.yml", dynamic))
 	run(t, command(program, "--configfile="+static), addr, func() string { return "" })

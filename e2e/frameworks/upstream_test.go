@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // An upstream is a login server in a framework. For each request it writes to its log what
@@ -113,7 +113,7 @@ func (p *program) try(t *testing.T) (all []*upstream, err error) {
 	path := filepath.Join(t.TempDir(), "log")
 	var list []string
 	for _, name := range p.names {
-		u := &upstream{name: name, addr: freeport.Addr(t), ignoreCase: p.loose}
+		u := &upstream{name: name, addr: testkit.Addr(t), ignoreCase: p.loose}
 		list = append(list, name+"="+u.port())
 		all = append(all, u)
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience is how long a test waits for what a server does by itself.
@@ -44,7 +44,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Dir, s.Addr = dir, freeport.Addr(t)
+	s.Dir, s.Addr = dir, testkit.Addr(t)
 	t.Cleanup(func() {
 		s.Kill()
 		os.RemoveAll(dir)
@@ -92,7 +92,7 @@ func (s *Server) Restart() {
 // Move is Restart with another address, which is free.
 func (s *Server) Move() {
 	s.t.Helper()
-	s.MoveTo(freeport.Addr(s.t))
+	s.MoveTo(testkit.Addr(s.t))
 }
 
 // MoveTo is Restart with an address.
@@ -114,7 +114,7 @@ func binaries(t testing.TB) string {
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
-		t.Fatal("these tests need PostgreSQL: install the package of your system, for example \"apt-get install postgresql\"")
+		testkit.Missing(t, "PostgreSQL")
 	}
 	return filepath.Dir(found[len(found)-1])
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 //go:embed testdata/clock.c
@@ -22,7 +24,7 @@ func StartMovable(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := prepare(t, Binaries(t)[0], settings...)
 	source, library := s.write("clock.c", clockSource), filepath.Join(s.Dir, "clock.so")
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testkit.Program(t, "gcc", "cc"), "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	s.env = []string{"LD_PRELOAD=" + library, "CLOCK_MOVED_BY=" + s.write("clock", "\x00\x00\x00\x00\x00\x00\x00\x00")}

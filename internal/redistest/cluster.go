@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Cluster is a running Redis Cluster.
@@ -27,7 +27,7 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 	c := new(Cluster)
 	for range masters * (1 + replicas) {
 		c.Nodes = append(c.Nodes, prepare(t, Binaries(t)[0], append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(freeport.Port(t)),
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(testkit.Port(t)),
 			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)...))
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience is how long a test waits for what a server does by itself.
@@ -29,9 +29,7 @@ func Binaries(t testing.TB) []string {
 	if named := os.Getenv("SLUICE_REDIS_SERVER"); named != "" {
 		return []string{named}
 	}
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Fatal("these tests need redis-server: install the package of your system, for example \"apt-get install redis-server\"")
-	}
+	testkit.Program(t, "redis-server")
 	all := []string{"redis-server"}
 	if _, err := exec.LookPath("valkey-server"); err == nil {
 		all = append(all, "valkey-server")
@@ -103,7 +101,7 @@ func newServer(t testing.TB, binary string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Binary: binary, Host: "127.0.0.1", Port: freeport.Port(t), Dir: dir, Socket: filepath.Join(dir, "sock"), t: t}
+	s := &Server{Binary: binary, Host: "127.0.0.1", Port: testkit.Port(t), Dir: dir, Socket: filepath.Join(dir, "sock"), t: t}
 	s.Addr = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 	t.Cleanup(func() {
 		s.Kill()

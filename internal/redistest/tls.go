@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Certs are PEM files: an authority, and a certificate of it for 127.0.0.1 with its key,
@@ -49,7 +49,7 @@ func NewCerts(t testing.TB) Certs {
 func (c Certs) Settings(t testing.TB) []string {
 	t.Helper()
 	return []string{
-		"--tls-port", strconv.Itoa(freeport.Port(t)), "--tls-ca-cert-file", c.CA,
+		"--tls-port", strconv.Itoa(testkit.Port(t)), "--tls-ca-cert-file", c.CA,
 		"--tls-cert-file", c.Cert, "--tls-key-file", c.Key,
 	}
 }

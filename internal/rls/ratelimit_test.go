@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/rls"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -86,12 +86,12 @@ func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 		}
 	}
 	redis := strings.TrimPrefix(redistest.Start(t).URL(), "redis://")
-	addr := freeport.Addr(t)
+	addr := testkit.Addr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	c := exec.CommandContext(t.Context(), program)
 	c.Env = append(os.Environ(), "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+filepath.Join(dir, "root"), "RUNTIME_SUBDIRECTORY=ratelimit",
 		"RUNTIME_WATCH_ROOT=false", "RESPONSE_DYNAMIC_METADATA=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
-		"GRPC_PORT="+port, fmt.Sprintf("PORT=%d", freeport.Port(t)), fmt.Sprintf("DEBUG_PORT=%d", freeport.Port(t)))
+		"GRPC_PORT="+port, fmt.Sprintf("PORT=%d", testkit.Port(t)), fmt.Sprintf("DEBUG_PORT=%d", testkit.Port(t)))
 	c.Stdout, c.Stderr = t.Output(), t.Output()
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/freeport"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // asked is a request to a real server, and what its log has to tell.
@@ -100,13 +99,10 @@ func send(t *testing.T, address, raw string) (status int, body int64) {
 func serving(t *testing.T, address, zone, program string, args ...string) {
 	t.Helper()
 	var said bytes.Buffer
-	c := exec.Command(program, args...)
+	c := exec.Command(testkit.Program(t, program), args...)
 	c.Stdout, c.Stderr = &said, &said
 	c.Env = append(os.Environ(), "TZ="+zone)
 	if err := c.Start(); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			t.Skipf("%v: scripts/test-tools installs it", err)
-		}
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -189,7 +185,7 @@ func TestNginx(t *testing.T) {
 		"json":  `log_format json escape=json '{"t":"$time_iso8601","a":"$remote_addr","u":"$remote_user","r":"$request","s":$status,"b":$body_bytes_sent,"took":$request_time,"ref":"$http_referer","ua":"$http_user_agent","x":"$http_x_forwarded_for"}';`,
 		"none":  `log_format none escape=none ` + variables + `;`,
 	}
-	dir, address := t.TempDir(), freeport.Addr(t)
+	dir, address := t.TempDir(), testkit.Addr(t)
 	conf := "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {}\nhttp {\n"
 	logs := "access_log combined.log combined;\n"
 	for name, format := range formats {
@@ -202,7 +198,7 @@ func TestNginx(t *testing.T) {
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serving(t, address, "XYZ-5:30", "/usr/sbin/nginx", "-p", dir, "-e", "error.log", "-c", file)
+	serving(t, address, "XYZ-5:30", "nginx", "-p", dir, "-e", "error.log", "-c", file)
 	formats["combined"] = "combined"
 	unread := 0
 	for n, a := range hostileRequests() {
@@ -234,7 +230,7 @@ func TestNginx(t *testing.T) {
 // What Apache logs of hostile requests is what was sent.
 func TestApache(t *testing.T) {
 	t.Parallel()
-	dir, address := t.TempDir(), freeport.Addr(t)
+	dir, address := t.TempDir(), testkit.Addr(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +262,7 @@ func TestApache(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "www"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	serving(t, address, "XYZ+3", "/usr/sbin/apache2", "-X", "-f", filepath.Join(dir, "apache.conf"))
+	serving(t, address, "XYZ+3", "apache2", "-X", "-f", filepath.Join(dir, "apache.conf"))
 	for n, a := range hostileRequests() {
 		begin := time.Now()
 		status, body := send(t, address, a.raw)
@@ -304,14 +300,14 @@ func TestHAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syslog.Close()
-	address, file := freeport.Addr(t), filepath.Join(t.TempDir(), "haproxy.cfg")
+	address, file := testkit.Addr(t), filepath.Join(t.TempDir(), "haproxy.cfg")
 	conf := fmt.Sprintf("global\n log %s local0\ndefaults\n mode http\n log global\n option httplog\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n timeout http-request 60s\n"+
 		"frontend in\n bind %s\n capture request header User-Agent len 40\n capture request header X-Forwarded-For len 100\n capture response header Server len 20\n"+
 		" http-request return status 200 content-type text/plain string hello\n", syslog.LocalAddr(), address)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serving(t, address, "XYZ-3", "/usr/sbin/haproxy", "-db", "-f", file)
+	serving(t, address, "XYZ-3", "haproxy", "-db", "-f", file)
 	f, err := Lookup("haproxy", Options{Zone: time.FixedZone("", 3*3600)})
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,4 @@
-// Package freeport reserves TCP ports of the loopback interface for servers that tests start.
-//
-// A port that the system hands out and the test closes again may be anybody's by the time the
-// server listens, and again while the server is restarted. These ports lie below those that Linux,
-// macOS and the BSDs hand out, and no other test, of this process or another, gets one before its
-// test has ended.
-package freeport
+package testkit
 
 import (
 	"errors"
@@ -21,7 +15,11 @@ const first, count = 12_000, 20_000
 
 var next atomic.Uint32
 
-// Port returns a port that nobody listens on, and that is the test's until it ends.
+// Port returns a free TCP port of the loopback interface, which belongs to the test until it ends.
+//
+// A port that the system hands out and the test closes again may be taken by the time the server
+// listens, and again while the server restarts. These ports lie below those that Linux, macOS and the
+// BSDs hand out, and no other test, of this process or another, gets one before its test has ended.
 func Port(t testing.TB) int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "sluice-test-ports")

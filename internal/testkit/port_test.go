@@ -1,4 +1,4 @@
-package freeport
+package testkit
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // Two processes that take thousands of ports at once share none while both hold them.
 func TestPortsAreNotShared(t *testing.T) {
 	const each = 2000
-	if os.Getenv("FREEPORT_CHILD") != "" {
+	if os.Getenv("TESTKIT_PORTS_CHILD") != "" {
 		var out strings.Builder
 		for range each {
 			out.WriteString(Addr(t) + "\n")
@@ -21,7 +21,7 @@ func TestPortsAreNotShared(t *testing.T) {
 		os.Exit(0)
 	}
 	child := exec.Command(os.Args[0], "-test.run=TestPortsAreNotShared")
-	child.Env = append(os.Environ(), "FREEPORT_CHILD=1")
+	child.Env = append(os.Environ(), "TESTKIT_PORTS_CHILD=1")
 	hold, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,54 @@
+// Package testkit has what the tests of all packages share: free ports, and the programs that tests run.
+// It needs only the standard library, because the tests of the library use it.
+package testkit
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Program returns the path of the first of the named programs that this machine has. It looks in the
+// PATH, in /usr/sbin, which many users do not have there, and in bin/tools of the tree. Without any
+// of them the test is skipped: see [Missing].
+func Program(t testing.TB, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, ok := Find(name); ok {
+			return path
+		}
+	}
+	Missing(t, names[0])
+	return ""
+}
+
+// Find is [Program] for one name, without a test to skip.
+func Find(name string) (path string, ok bool) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, true
+	}
+	for _, dir := range []string{"/usr/sbin", filepath.Join(Root(), "bin", "tools")} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// Missing skips a test that needs something that "make tools" installs. Where SLUICE_TOOLS is "all", as
+// in CI, the test fails instead.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("SLUICE_TOOLS") == "all" {
+		t.Fatalf("%s is missing: \"make tools\" installs it", what)
+	}
+	t.Skipf("%s is missing: \"make tools\" installs it", what)
+}
+
+// Root returns the root directory of the tree.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
@@ -26,26 +29,12 @@ const patience = 5 * time.Minute
 // binary is the program, as TestMain has built it.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "sluice-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+func TestMain(m *testing.M) {
+	var err error
+	if binary, err = testkit.Sluice(); err != nil {
+		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "sluice")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race") // a race makes the process end with 66
-	}
-	out, err := exec.Command("go", append(args, "../cmd/sluice")...).CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	os.Exit(m.Run())
 }
 
 // gateway is a running "sluice serve".

@@ -18,6 +18,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -248,7 +249,7 @@ func TestEnvoyAbuse(t *testing.T) {
 		t.Errorf("afterwards: %v %v", out, err)
 	}
 	most := 100.0
-	if raceDetector {
+	if testkit.Race {
 		most *= 5
 	}
 	if grown := metric(t, g, "process_resident_memory_bytes") - before; grown > most*(1<<20) {

@@ -49,13 +49,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "sluice")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race") // a race makes the process end with 66
-	}
-	if out, err := exec.Command("go", append(args, "../../cmd/sluice")...).CombinedOutput(); err != nil {
-		log.Printf("go build: %v\n%s", err, out)
+	if binary, err = testkit.Sluice(); err != nil {
+		log.Print(err)
 		return 1
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
@@ -28,7 +30,7 @@ const patience = 5 * time.Minute
 
 var (
 	binary string // the program, as TestMain has built it
-	bin    string // where that and the proxies are
+	bin    string // where the proxies are
 )
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -40,13 +42,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin)
-	binary = filepath.Join(bin, "sluice")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race") // a race makes the process end with 66
-	}
-	if out, err := exec.Command("go", append(args, "../../cmd/sluice")...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if binary, err = testkit.Sluice(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

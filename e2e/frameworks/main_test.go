@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
@@ -36,20 +38,9 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	dir, err := os.MkdirTemp("", "sluice-frameworks-")
-	if err != nil {
+	var err error
+	if binary, err = testkit.Sluice(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "sluice")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race") // a race makes the process end with 66
-	}
-	out, err := exec.Command("go", append(args, "../../cmd/sluice")...).CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()

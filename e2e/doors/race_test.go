@@ -1,5 +1,0 @@
-//go:build race
-
-package doors
-
-const raceDetector = true

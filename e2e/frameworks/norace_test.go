@@ -1,5 +1,0 @@
-//go:build !race
-
-package frameworks
-
-const raceDetector = false

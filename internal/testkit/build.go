@@ -1,0 +1,37 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// Sluice builds the program from the tree, with the race detector if the test has it (a race then ends
+// the process with 66), and returns its path. The program is called sluice and stays in bin/test, so that
+// only the first of several test binaries links it; the others wait.
+func Sluice() (path string, err error) {
+	dir, args := filepath.Join(Root(), "bin", "test", "plain"), []string{"build"}
+	if Race {
+		dir, args = filepath.Join(Root(), "bin", "test", "race"), []string{"build", "-race"}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "sluice")
+	build := exec.Command("go", append(args, "-o", path, "./cmd/sluice")...)
+	build.Dir = Root()
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/sluice: %v\n%s", err, out)
+	}
+	return path, nil
+}

@@ -1,4 +1,4 @@
-package telemetry_test
+package incident_test
 
 import (
 	"cmp"

@@ -25,6 +25,8 @@ import (
 // After a reset the store gives turns from now on, and callers that wait keep theirs, so that both may
 // come at the same time. A turn that is kept here when another process resets its queue is like one of
 // a caller that waits; it is dropped as soon as the store's answer shows the reset.
+//
+// The same holds for turns beyond the Most of a plan: a plan with a smaller Most cuts the queue to that.
 type Turns struct {
 	kept   atomic.Int64 // spans in queues
 	mu     sync.Mutex   // not held while a store is asked

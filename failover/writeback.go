@@ -111,7 +111,7 @@ func (s *Store) owed(e *entry) debt {
 // write charges the shared store with a debt, and reports whether the debt is settled: all
 // but those are of which it is certain that nothing was charged. What the limit had room for is
 // cut to what fits by now, since a charge is all or nothing, and an outage in which everything
-// passed must lock nobody out. What is due in any case is owed there, too.
+// passed must lock no key out. What is due in any case is owed there, too.
 func (s *Store) write(d debt) bool {
 	end := time.Now().Add(writeBackDeadline)
 	// Where a shard hangs, no more debts than need be are sent into the unknown.

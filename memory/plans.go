@@ -111,7 +111,7 @@ func (l *layout) unpack(word uint64, now int64) sluice.State {
 	if word <= drained {
 		return sluice.State{}
 	}
-	// No level above twice that is told from others.
+	// Levels above 2*maxTime look alike.
 	return sluice.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
 }
 
@@ -173,8 +173,9 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	return 0
 }
 
-// plans gives each plan that a store meets a layout. Plans that decide alike are one. There is no removal: the plans of a process are few, and if there are
-// more than maxPlans over time, the states of those that come last are in the overflow.
+// plans gives each plan that a store meets a layout. Plans that decide alike are one. There is no
+// removal: the plans of a process are few. If there are more than maxPlans over time, the states of
+// the last ones are in the overflow.
 type plans struct {
 	mu       sync.Mutex
 	siblings map[uint64]*siblings // by fingerprint

@@ -284,6 +284,11 @@ func (s *scratch) complete() {
 		s.lookOnly()
 	}
 	s.receipts = slices.Grow(s.receipts[:0], len(s.charges))[:len(s.charges)]
+	s.noteTime()
+}
+
+// noteTime notes when the store is asked, if an outcome may give back what is taken.
+func (s *scratch) noteTime() {
 	if s.policy.settles {
 		s.began = time.Now()
 	}

@@ -157,6 +157,7 @@ func (t *together) eachTold(do func(p *onePart)) {
 func (t *together) merge() {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
+			p.s.noteTime()
 			p.s.addTurns()
 			p.s.firstLock = len(p.s.charges)
 			p.s.addLocks()

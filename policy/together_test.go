@@ -229,3 +229,23 @@ func TestTogetherTooMany(t *testing.T) {
 		t.Errorf("%+v", ds[0])
 	}
 }
+
+// What the parts of one request cost less than estimated is given back.
+func TestTogetherSettles(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
+		synctest.Test(t, func(t *testing.T) {
+			e := engine(t, "rules: [{name: a, limit: 100/hour, algorithm: "+algorithm+", cost: {response_header: X-Cost, estimate: 30, max: 60}}]")
+			ds := make([]Decision, 3)
+			if !e.DecideTogether(t.Context(), []*Request{get("/"), get("/"), get("/")}, ds) {
+				t.Fatalf("%s: %s", algorithm, said(ds[0]))
+			}
+			for i, cost := range []string{"10", "0", "35"} {
+				e.Settle(t.Context(), ds[i], header(200, "X-Cost", cost))
+			}
+			if left := remains(t, e, "a"); left != 55 {
+				t.Errorf("%s: %d of 100 are left after costs of 10, 0 and 35", algorithm, left)
+			}
+		})
+	}
+}

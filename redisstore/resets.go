@@ -77,7 +77,7 @@ func (r *resets) tell(charges []sluice.Charge, receipts []sluice.Receipt) {
 		switch c := &charges[i]; {
 		case c.Cost == sluice.All:
 			r.add(c)
-		case c.Cost < 0 && cacheable(c) && !c.Plan.Once && c.Plan.Decide(0, receipts[i]).Remaining <= nearlyFull*-c.Cost:
+		case c.Cost < 0 && cacheable(c) && !c.Plan.Once && c.Plan.Decide(0, receipts[i]).Remaining/nearlyFull <= -c.Cost:
 			r.gather(c)
 		}
 	}

@@ -138,7 +138,7 @@ func TestGiveBackTold(t *testing.T) {
 		key        string
 		back, left int64
 		told       int
-	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}} {
+	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}, {"huge", -1 << 62, 100, 3}} {
 		receipt := sluice.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}
 		r.tell([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
 		if len(r.gathered) != test.told {

@@ -178,6 +178,8 @@ func TestEndlessAnswer(t *testing.T) {
 		`{{range 1000000000000}}{{""}}{{end}}`,
 		`{{with 1000000}}{{if .}}{{range .}}{{range 1000000}}{{end}}{{end}}{{end}}{{end}}`,
 		`{{define "a"}}{{range 1000000000000}}{{end}}{{end}}{{template "a"}}`,
+		// A long pipeline is many steps.
+		`{{range 60000}}{{if and ` + strings.Repeat("true ", 3000) + `}}{{end}}{{end}}`,
 	} {
 		for _, media := range []string{"text/html", "application/json"}[min(i, 1):] { // one with both
 			_, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})

@@ -388,10 +388,37 @@ func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	do(list)
 }
 
-// addStep has a list write something first, though it be nothing: all that a template repeats is a
-// list, and so boundedText can end it.
+// stepBytes is how much of the source of its pipelines a list evaluates in a step.
+const stepBytes = 64
+
+// addStep has a list write something first, though it be nothing, and more often if its pipelines are
+// long: all that a template repeats is a list, and so boundedText can end it.
 func addStep(list *nodes.ListNode) {
-	list.Nodes = slices.Insert(list.Nodes, 0, nodes.Node(&nodes.TextNode{NodeType: nodes.NodeText, Pos: list.Pos}))
+	size := 0
+	for _, n := range list.Nodes {
+		if pipe := pipeOf(n); pipe != nil {
+			size += len(pipe.String())
+		}
+	}
+	step := nodes.Node(&nodes.TextNode{NodeType: nodes.NodeText, Pos: list.Pos})
+	list.Nodes = slices.Insert(list.Nodes, 0, slices.Repeat([]nodes.Node{step}, 1+size/stepBytes)...)
+}
+
+// pipeOf returns the pipeline of a node, or nil.
+func pipeOf(n nodes.Node) *nodes.PipeNode {
+	switch n := n.(type) {
+	case *nodes.ActionNode:
+		return n.Pipe
+	case *nodes.IfNode:
+		return n.Pipe
+	case *nodes.RangeNode:
+		return n.Pipe
+	case *nodes.WithNode:
+		return n.Pipe
+	case *nodes.TemplateNode:
+		return n.Pipe
+	}
+	return nil
 }
 
 // escapeAll sends all that a list itself writes through a function, as html/template does.

@@ -127,8 +127,8 @@ func (g *guard) note() {
 	case "ROLE":
 		p.command = role
 	}
-	if g.first == len(g.pending) {
-		g.pending, g.first = g.pending[:0], 0
+	if g.first > len(g.pending)/2 { // there may never be a moment without any
+		g.pending, g.first = append(g.pending[:0], g.pending[g.first:]...), 0
 	}
 	g.pending = append(g.pending, p)
 }

@@ -89,3 +89,25 @@ func TestGuardInPieces(t *testing.T) {
 		}
 	}
 }
+
+// A connection that is never idle keeps no commands that have been answered.
+func TestGuardUnderLoad(t *testing.T) {
+	t.Parallel()
+	const commands, underway = 100_000, 3
+	g := newGuard(scripted{Reader: strings.NewReader(strings.Repeat(":1\r\n", commands-underway))})
+	command, reply := []byte(written("GET", "a")), make([]byte, 4)
+	for i := range commands {
+		if _, err := g.Write(command); err != nil {
+			t.Fatal(err)
+		}
+		if i < underway {
+			continue
+		}
+		if _, err := io.ReadFull(g, reply); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(g.pending)-g.first != underway || cap(g.pending) > 64 {
+		t.Errorf("%d commands are under way of %d that are kept", len(g.pending)-g.first, cap(g.pending))
+	}
+}

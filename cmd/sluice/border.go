@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -31,8 +32,9 @@ func (b *border) Write(p []byte) (int, error) {
 			n = len(text)
 		case r == utf8.RuneError && n == 1:
 			out = fmt.Appendf(out, `\x%02x`, text[0])
-		case acts(r) && r > 0xFFFF:
-			out = fmt.Appendf(out, `\U%08x`, r)
+		case acts(r) && r > 0xFFFF: // as JSON writes it: it has no "\U"
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
 		case acts(r):
 			out = fmt.Appendf(out, `\u%04x`, r)
 		default:

@@ -23,7 +23,7 @@ func TestBorder(t *testing.T) {
 		"\u202eevil\u2066\u200f\u061c": `\u202eevil\u2066\u200f\u061c`,
 		"\u2028\u2029\ufeff\u200b":     `\u2028\u2029\ufeff\u200b`,
 		"می\u200cخواهم":                "می\u200cخواهم",
-		"\U000e0041":                   `\U000e0041`,
+		"\U000e0041":                   `\udb40\udc41`,
 	} {
 		for size := 1; size <= 5; size++ {
 			f, err := os.Create(filepath.Join(t.TempDir(), "out"))
@@ -46,7 +46,7 @@ func TestBorder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if !utf8.ValidString(in) || strings.Contains(want, `\U`) {
+		if !utf8.ValidString(in) {
 			continue
 		}
 		quoted, _ := json.Marshal(in)

@@ -21,9 +21,10 @@ const (
 	knownTokens = 1 << 12
 )
 
-// guesses limits how many wrong tokens an address may try, and logs them. An address that has tried too many wrong ones has no further token looked at
-// for a while, but for those that it has used before: a caller that shares an address with an attacker
-// is not locked out. It is safe for concurrent use.
+// guesses limits how many wrong tokens an address may try, and logs them. After too many, only tokens
+// that the address used before are looked at for a while: an attacker does not lock out callers with the
+// same address. One wrong token again and again is one guess: a program with an old token locks out
+// no others. It is safe for concurrent use.
 type guesses struct {
 	wrong *sluice.Limiter // by network
 	lines *sluice.Limiter // of the log
@@ -31,6 +32,7 @@ type guesses struct {
 
 	seed  maphash.Seed
 	known [knownTokens]atomic.Uint64 // hashes of an address and a token that it has used
+	tried [knownTokens]atomic.Uint64 // and of one that was wrong
 }
 
 // tooManyGuesses is the error of a token that was not looked at.
@@ -72,8 +74,8 @@ func (g *guesses) check(from, door, token string, look func() (right, wrong bool
 	remote, _ := netip.ParseAddrPort(from) // the zero address stands for others, such as Unix sockets
 	address := remote.Addr().Unmap().WithZone("")
 	hash := g.hash(address, token)
-	slot := &g.known[hash%knownTokens]
-	if slot.Load() == hash {
+	known, tried := &g.known[hash%knownTokens], &g.tried[hash%knownTokens]
+	if known.Load() == hash || tried.Load() == hash {
 		look()
 		return nil
 	}
@@ -85,12 +87,13 @@ func (g *guesses) check(from, door, token string, look func() (right, wrong bool
 	}
 	right, wrong := look()
 	if right {
-		slot.Store(hash)
+		known.Store(hash)
 	}
 	if !wrong {
 		_, _ = g.wrong.Refund(ctx, key, 1)
 		return nil
 	}
+	tried.Store(hash)
 	switch d.Remaining {
 	case wrongPerMinute - 1:
 		g.note("an unknown token was refused", from, door)

@@ -79,6 +79,27 @@ func TestGuessesAreLimited(t *testing.T) {
 	})
 }
 
+// A program with an old token is no attacker, and new tokens of others work beside it.
+func TestSameWrongToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &guessed{guesses: newGuesses(slog.New(slog.DiscardHandler))}
+		for range 1000 {
+			if right, err := d.try("192.0.2.1:1000", "old"); right || err != nil {
+				t.Fatal(right, err)
+			}
+		}
+		if right, err := d.try("192.0.2.1:1001", "secret"); !right || err != nil {
+			t.Errorf("a caller that shares the address: %v, %v", right, err)
+		}
+		for i := range 2 * wrongPerMinute {
+			_, err := d.try("192.0.2.1:1000", fmt.Sprint(i))
+			if _, many := errors.AsType[*tooManyGuesses](err); many != (i >= wrongPerMinute-1) {
+				t.Errorf("guess %d: %v", i, err)
+			}
+		}
+	})
+}
+
 func TestGuessesOfNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

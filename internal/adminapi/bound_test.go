@@ -59,3 +59,17 @@ func TestBodyFieldTwice(t *testing.T) {
 	}
 	s.do("POST", "/v1/check", strings.Repeat("[", 101)+strings.Repeat("]", 101)).want(422).says("deeper than 100 levels")
 }
+
+// What no field can be is the caller's mistake, and makes no lines in the log.
+func TestBodyUnreadable(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	for body, want := range map[string]string{
+		`{"url": "/", "cost": 1e400}`:                            `"pointer":"/cost","detail":"it must be a whole number`,
+		`{"url": "/", "cost": ` + strings.Repeat("9", 400) + `}`: `"pointer":"/cost","detail":"it must be a whole number`,
+		`{"url": 1e400}`: `"pointer":"/url","detail":"it must be text`,
+	} {
+		s.do("POST", "/v1/check", body).want(422).says(want)
+	}
+	s.do("POST", "/v1/check", "{\"url\": \"/\xff\"}").want(400).says("it is not UTF-8")
+}

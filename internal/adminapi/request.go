@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // read returns the body, which has to be JSON.
@@ -32,6 +33,8 @@ func (c *call) read() ([]byte, error) {
 		return nil, problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
 	case err != nil:
 		return nil, problemf(http.StatusBadRequest, "the body broke off")
+	case !utf8.Valid(data):
+		return nil, problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
 	case !json.Valid(data):
 		return nil, problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
 	}
@@ -53,7 +56,9 @@ func decode[T any](c *call) (v T, err error) {
 }
 
 func decodeInto(data []byte, v any) error {
-	if err := unique(json.NewDecoder(bytes.NewReader(data)), nil, 0); err != nil {
+	names := json.NewDecoder(bytes.NewReader(data))
+	names.UseNumber() // whether a number fits is for its field to say
+	if err := unique(names, nil, 0); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))

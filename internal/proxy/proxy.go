@@ -123,6 +123,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
 	}
+	if r.ProtoMajor == 1 && r.ContentLength < 0 {
+		// When an answer begins, the server would read what is left of the body, and the upstream would
+		// take what it has for all of it.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	g.reverse.ServeHTTP(w, r)
 }
 

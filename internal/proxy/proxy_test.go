@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -121,5 +122,66 @@ func TestUpstreamGetsWhatIsDecided(t *testing.T) {
 	}
 	if passed < 500 {
 		t.Errorf("seed %d: only %d requests were passed on", seed, passed)
+	}
+}
+
+// An upstream that answers before a body without a length has ended gets all of it, or sees that it
+// does not.
+func TestAnswersBeforeUploadsEnd(t *testing.T) {
+	t.Parallel()
+	for _, all := range []bool{true, false} {
+		answered := make(chan struct{})
+		got := make(chan string, 1)
+		s := gate(t, func(w http.ResponseWriter, r *http.Request) {
+			c, both, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			body := httputil.NewChunkedReader(both)
+			first := make([]byte, 20)
+			_, err = io.ReadFull(body, first)
+			answer := "HTTP/1.1 200 OK\r\n\r\n" // which goes on
+			if !all {
+				answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"
+			}
+			if _, err := io.WriteString(c, answer); err != nil {
+				t.Error(err)
+			}
+			close(answered)
+			rest, restErr := io.ReadAll(body)
+			got <- fmt.Sprintf("%s%s, %v, %v", first, rest, err, restErr)
+		}, pass, "")
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		send := func(text string) {
+			if _, err := io.WriteString(c, text); err != nil {
+				t.Error(err)
+			}
+		}
+		send("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n" + strings.Repeat("a", 20) + "\r\n")
+		<-answered
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		answer := bufio.NewReader(c)
+		if line, err := answer.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200") {
+			t.Errorf("the answer begins with %q, %v", line, err)
+		}
+		if all {
+			for range 10 {
+				send("1\r\nb\r\n")
+			}
+			send("0\r\n\r\n")
+		}
+		want := strings.Repeat("a", 20) + ", <nil>, unexpected EOF"
+		if all {
+			want = strings.Repeat("a", 20) + strings.Repeat("b", 10) + ", <nil>, <nil>"
+		}
+		if text := <-got; text != want {
+			t.Errorf("the upstream got %s", text)
+		}
 	}
 }

@@ -228,8 +228,6 @@ func TestEmergency(t *testing.T) {
 
 	g.visit("/audit")
 	for _, what := range []string{"changed the settings", "changed the rule extra", "silenced the alert refusing:per-user", "ended the silence of"} {
-		if !strings.Contains(g.text("#audit"), what) {
-			t.Errorf("the audit log has no %q: %s", what, g.text("#audit"))
-		}
+		await(t, "the audit log has "+what, func() bool { return strings.Contains(g.text("#audit"), what) })
 	}
 }

@@ -125,6 +125,9 @@ func TestEmergency(t *testing.T) {
 		g.visit("/rules")
 		g.run(chromedp.WaitVisible("#watching"))
 		g.accessible("a shadow of all")
+		if text := g.text(`[aria-label="Warnings"]`); text == "" || strings.Contains(text, "more bytes") {
+			t.Errorf("the warnings are cut off: %q", text)
+		}
 		g.shot("shadow-all")
 		g.opens("#act-enforce-all")
 		g.does()

@@ -204,6 +204,9 @@ func TestEmergency(t *testing.T) {
 				t.Errorf("it does not say %q: %s", what, text)
 			}
 		}
+		if first := js[string](g, "document.querySelector('[data-refusal]').dataset.refusal"); first != "per-user" {
+			t.Errorf("%s comes before the rule that refused it", first)
+		}
 		if !strings.Contains(g.text("[data-refusal=watched]"), "would have refused it") {
 			t.Errorf("the shadow says nothing: %s", g.text("main"))
 		}

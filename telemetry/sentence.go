@@ -96,7 +96,7 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 	}
 	h := v.nothingUnusual(left > 0)
 	if left > 0 {
-		h.Text = strings.Replace(h.Text, "Nothing unusual.", "Nothing else is unusual.", 1)
+		h.Text = strings.Replace(h.Text, "Nothing unusual", "Nothing else is unusual", 1)
 	}
 	return h
 }
@@ -260,7 +260,11 @@ func (r *Rule) who() (text string, first *Subject) {
 	first = &top.Items[0]
 	switch {
 	case one >= oneShare && subjects <= 1:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. The rule refuses nobody else.", percent(one), plain(first.Shown)), first
+		others := "The rule refuses nobody else."
+		if r.Refused[w] > subjects {
+			others = "The rule refuses nobody else who is not blocked."
+		}
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), plain(first.Shown), others), first
 	case one >= oneShare:
 		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), plain(first.Shown), others(subjects-1)), first
 	case ten >= tenShare:
@@ -478,6 +482,9 @@ func (v *View) yesterday() (sum Counts, known bool) {
 func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blocked.recent, denied)
 }
+
+// BlockedRate returns how many refusals a second blocks of a rule make, in the last minute.
+func (v *View) BlockedRate(r *Rule) float64 { return v.perSecond(&r.Series, nil, denied) - v.rate(r) }
 
 func denied(c *Counts) uint64 { return c[Deny] }
 

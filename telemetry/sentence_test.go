@@ -159,6 +159,20 @@ func TestHeadline(t *testing.T) {
 	if h := known.HeadlineBut(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 39 % of requests refused in the last minute, ") || strings.Contains(h.Text, "No rule") {
 		t.Errorf("with its alert silenced: %s, %s", h.Level, h.Text)
 	}
+	blocked := refuses(2, telemetry.Top{Items: []telemetry.Subject{subject("b", 60), subject("203.0.113.7", 40)}, Total: 100})
+	blocked.Refusals[telemetry.Minute].Items[0].Blocked = 60
+	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule refuses nobody else who is not blocked.") {
+		t.Errorf("beside a blocked subject: %s", text)
+	}
+	over := view(quiet)
+	over.All = steady(3, 997)
+	for i := range 280 {
+		over.All.Recent[i][telemetry.Deny] += 9000
+	}
+	stale(over)
+	if h := over.HeadlineBut(func(string) bool { return true }); !strings.HasPrefix(h.Text, "Nothing else is unusual now. ") {
+		t.Errorf("much until a while ago, with another alert silenced: %s", h.Text)
+	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
 	if text := view(evil).Headline().Text; strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > 400 {
 		t.Errorf("a key writes %q", text)

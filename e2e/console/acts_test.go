@@ -76,9 +76,7 @@ func TestActs(t *testing.T) {
 
 	g.visit("/audit")
 	for _, what := range []string{"operator", "override", "they pay for it"} {
-		if !strings.Contains(g.text("#audit"), what) {
-			t.Errorf("the audit log has no %q: %s", what, g.text("#audit"))
-		}
+		await(t, "the audit log has "+what, func() bool { return strings.Contains(g.text("#audit"), what) })
 	}
 }
 

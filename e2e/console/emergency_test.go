@@ -125,6 +125,9 @@ func TestEmergency(t *testing.T) {
 		g.visit("/rules")
 		g.run(chromedp.WaitVisible("#watching"))
 		g.accessible("a shadow of all")
+		if text := g.text(`[aria-label="Warnings"]`); text == "" || strings.Contains(text, "more bytes") {
+			t.Errorf("the warnings are cut off: %q", text)
+		}
 		g.shot("shadow-all")
 		g.opens("#act-enforce-all")
 		g.does()
@@ -201,6 +204,9 @@ func TestEmergency(t *testing.T) {
 				t.Errorf("it does not say %q: %s", what, text)
 			}
 		}
+		if first := js[string](g, "document.querySelector('[data-refusal]').dataset.refusal"); first != "per-user" {
+			t.Errorf("%s comes before the rule that refused it", first)
+		}
 		if !strings.Contains(g.text("[data-refusal=watched]"), "would have refused it") {
 			t.Errorf("the shadow says nothing: %s", g.text("main"))
 		}
@@ -228,8 +234,6 @@ func TestEmergency(t *testing.T) {
 
 	g.visit("/audit")
 	for _, what := range []string{"changed the settings", "changed the rule extra", "silenced the alert refusing:per-user", "ended the silence of"} {
-		if !strings.Contains(g.text("#audit"), what) {
-			t.Errorf("the audit log has no %q: %s", what, g.text("#audit"))
-		}
+		await(t, "the audit log has "+what, func() bool { return strings.Contains(g.text("#audit"), what) })
 	}
 }

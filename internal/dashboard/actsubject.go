@@ -54,14 +54,14 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	if ref.Rule.Shadow {
-		e.Warnings = append(e.Warnings, "The rule is a shadow: a block only reports, and its requests still pass.")
-	}
 	if !p.Database {
 		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
 	}
 	if scope.everywhere(f) {
 		return e, e.blockEverywhere(c, ref, scope, until, f.Get("reason"))
+	}
+	if ref.Rule.Shadow {
+		e.Warnings = append(e.Warnings, "The rule is a shadow: a block only reports, and its requests still pass.")
 	}
 	e.Notes = append(e.Notes, scope.open([]string{ref.Rule.Name}, nil)...)
 	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(until))
@@ -223,7 +223,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 		text = doubled(state.Limits)
 	}
 	until := untilOf(f, "24h")
-	hint := "As in 200/minute burst 50. Several are parted by commas."
+	hint := "As in 200/minute burst 50. Separate several with commas."
 	if flying {
 		hint = "How many requests may be under way at once."
 	}
@@ -335,7 +335,7 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 	}
 	rows = append(rows, effectRow{"Left now", strings.Join(was, " and "), strings.Join(is, " and ")})
 	if anew {
-		e.Notes = append(e.Notes, "The new limit is of another kind, so counting begins anew: what was used no longer counts.")
+		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero: what was used no longer counts.")
 	}
 	if state.Blocked {
 		e.Warnings = append(e.Warnings, "The subject is blocked. A limit of its own takes the place of a block by override; a block of an instance stays until it is unblocked.")

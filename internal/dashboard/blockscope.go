@@ -120,10 +120,12 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, un
 		if b.Before != nil {
 			before = overrideWords(b.Before) + ", " + untilWords(b.Before.Until)
 		}
-		e.Rows = append(e.Rows, effectRow{b.Rule, before, "all refused " + untilWords(until)})
+		then := "all refused "
 		if scope.shadow[b.Rule] {
+			then = "all would be refused "
 			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is a shadow: a block only reports, and its requests still pass.")
 		}
+		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(until)})
 	}
 	e.Notes = append(e.Notes, scope.open(blocked, why)...)
 	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(until))

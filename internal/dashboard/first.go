@@ -74,6 +74,11 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 		s.Logger.Warn("dashboard: it is not known what is silenced", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
+	for _, h := range v.Alerts(len(a.Alerts)) {
+		if h.Subject != nil {
+			a.name(h.Alert, h.Subject.Shown, s.shownSubject(h.Subject.Key, h.Subject.Shown))
+		}
+	}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
 	if worst := f.Headline.Subject; worst != nil {
 		named := *worst
@@ -224,6 +229,7 @@ type ruleRow struct {
 	Name, Limit string
 	State, Kind string
 	Rate, Would float64 // refused a second, and what would have been
+	Blocked     float64 // of Rate, refused by blocks; zero for a chosen time
 	Usual       float64 // negative if not known
 	Change      float64
 	Subjects    uint64
@@ -237,7 +243,7 @@ type ruleRow struct {
 
 // Arrow says in a word how the rate is against what is usual.
 func (r ruleRow) Arrow() string {
-	switch now := r.Rate; {
+	switch now := r.Rate - r.Blocked; {
 	case r.Usual < 0:
 		return "unknown"
 	case now > 1.5*r.Usual+0.1:
@@ -265,7 +271,10 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 			Name: r.Name, Usual: r.Usual, Subjects: r.Refused[f.Ask.Window], Chosen: r.Name == f.Ask.Rule, Link: f.Ask.WithRule(r.Name),
 			Rate: perSecond(counts[telemetry.Deny], lasted), Would: perSecond(counts[telemetry.WouldDeny], lasted), any: counts.Total() > 0,
 		}
-		row.Change = row.Rate - max(0, r.Usual)
+		if !f.Ask.Ranged() {
+			row.Blocked = min(v.BlockedRate(r), row.Rate)
+		}
+		row.Change = row.Rate - row.Blocked - max(0, r.Usual)
 		if row.Arrow() == "usual" {
 			row.Change = 0 // by chance
 		}

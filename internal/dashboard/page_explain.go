@@ -257,6 +257,15 @@ func (c *call) findRefusals(d *explainShown, p *inForce) error {
 	if d.Unkept, err = asProblem(err); err != nil {
 		return err
 	}
+	slices.SortStableFunc(found.Refusals, func(a, b refusalShown) int { // the rule that refused it comes first
+		switch {
+		case a.Shadow == b.Shadow:
+			return 0
+		case b.Shadow:
+			return -1
+		}
+		return 1
+	})
 	d.Refusals, d.Kept, d.Since, d.Alone = found.Refusals, found.Kept, found.Since, found.Alone
 	for i := range d.Refusals {
 		r := &d.Refusals[i]

@@ -616,6 +616,24 @@ func TestChartOfManyEvents(t *testing.T) {
 }
 
 // No line breaks between a number and its unit, in the headline neither.
+// A policy that six instances load is one line, and the acts before it stay in sight.
+func TestChangesOfManyInstances(t *testing.T) {
+	now := time.Now()
+	v := &telemetry.View{At: now}
+	for i := range 6 {
+		v.Events = append(v.Events, telemetry.Event{At: now.Add(time.Duration(i-10) * time.Second), Kind: "reload", Text: "policy loaded: r1 is new", Instance: fmt.Sprint("gw-", i)})
+	}
+	v.Events = append(v.Events, telemetry.Event{At: now.Add(-time.Hour), Kind: "reload", Text: "policy loaded: r1 is new", Instance: "gw-0"})
+	all := changesOf(v, []auditEntry{{At: now.Add(-11 * time.Second), Actor: "ann", Kind: "rule"}}, time.Time{})
+	var who []string
+	for _, c := range all {
+		who = append(who, c.Who)
+	}
+	if got := strings.Join(who, ", "); got != "gw-5 and 5 others, ann, gw-0" {
+		t.Errorf("the changes are by %s", got)
+	}
+}
+
 func TestHeadlineKeepsItsUnits(t *testing.T) {
 	v := attack(time.Now())
 	c := fixture(t, func() *telemetry.View { return v })

@@ -75,6 +75,7 @@ var functions = template.FuncMap{
 	"asset":     assetURL,
 	"key":       shownKey,
 	"printable": printable,
+	"sentences": func(s string) string { return printableTo(s, maxSentences) },
 	"num":       func(n any) string { return number(whole(n)) },
 	"rate":      rate,
 	"percent":   percent,
@@ -135,6 +136,9 @@ func shownKey(s string) template.HTML {
 // printable makes visible what a text has that is no character to read, such as marks that turn the
 // direction of what stands around it, and cuts what is too long.
 func printable(s string) string { return printableTo(s, maxShown) }
+
+// maxSentences is how many characters of a warning or a note are shown: more than our own have.
+const maxSentences = 600
 
 func printableTo(s string, most int) string {
 	var b strings.Builder

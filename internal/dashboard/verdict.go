@@ -86,6 +86,14 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 	return v
 }
 
+// firstTen is how the sentence about the ten subjects with the most refusals begins.
+func (v *verdict) firstTen() string {
+	if v.Refused > 10 {
+		return "The first ten"
+	}
+	return plural(v.Refused, "subject", "subjects")
+}
+
 // sharesInWords is for a rule of which nobody can say how many times its limit somebody has asked for:
 // one of requests in flight, or one that is no more.
 func (v *verdict) sharesInWords() {
@@ -96,7 +104,7 @@ func (v *verdict) sharesInWords() {
 		v.Detail = fmt.Sprintf("It makes %s of the refusals: an attacker, or a client that does not wait when it is told to.", percent(first))
 	case ten >= 0.7:
 		v.Kind, v.Words = "info", "Few subjects."
-		v.Detail = fmt.Sprintf("The first ten make %s of the refusals: clients that could go slower, or need more.", percent(ten))
+		v.Detail = fmt.Sprintf("%s make %s of the refusals: clients that could go slower, or need more.", v.firstTen(), percent(ten))
 	default:
 		v.Kind, v.Words = "warn", "Many subjects: is the limit too low?"
 		v.Detail = fmt.Sprintf("%s share the refusals.", plural(v.Refused, "subject", "subjects"))
@@ -213,7 +221,7 @@ func (v *verdict) words(times []timesRefused) {
 		v.Detail = fmt.Sprintf("It makes %s of the %s: an attacker, or a client that does not wait when it is told to.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
-		v.Detail = fmt.Sprintf("The first ten make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", percent(ten), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("%s make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
 		v.Kind, v.Words = "warn", "Many subjects, just above the limit: is it too low?"
 		v.Detail = fmt.Sprintf("%s share the %s, half of which met subjects that asked for less than %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
@@ -222,7 +230,7 @@ func (v *verdict) words(times []timesRefused) {
 		v.Detail = fmt.Sprintf("%s share the %s at some %s times the limit: an attack from many places, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))
 	default:
 		v.Kind, v.Words = "info", "Few subjects, just above the limit."
-		v.Detail = fmt.Sprintf("The first ten make %s of the %s: clients that could go slower, or need more.", percent(ten), refusals)
+		v.Detail = fmt.Sprintf("%s make %s of the %s: clients that could go slower, or need more.", v.firstTen(), percent(ten), refusals)
 	}
 }
 

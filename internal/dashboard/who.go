@@ -264,6 +264,32 @@ func flapped(all []change) (out []change) {
 	return out
 }
 
+// loadFor is how long a fleet may take to load one policy.
+const loadFor = time.Minute
+
+// loadedByAll makes one line of the instances that load the same policy, the latest first.
+func loadedByAll(all []change) (out []change) {
+	last := map[string]int{}     // a text, and its index in out
+	others := map[int][]string{} // further instances, by index
+	for _, c := range all {
+		i, known := last[c.Text]
+		switch {
+		case c.Kind != "reload":
+		case !known || out[i].At.Sub(c.At) > loadFor || out[i].Who == c.Who || slices.Contains(others[i], c.Who):
+			last[c.Text] = len(out)
+		default:
+			others[i] = append(others[i], c.Who)
+			out[i].first = c.At
+			continue
+		}
+		out = append(out, c)
+	}
+	for i, who := range others {
+		out[i].Who += " and " + several(int64(len(who)), "other")
+	}
+	return out
+}
+
 // changesOf are the latest, of those who operate and of what happened by itself.
 func changesOf(v *telemetry.View, audits []auditEntry, since time.Time) (all []change) {
 	for _, a := range audits {
@@ -273,7 +299,7 @@ func changesOf(v *telemetry.View, audits []auditEntry, since time.Time) (all []c
 		all = append(all, change{At: e.At, Kind: e.Kind, Who: e.Instance, Text: e.Text})
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return b.At.Compare(a.At) })
-	all = flapped(all)
+	all = loadedByAll(flapped(all))
 	if !since.IsZero() {
 		// Steps are ten seconds long: what came that much later may have come before.
 		i := slices.IndexFunc(all, func(c change) bool { return !c.began().After(since.Add(telemetry.Step)) })

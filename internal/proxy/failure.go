@@ -45,6 +45,7 @@ func (p *problem) write(w http.ResponseWriter) {
 // fail answers for an upstream that did not. It may have heard the request and acted on it, so
 // that this counts for rules that go by the outcome, unless there was no connection.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	closeAfter(w.Header(), r)
 	if !unheard(err) {
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}

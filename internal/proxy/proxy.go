@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice/httplimit"
@@ -98,6 +100,7 @@ func newGateway(u Upstream, all *streams) *gateway {
 			if call := callOf(resp); call != nil {
 				call.answered = true
 			}
+			closeAfter(resp.Header, resp.Request)
 			return nil
 		},
 	}
@@ -124,11 +127,47 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
 	}
 	if r.ProtoMajor == 1 && r.ContentLength < 0 {
-		// When an answer begins, the server would read what is left of the body, and the upstream would
-		// take what it has for all of it.
-		_ = http.NewResponseController(w).EnableFullDuplex()
+		r = fullDuplex(w, r)
 	}
 	g.reverse.ServeHTTP(w, r)
+}
+
+// fullDuplex lets an HTTP/1 upload without a length go on while the answer is written. Otherwise the
+// server discards the rest of the body when an answer begins, and the upstream takes what it has for
+// all of it.
+func fullDuplex(w http.ResponseWriter, r *http.Request) *http.Request {
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	u := &upload{ReadCloser: r.Body}
+	r = r.WithContext(context.WithValue(r.Context(), uploadKey{}, u))
+	r.Body = u
+	return r
+}
+
+type uploadKey struct{}
+
+// upload is the body of a request of [fullDuplex].
+type upload struct {
+	io.ReadCloser
+	ended atomic.Bool // it was read to its end
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// closeAfter ends the connection with the answer if the upload of r has not ended by now. The server
+// may not read the rest of a body whose Read it has broken off, and would take it for the next request.
+func closeAfter(answer http.Header, r *http.Request) {
+	if r.ContentLength >= 0 {
+		return
+	}
+	if u, ok := r.Context().Value(uploadKey{}).(*upload); ok && !u.ended.Load() {
+		answer.Set("Connection", "close")
+	}
 }
 
 // refusal returns the answer to a request that cannot be passed on.

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,5 +184,42 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 		if text := <-got; text != want {
 			t.Errorf("the upstream got %s", text)
 		}
+	}
+}
+
+// The rest of an upload that an answer has overtaken is never taken for a request.
+func TestRestOfUploadIsNoRequest(t *testing.T) {
+	t.Parallel()
+	var paths sync.Map
+	s := gate(t, func(w http.ResponseWriter, r *http.Request) {
+		paths.Store(r.URL.Path, true)
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Content-Length", "4")
+		_, _ = io.WriteString(w, "done")
+	}, pass, "")
+	for range 50 {
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "POST /upload HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n"+
+			"40\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		answer := bufio.NewReader(c)
+		resp, err := http.ReadResponse(answer, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_, _ = io.WriteString(c, "GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n")
+		if rest, _ := io.ReadAll(answer); len(rest) > 0 || !resp.Close {
+			t.Fatalf("the connection goes on (close: %v): %q", resp.Close, rest)
+		}
+		c.Close()
+	}
+	if _, smuggled := paths.Load("/smuggled"); smuggled {
+		t.Error("the rest of an upload was a request")
 	}
 }

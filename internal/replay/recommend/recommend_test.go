@@ -423,6 +423,9 @@ func TestShareOfAll(t *testing.T) {
 	if total < 0 || later < total {
 		t.Errorf("the share of all requests does not come first:\n%s", &b)
 	}
+	if strings.Contains(b.String(), "Every rule keeps the promise") && strings.Contains(b.String(), "CANNOT PROMISE") {
+		t.Errorf("the text contradicts itself:\n%s", &b)
+	}
 	if len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "LESS THAN A DAY") {
 		t.Errorf("an hour is taken for enough: %q", r.Notes)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -117,6 +118,8 @@ func (r *Result) WriteText(w io.Writer) error {
 		switch {
 		case r.Sampled > 0:
 			b.WriteString(" Only a sample was looked at, so that the share on this log is not exact.\n")
+		case p.Kept && slices.ContainsFunc(r.Rules, func(r Rule) bool { return !r.Promised }):
+			b.WriteString(" On it no rule refuses more than was asked for, but NOT EVERY RULE CAN PROMISE THAT: see the rules below.\n")
 		case p.Kept:
 			b.WriteString(" Every rule keeps the promise on it.\n")
 		default:

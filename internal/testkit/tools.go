@@ -37,11 +37,11 @@ func Find(name string) (path string, ok bool) {
 	return "", false
 }
 
-// Missing skips a test that needs something that "make tools" installs. Where SLUICE_TOOLS is "all", as
+// Missing skips a test that needs something that "make tools" installs. Where TEST_TOOLS is "all", as
 // in CI, the test fails instead.
 func Missing(t testing.TB, what string) {
 	t.Helper()
-	if os.Getenv("SLUICE_TOOLS") == "all" {
+	if os.Getenv("TEST_TOOLS") == "all" {
 		t.Fatalf("%s is missing: \"make tools\" installs it", what)
 	}
 	t.Skipf("%s is missing: \"make tools\" installs it", what)

@@ -19,7 +19,7 @@ func (f *Fleet) View() *View {
 	now := time.Now()
 	f.looked = now
 	if f.view != nil {
-		if age := now.Sub(f.view.At); age >= 0 && age < viewFor {
+		if age := now.Sub(f.view.At); age >= 0 && age < viewFor && f.view.watchOnly == f.Recorder.engine.Policy().WatchOnly() {
 			return f.view
 		}
 	}
@@ -33,6 +33,7 @@ func (f *Fleet) merge(now time.Time) *View {
 	store := f.store()
 	v := &View{At: now, Since: r.started}
 	p := r.engine.Policy()
+	v.watchOnly, v.engine = p.WatchOnly(), r.engine
 	rules := make(map[string]*sums)
 
 	r.mu.Lock()

@@ -168,7 +168,7 @@ func (v *View) oneForAll(r *Rule) (h Headline, applies bool) {
 	if seen := lastHour(&v.All); top.Total*2 < seen.Total() {
 		return h, false
 	}
-	what := "one private address (" + plain(s.Shown) + ")" // as its rule lets people see it
+	what := "one private address (" + v.name(s) + ")" // as its rule lets people see it
 	if strings.Contains(s.Shown, addr) {
 		what = addr
 	}
@@ -191,8 +191,12 @@ func privateAddress(key string) (addr string, found bool) {
 	return "", false
 }
 
-// unusual returns the rules that refuse more than usual, the one that does so the most first.
+// unusual returns the rules that refuse more than usual, the one that does so the most first. Where the whole
+// policy is a shadow no rule refuses, whatever the last minute had.
 func (v *View) unusual() (all []*Rule) {
+	if v.watchOnly {
+		return nil
+	}
 	more := map[*Rule]float64{}
 	requests := v.perSecond(&v.All, nil, (*Counts).Total)
 	for i := range v.Rules {
@@ -216,7 +220,7 @@ func (v *View) refusing(r *Rule) Headline {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
 	h.Text = capital(fmt.Sprintf("%s%s %s %s/s%s.", v.since(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually))
-	who, subject := r.who()
+	who, subject := v.who(r)
 	h.Text, h.Subject = h.Text+who, subject
 	return h
 }
@@ -246,7 +250,7 @@ const (
 )
 
 // who says who is refused by a rule, by a block apart.
-func (r *Rule) who() (text string, first *Subject) {
+func (v *View) who(r *Rule) (text string, first *Subject) {
 	w := Minute
 	top, subjects := r.Unblocked(w)
 	if top.Total == 0 {
@@ -264,14 +268,30 @@ func (r *Rule) who() (text string, first *Subject) {
 		if r.Refused[w] > subjects {
 			others = "The rule refuses nobody else who is not blocked."
 		}
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), plain(first.Shown), others), first
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), v.name(first), others), first
 	case one >= oneShare:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), plain(first.Shown), others(subjects-1)), first
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), v.name(first), others(subjects-1)), first
 	case ten >= tenShare:
 		n := min(len(top.Items), 10)
-		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), plain(first.Shown), percent(one)), first
+		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), v.name(first), percent(one)), first
 	}
 	return fmt.Sprintf(" Many subjects (%s), none above %s: is the limit too low, or is it a crowd?", grouped(subjects), percent(max(one, 0.001))), nil
+}
+
+// pseudonymShown is how many digits of a pseudonym a sentence has.
+const pseudonymShown = 6
+
+// name is what a sentence calls a subject: with its pseudonym where its key is shortened, since many look alike then.
+func (v *View) name(s *Subject) string {
+	name := plain(s.Shown)
+	if v.engine == nil || !strings.Contains(s.Shown, "…") {
+		return name
+	}
+	subject, err := v.engine.SubjectOf(s.Key)
+	if err != nil {
+		return name
+	}
+	return name + " #" + subject.Pseudonym()[:pseudonymShown]
 }
 
 // Unblocked returns the subjects that the rule refused in a window, and how many there were, without what a
@@ -392,6 +412,9 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(hour.all, "request"))
 	default:
 		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(hour.share()))
+		if v.watchOnly {
+			h.Text += " in the last hour"
+		}
 	}
 	if hour.blocked > 0 {
 		h.Text += fmt.Sprintf(", and %s blocked", percent(float64(hour.blocked)/float64(hour.all)))
@@ -414,6 +437,10 @@ func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline 
 		percent(now.share()), percent(lately.share()), percent(hour.share()))
 	if silenced {
 		h.Text = "Nothing unusual. " + h.Text
+		return h
+	}
+	if v.watchOnly {
+		h.Text += " Nothing is refused now: the whole policy is a shadow."
 		return h
 	}
 	h.Text += " No rule refuses more than usual now"
@@ -483,8 +510,13 @@ func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blocked.recent, denied)
 }
 
-// BlockedRate returns how many refusals a second blocks of a rule make, in the last minute.
-func (v *View) BlockedRate(r *Rule) float64 { return v.perSecond(&r.Series, nil, denied) - v.rate(r) }
+// BlockedRate returns how many refusals a second blocks of a rule made, in the last minute; nil: of all rules.
+func (v *View) BlockedRate(r *Rule) float64 {
+	if r == nil {
+		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.blocked.recent, denied)
+	}
+	return v.perSecond(&r.Series, nil, denied) - v.rate(r)
+}
 
 func denied(c *Counts) uint64 { return c[Deny] }
 

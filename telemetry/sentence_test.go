@@ -1,10 +1,14 @@
 package telemetry_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -185,5 +189,66 @@ func TestHeadlineFirstMinutes(t *testing.T) {
 	v := &telemetry.View{At: at, Since: at.Add(-15 * time.Second), All: telemetry.Series{Days: r.Recent}, Rules: []telemetry.Rule{r}}
 	if h := v.Headline(); h.Text != "Since 02:59 UTC a refuses 4/s." || !h.Since.Equal(v.Since) {
 		t.Errorf("%q since %v", h.Text, h.Since)
+	}
+}
+
+// A sentence tells apart subjects whose shortened keys look alike.
+func TestHeadlineTellsShortKeysApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Key: []string{"api_key"}, Limit: "1/day"}))
+		f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{Subjects: true})}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go f.Run(ctx)
+		one, err := e.Subject("a", map[string]string{"api_key": "sk_live_0123456789"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 200 {
+			e.Decide(t.Context(), &policy.Request{Subject: one})
+			time.Sleep(time.Second / 10)
+		}
+		alerts := f.View().Alerts(1)
+		if want := one.Shown() + " #" + one.Pseudonym()[:6] + "."; len(alerts) != 1 || !strings.Contains(want, "…") || !strings.Contains(alerts[0].Text, want) {
+			t.Errorf("%+v, want %q", alerts, want)
+		}
+	})
+}
+
+// From when the whole policy is a shadow, nothing is said to be refused, however much was in the last minute.
+func TestHeadlineOfShadow(t *testing.T) {
+	t.Parallel()
+	for passed, want := range map[int]string{
+		0:    "100 % of requests refused in the last minute, 100 % in the last 10 minutes, 100 % in the last hour. Nothing is refused now: the whole policy is a shadow.",
+		9900: "Nothing unusual. 1 % refused in the last hour.",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Match: []string{"/a"}, Limit: "1/day"}))
+			f := &telemetry.Fleet{Recorder: telemetry.Watch(e, telemetry.Config{})}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			go f.Run(ctx)
+			ask := func(path string, n int) {
+				for range n {
+					e.Decide(t.Context(), &policy.Request{Path: path})
+				}
+			}
+			ask("/a", 1)
+			time.Sleep(2 * time.Hour)
+			ask("/b", passed)
+			for range 100 {
+				ask("/a", 1)
+				time.Sleep(time.Second / 10)
+			}
+			if h := f.View().Headline(); passed == 0 && !strings.Contains(h.Text, "a refuses ") {
+				t.Errorf("premise: %s", h.Text)
+			}
+			e.ShadowAll()
+			v := f.View() // of which the last has just been made
+			if h := v.Headline(); h.Text != want || len(v.Alerts(9)) > 0 {
+				t.Errorf("%d passed: %q, want %q", passed, h.Text, want)
+			}
+		})
 	}
 }

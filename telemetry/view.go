@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // Outcome is what a rule has said of a request.
@@ -80,6 +81,8 @@ type View struct {
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
 	blocked   blocked // of All
+	watchOnly bool    // the whole policy is a shadow
+	engine    *policy.Engine
 	Rules     []Rule  // of the policy in force, in the order of its document
 	Tiers     []Tier  // likewise, by name; without subjects there are none
 	Events    []Event // the latest first

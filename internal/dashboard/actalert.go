@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -41,15 +40,6 @@ func (c *call) alerts() (a alerts, err error) {
 		a.Alerts[i].Text = printableTo(a.Alerts[i].Text, 400)
 	}
 	return a, nil
-}
-
-// name puts another name of a subject into the text of an alert.
-func (a *alerts) name(alert, shown, name string) {
-	for i := range a.Alerts {
-		if one := &a.Alerts[i]; one.Alert == alert && shown != name {
-			one.Text = strings.Replace(one.Text, shown, name, 1)
-		}
-	}
 }
 
 // silenced reports whether an alert is.

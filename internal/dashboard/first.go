@@ -74,16 +74,10 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 		s.Logger.Warn("dashboard: it is not known what is silenced", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
-	for _, h := range v.Alerts(len(a.Alerts)) {
-		if h.Subject != nil {
-			a.name(h.Alert, h.Subject.Shown, s.shownSubject(h.Subject.Key, h.Subject.Shown))
-		}
-	}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	if worst := f.Headline.Subject; worst != nil {
+	if worst := f.Headline.Subject; worst != nil { // whom the text names already
 		named := *worst
 		named.Shown = s.shownSubject(worst.Key, worst.Shown)
-		f.Headline.Text = strings.Replace(f.Headline.Text, worst.Shown, named.Shown, 1)
 		f.Headline.Subject = &named
 	}
 	f.Text = unbroken(printableTo(f.Headline.Text, 600))
@@ -153,6 +147,9 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		Note:  percent(shareOf(counts[telemetry.Deny], counts.Total())) + " of " + rate(perSecond(counts.Total(), lasted)) + "/s",
 		Spark: sparkOf(minutes(v, &v.All, refusedOf)), Label: "Refused each minute of the last hour",
 		Before: "not known yet",
+	}
+	if blocked := min(v.BlockedRate(nil), perSecond(counts[telemetry.Deny], lasted)); blocked > 0 {
+		refused.Note += "; " + rate(blocked) + "/s of it blocked"
 	}
 	if c, lasted, known := yesterday(v, &v.All, v.At); known {
 		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))
@@ -244,7 +241,7 @@ type ruleRow struct {
 // Arrow says in a word how the rate is against what is usual.
 func (r ruleRow) Arrow() string {
 	switch now := r.Rate - r.Blocked; {
-	case r.Usual < 0:
+	case r.Usual < 0 || r.Shadow:
 		return "unknown"
 	case now > 1.5*r.Usual+0.1:
 		return "up"
@@ -349,18 +346,26 @@ type shadowLine struct {
 	Rules    int // that would have refused somebody
 	All      int // that there are
 	Subjects uint64
+	Partly   bool // a rule of Rules is enforced for some
+	Did      bool // Subjects has those that a rule of Rules refused while it was enforced
 }
 
 func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		if written := rules[r.Name]; written != nil && written.Shadow {
+		written := rules[r.Name]
+		switch {
+		case written != nil && written.Shadow:
 			l.All++
+		case written == nil || written.Enforce == "" || written.Enforce == "100%":
+			continue // it refuses by now
 		}
 		day := longSteps(v, &r.Series)
 		if c, _ := day.within(v.At.Add(-24*time.Hour), v.At.Add(1)); c[telemetry.WouldDeny] > 0 {
 			l.Rules++
 			l.Subjects += r.Refused[telemetry.Day]
+			l.Partly = l.Partly || !written.Shadow
+			l.Did = l.Did || c[telemetry.Deny] > 0
 		}
 	}
 	return l

@@ -153,6 +153,24 @@ func TestFirstPageOfIncident(t *testing.T) {
 		if containing(changes, "made override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
 			t.Errorf("what people did is not among the changes: %q", changes)
 		}
+
+		// Of what is refused, it says how much a block refuses.
+		told := h.Books.Rule("per-address", at-70*time.Second, at)
+		if note := containing(rowsOf(t, page, "tile-refused"), "blocked"); math.Abs(number1(note, `; ([0-9.,]+)/s of it blocked`)-float64(told.Blocked)/70) > 1 {
+			t.Errorf("of %d refusals a block made %d: %q", told.Refused, told.Blocked, note)
+		}
+
+		// Nothing is said to be refused from when the whole policy is a shadow.
+		if !strings.Contains(page, " refuses ") || !strings.Contains(page, "▲ more") || !strings.Contains(page, ">enforced<") {
+			t.Error("premise: nothing is refused")
+		}
+		h.Engine.ShadowAll()
+		page = incidentPage(t, h, at, "")
+		for _, text := range []string{" refuses ", "▲ more", ">enforced<", `id="todo"`} {
+			if strings.Contains(page, text) {
+				t.Errorf("where nothing is refused, the page says %q", text)
+			}
+		}
 	})
 }
 

@@ -27,14 +27,15 @@ func newKnown() *known {
 	return k
 }
 
-// knownPolicy is the policy in force by the names of its rules.
+// knownPolicy is the policy in force by the names of its rules, which are shadows where the whole policy is one.
 type knownPolicy struct {
 	*inForce
 	byName map[string]*policy.Rule
 }
 
 func (s *server) knownPolicy(c *call) (*knownPolicy, error) {
-	return s.known.policies.get(s.Engine.Policy(), 10*time.Second, func() (*knownPolicy, error) {
+	now := s.Engine.Policy()
+	return s.known.policies.get(now, 10*time.Second, func() (*knownPolicy, error) {
 		in, err := c.policyInForce()
 		if err != nil {
 			return nil, err
@@ -42,7 +43,9 @@ func (s *server) knownPolicy(c *call) (*knownPolicy, error) {
 		rules, err := in.rules()
 		k := &knownPolicy{in, make(map[string]*policy.Rule, len(rules))}
 		for i := range rules {
-			k.byName[rules[i].Name] = &rules[i].Rule
+			rule := rules[i].Rule
+			rule.Shadow = rule.Shadow || now.WatchOnly() && !rule.Exempt
+			k.byName[rule.Name] = &rule
 		}
 		return k, err
 	})

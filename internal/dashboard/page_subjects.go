@@ -277,7 +277,7 @@ func formOf(r *policy.Rule, part, value string) keyForm {
 func (s *server) recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
-		shadow[rules[i].Name] = rules[i].Shadow
+		shadow[rules[i].Name] = rules[i].Shadow || s.Engine.Policy().WatchOnly()
 	}
 	for i := range view.Rules {
 		r := &view.Rules[i]

@@ -196,6 +196,10 @@ func TestFirstPageAnswers(t *testing.T) {
 	private := quiet(now)
 	private.Rules[0].Traffic[telemetry.Hour] = telemetry.Top{Total: 1000, Items: []telemetry.Subject{{ID: "a", Key: "login-address/10.0.0.9", Shown: "10.0.0.9", Count: 990, First: now, Last: now}}}
 	private.Rules[0].Refusals[telemetry.Hour] = telemetry.Top{Total: 3, Items: []telemetry.Subject{{ID: "a", Key: "login-address/10.0.0.9", Shown: "10.0.0.9", Count: 3, First: now, Last: now}}}
+	enforced, tried := attack(now), attack(now)
+	last := len(enforced.Rules[0].Days) - 1
+	enforced.Rules[0].Days[last][telemetry.WouldDeny] = 100 // it is enforced again
+	tried.Rules[5].Days[last][telemetry.Deny] = 100         // it was enforced
 	for name, c := range map[string]struct {
 		text       string
 		want, lack []string
@@ -205,6 +209,8 @@ func TestFirstPageAnswers(t *testing.T) {
 			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
 			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 a minute",
 		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
+		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
+		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
 		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it"}, []string{"▲ more", "/act/"}},
 		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
 		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},

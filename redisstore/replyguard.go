@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -82,7 +83,7 @@ const (
 
 func newGuard(c net.Conn) *guard {
 	g := &guard{Conn: c}
-	g.sent.maxItems, g.sent.maxText, g.sent.maxBytes = 1<<30, 1<<30, 1<<40 // they are ours
+	g.sent.maxItems, g.sent.maxText, g.sent.maxBytes = 1<<30, 1<<30, math.MaxInt // they are ours
 	return g
 }
 

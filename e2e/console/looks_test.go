@@ -162,9 +162,11 @@ func TestKeyboard(t *testing.T) {
 	focus := func() string {
 		return js[string](g, "document.activeElement.id || document.activeElement.getAttribute('href') || document.activeElement.tagName")
 	}
+	// The link is clicked, because the character of an Enter can come so late that it opens the list of the
+	// dialog's first field, which Esc then closes instead.
 	g.visit(subjectPage("acme"))
 	for _, again := range []bool{false, true} {
-		g.run(chromedp.Evaluate("document.getElementById('act-block').focus()", nil), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("dialog[open]"))
+		g.run(chromedp.Evaluate("(a => { a.focus(); a.click() })(document.getElementById('act-block'))", nil), chromedp.WaitVisible("dialog[open]"))
 		if got := focus(); !strings.HasPrefix(got, "f-") {
 			t.Errorf("the dialog begins at %s", got)
 		}

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -297,8 +298,16 @@ func (g *page) visit(path string) {
 // js returns what an expression is.
 func js[T any](g *page, expression string) (out T) {
 	g.Helper()
-	g.run(chromedp.Evaluate(expression, &out))
-	return out
+	for end := time.Now().Add(patience); ; {
+		err := chromedp.Run(g.ctx, chromedp.Evaluate(expression, &out))
+		var refused *cdproto.Error
+		switch {
+		case err == nil:
+			return out
+		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // the page is being left
+			g.Fatal(err)
+		}
+	}
 }
 
 // text returns the text that an element shows.

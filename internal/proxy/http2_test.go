@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -572,6 +573,11 @@ func TestShutdownOverHTTP2(t *testing.T) {
 	busy, idle := dialRaw(t, s), dialRaw(t, s)
 	stream := busy.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
 	<-begun
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release) // before the server waits for its handlers
+	if f, err := idle.ReadFrame(); err != nil || f.Header().Type != http2.FrameSettings {
+		t.Fatalf("the idle connection is not served: %v, %v", f, err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Config.Shutdown(t.Context()) }()
 	for _, r := range []*raw{idle, busy} {
@@ -583,7 +589,7 @@ func TestShutdownOverHTTP2(t *testing.T) {
 			}
 		}
 	}
-	held <- true
+	release()
 	if a, err := busy.await(stream); err != nil || a.status != "200" || a.body != "whole" {
 		t.Errorf("a request that had begun: %+v, %v", a, err)
 	}

@@ -53,7 +53,7 @@ type queueID struct {
 // queue has the turns that were given up of one state.
 type queue struct {
 	plan  *Plan
-	spans []span    // sorted, and apart
+	spans []span    // sorted, without overlaps
 	now   int64     // the store's clock, in microseconds since the Unix epoch,
 	seen  time.Time // at this local time or earlier
 }
@@ -309,7 +309,7 @@ type picked struct {
 	turn   Turn
 }
 
-// pickAll takes turns for the charges, whose costs it sets to 0.
+// pickAll takes a kept turn for each charge of a queue that finds one, and sets the cost of that charge to 0.
 func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	if t.kept.Load() == 0 {
 		return nil
@@ -399,7 +399,7 @@ func (t *Turns) settle(ctx context.Context, store Store, charges []Charge, recei
 		}
 		return err
 	}
-	var late []int // charges whose turns have passed
+	var late []int // indexes of charges with a turn in the past
 	for i := range all {
 		if at := all[i].charge; !t.confirm(&all[i].turn, &charges[at], &receipts[at]) {
 			late = append(late, at)

@@ -249,7 +249,7 @@ const (
 	tenShare = 0.8
 )
 
-// who says who is refused by a rule, by a block apart.
+// who names the subjects that a rule refuses, without those that a block refuses.
 func (v *View) who(r *Rule) (text string, first *Subject) {
 	w := Minute
 	top, subjects := r.Unblocked(w)
@@ -295,7 +295,7 @@ func (v *View) name(s *Subject) string {
 }
 
 // Unblocked returns the subjects that the rule refused in a window, and how many there were, without what a
-// block refused: whoever blocks a subject knows of it.
+// block refused: the operator who set the block knows of it.
 func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
 	top, subjects = r.Refusals[w], r.Refused[w]
 	if !slices.ContainsFunc(top.Items, func(s Subject) bool { return s.Blocked > 0 }) {
@@ -505,7 +505,7 @@ func (v *View) yesterday() (sum Counts, known bool) {
 	return sum, sum.Total() > 0
 }
 
-// rate returns how many refusals a second a rule makes, in the last minute, a block apart.
+// rate returns the refusals a second of a rule in the last minute, without those of blocks.
 func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blocked.recent, denied)
 }

@@ -84,7 +84,7 @@ type View struct {
 	watchOnly bool    // the whole policy is a shadow
 	engine    *policy.Engine
 	Rules     []Rule  // of the policy in force, in the order of its document
-	Tiers     []Tier  // likewise, by name; without subjects there are none
+	Tiers     []Tier  // sorted by name; empty without subjects
 	Events    []Event // the latest first
 }
 
@@ -170,7 +170,7 @@ type Subject struct {
 	ID    string
 	Key   string // as it is counted under: see policy.Engine.SubjectOf
 	Sent  string // Key with names as one of the requests spelled them: see policy.Observation
-	Shown string // Sent for people: whole, shortened or hashed, as its rule says
+	Shown string // Sent as people see it: whole, shortened or hashed, by show_key
 	// Count is how many requests there were, or how many of them were refused. At least
 	// Count-Error is true.
 	Count, Error uint64

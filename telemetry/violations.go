@@ -315,7 +315,7 @@ func requestID(o *policy.Observation) string {
 	return broughtID(o.Request)
 }
 
-// broughtID returns the field that proxies set, or else what the door says.
+// broughtID returns the request ID of the field that proxies set, or else that of the integration.
 func broughtID(q *policy.Request) string {
 	if ids := q.Header["X-Request-Id"]; len(ids) > 0 && ids[0] != "" {
 		return ids[0]

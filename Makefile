@@ -3,7 +3,7 @@ ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 
-.PHONY: run build test test-ci tools chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
+.PHONY: run build test test-ci test-all tools mutants chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -28,127 +28,139 @@ PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./inter
 CONCURRENT = $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 TESTSUM = go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --
 
-# All tests. It installs nothing: tests that need a program that is missing are skipped, and listed at
-# the end. Three packages run at a time, because some wait for other processes; "make lint" vets. Without
-# GORACE each process with the race detector sleeps for a second at its end.
-test test-ci: export GORACE = atexit_sleep_ms=50
+# The tests to run before a push: four minutes on two cores. It installs nothing: tests that need a program
+# that is missing are skipped, and listed at the end. Three packages run at a time, because some wait for
+# other processes; "make lint" vets. Without GORACE each process with the race detector sleeps for a second at
+# its end.
+test test-ci test-all: export GORACE = atexit_sleep_ms=50
 test:
 	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
 	@scripts/tools
 	$(TESTSUM) -vet=off $(PURE)
 	$(TESTSUM) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
+
+# What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
+# named TestLong, which have a build tag, and those of the other modules.
+LONG = $$(grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
+test-ci:
+	$(TESTSUM) $(RACE) -vet=off -timeout 20m $(PURE)
+	$(TESTSUM) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
 	cd examples/frameworks && go test $(RACE) ./...
 	cd bench && go test $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...
 
-# What "make test" leaves out: the race detector over the packages that compute.
-test-ci:
-	$(TESTSUM) $(RACE) -vet=off -timeout 20m $(PURE)
+# Everything, in full: see the table in CONTRIBUTING.md.
+test-all: test test-ci leases collations ratelimit h2spec peers crash fleet traefik simulation histories draws chaos consistency differential deluge
 
 # Installs what the tests run, which it lists first: on Debian and Ubuntu, packages, as root.
 tools:
 	@scripts/tools install
 
-# Faults of the shared store under load, in full. It takes nearly ten minutes, eight of
-# them for one test, beside which others run, and wants the machine to itself. "make test"
-# has a short form.
+# The long forms. Each is a test that "make test-ci" runs in a short form; CONTRIBUTING.md says how long
+# they take.
+IN_FULL = go test -tags long -count 1 -timeout 0 -v
+
+# Faults of the shared store under load. It wants the machine to itself.
 chaos:
-	SLUICE_CHAOS=1 go test -count 1 -run Chaos -parallel 8 -timeout 12m -v ./e2e
+	SLUICE_CHAOS=1 $(IN_FULL) -run TestLongChaos -parallel 8 ./e2e
 
 # Four gateways that count together, strictly, leased and synced, for as long as PHASE says in each of a
-# few faults: the union of what they let pass against the limit. "make test" has a short form.
+# few faults: the union of what they let pass against the limit.
 PHASE = 1m
 consistency:
-	SLUICE_CONSISTENCY=$(PHASE) go test -count 1 -run Consistency -parallel 1 -timeout 30m -v ./e2e
+	SLUICE_CONSISTENCY=$(PHASE) $(IN_FULL) -run TestLongConsistency -parallel 1 ./e2e
 
-# More orders in which leases can go wrong. It takes some seconds.
+# More orders in which leases can go wrong.
 leases:
-	SLUICE_ORDERS=1 go test -count 1 -timeout 30m -run AllOrders -v ./lease
+	SLUICE_ORDERS=1 $(IN_FULL) -run AllOrders ./lease
 
 # What MariaDB, PostgreSQL and Perl take for one name, asked of them, against what is kept of
 # it and against how the policy folds names, and the table that is made from it. It needs
-# Debian's mariadb-server-core, mariadb-client-core and postgresql, and takes a minute. With
-# COLLATIONS=write it writes what they say.
+# Debian's mariadb-server-core, mariadb-client-core and postgresql. With COLLATIONS=write it writes what
+# they say.
 COLLATIONS = check
 collations:
-	SLUICE_COLLATIONS=$(COLLATIONS) go test -count 1 -run 'Servers' -v ./policy/internal/fold
+	SLUICE_COLLATIONS=$(COLLATIONS) $(IN_FULL) -run Servers ./policy/internal/fold
 	go generate ./policy/internal/fold
 	git diff --exit-code policy/internal/fold/fold.txt
 	go test -run Name ./policy/internal/fold
 
-# Odd requests through the gateway to real frameworks, for as long as FOR says. "make test"
-# has a short form.
+# Odd requests through the gateway to real frameworks, for as long as FOR says.
 FOR = 30m
 differential:
-	SLUICE_DIFFERENTIAL=$(FOR) go test -race -count 1 -timeout 0 -v -run Frameworks ./e2e/frameworks
+	SLUICE_DIFFERENTIAL=$(FOR) $(IN_FULL) -race -run Frameworks ./e2e/frameworks
 
 # The pictures in docs/: what the algorithms let pass, the dashboard after half an hour of visitors,
 # and a replay. The last two need Chromium.
 pictures:
 	cd bench && go run ./letpass ../docs
-	SLUICE_PICTURES=$(CURDIR)/docs go test -count 1 -timeout 1h -v -run Pictures ./e2e/console
+	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run Pictures ./e2e/console
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same
-# configurations, histories and answers. It takes a minute, and needs redis-server.
+# configurations, histories and answers.
 ratelimit:
-	SLUICE_RATELIMIT=1 go test -race -count 1 -timeout 20m -v -run SameAsRatelimit ./internal/rls
+	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run SameAsRatelimit ./internal/rls
 
-# Floods of ten and of a hundred million keys against the memory store, and the others in full. It
-# takes an hour on a busy machine. "make test" has a short form.
+# Floods of ten and of a hundred million keys against the memory store.
 deluge:
-	SLUICE_DELUGE=1 go test -count 1 -run 'Deluge|Limited' -timeout 3h -v ./memory
+	SLUICE_DELUGE=1 $(IN_FULL) -run 'Deluge|Limited' ./memory
 
-# Redis against memory, and that against the model, over longer random histories, for as many steps
-# as STEPS says. "make test" has a short form.
+# Redis against memory, and that against the model, over random histories, for as many steps as STEPS says.
 STEPS = 1000000
 histories:
-	SLUICE_STEPS=$(STEPS) go test -race -count 1 -timeout 0 -v -run 'Differential|Batches|Coalesce' ./redisstore ./memory
+	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'Differential|Batches|Coalesce' ./redisstore ./memory
 
-# What is drawn at random, drawn as nobody has before, and POLICIES of the random policies. What fails
-# says from which SLUICE_SEED. "make test" always draws the same.
+# What is drawn at random, drawn by a new seed, and POLICIES of the random policies. What fails says from
+# which SLUICE_SEED. The other targets always draw the same.
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
-		go test -race -count 1 -timeout 0 ./policy/... ./internal/... ./e2e/doors
+		go test -tags long -race -count 1 -timeout 0 ./policy/... ./internal/... ./e2e/doors
 
-# Whoever writes into a database of rules is killed in the middle, fifty times: it takes a few
-# minutes. "make test" has a short form.
+# Writers into a database of rules, killed in the middle, fifty times.
 crash:
-	SLUICE_CRASH=50 go test -count 1 -run Killed -v ./internal/source
+	SLUICE_CRASH=50 $(IN_FULL) -run Killed ./internal/source
 
 # A fleet whose rules change under load, for as long as FLEET says, and everything has to be in force
-# everywhere within a second: it wants the machine to itself. "make test" has a short form, which
-# says how long it took.
+# everywhere within a second: it wants the machine to itself.
 FLEET = 2m
 fleet:
-	SLUICE_FLEET=$(FLEET) go test -count 1 -timeout 0 -run RulesUnderLoad -v ./e2e
+	SLUICE_FLEET=$(FLEET) $(IN_FULL) -run RulesUnderLoad ./e2e
 
 # Two to a thousand processes with leases in virtual time, two and four gateways over one Redis beside
-# them, and bench/RESULTS-fleet.md with its pictures made of both. It takes six minutes.
+# them, and bench/RESULTS-fleet.md with its pictures made of both.
 simulation:
 	cd bench && SLUICE_SIMULATION=write go test -count 1 -timeout 0 -v ./fleet
 
-# deploy/traefik with a real Traefik, which takes six minutes to build the first time. "make test" has
-# the other proxies.
+# deploy/traefik with a real Traefik, which takes six minutes to build the first time.
 traefik:
-	SLUICE_TRAEFIK=1 go test -race -count 1 -timeout 20m -run /traefik -v ./e2e/doors
+	SLUICE_TRAEFIK=1 $(IN_FULL) -race -run Traefik ./e2e/doors
 
-# HTTP/2 of the gateway, held to h2spec beside that of net/http. It takes a minute.
+# HTTP/2 of the gateway, held to h2spec beside that of net/http.
 h2spec:
 	scripts/h2spec
 
 # The suites of other projects, in a module of their own: connectrpc's conformance through the gateway,
-# over HTTP/1.1 and HTTP/2, beside the same without it. They take a minute.
+# over HTTP/1.1 and HTTP/2, beside the same without it.
 peers:
 	cd peers && go test -count 1 -v ./...
+
+# What the tests of PKG notice of N changes to its code, drawn by SEED: see internal/mutants, and its
+# accepted.txt for changes that no test has to notice. Policy takes half an hour for 40.
+PKG = ./policy
+N = 40
+SEED = 1
+mutants:
+	go run ./internal/mutants -n $(N) -seed $(SEED) $(PKG)
 
 # .errcheck names the calls whose error tells nobody anything: printing to a buffer or to
 # a client that may have left, and closing what was only read or is given up.
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
-	go vet ./...
+	go vet -tags long ./...
 	GOARCH=386 go build ./...
 	go run $(STATICCHECK) ./...
+	go run $(STATICCHECK) -tags long ./...
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
 	cd bench && go vet ./... && go run $(STATICCHECK) ./...
 	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...

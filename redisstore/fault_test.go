@@ -75,15 +75,15 @@ func TestWrongReplies(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.20q", reply), func(t *testing.T) {
 			t.Parallel()
-			m := between(t, redistest.Shared(t).Addr)
-			store := open(t, "redis://"+m.addr)
+			m := redistest.StartImpostor(t, redistest.Shared(t).Addr)
+			store := open(t, "redis://"+m.Addr)
 			says := func(w io.Writer, _ string) {
 				_, _ = io.WriteString(w, reply)
 				if reply == "" || strings.HasPrefix(reply, "$99999") {
 					_ = w.(io.Closer).Close()
 				}
 			}
-			m.says.Store(&says)
+			m.Says.Store(&says)
 			var r [1]sluice.Receipt
 			err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, r[:])
 			if kindOf(err) == 0 || notCharged(err) || r[0].Fits {

@@ -43,23 +43,6 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkRefused is BenchmarkTake where all are refused, by what is remembered.
-func BenchmarkRefused(b *testing.B) {
-	server := redistest.Start(b)
-	store := open(b, server.URL())
-	p := plan(b, sluice.TokenBucket, "1/10d")
-	for used(b, store, "api/0", p) == 0 {
-		take(b, store, "api/0", p)
-	}
-	calls := commandCalls("evalsha", server)
-	if fits := benchmarkTake(b, server, []*redisstore.Store{store}, "1/10d", 1, 64); fits != 0 {
-		b.Fatalf("%d of %d fitted: none should", fits, b.N)
-	}
-	if calls, most := commandCalls("evalsha", server)-calls, int64(64*(b.Elapsed().Seconds()+1)); calls > most {
-		b.Fatalf("%d calls for %d decisions that are remembered, want at most %d", calls, b.N, most)
-	}
-}
-
 // benchmarkTake returns how many of b.N takes fitted.
 func benchmarkTake(b *testing.B, server *redistest.Server, stores []*redisstore.Store, limit string, keys, callers int) int64 {
 	p := plan(b, sluice.TokenBucket, limit)

@@ -286,6 +286,11 @@ func TestClusterDown(t *testing.T) {
 	recovers(t, store, p)
 }
 
+// ownerOf returns the number of the master that has the slot of a key.
+func ownerOf(c *redistest.Cluster, key string) int {
+	return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
+}
+
 // elsewhere returns a key on another shard than key.
 func elsewhere(s *redisstore.Store, key, like string) string {
 	for i := 0; ; i++ {
@@ -303,9 +308,6 @@ func TestNotGivenBack(t *testing.T) {
 	proxies, url := c.StartProxies(t)
 	store := open(t, url)
 	p := plan(t, sluice.FixedWindow, "100/10d")
-	owner := func(key string) int {
-		return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
-	}
 	first := "a"
 	second := elsewhere(store, first, "b")
 	both := func() error {
@@ -316,7 +318,7 @@ func TestNotGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The second takes no writes, and says so: nothing is charged, the first is given back.
-	c.Masters[owner(second)].Do("CONFIG", "SET", "maxmemory", "1")
+	c.Masters[ownerOf(c, second)].Do("CONFIG", "SET", "maxmemory", "1")
 	if err := both(); kindOf(err) != redisstore.OutOfMemory || !notCharged(err) {
 		t.Errorf("error %v of a server whose memory is full", err)
 	}
@@ -325,7 +327,7 @@ func TestNotGivenBack(t *testing.T) {
 	}
 	// Now the first answers once more, and then never.
 	var answers atomic.Int64
-	proxies[slices.Index(c.Nodes, c.Masters[owner(first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
+	proxies[slices.Index(c.Nodes, c.Masters[ownerOf(c, first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
 	if err := both(); kindOf(err) != redisstore.Unknown || notCharged(err) || answers.Load() < 2 {
 		t.Errorf("error %v after %d answers, want one that leaves it open", err, answers.Load())
 	}
@@ -338,64 +340,49 @@ func TestClusterLateGiveBack(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	proxies, url := c.StartProxies(t)
 	slow, other := open(t, url), open(t, c.URL())
-	const most, window, rounds = 3, 200 * time.Millisecond, 6
-	a, b := plan(t, sluice.FixedWindow, fmt.Sprintf("%d/%v", most, window)), plan(t, sluice.FixedWindow, "10000000/10d")
+	p, full := plan(t, sluice.FixedWindow, "3/second"), plan(t, sluice.FixedWindow, "10000000/10d")
 	const key = "a"
-	one := func(key string, p *sluice.Plan, cost int64) sluice.Receipt {
-		return plantest.One(t, other, key, p, cost)
-	}
-	one(key, a, 1)
-	var others []*redistest.Proxy // of the other nodes
-	for i, p := range proxies {
-		if c.Nodes[i].Do("DBSIZE") == "0" {
-			others = append(others, p)
+	beside := elsewhere(other, key, "b")
+	plantest.One(t, other, beside, full, full.Capacity)
+	take(t, slow, key+"/warm", full) // the connections are there
+	take(t, slow, beside+"/warm", full)
+	var held atomic.Pointer[chan struct{}]
+	proxies[ownerOf(c, beside)].Spoil(func() (time.Duration, bool) {
+		if gate := held.Load(); gate != nil {
+			<-*gate
 		}
-	}
-	var full []string // keys of another node, of which nothing is left
-	for i := range rounds {
-		full = append(full, elsewhere(other, key, fmt.Sprint("b", i, "/")))
-	}
-	for _, name := range append(full, key) {
-		one(name, b, 10_000_000)
-		take(t, slow, name+"/warm", b) // the connections are there
-	}
-	for _, p := range others {
-		p.Delay(window * 3 / 2)
-	}
-	// begin waits for the next window, and returns its number.
-	begin := func() int64 {
-		now := one(key, a, 0).Now
-		time.Sleep(window - time.Duration(now%window.Microseconds())*time.Microsecond)
-		return now/window.Microseconds() + 1
-	}
-	// It is taken at the start of a window, and given back in the next, which others have used up.
-	looked := 0
-	for _, name := range full {
-		begin()
-		var late sync.WaitGroup
-		taken := false // or else the other one was asked first
-		late.Go(func() {
-			r := make([]sluice.Receipt, 2)
-			if err := slow.Take(t.Context(), []sluice.Charge{{Key: key, Plan: a, Cost: 1}, {Key: name, Plan: b, Cost: 1}}, r); err != nil || r[1].Fits {
-				t.Errorf("%s has something left: %v", name, err)
-			}
-			taken = r[0].Fits
-		})
-		next := begin()
-		used := int64(0)
-		for range most {
-			if r := one(key, a, 1); r.Now/window.Microseconds() == next {
-				used = r.Used
-			}
+		return 0, false
+	})
+	window := func(r sluice.Receipt) int64 { return r.Tick }
+	redistest.Eventually(t, "what was taken in one window is given back in the next", func() bool {
+		gate := make(chan struct{})
+		held.Store(&gate)
+		begin := window(plantest.One(t, other, key, p, 0))
+		told := make(chan error)
+		go func() {
+			charges := []sluice.Charge{{Key: key, Plan: p, Cost: 1}, {Key: beside, Plan: full, Cost: 1}}
+			told <- slow.Take(context.WithoutCancel(t.Context()), charges, make([]sluice.Receipt, 2))
+		}()
+		taken := false // or else the other one was asked first, and refuses alone
+		for window(plantest.One(t, other, key, p, 0)) == begin {
+			taken = taken || used(t, other, key, p) > 0
+			time.Sleep(10 * time.Millisecond)
 		}
-		late.Wait()
-		if r := one(key, a, 0); r.Now/window.Microseconds() == next && used > 0 && taken {
-			if looked++; r.Used != used {
-				t.Errorf("%d were used, and then %d", used, r.Used)
-			}
+		before := plantest.One(t, other, key, p, 2)
+		held.Store(nil)
+		close(gate)
+		if err := <-told; err != nil {
+			t.Fatal(err)
 		}
-	}
-	t.Logf("in %d of %d rounds it was given back in the next window", looked, rounds) // a busy machine misses some
+		after := plantest.One(t, other, key, p, 0)
+		if window(after) != window(before) || !taken {
+			return false // the machine was busy
+		}
+		if after.Used != 2 {
+			t.Errorf("2 were used, and then %d", after.Used)
+		}
+		return true
+	})
 }
 
 // A turn that was taken in one slot is given to no other caller because another slot refuses: those behind

@@ -74,34 +74,6 @@ func (r *resetter) expectHeard(p *sluice.Plan) {
 	redistest.Eventually(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
 }
 
-// How long after a reset or a refund has returned another store admits.
-func BenchmarkResetHeard(b *testing.B) {
-	for name, back := range map[string]int64{"reset": sluice.All, "refund": -1} {
-		b.Run(name, func(b *testing.B) {
-			server := redistest.Start(b)
-			r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
-			waitForListeners(b, 2, server)
-			p := plan(b, sluice.FixedWindow, "3/10d")
-			var waits []time.Duration
-			for b.Loop() {
-				r.n++
-				key := fmt.Sprint("k", r.n)
-				r.take(r.asked, p, key, p.Capacity)
-				r.take(r.asked, p, key, 1)
-				r.take(r.other, p, key, back)
-				begin := time.Now()
-				for !r.take(r.asked, p, key, 1).Fits {
-				}
-				waits = append(waits, time.Since(begin))
-			}
-			slices.Sort(waits)
-			for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
-				b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
-			}
-		})
-	}
-}
-
 func TestResetHeard(t *testing.T) {
 	t.Parallel()
 	pooled := func(o rueidis.ClientOption) rueidis.ClientOption {

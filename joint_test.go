@@ -227,6 +227,11 @@ func TestUsage(t *testing.T) {
 	if err := sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)); !errors.Is(err, sluice.ErrDuplicateCharge) {
 		t.Errorf("%v, want ErrDuplicateCharge", err)
 	}
+	wrong := limiterOf(t, memory.New(), "3/day")
+	wrong.Lock = l.Plan() // is no lock
+	if d, err := wrong.Take(ctx, "a", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
+		t.Errorf("a limit as a lock: %+v, %v", d, err)
+	}
 	away := errors.New("the store is away")
 	down := limiterOf(t, broken{away}, "1/second", "5/day")
 	for what, err := range map[string]error{

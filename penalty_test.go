@@ -134,49 +134,6 @@ func TestPenaltyWithoutStore(t *testing.T) {
 	}
 }
 
-func TestOffends(t *testing.T) {
-	l := lockOf(t, sluice.Penalty{First: time.Minute})
-	p := plan(t, sluice.Limit{Count: 3, Period: time.Minute})
-	charge := func(key string, p *sluice.Plan, cost int64) sluice.Charge {
-		return sluice.Charge{Key: key, Plan: p, Cost: cost}
-	}
-	for _, test := range []struct {
-		name    string
-		charges []sluice.Charge
-		fit     []bool
-		i       int
-		want    bool
-	}{
-		{"exceeded", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, true},
-		{"two charges before", []sluice.Charge{charge("a", p, 1), charge("b", p, 1), charge("a", l, 1)}, []bool{false, true, true}, 2, true},
-		{"fits", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{true, true}, 1, false},
-		{"another's", []sluice.Charge{charge("b", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, false},
-		{"behind", []sluice.Charge{charge("a", l, 1), charge("a", p, 1)}, []bool{true, false}, 0, false},
-		{"in force", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, false}, 1, false},
-		{"peek", []sluice.Charge{charge("a", p, 1), charge("a", l, 0)}, []bool{false, true}, 1, false},
-		{"lifted", []sluice.Charge{charge("a", p, 1), charge("a", l, -1)}, []bool{false, true}, 1, false},
-		{"denied peek", []sluice.Charge{charge("a", p, 0), charge("a", l, 1)}, []bool{false, true}, 1, false},
-		{"a limit", []sluice.Charge{charge("a", p, 1), charge("a", p, 1)}, []bool{false, true}, 1, false},
-	} {
-		receipts := make([]sluice.Receipt, len(test.fit))
-		for i, fits := range test.fit {
-			receipts[i].Fits = fits
-		}
-		if got := sluice.Offends(test.charges, receipts, test.i); got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
-// TestLimiterLockOfALimit gives a limiter a plan that is no lock.
-func TestLimiterLockOfALimit(t *testing.T) {
-	l := limiterOf(t, memory.New(), "3/day")
-	l.Lock = plan(t, sluice.Limit{Count: 3, Period: time.Hour})
-	if d, err := l.Take(t.Context(), "alice", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
 // TestLimiterLock exceeds limiters of one limit and of two.
 func TestLimiterLock(t *testing.T) {
 	for _, limits := range [][]string{{"3/day"}, {"2/second", "3/day"}, {"2/second burst 100", "3/day"}} {

@@ -118,34 +118,6 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 	})
 }
 
-// Nobody is asked for what is held no more.
-func TestHolderRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
-		h := sluice.NewHolder(store)
-		plan := inFlight(t, 3)
-		var holds []*sluice.Hold
-		for i := range uint64(3) {
-			holds = append(holds, h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: i + 1}))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := store.takes.Load(); n < 3*30 || n > 3*40 {
-			t.Errorf("three places were taken again %d times in a minute, want every two seconds", n)
-		}
-		for _, p := range holds {
-			if err := p.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		store.takes.Store(0)
-		time.Sleep(time.Minute)
-		if n := store.takes.Load(); n > 0 || h.Held() > 0 {
-			t.Errorf("%d takes of %d places when all are released", n, h.Held())
-		}
-	})
-}
-
 // Whoever ends gives back all that it holds, and later that which is released anyway nothing more.
 func TestHolderReleaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

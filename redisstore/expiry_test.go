@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 )
 
@@ -144,65 +143,5 @@ func TestSharedKey(t *testing.T) {
 				checkExpiry(t, server, server.Do("KEYS", "*all"), p, charges[3][1].Cost, receipts[3][1], nil)
 			}
 		}
-	}
-}
-
-// Nothing is left when all has drained, and not before.
-func TestExpiryComes(t *testing.T) {
-	t.Parallel()
-	for _, a := range sluice.Algorithms() {
-		server := redistest.Shared(t)
-		p := plan(t, a, "100/200ms")
-		r := plantest.One(t, open(t, server.URL()), "k", p, 1)
-		empty := r.Now + p.Decide(1, r).ResetAfter.Microseconds()
-		redistest.Eventually(t, "the key has expired", func() bool { return server.Do("DBSIZE") == "0" })
-		if at := server.Now().UnixMicro(); at < empty {
-			t.Errorf("%v: the key was gone at %d, %d µs too early", a, at, empty-at)
-		}
-	}
-}
-
-// Memory of a log of 100 entries that has been in use for a while, against a sorted set
-// with the same, and of one of 10,000, which is to take no more.
-func TestLogMemory(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	store := timed(t, server)
-	fill := func(limit string, cost int64) (name string, bytes int64) {
-		p := plan(t, sluice.SlidingWindowLog, limit)
-		server.Do("FLUSHDB")
-		for i := range int64(1000) {
-			if r := plantest.OneAt(t, store, 1_700_000_000_000_000+i*630_000, "api/alice", p, cost); i > 100 && r.Used < 95*cost {
-				t.Fatalf("premise: %+v", r)
-			}
-		}
-		name = server.Do("KEYS", "*")
-		return name, number(t, server, "MEMORY", "USAGE", name)
-	}
-	_, large := fill("10000/minute", 100)
-	name, small := fill("100/minute", 1)
-	set := strings.Replace(name, "sluice", "sorted", 1)
-	for i := range 100 {
-		at := strconv.Itoa(1_700_000_000_000_000 + i*600_000)
-		server.Do("ZADD", set, at, at)
-	}
-	sorted := number(t, server, "MEMORY", "USAGE", set)
-	t.Logf("100 units take %d bytes, 10,000 take %d; in a sorted set 100 take %d", small, large, sorted)
-	if 6*small > sorted || large > small {
-		t.Errorf("100 units take %d bytes, want at most a sixth of a sorted set's %d; 10,000 take %d, want no more", small, sorted, large)
-	}
-}
-
-// A bucket takes no more than the smallest string that holds a time.
-func TestBucketMemory(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	store := open(t, server.URL())
-	take(t, store, "api/alice", plan(t, sluice.TokenBucket, "100/minute"))
-	name := server.Do("KEYS", "*")
-	plain := strings.Replace(name, "sluice", "plain_", 1)
-	server.Do("SET", plain, "1700000000000000", "EX", "60")
-	if ours, theirs := number(t, server, "MEMORY", "USAGE", name), number(t, server, "MEMORY", "USAGE", plain); ours > theirs {
-		t.Errorf("a bucket takes %d bytes, a number %d", ours, theirs)
 	}
 }

@@ -23,6 +23,7 @@ var histories = map[string]func(t *testing.T, steps int){
 		storetest.Differential(t, memory.New(), timed(t, redistest.Shared(t)), steps, 1)
 	},
 	"batches":    testBatches,
+	"bursts":     testBursts,
 	"crowd":      testCrowd,
 	"months":     testMonths,
 	"remembered": testRemembered,
@@ -169,6 +170,35 @@ func testBatches(t *testing.T, steps int) {
 	}
 	if placesRefused < decided/100 || late < decided/100 || cut < decided/100 {
 		t.Errorf("of %d requests %d were refused a place, %d gave back too late, and debts of %d were cut: this tells little", decided, placesRefused, late, cut)
+	}
+}
+
+// Two processes count one rate with different bursts, in ticks of a microsecond and of a millisecond, in one state.
+func testBursts(t *testing.T, steps int) {
+	server, r := redistest.Shared(t), rand.New(rand.NewPCG(11, 12))
+	plans := []*sluice.Plan{plan(t, sluice.TokenBucket, "999983/hour burst 10"), plan(t, sluice.TokenBucket, "999983/hour burst 1000000")}
+	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server)}
+	var state sluice.State
+	now, refused := int64(1_700_000_000_000_000), 0
+	for n := range steps {
+		i := r.IntN(2)
+		c := sluice.Charge{Key: "k", Plan: plans[i], Cost: r.Int64N(9) - 2}
+		now += r.Int64N(12_000)
+		var want sluice.Receipt
+		state = plans[i].Step(state, now, c.Cost, &want)
+		got := make([]sluice.Receipt, 1)
+		if err := stores[i].TakeAllAt(t.Context(), now, [][]sluice.Charge{{c}}, [][]sluice.Receipt{got}); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != want {
+			t.Fatalf("step %d at %d, cost %d of %v: %+v, want %+v", n, now, c.Cost, plans[i].Limit, got[0], want)
+		}
+		if !want.Fits {
+			refused++
+		}
+	}
+	if refused < steps/20 {
+		t.Errorf("premise: of %d takes %d were refused", steps, refused)
 	}
 }
 

@@ -47,6 +47,14 @@ func TestPlacesExpire(t *testing.T) {
 	if n := server.Do("ZCARD", name); n != "2" {
 		t.Errorf("%s places are kept, of which 2 are held", n)
 	}
+	for beat := range time.Duration(6) { // for longer than the key would stay without
+		server.SetClock(sluice.PlaceLasts*2 + beat*sluice.PlaceLasts/2)
+		for number := range uint64(2) {
+			if r := takeAll(t, store, aPlace(t, "beats", 2, number, 1))[0]; !r.Fits || beat > 0 && r.Used != 2 {
+				t.Errorf("beat %d of place %d: %+v", beat, number, r)
+			}
+		}
+	}
 	server.SetClock(10 * sluice.PlaceLasts)
 	redistest.Eventually(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
 }

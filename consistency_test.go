@@ -1,16 +1,13 @@
 package sluice_test
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
-	"github.com/sluicehq/sluice/memory"
 )
 
 // Names are read and written alike.
@@ -73,20 +70,9 @@ func TestLeasable(t *testing.T) {
 	}
 }
 
-// asked is a store that keeps what it was asked last.
-type asked struct {
-	sluice.Store
-	charges []sluice.Charge
-}
-
-func (a *asked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	a.charges = slices.Clone(charges)
-	return a.Store.Take(ctx, charges, receipts)
-}
-
 // A limiter has all its limits counted as it says, also those of With.
 func TestLimiterConsistency(t *testing.T) {
-	store := &asked{Store: memory.New()}
+	store := newSpy()
 	minute, hour := sluice.Limit{Count: 10, Period: time.Minute}, sluice.Limit{Count: 100, Period: time.Hour}
 	for _, limits := range [][]sluice.Limit{{minute}, {minute, hour}} {
 		l, err := sluice.NewLimiter(store, "a", limits...)
@@ -102,7 +88,7 @@ func TestLimiterConsistency(t *testing.T) {
 			if _, err := l.Take(t.Context(), "k", 1); err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range store.charges {
+			for _, c := range store.last {
 				if c.Consistency != sluice.Synced {
 					t.Errorf("%+v", c)
 				}

@@ -211,8 +211,8 @@ func TestUsage(t *testing.T) {
 		"Refund of -4 units":         taken(l.Refund(ctx, "a", -4)),
 		"memory.New()":               noStore,
 		"NewSemaphore needs a store": semaphoreError(nil, 1),
-		"0 places in flight":         semaphoreError(new(flights), 0),
-		"65537 places in flight":     semaphoreError(new(flights), 1<<16+1),
+		"0 places in flight":         semaphoreError(newSpy(), 0),
+		"65537 places in flight":     semaphoreError(newSpy(), 1<<16+1),
 		"add up their costs":         sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)),
 		"room for 1 receipts":        sluice.CheckCharges(duplicate, make([]sluice.Receipt, 1)),
 		"charge 0 has no plan":       sluice.CheckCharges(make([]sluice.Charge, 1), make([]sluice.Receipt, 1)),
@@ -233,7 +233,7 @@ func TestUsage(t *testing.T) {
 		t.Errorf("a limit as a lock: %+v, %v", d, err)
 	}
 	away := errors.New("the store is away")
-	down := limiterOf(t, broken{away}, "1/second", "5/day")
+	down := limiterOf(t, &spy{err: away}, "1/second", "5/day")
 	for what, err := range map[string]error{
 		"Take": taken(down.Take(ctx, "a", 1)), "TakeLimit": taken(down.TakeLimit(ctx, "a", 1, second)), "Wait": down.Wait(ctx, "a", 1),
 		"Peek": taken(down.Peek(ctx, "a")), "Reset": down.Reset(ctx, "a"),

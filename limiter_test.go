@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -68,20 +67,9 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// seen is a store that notes the keys that it is asked for.
-type seen struct {
-	sluice.Store
-	keys []string
-}
-
-func (s *seen) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	s.keys = append(s.keys, strings.Clone(charges[0].Key))
-	return s.Store.Take(ctx, charges, receipts)
-}
-
 // TestLimiterKeyForm: a store gets keys that people can read and that mean nothing to it.
 func TestLimiterKeyForm(t *testing.T) {
-	store := &seen{Store: memory.New()}
+	store := newSpy()
 	limit := sluice.Limit{Count: 1, Period: time.Hour}
 	for _, pair := range [][3]string{
 		{"", "alice", "alice"}, {"api", "alice", "api!alice"}, {"", "a/b", "!a%2Fb"}, {"{x}", "{y}", "%7Bx%7D!%7By%7D"}, {"api", "", "api!"}, {"", "", ""},
@@ -93,7 +81,7 @@ func TestLimiterKeyForm(t *testing.T) {
 		if _, err := l.Peek(t.Context(), pair[1]); err != nil {
 			t.Fatal(err)
 		}
-		if got := store.keys[len(store.keys)-1]; got != pair[2] {
+		if got := store.last[0].Key; got != pair[2] {
 			t.Errorf("limiter %q, key %q: the store was asked for %q, want %q", pair[0], pair[1], got, pair[2])
 		}
 	}
@@ -180,8 +168,3 @@ func TestWaitGivesUp(t *testing.T) {
 		}
 	})
 }
-
-// broken is a store that does not answer.
-type broken struct{ err error }
-
-func (b broken) Take(context.Context, []sluice.Charge, []sluice.Receipt) error { return b.err }

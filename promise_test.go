@@ -5,7 +5,33 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/storetest"
 )
+
+// TestStep: a step of a kernel by itself is what the model takes, wherever the clock goes.
+func TestStep(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		b, model, now := &bucket{Plan: p}, new(storetest.Model), int64(start)
+		for n := range 80 {
+			if now += pause(p, rng); rng.IntN(6) == 0 {
+				now -= rng.Int64N(3 * p.Limit.Period.Microseconds())
+			}
+			cost := anyCost(p, rng)
+			if rng.IntN(3) == 0 {
+				cost = -cost
+			}
+			if now < earliest || now > latest {
+				return
+			}
+			got, d := b.receipt(now, cost)
+			c := sluice.Charge{Key: "k", Plan: p, Cost: cost}
+			if want := plantest.TakeAt(t, model, now, c)[0]; got != want || d != model.Decide(c, want) {
+				t.Fatalf("step %d, cost %d at %d: %+v, %+v, want %+v, %+v", n, cost, now, got, d, want, model.Decide(c, want))
+			}
+		}
+	})
+}
 
 // TestEmptyAt: a state equals the empty state at the microsecond that EmptyAt says, and
 // not one before. ResetAfter says the same.

@@ -3,6 +3,8 @@ package sluice_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,41 +13,47 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/memory"
 )
 
-// flights is a store of places in flight, which can be made to fail and to be slow.
-type flights struct {
-	mu     sync.Mutex
-	places map[string]*sluice.Places
-	err    error
-	takes  atomic.Int64
-	delay  atomic.Int64 // of each Take
+// spy is a store that notes what it is asked for, and that can be made to fail and to be slow.
+type spy struct {
+	sluice.Store
+	before func(charges []sluice.Charge) error // of each Take, or nil
+
+	mu    sync.Mutex
+	last  []sluice.Charge
+	err   error
+	takes atomic.Int64
+	delay atomic.Int64
 }
 
-func (f *flights) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	time.Sleep(time.Duration(f.delay.Load()))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.takes.Add(1)
-	if f.err != nil {
-		return f.err
+func newSpy() *spy { return &spy{Store: memory.New()} }
+
+func (s *spy) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	time.Sleep(time.Duration(s.delay.Load()))
+	s.takes.Add(1)
+	s.mu.Lock()
+	err := s.err
+	s.last = slices.Clone(charges)
+	for i := range charges {
+		s.last[i].Key = strings.Clone(charges[i].Key)
 	}
-	for i, c := range charges {
-		if f.places == nil {
-			f.places = map[string]*sluice.Places{}
-		}
-		if f.places[c.Key] == nil {
-			f.places[c.Key] = new(sluice.Places)
-		}
-		receipts[i] = f.places[c.Key].Step(c.Plan, time.Now().UnixMicro(), c.Place, c.Cost)
+	s.mu.Unlock()
+	if err == nil && s.before != nil {
+		err = s.before(charges)
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return s.Store.Take(ctx, charges, receipts)
 }
 
-func (f *flights) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
+// fail makes each Take fail, or no longer if err is nil.
+func (s *spy) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 func semaphore(t *testing.T, store sluice.Store, places int64) *sluice.Semaphore {
@@ -69,7 +77,7 @@ func acquire(t *testing.T, s *sluice.Semaphore, key string, want bool) (release 
 
 func TestSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, new(flights), 2)
+		s := semaphore(t, newSpy(), 2)
 		first := acquire(t, s, "a", true)
 		second := acquire(t, s, "a", true)
 		acquire(t, s, "b", true)()
@@ -95,7 +103,7 @@ func TestSemaphore(t *testing.T) {
 // PlaceLasts.
 func TestSemaphoreHoldsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		other := semaphore(t, store, 1)
 		for range 100 {
@@ -121,7 +129,7 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 // Whoever ends gives back all that it holds, and later that which is released anyway nothing more.
 func TestHolderReleaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		h := sluice.NewHolder(store)
 		plan := inFlight(t, 3)
 		if err := h.ReleaseAll(t.Context()); err != nil || store.takes.Load() > 0 {
@@ -151,7 +159,7 @@ func TestHolderReleaseAll(t *testing.T) {
 // Whoever ends waits for what others are giving back.
 func TestHolderReleaseAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		store.delay.Store(int64(100 * time.Millisecond))
 		h := sluice.NewHolder(store)
 		plan := inFlight(t, 1)
@@ -180,7 +188,7 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 // A place that is released while it is being taken again is free all the same.
 func TestReleasedWhileTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		store.delay.Store(int64(100 * time.Millisecond))
 		time.Sleep(sluice.PlaceLasts/5 + 50*time.Millisecond) // the Take is under way
@@ -194,7 +202,7 @@ func TestReleasedWhileTaken(t *testing.T) {
 // Of many who wait, never more are under way than there are places, and all get one.
 func TestSemaphoreWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, new(flights), 3)
+		s := semaphore(t, newSpy(), 3)
 		var now, most, done atomic.Int64
 		var all sync.WaitGroup
 		for range 50 {
@@ -222,7 +230,7 @@ func TestSemaphoreWait(t *testing.T) {
 
 func TestSemaphoreWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, store, 1)
 		release := acquire(t, s, "a", true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -243,7 +251,7 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 // Whoever leaves while the store is asked leaves no place behind, although it was taken.
 func TestSemaphoreLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, lost{store}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -258,7 +266,7 @@ func TestSemaphoreLeaves(t *testing.T) {
 // A release that fails is tried again, until the store is back.
 func TestReleasedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, store, 2)
 		first, second := acquire(t, s, "a", true), acquire(t, s, "a", true)
 		away := errors.New("away")

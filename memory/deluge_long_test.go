@@ -3,12 +3,16 @@
 package memory_test
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"testing"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 // sized is the full size of a test where SLUICE_DELUGE is set, and else a part of it that takes seconds.
@@ -72,6 +76,21 @@ func TestLongSevenTenthsLimited(t *testing.T) {
 		randomKeys(t, s, midday+1, p, flood)
 		if stats := s.StatsAt(midday + 1); stats.Freed > 0 || stats.Evicted < int64(flood*7/10) {
 			t.Errorf("%d bytes: %+v", size, stats)
+		}
+	}
+}
+
+// randomKeys takes one unit of n keys that nobody has used before.
+func randomKeys(tb testing.TB, s storetest.TimedStore, now int64, p *sluice.Plan, n int) {
+	tb.Helper()
+	charges := []sluice.Charge{{Plan: p, Cost: 1}}
+	receipts := make([]sluice.Receipt, 1)
+	rng := rand.New(rand.NewPCG(7, uint64(p.Kernel)))
+	for range n {
+		key := binary.LittleEndian.AppendUint64(nil, rng.Uint64())
+		charges[0].Key = string(binary.LittleEndian.AppendUint64(key, rng.Uint64()))
+		if err := s.TakeAt(context.Background(), now, charges, receipts); err != nil || !receipts[0].Fits {
+			tb.Fatalf("a new key: %+v, %v", receipts[0], err)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package memory_test
 
 import (
-	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -23,21 +21,6 @@ const midday = 20_000*aDay + aDay/2
 func takeAt(tb testing.TB, s storetest.TimedStore, now int64, key string, p *sluice.Plan, cost int64) bool {
 	tb.Helper()
 	return plantest.OneAt(tb, s, now, key, p, cost).Fits
-}
-
-// randomKeys takes one unit of n keys that nobody has used before.
-func randomKeys(tb testing.TB, s storetest.TimedStore, now int64, p *sluice.Plan, n int) {
-	tb.Helper()
-	charges := []sluice.Charge{{Plan: p, Cost: 1}}
-	receipts := make([]sluice.Receipt, 1)
-	rng := rand.New(rand.NewPCG(7, uint64(p.Kernel)))
-	for range n {
-		key := binary.LittleEndian.AppendUint64(nil, rng.Uint64())
-		charges[0].Key = string(binary.LittleEndian.AppendUint64(key, rng.Uint64()))
-		if err := s.TakeAt(context.Background(), now, charges, receipts); err != nil || !receipts[0].Fits {
-			tb.Fatalf("a new key: %+v, %v", receipts[0], err)
-		}
-	}
 }
 
 // limits has one for each kind of state and each place where it is kept.

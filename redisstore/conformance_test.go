@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
@@ -10,26 +9,24 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// Every way to a server or a cluster keeps the contract: opened by URL, over a client as it comes, and
-// over one with the options that are worth setting.
+// Every way to a server or a cluster keeps the contract: opened by URL, and over a client as it comes.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server, cluster := redistest.Shared(t), redistest.SharedCluster(t)
-	usual := clientOf(server)
-	tuned := usual
-	tuned.ConnWriteTimeout, tuned.DisableAutoPipelining, tuned.BlockingPoolSize, tuned.DisableCache = 5*time.Second, true, 50, true
 	stores := map[string]func(t *testing.T) sluice.Store{
-		"opened":       func(t *testing.T) sluice.Store { return open(t, server.URL()) },
-		"client":       func(t *testing.T) sluice.Store { return over(t, usual, redisstore.Keys{}) },
-		"tuned client": func(t *testing.T) sluice.Store { return over(t, tuned, redisstore.Keys{}) },
-		"cluster":      func(t *testing.T) sluice.Store { return open(t, cluster.URL()) },
-		"cluster client": func(t *testing.T) sluice.Store {
+		"opened": func(t *testing.T) sluice.Store { return open(t, server.URL()) },
+		"client": func(t *testing.T) sluice.Store { return over(t, clientOf(server), redisstore.Keys{}) },
+		"client of a cluster": func(t *testing.T) sluice.Store {
 			return over(t, clientOf(cluster.Nodes[0]), redisstore.Keys{Prefix: cluster.Prefix})
 		},
 	}
 	for _, other := range redistest.Binaries(t)[1:] {
 		stores[other] = func(t *testing.T) sluice.Store { return open(t, redistest.StartBinary(t, other).URL()) }
 	}
+	testConformance(t, stores)
+}
+
+func testConformance(t *testing.T, stores map[string]func(t *testing.T) sluice.Store) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

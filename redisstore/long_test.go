@@ -41,6 +41,18 @@ func TestLongHistories(t *testing.T) {
 	})
 }
 
+// The contract is kept by an opened cluster, too, and over a client with the options that are worth setting.
+func TestLongConformance(t *testing.T) {
+	t.Parallel()
+	server, cluster := redistest.Shared(t), redistest.SharedCluster(t)
+	tuned := clientOf(server)
+	tuned.ConnWriteTimeout, tuned.DisableAutoPipelining, tuned.BlockingPoolSize, tuned.DisableCache = 5*time.Second, true, 50, true
+	testConformance(t, map[string]func(t *testing.T) sluice.Store{
+		"tuned client": func(t *testing.T) sluice.Store { return over(t, tuned, redisstore.Keys{}) },
+		"cluster":      func(t *testing.T) sluice.Store { return open(t, cluster.URL()) },
+	})
+}
+
 // Where memory is full and volatile-ttl evicts, a flood of new keys of the same rule frees no client that
 // has used up its limit, and one of another rule those that Kept says.
 func TestLongEvictionByExpiry(t *testing.T) {

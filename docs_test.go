@@ -1,6 +1,7 @@
 package sluice_test
 
 import (
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -132,36 +133,24 @@ func TestSecurityHeld(t *testing.T) {
 	}
 }
 
-// The index of the examples has all of them.
-func TestExamplesListed(t *testing.T) {
-	index, err := os.ReadFile("examples/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir("examples")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if name := e.Name(); name != "README.md" && name != "examples.go" && !strings.Contains(string(index), "\n| ["+name+"](") {
-			t.Errorf("examples/README.md does not have %s", name)
+// The first page of the documents leads to all others, and the index of the examples has all of them.
+func TestIndexes(t *testing.T) {
+	for _, index := range []struct{ page, all, link string }{
+		{"docs/README.md", "docs/*.md", "](%s)"}, {"examples/README.md", "examples/*", "\n| [%s]("},
+	} {
+		text, err := os.ReadFile(index.page)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-// The first page of the documents leads to all others.
-func TestDocumentsListed(t *testing.T) {
-	index, err := os.ReadFile("docs/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil || len(pages) < 10 {
-		t.Fatalf("there are %d documents (%v)", len(pages), err)
-	}
-	for _, page := range pages {
-		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
-			t.Errorf("docs/README.md does not have %s", name)
+		found, err := filepath.Glob(index.all)
+		if err != nil || len(found) < 10 {
+			t.Fatalf("%s: %d (%v)", index.all, len(found), err)
+		}
+		for _, path := range found {
+			name := filepath.Base(path)
+			if name != "README.md" && name != "examples.go" && !strings.Contains(string(text), fmt.Sprintf(index.link, name)) {
+				t.Errorf("%s does not have %s", index.page, name)
+			}
 		}
 	}
 }

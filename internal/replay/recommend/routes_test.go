@@ -106,10 +106,10 @@ func hostile(rng *rand.Rand) string {
 // TestHostileRoutes: the tree keeps to its room and finds what has a hundredth of the requests, whatever else
 // is asked for; and the patterns that come out are good ones.
 func TestHostileRoutes(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		tree := routes{room: 300}
-		for i := range 20_000 {
+		for i := range 10_000 {
 			method := []string{"GET", "POST", "", "BREW", "GET\x00", "{x}"}[rng.IntN(6)]
 			path := hostile(rng)
 			switch {

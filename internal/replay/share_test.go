@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/internal/replay/logtest"
 	"github.com/sluicehq/sluice/internal/seed"
 )
 
@@ -34,42 +35,36 @@ func tenantLog(t *testing.T, r *rand.Rand, seconds int, plans []string, rates fu
 		fmt.Fprintf(&b, `{"msg":"handled request","ts":%d.%06d,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"X-Tenant":["tenant-%d"],"X-Plan":["%s"]}},"status":200}`+"\n",
 			1_795_169_732+h.at/1e6, h.at%1e6, h.tenant%3, h.tenant, plans[h.tenant])
 	}
-	return write(t, b.String()), hits
+	return logtest.Write(t, b.String()), hits
 }
 
-// divided returns what each gets of a limit by the definition of max-min fairness: it rises for all by
-// their weights until they have what they ask for, or nothing is left.
+// divided returns what each gets of a limit by the definition of max-min fairness: there is a level so that
+// each gets what it asks for, or the level times its weight, and together they get the limit or all.
 func divided(limit float64, asked, weights []float64) []float64 {
-	got := make([]float64, len(asked))
-	for left := limit; left > 1e-9; {
-		sum, rise := 0.0, left
+	at := func(level float64) (got []float64, total float64) {
 		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				sum += weights[i]
-			}
+			got = append(got, min(asked[i], level*weights[i]))
+			total += got[i]
 		}
-		if sum == 0 {
-			break
-		}
-		rise = left / sum
-		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				rise = min(rise, (asked[i]-got[i])/weights[i])
-			}
-		}
-		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				got[i] += rise * weights[i]
-				left -= rise * weights[i]
-			}
+		return got, total
+	}
+	low, high := 0.0, limit
+	for range 60 {
+		middle := (low + high) / 2
+		if _, total := at(middle); total <= limit {
+			low = middle
+		} else {
+			high = middle
 		}
 	}
+	got, _ := at(low)
 	return got
 }
 
 // A log is shared out by its own clock: what passes is what a bucket lets pass at most, and each has its
 // part of every few seconds by the definition.
 func TestShareOfALog(t *testing.T) {
+	t.Parallel()
 	const limit, seconds = 100, 40
 	plans := []string{"free", "free", "pro", "free", "pro"}
 	weights := []float64{1, 1, 4, 1, 4}
@@ -97,7 +92,19 @@ tiers: {from: header:X-Plan}
 rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro: 4}}}]`
 	c := Config{Files: []string{name}, Document: decode(t, doc)}
 	c.Feed.Format = format(t, "caddy", accesslog.Options{})
+	c.Workers = 1
 	report, refused := replayed(t, c)
+	c.Workers = 4
+	if _, also := replayed(t, c); firstDifference(refused, also) >= 0 {
+		t.Errorf("with four workers request %d differs", firstDifference(refused, also))
+	}
+	// Where each client has a limit to share, what tenants ask for is known by all workers.
+	c.Document = decode(t, `rules: [{name: api, key: [client_ip], share: {of: 60/second, by: [header:X-Tenant]}}]`)
+	_, four := replayed(t, c)
+	c.Workers = 1
+	if _, one := replayed(t, c); firstDifference(one, four) >= 0 {
+		t.Errorf("by clients, with four workers request %d differs", firstDifference(one, four))
+	}
 	if len(report.NotJudged) > 0 || report.Requests != int64(len(hits)) {
 		t.Fatalf("%d of %d requests, not judged: %v", report.Requests, len(hits), report.NotJudged)
 	}
@@ -147,26 +154,6 @@ rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro
 	for _, s := range report.Top {
 		if !strings.HasPrefix(s.Key, "tenant-") {
 			t.Errorf("a subject is called %q", s.Key)
-		}
-	}
-}
-
-// How many work at it changes nothing, also where each client has a limit to share: what tenants ask for
-// is known by whoever decides.
-func TestShareOfALogByAnyWorkers(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	name, _ := tenantLog(t, r, 30, []string{"", "", "", "", "", ""}, func(tenant, _ int) float64 { return 40 * float64(tenant+1) })
-	const doc = `rules: [{name: api, key: [client_ip], share: {of: 60/second, by: [header:X-Tenant]}}]`
-	var first []bool
-	for _, workers := range []int{1, 4} {
-		c := Config{Files: []string{name}, Document: decode(t, doc), Workers: workers}
-		c.Feed.Format = format(t, "caddy", accesslog.Options{})
-		_, refused := replayed(t, c)
-		if first == nil {
-			first = slices.Clone(refused)
-		}
-		if i := firstDifference(refused, first); i >= 0 {
-			t.Errorf("%d workers: request %d differs", workers, i)
 		}
 	}
 }

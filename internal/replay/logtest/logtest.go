@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Request is a line of a log.
@@ -63,11 +65,7 @@ func Real(t testing.TB) (all []Request) {
 	if name := os.Getenv("SLUICE_TEST_ACCESS_LOG"); name != "" {
 		from = open(t, name)
 	} else {
-		name, _ := filepath.Abs(".")
-		for filepath.Base(name) != "internal" {
-			name = filepath.Dir(name)
-		}
-		z, err := gzip.NewReader(open(t, filepath.Join(name, "../e2e/testdata/access.log.gz")))
+		z, err := gzip.NewReader(open(t, filepath.Join(testkit.Root(), "e2e/testdata/access.log.gz")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,5 @@
-// Package fleet simulates processes that share a limit by package lease: its own code, in virtual time. A
-// few gateways over one Redis are asked for the same beside it. "make simulation" writes what comes out to
-// ../RESULTS-fleet.md, with pictures.
+//go:build long
+
 package fleet
 
 import (
@@ -15,11 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/lease"
@@ -170,9 +164,9 @@ func bucket(plan *sluice.Plan, times []int64) (admitted, refused []int64) {
 	return admitted, refused
 }
 
-// TestSimulation writes the tables and pictures with SLUICE_SIMULATION=write; else it tries a few, and
+// TestLongSimulation writes the tables and pictures with SLUICE_SIMULATION=write; else it tries a few, and
 // holds them to the limit.
-func TestSimulation(t *testing.T) {
+func TestLongSimulation(t *testing.T) {
 	nodes, horizons := []int{2, 4}, []time.Duration{100 * time.Millisecond}
 	write := os.Getenv("SLUICE_SIMULATION") == "write"
 	if write {
@@ -196,8 +190,14 @@ func TestSimulation(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "\n## Asked for %g times as often as the limit\n\n%s\n%s", demand, calls, under)
 		if write {
-			calls.draw(t, fmt.Sprintf("../fleet-calls-%g.svg", demand), fmt.Sprintf("Calls of the shared store a decision, asked %g times the limit", demand))
-			under.draw(t, fmt.Sprintf("../fleet-under-%g.svg", demand), fmt.Sprintf("Not admitted that one bucket would admit, asked %g times the limit", demand))
+			for _, err := range []error{
+				calls.draw(fmt.Sprintf("../fleet-calls-%g.svg", demand), fmt.Sprintf("Calls of the shared store a decision, asked %g times the limit", demand)),
+				under.draw(fmt.Sprintf("../fleet-under-%g.svg", demand), fmt.Sprintf("Not admitted that one bucket would admit, asked %g times the limit", demand)),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
 			fmt.Fprintf(&text, "\n![calls](fleet-calls-%g.svg)\n![under](fleet-under-%g.svg)\n", demand, demand)
 		}
 	}
@@ -211,62 +211,5 @@ func TestSimulation(t *testing.T) {
 		if err := os.WriteFile("../RESULTS-fleet.md", []byte(head+text.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// table has a value for each number of processes and horizon.
-type table struct {
-	what     string
-	nodes    []int
-	horizons []time.Duration
-	values   [][]float64
-}
-
-func tableOf(what string, nodes []int, horizons []time.Duration) *table {
-	t := &table{what, nodes, horizons, nil}
-	for range nodes {
-		t.values = append(t.values, make([]float64, len(horizons)))
-	}
-	return t
-}
-
-func (t *table) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "| %s, by horizon |", t.what)
-	for _, h := range t.horizons {
-		fmt.Fprintf(&b, " %v |", h)
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(t.horizons)) + "\n")
-	for i, n := range t.nodes {
-		fmt.Fprintf(&b, "| %d processes |", n)
-		for _, v := range t.values[i] {
-			fmt.Fprintf(&b, " %.2g |", v)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-func (t *table) draw(tb testing.TB, file, title string) {
-	chart := plot.New()
-	chart.Title.Text, chart.X.Label.Text, chart.Y.Label.Text = title, "horizon, ms", t.what
-	chart.X.Scale, chart.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	chart.Y.Min, chart.Legend.Top = 0, true
-	chart.Add(plotter.NewGrid())
-	for i, n := range t.nodes {
-		var points plotter.XYs
-		for j, h := range t.horizons {
-			points = append(points, plotter.XY{X: float64(h.Milliseconds()), Y: t.values[i][j]})
-		}
-		line, marks, err := plotter.NewLinePoints(points)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		line.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
-		chart.Add(line, marks)
-		chart.Legend.Add(fmt.Sprintf("%d processes", n), line, marks)
-	}
-	if err := chart.Save(18*vg.Centimeter, 10*vg.Centimeter, file); err != nil {
-		tb.Fatal(err)
 	}
 }

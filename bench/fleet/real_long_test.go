@@ -1,8 +1,9 @@
+//go:build long
+
 package fleet
 
 import (
-	"bufio"
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // besideReal asks gateways over one Redis for what it asks of simulated processes, and says how far what
@@ -31,9 +33,9 @@ func besideReal(t *testing.T, full bool) string {
 	if full {
 		nodes, horizons, demands, lasts = []int{2, 4}, []time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, []float64{1, 2}, 8*time.Second
 	}
-	program := filepath.Join(t.TempDir(), "sluice")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", program, "./cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	program, err := testkit.Sluice()
+	if err != nil {
+		t.Fatal(err)
 	}
 	var rows strings.Builder
 	fewest, most := math.Inf(1), math.Inf(-1) // calls of gateways for one that is simulated
@@ -109,50 +111,29 @@ func (f fleet) run(t *testing.T, program string) outcome {
 // serve starts a gateway before the sample API, which ends with the test, and returns its URL.
 func serve(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(program, append([]string{"serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store-timeout", "2s", "--log-refusals=false"}, args...)...)
+	proxy, admin := testkit.Addr(t), testkit.Addr(t)
+	args = append([]string{"serve", "--upstream", "sample", "--proxy", proxy, "--admin", admin, "--store-timeout", "2s", "--log-refusals=false"}, args...)
+	cmd := exec.Command(program, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var log bytes.Buffer
+	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("%v\n%s", err, &log)
 		}
 	})
-	var record struct{ Msg, Proxy, Admin string }
-	lines := bufio.NewScanner(log)
-	for record.Msg != "sluice serves" {
-		if !lines.Scan() {
-			close(ended)
-			t.Fatal("the gateway has ended")
-		}
-		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
-			t.Errorf("%v: %s", err, lines.Bytes())
-		}
-	}
-	go func() {
-		defer close(ended)
-		for lines.Scan() {
-			if !strings.Contains(lines.Text(), `"INFO"`) {
-				t.Log(lines.Text())
-			}
-		}
-	}()
 	redistest.Eventually(t, "the gateway is ready", func() bool {
-		resp, err := http.Get("http://" + record.Admin + "/readyz")
+		resp, err := http.Get("http://" + admin + "/readyz")
 		if err != nil {
 			return false
 		}
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	return "http://" + record.Proxy
+	return "http://" + proxy
 }

@@ -1,3 +1,5 @@
+//go:build long
+
 package frameworks
 
 import (
@@ -24,7 +26,7 @@ rules:
 
 // Each framework passes what fits, tells what is left, and shows its handlers the decision and
 // its own parameters; a refusal does not reach them. Failed logins count by their outcome.
-func TestFrameworks(t *testing.T) {
+func TestLongFrameworks(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	frameworks := map[string]func(Middleware) http.Handler{
 		"chi": Chi, "echo": Echo, "gin": Gin,

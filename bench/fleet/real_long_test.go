@@ -82,7 +82,7 @@ func (f fleet) run(t *testing.T, program string) outcome {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
-	return f.watch(f.plan(t), func(node int) (int64, bool) {
+	return f.watch(f.plan(), func(node int) (int64, bool) {
 		at := time.Now().UnixMicro()
 		resp, err := client.Get(urls[node] + "/health")
 		if err != nil {

@@ -1,3 +1,5 @@
+// Package check holds what is in deploy/ to what reads it: the linter of docker build, the loader of
+// docker compose, and the types of Kubernetes. What it runs is tried in e2e.
 package check
 
 import (
@@ -5,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
@@ -134,32 +134,4 @@ func pod(at *field.Path, p core.PodTemplateSpec) (problems field.ErrorList) {
 		add(ports, "two ports have one name")
 	}
 	return problems
-}
-
-func TestKubernetes(t *testing.T) {
-	names, err := filepath.Glob("../kubernetes/*.yaml")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	for _, name := range names {
-		if err := manifest(read(t, name)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	good := read(t, "../kubernetes/gateway.yaml")
-	for _, change := range [][2]string{
-		{"readinessProbe:", "readynessProbe:"}, {"memory: 512Mi", "memory: 512MB"}, {"memory: 512Mi", "memory: 64Mi"},
-		{"replicas: 2", "replicas: two"}, {"port: admin}, periodSeconds: 2}", "port: amdin}, periodSeconds: 2}"},
-		{"{name: config, mountPath", "{name: other, mountPath"}, {"matchLabels: {app: sluice}", "matchLabels: {app: other}"},
-		{"metadata: {name: sluice}", "metadata: {name: Sluice}"}, {"apiVersion: apps/v1", "apiVersion: apps/v1beta1"},
-		{"replicas: 2", "replicas: 2\n  replicas: 3"},
-	} {
-		bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
-		if bytes.Equal(bad, good) {
-			t.Errorf("the file has no %s", change[0])
-		}
-		if manifest(bad) == nil {
-			t.Errorf("nothing is said of %s", change[1])
-		}
-	}
 }

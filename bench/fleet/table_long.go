@@ -1,6 +1,5 @@
-// Package fleet simulates processes that share a limit by package lease: its own code, in virtual time. A
-// few gateways over one Redis are asked for the same beside it. "make simulation" writes what comes out to
-// ../RESULTS-fleet.md, with pictures.
+//go:build long
+
 package fleet
 
 import (

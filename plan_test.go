@@ -164,23 +164,29 @@ func checkLogPlan(t *testing.T, p *sluice.Plan) {
 
 func TestPlanErrors(t *testing.T) {
 	for want, l := range map[string]sluice.Limit{
-		"the count is 0, and must be at least 1":                     {Period: time.Second},
-		"the count is -1, and must be at least 1":                    {Count: -1, Period: time.Second},
-		"the period is 0s, and must be positive":                     {Count: 1},
-		"the period is -1s, and must be positive":                    {Count: 1, Period: -time.Second},
-		"the period 1.5µs is not a whole number of microseconds":     {Count: 1, Period: 1500},
-		"the burst is -1, and must be at least 1":                    {Count: 1, Period: time.Second, Burst: -1},
-		"algorithm(7) is not an algorithm":                           {Count: 1, Period: time.Second, Algorithm: 7},
-		"fixed_window has no burst: leave it out":                    {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
-		"sliding_window_counter has no burst":                        {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
-		"sliding_window_log has no burst":                            {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
-		"a log counts at most 4294967295":                            {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
-		"an exact log of more than 1048576 units is not kept":        {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
-		"limit 1/36500d burst 1: a burst of 1 takes more than 70":    {Count: 1, Period: 36500 * day},
-		"a burst of 100000 takes more than 70 years to drain":        {Count: 1, Period: day, Burst: 100_000},
-		"limit 9223372036854775807/second burst 9223372036854775807": {Count: math.MaxInt64, Period: time.Second},
-		"limit 9223372036854775807/1µs: the numbers are too large":   {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
-		"limit 1/second burst 9223372036854775807":                   {Count: 1, Period: time.Second, Burst: math.MaxInt64},
+		"the count is 0, and must be at least 1":                                          {Period: time.Second},
+		"the count is -1, and must be at least 1":                                         {Count: -1, Period: time.Second},
+		"the period is 0s, and must be positive":                                          {Count: 1},
+		"the period is -1s, and must be positive":                                         {Count: 1, Period: -time.Second},
+		"the period 1.5µs is not a whole number of microseconds":                          {Count: 1, Period: 1500},
+		"the burst is -1, and must be at least 1":                                         {Count: 1, Period: time.Second, Burst: -1},
+		"algorithm(7) is not an algorithm":                                                {Count: 1, Period: time.Second, Algorithm: 7},
+		"fixed_window has no burst: leave it out":                                         {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
+		"sliding_window_counter has no burst":                                             {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
+		"sliding_window_log has no burst":                                                 {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
+		"a log counts at most 4294967295":                                                 {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
+		"an exact log of more than 1048576 units is not kept":                             {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
+		"limit 1/36500d burst 1: a burst of 1 takes more than 70":                         {Count: 1, Period: 36500 * day},
+		"a burst of 100000 takes more than 70 years to drain":                             {Count: 1, Period: day, Burst: 100_000},
+		"limit 9223372036854775807/second burst 9223372036854775807":                      {Count: math.MaxInt64, Period: time.Second},
+		"limit 9223372036854775807/1µs: the numbers are too large":                        {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
+		"limit 1/second burst 9223372036854775807":                                        {Count: 1, Period: time.Second, Burst: math.MaxInt64},
+		"limit 5/month from 32: the month begins on day 32, and must on one from 1 to 31": {Count: 5, MonthDay: 32, Algorithm: sluice.FixedWindow},
+		"the month begins on day -1":                                                      {Count: 5, MonthDay: -1, Algorithm: sluice.FixedWindow},
+		"the period of a month of the calendar is 720h0m0s":                               {Count: 5, MonthDay: 1, Period: 30 * day, Algorithm: sluice.FixedWindow},
+		"limit 5/month: token_bucket does not count by the calendar: use fixed_window":    {Count: 5, MonthDay: 1},
+		"a month of the calendar has no burst":                                            {Count: 5, MonthDay: 1, Burst: 5, Algorithm: sluice.FixedWindow},
+		"limit 2251799813685249/month: the numbers are too large":                         {Count: 1<<51 + 1, MonthDay: 1, Algorithm: sluice.FixedWindow},
 		// An odd number of microseconds has no coarser tick.
 		"limit 1000003/27h46m40.000003s: the numbers are too large": {Count: 1_000_003, Period: 100_000_000_003 * time.Microsecond, Algorithm: sluice.FixedWindow},
 	} {
@@ -188,6 +194,10 @@ func TestPlanErrors(t *testing.T) {
 		if err == nil || p != nil || !strings.HasPrefix(err.Error(), "limit ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v %v: %v, %v; want the error %q", l.Algorithm, l, p, err, want)
 		}
+	}
+	p := monthly(t, 5, 15)
+	if again, err := sluice.NewPlan(p.Limit); err != nil || *again != *p {
+		t.Errorf("a plan of %+v is %+v, %v, and of its own limit %+v", p.Limit, p, err, again)
 	}
 }
 

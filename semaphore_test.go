@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // flights is a store of places in flight, which can be made to fail and to be slow.
@@ -18,13 +19,11 @@ type flights struct {
 	places map[string]*sluice.Places
 	err    error
 	takes  atomic.Int64
-	delay  atomic.Int64 // before a place is taken
+	delay  atomic.Int64 // of each Take
 }
 
 func (f *flights) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if charges[0].Cost > 0 {
-		time.Sleep(time.Duration(f.delay.Load()))
-	}
+	time.Sleep(time.Duration(f.delay.Load()))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.takes.Add(1)
@@ -124,10 +123,7 @@ func TestHolderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(flights)
 		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := inFlight(t, 3)
 		var holds []*sluice.Hold
 		for i := range uint64(3) {
 			holds = append(holds, h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: i + 1}))
@@ -155,28 +151,22 @@ func TestHolderReleaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(flights)
 		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := inFlight(t, 3)
 		if err := h.ReleaseAll(t.Context()); err != nil || store.takes.Load() > 0 {
 			t.Errorf("of nothing: %v, %d takes", err, store.takes.Load())
 		}
 		var holds []*sluice.Hold
 		for i := range uint64(3) {
 			c := sluice.Charge{Key: string('a' + rune(i/2)), Plan: plan, Cost: 1, Place: i + 1}
-			if err := store.Take(t.Context(), []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
-				t.Fatal(err)
-			}
+			plantest.Take(t, store, c)
 			holds = append(holds, h.Hold(c))
 		}
 		if err := h.ReleaseAll(t.Context()); err != nil || h.Held() > 0 {
 			t.Errorf("%v, %d are held", err, h.Held())
 		}
 		for _, key := range []string{"a", "b"} {
-			r := make([]sluice.Receipt, 1)
-			if err := store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r); err != nil || r[0].Used > 0 {
-				t.Errorf("%s: %+v, %v", key, r[0], err)
+			if r := plantest.One(t, store, key, plan, 0); r.Used > 0 {
+				t.Errorf("%s: %+v", key, r)
 			}
 		}
 		takes := store.takes.Load()
@@ -186,26 +176,13 @@ func TestHolderReleaseAll(t *testing.T) {
 	})
 }
 
-// slow is a store that takes its time.
-type slow struct {
-	sluice.Store
-	takes time.Duration
-}
-
-func (s *slow) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	time.Sleep(s.takes)
-	return s.Store.Take(ctx, charges, receipts)
-}
-
 // Whoever ends waits for what others are giving back.
 func TestHolderReleaseAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: new(flights), takes: 100 * time.Millisecond}
+		store := new(flights)
+		store.delay.Store(int64(100 * time.Millisecond))
 		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := inFlight(t, 1)
 		hold := h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 1})
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -215,7 +192,7 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 		if err := h.ReleaseAll(t.Context()); err != nil || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		store.takes = time.Minute
+		store.delay.Store(int64(time.Minute))
 		hold = h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 2})
 		all.Go(func() { _ = hold.Release(context.Background()) })
 		synctest.Wait()
@@ -348,15 +325,3 @@ func (l lost) Take(ctx context.Context, charges []sluice.Charge, receipts []slui
 	}
 	return ctx.Err()
 }
-
-func TestSemaphoreMistakes(t *testing.T) {
-	for _, err := range []error{
-		second(sluice.NewSemaphore(nil, "", 1)), second(sluice.NewSemaphore(new(flights), "", 0)), second(sluice.NewSemaphore(new(flights), "", 1<<16+1)),
-	} {
-		if !errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("error %v, want one of usage", err)
-		}
-	}
-}
-
-func second[T any](_ T, err error) error { return err }

@@ -6,24 +6,16 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // TestPenaltyIsNotEvicted holds that a flood of keys that have used little frees nobody from a
 // penalty, and that one which is over, and only remembered, is room for others.
 func TestPenaltyIsNotEvicted(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
-		lock, err := sluice.Penalty{First: time.Hour, Factor: 2}.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		limit, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		little, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := plantest.Lock(t, sluice.Penalty{First: time.Hour, Factor: 2})
+		limit := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
+		little := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact})
 		s, now := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: refuse}), int64(1e15)
 		take := func(charges ...sluice.Charge) []sluice.Receipt {
 			receipts := make([]sluice.Receipt, len(charges))
@@ -78,14 +70,8 @@ func TestPenaltyIsNotEvicted(t *testing.T) {
 
 // TestPenaltyWithoutRoom holds that a key without a penalty needs no room for one.
 func TestPenaltyWithoutRoom(t *testing.T) {
-	lock, err := sluice.Penalty{First: time.Hour}.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := plantest.Lock(t, sluice.Penalty{First: time.Hour})
+	limit := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
 	s, now := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15)
 	take := func(key string, cost int64) bool {
 		charges, receipts := []sluice.Charge{{Key: key, Plan: limit, Cost: cost}, {Key: key, Plan: lock, Cost: 1}}, make([]sluice.Receipt, 2)

@@ -6,16 +6,10 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-func inFlight(t testing.TB, places int64) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewInFlight(places)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+var inFlight = plantest.InFlight
 
 // TestPlacesAreNotEvicted holds that a flood of keys that have used little, of whatever kind, frees
 // no place of a key that has most of its places taken, and that places which nobody holds any more
@@ -32,10 +26,7 @@ func TestPlacesAreNotEvicted(t *testing.T) {
 			}
 			return r[0]
 		}
-		little, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact})
-		if err != nil {
-			t.Fatal(err)
-		}
+		little := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact})
 		few, most := inFlight(t, 100), inFlight(t, 3)
 		flood := func() {
 			before := s.evicted.Load()
@@ -115,10 +106,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 	if s.evicted.Load() > 0 {
 		t.Errorf("%d were evicted", s.evicted.Load())
 	}
-	limit, err := sluice.NewPlan(sluice.Limit{Count: 5, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := plantest.Of(t, sluice.Limit{Count: 5, Period: time.Hour})
 	want := sluice.Receipt{Now: now, Used: 1}
 	if r := take(place("new", 1, 1)); r[0] != want {
 		t.Errorf("a new key is told %+v, want %+v", r[0], want)

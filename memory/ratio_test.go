@@ -127,7 +127,7 @@ func millionFloor() func() {
 // ofMillion takes of n keys of a million at once.
 func ofMillion(b *testing.B, n int) func() {
 	p, rng := plan(b, minute, sluice.TokenBucket), rand.New(rand.NewPCG(1, 1))
-	store, _ := filled(b, p)
+	store := filled(b, p)
 	charges, receipts, keys := make([]sluice.Charge, n), make([]sluice.Receipt, n), make([]*numbered, n)
 	for i := range keys {
 		keys[i] = newNumbered()

@@ -29,11 +29,11 @@ func BenchmarkTake(b *testing.B) {
 			for i := range stores {
 				stores[i] = open(b, server.URL())
 			}
-			calls := commandCalls(b, server, "evalsha")
+			calls := commandCalls("evalsha", server)
 			if fits := benchmarkTake(b, server, stores, "100000000/10000d", test.keys, test.callers); fits != int64(b.N) {
 				b.Fatalf("%d of %d fitted: all should", fits, b.N)
 			}
-			calls = commandCalls(b, server, "evalsha") - calls
+			calls = commandCalls("evalsha", server) - calls
 			each := float64(b.N) / float64(calls)
 			b.ReportMetric(each, "decisions/call")
 			if each > 1 && test.callers == test.stores {
@@ -51,11 +51,11 @@ func BenchmarkRefused(b *testing.B) {
 	for used(b, store, "api/0", p) == 0 {
 		take(b, store, "api/0", p)
 	}
-	calls := commandCalls(b, server, "evalsha")
+	calls := commandCalls("evalsha", server)
 	if fits := benchmarkTake(b, server, []*redisstore.Store{store}, "1/10d", 1, 64); fits != 0 {
 		b.Fatalf("%d of %d fitted: none should", fits, b.N)
 	}
-	if calls, most := commandCalls(b, server, "evalsha")-calls, int64(64*(b.Elapsed().Seconds()+1)); calls > most {
+	if calls, most := commandCalls("evalsha", server)-calls, int64(64*(b.Elapsed().Seconds()+1)); calls > most {
 		b.Fatalf("%d calls for %d decisions that are remembered, want at most %d", calls, b.N, most)
 	}
 }

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -9,25 +8,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
-	"github.com/sluicehq/sluice/redisstore"
 )
-
-// number sends a command whose reply is a number.
-func number(t testing.TB, s *redistest.Server, args ...string) int64 {
-	t.Helper()
-	n, err := strconv.ParseInt(s.Do(args...), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // A key expires no earlier than its state equals the empty one, and not much later unless more than half
 // of a window or log is used, whatever happens to it and under whichever of the limits that share it.
 func TestExpiry(t *testing.T) {
-	server := redistest.Start(t)
-	r := rand.New(rand.NewPCG(1, 1))
+	t.Parallel()
 	for _, a := range sluice.Algorithms() {
 		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
 		if a <= sluice.GCRA {
@@ -42,8 +30,8 @@ func TestExpiry(t *testing.T) {
 		}
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {
-				server.Do("FLUSHALL")
-				store := open(t, server.URL()) // one that remembers nothing of what was flushed
+				t.Parallel()
+				server, r := redistest.Shared(t), rand.New(rand.NewPCG(1, uint64(a)))
 				var plans []*sluice.Plan
 				for limit := range strings.SplitSeq(group, ",") {
 					p := plan(t, a, limit)
@@ -52,7 +40,7 @@ func TestExpiry(t *testing.T) {
 					}
 					plans = append(plans, p)
 				}
-				testExpiry(t, r, server, store, plans)
+				testExpiry(t, r, server, open(t, server.URL()), plans)
 			})
 		}
 	}
@@ -69,15 +57,12 @@ func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store slui
 		if r.IntN(5) == 0 {
 			cost = -cost
 		}
-		var receipts [1]sluice.Receipt
 		owe := cost > 0 && r.IntN(3) == 0
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost, Owe: owe}}, receipts[:]); err != nil {
-			t.Fatal(err)
-		}
+		receipt := takeAll(t, store, sluice.Charge{Key: "k", Plan: p, Cost: cost, Owe: owe})[0]
 		if name == "" {
 			name = server.Do("KEYS", "*")
 		}
-		checkExpiry(t, server, name, p, cost, receipts[0], plans)
+		checkExpiry(t, server, name, p, cost, receipt, plans)
 	}
 }
 
@@ -91,7 +76,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		return
 	}
 	empty := r.Now + reset.Microseconds()
-	if expires == -2000 && serverTime(t, server) > empty {
+	if expires == -2000 && server.Now().UnixMicro() > empty {
 		return // a busy machine has looked too late
 	}
 	// An eighth of what can be used is the grid.
@@ -127,22 +112,12 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 }
 
-// serverTime returns the time of a server in microseconds.
-func serverTime(t *testing.T, server *redistest.Server) int64 {
-	t.Helper()
-	var seconds, micros int64
-	if _, err := fmt.Sscan(server.Do("TIME"), &seconds, &micros); err != nil {
-		t.Fatal(err)
-	}
-	return seconds*1e6 + micros
-}
-
 // A key that several requests of a call have is written by the last of them, when it looks
 // and when it takes, and expires when it should.
 func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := redisstore.Timed(open(t, "unix://"+server.Socket))
+	store := timed(t, server)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, a := range sluice.Algorithms() {
 		for _, limit := range []string{"700/hour", "4/500ms", "5000/day"} {
@@ -152,7 +127,7 @@ func TestSharedKey(t *testing.T) {
 				if p.Limit.Period < time.Second {
 					time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
 				}
-				server.Do("CONFIG", "RESETSTAT")
+				before := commandCalls("set", server) + commandCalls("incrby", server) + commandCalls("append", server)
 				var charges [][]sluice.Charge
 				var receipts [][]sluice.Receipt
 				for i := range 4 {
@@ -163,7 +138,7 @@ func TestSharedKey(t *testing.T) {
 				if err := store.TakeAll(t.Context(), charges, receipts); err != nil {
 					t.Fatal(err)
 				}
-				if n := writes(server); n > 6 || round == 0 && n < 2 {
+				if n := commandCalls("set", server) + commandCalls("incrby", server) + commandCalls("append", server) - before; n > 6 || round == 0 && n < 2 {
 					t.Fatalf("%v: %d writes of 4 keys and one that all have", p.Limit, n)
 				}
 				checkExpiry(t, server, server.Do("KEYS", "*all"), p, charges[3][1].Cost, receipts[3][1], nil)
@@ -172,37 +147,16 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// writes returns how many keys a server has written since its statistics were reset.
-func writes(server *redistest.Server) (n int) {
-	for line := range strings.Lines(server.Do("INFO", "commandstats")) {
-		for _, command := range []string{"set", "incrby", "append"} {
-			if calls, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-				calls, _, _ = strings.Cut(calls, ",")
-				k, _ := strconv.Atoi(calls)
-				n += k
-			}
-		}
-	}
-	return n
-}
-
 // Nothing is left when all has drained, and not before.
 func TestExpiryComes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	store := open(t, server.URL())
 	for _, a := range sluice.Algorithms() {
+		server := redistest.Shared(t)
 		p := plan(t, a, "100/200ms")
-		var r [1]sluice.Receipt
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: a.String(), Plan: p, Cost: 1}}, r[:]); err != nil {
-			t.Fatal(err)
-		}
-		empty := r[0].Now + p.Decide(1, r[0]).ResetAfter.Microseconds()
+		r := plantest.One(t, open(t, server.URL()), "k", p, 1)
+		empty := r.Now + p.Decide(1, r).ResetAfter.Microseconds()
 		redistest.Eventually(t, "the key has expired", func() bool { return server.Do("DBSIZE") == "0" })
-		now := strings.Fields(server.Do("TIME"))
-		s, _ := strconv.ParseInt(now[0], 10, 64)
-		us, _ := strconv.ParseInt(now[1], 10, 64)
-		if at := s*1_000_000 + us; at < empty {
+		if at := server.Now().UnixMicro(); at < empty {
 			t.Errorf("%v: the key was gone at %d, %d µs too early", a, at, empty-at)
 		}
 	}
@@ -211,19 +165,15 @@ func TestExpiryComes(t *testing.T) {
 // Memory of a log of 100 entries that has been in use for a while, against a sorted set
 // with the same, and of one of 10,000, which is to take no more.
 func TestLogMemory(t *testing.T) {
-	server := redistest.Start(t)
-	store := redisstore.Timed(open(t, server.URL()))
+	t.Parallel()
+	server := redistest.Shared(t)
+	store := timed(t, server)
 	fill := func(limit string, cost int64) (name string, bytes int64) {
 		p := plan(t, sluice.SlidingWindowLog, limit)
-		server.Do("FLUSHALL")
-		var r [1]sluice.Receipt
+		server.Do("FLUSHDB")
 		for i := range int64(1000) {
-			now := 1_700_000_000_000_000 + i*630_000
-			if err := store.TakeAt(t.Context(), now, []sluice.Charge{{Key: "api/alice", Plan: p, Cost: cost}}, r[:]); err != nil {
-				t.Fatal(err)
-			}
-			if i > 100 && r[0].Used < 95*cost {
-				t.Fatalf("premise: %+v", r[0])
+			if r := plantest.OneAt(t, store, 1_700_000_000_000_000+i*630_000, "api/alice", p, cost); i > 100 && r.Used < 95*cost {
+				t.Fatalf("premise: %+v", r)
 			}
 		}
 		name = server.Do("KEYS", "*")
@@ -245,7 +195,8 @@ func TestLogMemory(t *testing.T) {
 
 // A bucket takes no more than the smallest string that holds a time.
 func TestBucketMemory(t *testing.T) {
-	server := redistest.Start(t)
+	t.Parallel()
+	server := redistest.Shared(t)
 	store := open(t, server.URL())
 	take(t, store, "api/alice", plan(t, sluice.TokenBucket, "100/minute"))
 	name := server.Do("KEYS", "*")

@@ -111,6 +111,9 @@ func (c *Cluster) FailOver(t testing.TB, i int) {
 		}
 		return false
 	})
+	if c.elections == nil {
+		c.elections = map[*Server]time.Time{}
+	}
 	c.elections[s] = time.Now()
 	c.Masters[m], c.Replicas[i] = s, c.Masters[m]
 	Eventually(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })

@@ -1,4 +1,4 @@
-package storetest_test
+package sluice_test
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -29,22 +30,14 @@ func FuzzKernels(f *testing.F) {
 			return
 		}
 		period := p.Limit.Period.Microseconds()
-		model, kernels := new(storetest.Model), newKernels()
+		model := new(storetest.Model)
+		twins := plantest.Twins{Store: plantest.NewKernels(), Like: model}
 		now := int64(1_500_000_000_000_000)
 		for n := 0; len(in) > 0 && n < 200; n++ {
 			now = min(max(now+in.amount(period), 0), 1<<51)
 			c := sluice.Charge{Key: "key", Plan: p, Cost: in.amount(p.Capacity)}
-			got, want := make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)
-			if err := kernels.TakeAt(t.Context(), now, []sluice.Charge{c}, got); err != nil {
-				t.Fatal(err)
-			}
-			if err := model.TakeAt(t.Context(), now, []sluice.Charge{c}, want); err != nil {
-				t.Fatal(err)
-			}
-			if got[0] != want[0] {
-				t.Fatalf("step %d: %v %v, cost %d at %d: receipt %+v, want %+v", n, p.Limit.Algorithm, p.Limit, c.Cost, now, got[0], want[0])
-			}
-			if got, want := p.Decide(c.Cost, got[0]), model.Decide(c, want[0]); got != want {
+			r := twins.At(t, now, c)[0]
+			if got, want := p.Decide(c.Cost, r), model.Decide(c, r); got != want {
 				t.Fatalf("step %d: %v %v, cost %d at %d: decision %+v, want %+v", n, p.Limit.Algorithm, p.Limit, c.Cost, now, got, want)
 			}
 		}

@@ -10,43 +10,6 @@ import (
 	"testing"
 )
 
-// unlikely is the least number of successes that n trials of probability p reach with a probability below 1e-6.
-func unlikely(n int, p float64) int {
-	sum := 0.0
-	for k := n; k >= 0; k-- {
-		a, _ := math.Lgamma(float64(n + 1))
-		b, _ := math.Lgamma(float64(k + 1))
-		c, _ := math.Lgamma(float64(n - k + 1))
-		sum += math.Exp(a - b - c + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))
-		if sum > 1e-6 {
-			return k + 1
-		}
-	}
-	return 0
-}
-
-// TestLongCleanLogs: nobody is set aside in logs without abuse more often than is said.
-func TestLongCleanLogs(t *testing.T) {
-	const trials = 40
-	for _, d := range distributions {
-		alarms := 0
-		for seed := range uint64(trials) {
-			rng := rand.New(rand.NewPCG(seed, 3))
-			subjects := make([]*subject, 2000)
-			for i := range subjects {
-				subjects[i] = bulk(i, d.draw(rng))
-			}
-			if len(findAbuse(subjects)) > 0 {
-				alarms++
-			}
-		}
-		t.Logf("%s: %d of %d", d.name, alarms, trials)
-		if most := unlikely(trials, falseAlarms); alarms >= most {
-			t.Errorf("%s: somebody was set aside in %d of %d clean logs, and %d are as good as impossible (seeds 0 to %d)", d.name, alarms, trials, most, trials-1)
-		}
-	}
-}
-
 // TestLongPromise: in as many of the logs as is promised, the true share above the limit is the
 // promised one. The numbers of subjects are those at which a part of them chooses the rate, and all do.
 func TestLongPromise(t *testing.T) {

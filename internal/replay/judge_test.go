@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,40 +14,20 @@ import (
 	"github.com/sluicehq/sluice/internal/replay/feed"
 	"github.com/sluicehq/sluice/internal/replay/logtest"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 // A rule is left out if it goes by anything that one of the logs does not tell, and so are its overrides.
 func TestNotJudged(t *testing.T) {
 	t.Parallel()
-	doc := decode(t, `
-tiers: {from: "header:X-Plan", default: free}
-rules:
-  - {name: plain, key: [client_ip, method], limit: 1/minute}
-  - {name: body, key: ["body:user"], limit: 1/minute}
-  - {name: key, key: [api_key], limit: 1/minute}
-  - {name: cookie, key: ["cookie:id"], limit: 1/minute}
-  - {name: token, key: ["jwt:sub"], limit: 1/minute}
-  - {name: agent, key: ["header:User-Agent"], limit: 1/minute}
-  - {name: query, key: ["query:q"], limit: 1/minute}
-  - {name: user, key: ["attr:user"], limit: 1/minute}
-  - {name: tls, key: [tls_fingerprint], limit: 1/minute}
-  - {name: tiered, key: [client_ip], limit: 1/minute, tiers: {pro: 2/minute}}
-  - {name: host, match: "GET example.com/", limit: 1/minute}
-  - {name: hosts, hosts: example.com, limit: 1/minute}
-  - {name: condition, headers: {x-mobile: "1"}, limit: 1/minute}
-  - {name: cost, limit: 9/minute, cost: {header: X-Cost, max: 5}}
-  - {name: told, limit: 9/minute, cost: {response_header: X-Cost, max: 5}}
-  - {name: bytes, limit: 9/minute, cost: {response_bytes: 5}}
-  - {name: unless, limit: 9/minute, count: {unless_header: X-Free}}
-  - {name: outcome, limit: 9/minute, count: {status: 401}}
-  - {name: near, clients: 10.0.0.0/8, exempt: true}
-  - {name: flight, key: [client_ip], in_flight: 10}
-  - {name: tenants, key: [client_ip], share: {of: 100/second, by: [header:X-Tenant]}}
-  - {name: weighed, key: [client_ip], share: {of: 100/second, by: [method], weights: {pro: 2}}}
-overrides:
-  - {rule: key, key: {api_key: k-1}, limit: 5/minute}
-  - {rule: plain, key: {client_ip: 192.0.2.1}, limit: 5/minute}
-`)
+	text, err := os.ReadFile("testdata/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := policyfile.Decode("everything.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	always := []string{"plain", "outcome", "near"}
 	for _, test := range []struct {
 		name  string

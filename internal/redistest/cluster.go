@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -20,10 +21,14 @@ type Cluster struct {
 	Replicas []*Server // Replicas[i] replicates Masters[i % len(Masters)]
 	// Prefix begins the keys of the test in a shared cluster, and is empty for others.
 	Prefix string
+
+	elections map[*Server]time.Time // when FailOver last made a node hold an election
 }
 
-// StartCluster starts a cluster of some masters, and as many replicas for each. Its node
-// timeout is five seconds, so that a busy machine is not taken for nodes that have failed.
+// nodeTimeout is so long that nodes of a busy machine do not take one another for failed.
+const nodeTimeout = 5 * time.Second
+
+// StartCluster starts a cluster of some masters, and as many replicas for each.
 func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
 	t.Helper()
 	c := prepareCluster(t, masters, replicas, settings...)
@@ -43,7 +48,7 @@ func prepareCluster(t testing.TB, masters, replicas int, settings ...string) *Cl
 	c := new(Cluster)
 	for range masters * (1 + replicas) {
 		c.Nodes = append(c.Nodes, prepare(t, Binaries(t)[0], append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(testkit.Port(t)),
+			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10), "--cluster-port", strconv.Itoa(testkit.Port(t)),
 			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)...))
 	}

@@ -1,27 +1,20 @@
 package accuracy_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/replay/accuracy"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
 
 func newStore() accuracy.Store { return memory.NewSize(256 << 20) }
-
-func limit(t *testing.T, text string) sluice.Limit {
-	t.Helper()
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 func measured(t *testing.T, l sluice.Limit, requests []accuracy.Request) map[string]accuracy.Verdict {
 	t.Helper()
@@ -73,7 +66,7 @@ func TestByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Algorithm = c.algorithm
-			if got := measured(t, limit(t, "2/minute"), c.requests)[c.algorithm]; got != c.want {
+			if got := measured(t, plantest.Limit(t, "2/minute"), c.requests)[c.algorithm]; got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
@@ -105,17 +98,10 @@ func TestNaive(t *testing.T) {
 func naive(t *testing.T, l sluice.Limit, requests []accuracy.Request) accuracy.Verdict {
 	v := accuracy.Verdict{Algorithm: l.Algorithm.String()}
 	store := memory.NewSize(64 << 20)
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := plantest.Of(t, l)
 	passed := map[string][]int64{}
 	for _, r := range requests {
-		var receipt [1]sluice.Receipt
-		if err := store.TakeAt(t.Context(), r.At, []sluice.Charge{{Key: r.Key, Plan: plan, Cost: 1}}, receipt[:]); err != nil {
-			t.Fatal(err)
-		}
-		d := plan.Decide(1, receipt[0])
+		d := plan.Decide(1, plantest.OneAt(t, store, r.At, r.Key, plan, 1))
 		at := r.At
 		if d.Allowed {
 			at += d.Delay.Microseconds()
@@ -142,39 +128,22 @@ func naive(t *testing.T, l sluice.Limit, requests []accuracy.Request) accuracy.V
 	return v
 }
 
-// TestPromises holds what the documentation of the algorithms says of any traffic.
+// The verdicts on made-up traffic are what the documentation of the algorithms says of any traffic.
 func TestPromises(t *testing.T) {
 	for _, s := range accuracy.Synthetics() {
-		for _, text := range []string{"10/minute", "100/minute", "2000/hour"} {
-			l := limit(t, text)
-			n, last := 0, int64(0)
-			verdicts, err := accuracy.Measure(t.Context(), l, func(yield func(accuracy.Request) bool) {
-				for r := range s.Make(l, 6_000, 7) {
-					if n++; r.At < last || !yield(r) {
-						t.Errorf("%s goes back in time", s.Name)
-						return
-					}
-					last = r.At
-				}
-			}, newStore)
-			if err != nil || n != 6_000 {
-				t.Fatal(n, err)
+		for _, text := range []string{"10/minute", "2000/hour"} {
+			l := plantest.Limit(t, text)
+			requests := slices.Collect(s.Make(l, 6_000, 7))
+			if len(requests) != 6_000 || !slices.IsSortedFunc(requests, func(a, b accuracy.Request) int { return cmp.Compare(a.At, b.At) }) {
+				t.Fatalf("%s: %d requests, or they go back in time", s.Name, len(requests))
 			}
-			for _, v := range verdicts {
-				switch v.Algorithm {
-				case "sliding_window_log_exact":
-					if v.FalseAllows+v.FalseDenials > 0 {
-						t.Errorf("%s %s: the exact log is wrong: %+v", s.Name, text, v)
-					}
-				case "sliding_window_log": // "never more than Count in any Period"
-					if v.FalseAllows > 0 {
-						t.Errorf("%s %s: %+v", s.Name, text, v)
-					}
-				case "fixed_window": // at most twice
-					if v.Worst > l.Count || s.Name == "boundary" && v.Worst < l.Count {
-						t.Errorf("%s %s: %+v, want at most, and at the boundary exactly, the limit again", s.Name, text, v)
-					}
-				}
+			got := measured(t, l, requests)
+			exact, log, window := got["sliding_window_log_exact"], got["sliding_window_log"], got["fixed_window"]
+			if exact.FalseAllows+exact.FalseDenials+log.FalseAllows > 0 {
+				t.Errorf("%s %s: the exact log is wrong, or the log allows too much: %+v %+v", s.Name, text, exact, log)
+			}
+			if window.Worst > l.Count || s.Name == "boundary" && window.Worst < l.Count {
+				t.Errorf("%s %s: %+v, want at most, and at the boundary exactly, the limit again", s.Name, text, window)
 			}
 		}
 	}

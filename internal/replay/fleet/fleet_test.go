@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/internal/replay/fleet"
 	"github.com/sluicehq/sluice/internal/seed"
@@ -22,20 +23,6 @@ type store struct{ *memory.Store }
 func (store) Evicted() int64 { return 0 }
 
 func newStore() replay.Store { return store{memory.NewSize(8 << 20)} }
-
-func plan(t *testing.T, text string, a sluice.Algorithm) *sluice.Plan {
-	t.Helper()
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Algorithm = a
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // passed returns how many of n requests pass, one every step from at on.
 func passed(t *testing.T, s replay.Store, c sluice.Charge, at int64, n int, step time.Duration) (passed int64) {
@@ -59,7 +46,7 @@ func TestAlone(t *testing.T) {
 	for nodes := range 6 {
 		nodes++
 		s := fleet.New(fleet.Config{Nodes: nodes, Alone: true}, newStore)
-		c := sluice.Charge{Key: "k", Plan: plan(t, "100/day", sluice.FixedWindow)}
+		c := sluice.Charge{Key: "k", Plan: plantest.As(t, sluice.FixedWindow, "100/day")}
 		if got := passed(t, s, c, noon, 2000, time.Second); got != int64(100*nodes) {
 			t.Errorf("%d alone let %d pass, want %d", nodes, got, 100*nodes)
 		}
@@ -74,7 +61,7 @@ func TestSync(t *testing.T) {
 		last := int64(0)
 		for _, sync := range []time.Duration{each, 100 * time.Millisecond, time.Second, time.Minute} {
 			s := fleet.New(fleet.Config{Nodes: 4, Sync: sync}, newStore)
-			c := sluice.Charge{Key: "k", Plan: plan(t, "500/day", a)}
+			c := sluice.Charge{Key: "k", Plan: plantest.As(t, a, "500/day")}
 			got := passed(t, s, c, noon, 4000, each)
 			within := int64(sync / each)
 			if got < 500 || got > 500+within || got < last {
@@ -90,7 +77,7 @@ func TestSync(t *testing.T) {
 
 // TestOutage counts what each on_error lets pass while the store is away, by hand.
 func TestOutage(t *testing.T) {
-	p := plan(t, "120/day", sluice.FixedWindow)
+	p := plantest.As(t, sluice.FixedWindow, "120/day")
 	for _, c := range []struct {
 		onError sluice.OnError
 		want    int64
@@ -116,13 +103,10 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%v: %d passed afterwards, want %d", c.onError, got, want)
 		}
 	}
-}
-
-// What passed in an outage and has drained by the next request is not held against anybody.
-func TestOutageLongAgo(t *testing.T) {
+	// What has drained by the next request is not held against it.
 	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.SlidingWindowCounter, sluice.SlidingWindowLog, sluice.FixedWindow} {
 		s := fleet.New(fleet.Config{Nodes: 3, Away: func(now int64) bool { return now < noon+time.Minute.Microseconds() }}, newStore)
-		charge := sluice.Charge{Key: "k", Plan: plan(t, "60/minute", a), OnError: sluice.Allow}
+		charge := sluice.Charge{Key: "k", Plan: plantest.As(t, a, "60/minute"), OnError: sluice.Allow}
 		passed(t, s, charge, noon, 100, time.Millisecond)
 		if got := passed(t, s, charge, noon+time.Hour.Microseconds(), 100, time.Millisecond); got != 60 {
 			t.Errorf("%v: %d of 60 passed an hour later", a, got)
@@ -134,7 +118,7 @@ func TestOutageLongAgo(t *testing.T) {
 func TestShared(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	one, many := newStore(), fleet.New(fleet.Config{Nodes: 7}, newStore)
-	plans := []*sluice.Plan{plan(t, "5/minute", sluice.TokenBucket), plan(t, "7/minute", sluice.SlidingWindowCounter), plan(t, "20/hour", sluice.SlidingWindowLog)}
+	plans := []*sluice.Plan{plantest.As(t, sluice.TokenBucket, "5/minute"), plantest.As(t, sluice.SlidingWindowCounter, "7/minute"), plantest.As(t, sluice.SlidingWindowLog, "20/hour")}
 	now := noon
 	for i := range 5000 {
 		now += r.Int64N(3_000_000)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/replay"
 	"github.com/sluicehq/sluice/internal/replay/fleet"
 	"github.com/sluicehq/sluice/internal/seed"
@@ -76,7 +77,7 @@ func drive(t *testing.T, nodes int, leased, strict *sluice.Plan, n int) (passed,
 // However many instances lease, and whatever comes: what they let pass together, one store would, and it is
 // hardly less. It is the same in every run.
 func TestLeased(t *testing.T) {
-	strict := plan(t, "200/second", sluice.TokenBucket)
+	strict := plantest.As(t, sluice.TokenBucket, "200/second")
 	for _, c := range []struct {
 		limit string
 		a     sluice.Algorithm
@@ -90,7 +91,7 @@ func TestLeased(t *testing.T) {
 		{"100/minute", sluice.TokenBucket}, // which is not worth it
 		{"500/second", sluice.SlidingWindowLog},
 	} {
-		leased := plan(t, c.limit, c.a)
+		leased := plantest.As(t, c.a, c.limit)
 		for _, nodes := range []int{1, 3, 16} {
 			const n = 6_000
 			passed, above, would, l := drive(t, nodes, leased, strict, n)
@@ -116,7 +117,7 @@ func TestLeased(t *testing.T) {
 func TestLeasedOutage(t *testing.T) {
 	hour := time.Hour.Microseconds()
 	s := fleet.New(fleet.Config{Nodes: 3, Lease: playback, Away: func(now int64) bool { return now >= noon && now < noon+hour }}, newStore)
-	c := sluice.Charge{Key: "k", Plan: plan(t, "100000/hour", sluice.FixedWindow), OnError: sluice.Allow, Consistency: sluice.Leased}
+	c := sluice.Charge{Key: "k", Plan: plantest.As(t, sluice.FixedWindow, "100000/hour"), OnError: sluice.Allow, Consistency: sluice.Leased}
 	if got := passed(t, s, c, noon-time.Second.Microseconds(), 1000, time.Millisecond); got != 1000 {
 		t.Fatalf("%d of 1000 passed before", got)
 	}
@@ -145,7 +146,7 @@ func TestLeasedBeforeAnOutage(t *testing.T) {
 		}
 		return made
 	})
-	p := plan(t, "100000/minute", sluice.FixedWindow)
+	p := plantest.As(t, sluice.FixedWindow, "100000/minute")
 	asked := int64(0)
 	ask := func(now int64) {
 		t.Helper()

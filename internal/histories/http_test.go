@@ -193,7 +193,7 @@ func openAuthRequest(p *player) func(*ongoing) {
 	return viaHandler(p, handler, new(backend), func(r *http.Request) {
 		for name, value := range map[string]string{
 			"X-Forwarded-Method": r.Method, "X-Forwarded-Uri": r.URL.RequestURI(), "X-Forwarded-Host": r.Host,
-			"X-Forwarded-Proto": "http", "X-Forwarded-For": r.RemoteAddr[:strings.LastIndex(r.RemoteAddr, ":")],
+			"X-Forwarded-Proto": "http", "X-Forwarded-For": netip.MustParseAddrPort(r.RemoteAddr).Addr().String(),
 		} {
 			r.Header.Set(name, value)
 		}
@@ -216,7 +216,7 @@ func newPipes() *pipes {
 func (n *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
-	case n.conns <- theirs:
+	case n.conns <- local{theirs}:
 		return ours, nil
 	case <-n.closed:
 		return nil, net.ErrClosed
@@ -224,6 +224,11 @@ func (n *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// local is a connection from 127.0.0.1.
+type local struct{ net.Conn }
+
+func (local) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711} }
 
 func (n *pipes) Accept() (net.Conn, error) {
 	select {

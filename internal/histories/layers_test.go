@@ -20,6 +20,8 @@ type layer struct {
 	consistency string
 	// attributes are all that the layer sends of headers: "header:" in policies reads "attr:".
 	attributes bool
+	// forwards is set where a proxy at 127.0.0.1 names the client.
+	forwards bool
 	// open returns a function that sends a request and fills in its verdict.
 	open func(p *player) func(*ongoing)
 	sees sees
@@ -29,6 +31,7 @@ type layer struct {
 // and what remains of its limits.
 type sees struct {
 	exact       bool // waits are not rounded up to seconds
+	blockWaits  bool // how long a block lasts
 	reasons     bool // "blocked by" and "missing"
 	repeats     bool // "repeated"
 	shadows     bool // limits of rules in shadow mode
@@ -38,20 +41,28 @@ type sees struct {
 	noFieldsYet bool // a request under way has no fields until it ends
 }
 
+var (
+	seesAll   = sees{exact: true, blockWaits: true, reasons: true, repeats: true, shadows: true}
+	seesCheck = sees{reasons: true, repeats: true, shadows: true}
+)
+
 var layers = []layer{
-	{name: "engine", store: inMemory, open: openEngine, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
-	{name: "failover", store: failingOver, open: openEngine, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
-	{name: "leased", store: failingOver, consistency: "leased", open: openEngine, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
-	{name: "synced", store: failingOver, consistency: "synced", open: openEngine, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
+	{name: "engine", store: inMemory, open: openEngine, sees: seesAll},
+	{name: "failover", store: failingOver, open: openEngine, sees: seesAll},
+	{name: "leased", store: failingOver, consistency: "leased", open: openEngine, sees: seesAll},
+	{name: "synced", store: failingOver, consistency: "synced", open: openEngine, sees: seesAll},
 	{name: "httplimit", store: inMemory, open: openMiddleware},
 	{name: "gateway", store: inMemory, open: openGateway},
 	{name: "auth-request", store: inMemory, open: openAuthRequest},
-	{name: "check", store: inMemory, open: openCheck, sees: sees{reasons: true, repeats: true, shadows: true}},
-	{name: "check-rule", store: inMemory, open: openCheckRule, sees: sees{reasons: true, repeats: true, shadows: true}},
+	{name: "check", store: inMemory, open: openCheck, sees: seesCheck},
+	{name: "check-rule", store: inMemory, open: openCheckRule, sees: seesCheck},
 	{name: "check-grpc", store: inMemory, open: openCheckGRPC, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
-	{name: "grpclimit", store: inMemory, open: openInterceptor, sees: sees{noFieldsYet: true}},
-	{name: "rls", store: inMemory, attributes: true, open: openRateLimitService, sees: sees{tightest: true, allowedOnly: true, noNever: true}},
-	{name: "resp", store: inMemory, open: openRESP},
+	{name: "grpclimit", store: inMemory, forwards: true, open: openInterceptor, sees: sees{noFieldsYet: true}},
+	{
+		name: "rls", store: inMemory, attributes: true, open: openRateLimitService,
+		sees: sees{blockWaits: true, tightest: true, allowedOnly: true, noNever: true},
+	},
+	{name: "resp", store: inMemory, open: openRESP, sees: sees{blockWaits: true}},
 	{name: "spoe", store: inMemory, open: openSPOE},
 }
 

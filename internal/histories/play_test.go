@@ -169,6 +169,9 @@ func (p *player) compare(s step, o *ongoing) {
 	}
 	if want.retry != 0 && (want.retry != sluice.Never || !sees.noNever) {
 		retry := want.retry
+		if want.status == 403 && !sees.blockWaits {
+			retry = sluice.Never
+		}
 		if !sees.exact && retry != sluice.Never {
 			retry = (retry + time.Second - 1).Truncate(time.Second)
 		}
@@ -225,6 +228,9 @@ func (p *player) document() policy.Document {
 	doc, err := policyfile.Decode(p.history.name, []byte(text))
 	if err != nil {
 		p.Fatalf("%s: %v", p.at, err)
+	}
+	if p.layer.forwards {
+		doc.TrustedProxies = append(doc.TrustedProxies, "127.0.0.1")
 	}
 	if p.layer.consistency != "" {
 		for i := range doc.Rules {

@@ -11,58 +11,24 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// pipes is a listener and its dialer, without a network, so that time can be virtual.
+// pipes count the connections that are made.
 type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	dials int
-	mu    sync.Mutex
+	*testkit.Pipes
+	dials atomic.Int32
 }
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	mine, theirs := net.Pipe()
-	p.mu.Lock()
-	p.dials++
-	p.mu.Unlock()
-	select {
-	case p.conns <- addressed{theirs}:
-		return mine, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// addressed is a connection of a client with an address.
-type addressed struct{ net.Conn }
-
-func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711} }
 
 // serve serves h until the test ends. All goroutines have to have ended by then.
 func serve(t *testing.T, h http.Handler) *pipes {
 	t.Helper()
-	p := newPipes()
+	p := &pipes{Pipes: testkit.NewPipes()}
 	server := &http.Server{Handler: h}
 	go func() { _ = server.Serve(p) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -70,7 +36,11 @@ func serve(t *testing.T, h http.Handler) *pipes {
 }
 
 func (p *pipes) transport(t *testing.T) *http.Transport {
-	base := &http.Transport{DialContext: p.dial, MaxIdleConnsPerHost: 1000}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		p.dials.Add(1)
+		return p.Dial(ctx, network, address)
+	}
+	base := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1000}
 	t.Cleanup(base.CloseIdleConnections)
 	return base
 }
@@ -254,32 +224,6 @@ func TestRepeatsBodies(t *testing.T) {
 	}
 }
 
-// The dialects of those who tell what is left: the second request waits, and is not refused.
-func TestPaces(t *testing.T) {
-	unix := func(after float64) string {
-		return fmt.Sprintf("%.1f", float64(time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC).Unix())+after)
-	}
-	dated := "Date: Sun, 01 Mar 2026 11:00:00 GMT"
-	for name, fields := range map[string][]string{
-		"draft 11":     {`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";r=0;t=12`},
-		"draft 7":      {"RateLimit: limit=10, remaining=0, reset=12"},
-		"draft 3":      {"RateLimit-Limit: 10", "RateLimit-Remaining: 0", "RateLimit-Reset: 12"},
-		"seconds":      {"X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 12"},
-		"since 1970":   {dated, "X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: " + unix(12)},
-		"Twitter":      {dated, "x-rate-limit-limit: 10", "x-rate-limit-remaining: 0", "x-rate-limit-reset: " + unix(12)},
-		"milliseconds": {dated, "X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: " + strings.Replace(unix(12), ".0", "000", 1)},
-		"a duration":   {"x-ratelimit-limit-requests: 10", "x-ratelimit-remaining-requests: 0", "x-ratelimit-reset-requests: 12s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := run(t, &Transport{}, func(c *http.Client) {
-				get(t, c, "/")
-				get(t, c, "/")
-			}, say(200, fields...))
-			sameTimes(t, got.at, 0, 12*s)
-		})
-	}
-}
-
 // Where nothing is promised, the waits double, and there are four.
 func TestBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -429,8 +373,8 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		sc := &script{steps: []http.HandlerFunc{say(429, "Retry-After: 1"), say(429, "Retry-After: 1"), say(200)}}
 		p := serve(t, sc)
 		get(t, &http.Client{Transport: &Transport{Base: p.transport(t)}}, "/")
-		if p.dials != 1 || len(sc.at) != 3 {
-			t.Errorf("%d connections for %d requests", p.dials, len(sc.at))
+		if n := p.dials.Load(); n != 1 || len(sc.at) != 3 {
+			t.Errorf("%d connections for %d requests", n, len(sc.at))
 		}
 	})
 }

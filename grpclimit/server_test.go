@@ -22,6 +22,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -215,10 +216,10 @@ func TestLimit(t *testing.T) {
 	server := grpc.NewServer(limit.Options()...)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	server.RegisterService(&service, nil)
-	p := newPipes()
+	p := testkit.NewPipes()
 	go func() { _ = server.Serve(p) }()
 	t.Cleanup(server.Stop)
-	cc := connect(t, "passthrough:///test", grpc.WithContextDialer(p.dial))
+	cc := connect(t, "passthrough:///test", dialer(p))
 
 	if answer, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || answer.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)

@@ -35,6 +35,8 @@ func obey(w http.ResponseWriter, r *http.Request) {
 		case "set":
 			w.Header().Set(words[1], words[2])
 		case "flush":
+			w.(http.Flusher).Flush()
+		case "flush-error":
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				panic(err)
 			}
@@ -76,9 +78,12 @@ func TestOutcomes(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			c.Play(t, func(step string) (used string) {
 				synctest.Test(t, func(t *testing.T) {
-					if c.Setup == "limit\n\n" {
-						used = usedOfLimit(t, step)
-					} else {
+					switch strings.TrimSpace(c.Setup) {
+					case "limit":
+						used = usedOfLimit(t, 1, step)
+					case "limit by cost":
+						used = usedOfLimit(t, 3, step)
+					default:
 						used = usedOfRules(t, c.Setup, step)
 					}
 				})
@@ -88,16 +93,20 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func usedOfLimit(t *testing.T, orders string) string {
+func usedOfLimit(t *testing.T, cost int64, orders string) string {
 	limiter := mustLimiter(t, memory.New(), "100/day", sluice.FixedWindow)
-	choose := func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Cost: 3}, nil }
-	h := Config{AwaitOutcome: true}.LimitBy(choose)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n := left(t, limiter); n != 97 {
+	limit := Config{AwaitOutcome: true}.Limit(limiter, func(*http.Request) string { return "" })
+	if cost > 1 {
+		limit = Config{AwaitOutcome: true}.LimitBy(func(*http.Request) (Choice, error) {
+			return Choice{Limiter: limiter, Cost: cost}, nil
+		})
+	}
+	serveOrders(t, limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := left(t, limiter); n != 100-cost {
 			t.Errorf("%s: %d are left while the handler runs", orders, n)
 		}
 		obey(w, r)
-	}))
-	serveOrders(t, h, orders)
+	})), orders)
 	return strconv.FormatInt(100-left(t, limiter), 10)
 }
 

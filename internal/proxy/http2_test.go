@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -400,27 +401,6 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// One connection has so many streams at a time.
-func TestConcurrentStreams(t *testing.T) {
-	begun, held := make(chan bool, 1000), make(chan struct{})
-	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) {}, func(http.ResponseWriter, *http.Request) {
-		begun <- true
-		<-held
-	}, Client{})
-	defer close(held)
-	r := dialRaw(t, s)
-	for range bounds.MaxConcurrentStreams {
-		r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
-		<-begun
-	}
-	if a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")); err == nil && a.reset == 0 {
-		t.Errorf("one more is answered: %+v", a)
-	}
-	if len(begun) > 0 {
-		t.Error("one more has begun")
-	}
-}
-
 // Heads that are too large, in one frame or in any number of them, cost a bounded amount.
 func TestLargeHeadsOverHTTP2(t *testing.T) {
 	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") }, pass, Client{})
@@ -452,44 +432,38 @@ func TestLargeHeadsOverHTTP2(t *testing.T) {
 	}
 }
 
-// A client that takes nothing of its answer holds the stream, and what the upstream has sent,
-// for so long only.
-func TestUnreadStreams(t *testing.T) {
-	const stall = 100 * time.Millisecond
-	for _, size := range []int{100, 1 << 20} {
-		ended := make(chan error, 1)
-		s := gateTLS(t, "http", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(make([]byte, size))
-		}, func(_ http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			go func() {
-				<-ctx.Done()
-				ended <- ctx.Err()
-			}()
-		}, Client{StallTimeout: stall})
-		r := dialRaw(t, s)
-		r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
-		stream := r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+// A client that takes nothing of its answer holds the stream for so long only, and a body that stops coming is
+// not waited for any longer.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	certified()
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 10 * time.Second
+		u := virtualUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+			_, _ = w.Write(make([]byte, n))
+		})
+		dial := virtual(t, Clean(u, Handler(u)).ServeHTTP, Client{HeaderTimeout: time.Hour, StallTimeout: stall})
+		for _, n := range []string{"100", "1048576"} {
+			r, begun := dial(), time.Now()
+			r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+			a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/?n="+n))
+			if took := time.Since(begun); err != nil || a.reset == 0 || len(a.body) > 10 || took != stall {
+				t.Errorf("%s bytes: %d have come, reset %v after %v, %v", n, len(a.body), a.reset, took, err)
+			}
+			if again := dial().get(); again.status != "200" {
+				t.Errorf("the next client: %+v", again)
+			}
+		}
+		r, begun := dial(), time.Now()
+		stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
+		r.must(0, r.WriteData(stream, false, []byte("some")))
 		a, err := r.await(stream)
-		if err != nil || a.reset == 0 || len(a.body) > 10 {
-			t.Errorf("%d bytes: %d have come, reset %v, %v", size, len(a.body), a.reset, err)
+		if took := time.Since(begun); err != nil || a.status != "408" || took != stall {
+			t.Errorf("%+v after %v, %v", a, took, err)
 		}
-		<-ended
-		if again := dialRaw(t, s).get(); again.status != "200" {
-			t.Errorf("the next client: %+v", again)
-		}
-	}
-}
-
-// A body that stops coming is not waited for.
-func TestStalledBodiesOverHTTP2(t *testing.T) {
-	s := gateTLS(t, "http", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, pass, Client{StallTimeout: 50 * time.Millisecond})
-	r := dialRaw(t, s)
-	stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
-	r.must(0, r.WriteData(stream, false, []byte("some")))
-	if a, err := r.await(stream); err != nil || a.status != "408" {
-		t.Errorf("%+v, %v", a, err)
-	}
+	})
 }
 
 // An answer that ends before its request does has its end and its trailers passed on, while the client

@@ -3,8 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,42 +153,6 @@ func TestClientPacesStreams(t *testing.T) {
 			t.Errorf("%d are kept", n)
 		}
 	})
-}
-
-// Twenty who share a client get through at the pace of the limit.
-func TestClientsTogether(t *testing.T) {
-	t.Parallel()
-	var took time.Duration
-	var refused atomic.Int64
-	synctest.Test(t, func(t *testing.T) {
-		client := &grpclimit.Client{}
-		counted := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			time.Sleep(20 * time.Millisecond)
-			err := invoke(ctx, method, req, reply, cc, opts...)
-			if err != nil {
-				refused.Add(1)
-			}
-			return err
-		}
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: calls, limit: 10/second}]`)), grpc.WithChainUnaryInterceptor(client.Unary, counted))
-		start := time.Now()
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				for range 5 {
-					if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK {
-						t.Error(got.status)
-					}
-				}
-			})
-		}
-		all.Wait()
-		took = time.Since(start)
-	})
-	t.Logf("%d refused, in %v", refused.Load(), took)
-	if n := refused.Load(); n < 10 || n > 15 || took < 9*s || took > 20*s {
-		t.Error("100 were to pass in 9 s, of the 20 at the beginning 10 to be refused, and no others")
-	}
 }
 
 // The client of grpc-go itself comes back after the pushback, without our interceptors.

@@ -34,6 +34,8 @@ func obey(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, strings.NewReader(text))
 		case "set":
 			w.Header().Set(words[1], words[2])
+		case "drop":
+			w.Header().Del(words[1])
 		case "flush":
 			w.(http.Flusher).Flush()
 		case "flush-error":

@@ -43,7 +43,7 @@ func scripted(t *testing.T, setup string) http.Handler {
 	if settings, found = strings.CutPrefix(settings, "config: "); !found {
 		rest = setup
 	}
-	bounded := false
+	bounded, keep := false, false
 	for word := range strings.FieldsSeq(settings) {
 		switch name, value, _ := strings.Cut(word, "="); {
 		case !found:
@@ -72,6 +72,10 @@ func scripted(t *testing.T, setup string) http.Handler {
 			}
 		case name == "echo":
 			handler = echo
+		case name == "orders":
+			handler = obey
+		case name == "keep":
+			keep = true
 		case name == "bounded":
 			bounded = true
 		default:
@@ -79,6 +83,9 @@ func scripted(t *testing.T, setup string) http.Handler {
 		}
 	}
 	var h http.Handler
+	if keep {
+		handler = Keep(handler).ServeHTTP
+	}
 	if limit, single := strings.CutPrefix(rest, "limit: "); single {
 		h = config.Limit(mustLimiter(t, memory.New(), strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
 	} else {

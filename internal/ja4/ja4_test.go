@@ -1,12 +1,12 @@
 package ja4
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sort"
@@ -44,28 +44,16 @@ func sent(t *testing.T, c *tls.Config) []byte {
 		client.Close()
 	}()
 	_ = server.SetDeadline(time.Now().Add(time.Minute))
-	var b bytes.Buffer
+	defer server.Close()
 	head := make([]byte, 5)
-	if _, err := readFull(server, head); err != nil {
+	if _, err := io.ReadFull(server, head); err != nil {
 		t.Fatal(err)
 	}
 	body := make([]byte, binary.BigEndian.Uint16(head[3:]))
-	if _, err := readFull(server, body); err != nil {
+	if _, err := io.ReadFull(server, body); err != nil {
 		t.Fatal(err)
 	}
-	server.Close()
-	b.Write(head)
-	b.Write(body)
-	return b.Bytes()
-}
-
-func readFull(c net.Conn, p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var m int
-		m, err = c.Read(p[n:])
-		n += m
-	}
-	return n, err
+	return append(head, body...)
 }
 
 // byHand makes the fingerprint of a record from its bytes, as the specification has it.

@@ -10,36 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// A client that leaves the queue gives up its turn, and the handler does not run.
-func TestQueueClientLeaves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, &failingStore{Store: memory.New()}, "1/second burst 3", sluice.LeakyBucket)
-		var served atomic.Int32
-		h := Limit(limiter, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
-		recorded(h, httptest.NewRequest("GET", "/", nil))
-		ctx, cancel := context.WithCancel(t.Context())
-		go recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-		synctest.Wait()
-		before, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		cancel()
-		synctest.Wait()
-		after, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		if before.Delay != 2*time.Second || after.Delay != time.Second || served.Load() != 1 {
-			t.Errorf("the next turn is in %v, then in %v; %d served", before.Delay, after.Delay, served.Load())
-		}
-	})
-}
 
 // A deadline that is nearer than the turn is a refusal at once.
 func TestQueueDeadline(t *testing.T) {
@@ -154,33 +131,6 @@ func TestStoreAway(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
 			t.Errorf("log: %s", log.String())
-		}
-	}
-}
-
-// What a failover store has decided is what is said.
-func TestStoreFailsOver(t *testing.T) {
-	t.Parallel()
-	for on, want := range map[sluice.OnError][]int{
-		sluice.Allow: {200, 200, 200, 200},
-		sluice.Deny:  {503, 503, 503, 503},
-		sluice.Local: {200, 200, 429, 429},
-	} {
-		shared := &failingStore{Store: memory.New()}
-		shared.away.Store(true)
-		store := failover.New(failover.Bulkhead(shared, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
-		defer store.Close()
-		limiter := mustLimiter(t, store, "2/hour", sluice.TokenBucket)
-		limiter.OnError = on
-		h := Config{DegradedField: true, Logger: slog.New(slog.DiscardHandler)}.Limit(limiter, nil)(things)
-		for i, want := range want {
-			w := recorded(h, httptest.NewRequest("GET", "/", nil))
-			if w.Code != want || w.Header().Get("X-RateLimit-Degraded") != "true" {
-				t.Errorf("%v, request %d: %d %v, want %d", on, i, w.Code, w.Header(), want)
-			}
-			if retry := w.Header().Get("Retry-After"); want == 503 && retry != "1" || want == 429 && len(retry) != 4 {
-				t.Errorf("%v, request %d: Retry-After %s", on, i, retry)
-			}
 		}
 	}
 }

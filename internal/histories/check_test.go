@@ -120,12 +120,13 @@ func viaCheckAPI(p *player, describe func(*ongoing) map[string]any) func(*ongoin
 		}
 		if a.Place != "" && a.Delay == 0 {
 			place := map[string]any{"place": a.Place}
-			o.hold(func() { call("/v1/hold", place, &struct{}{}) }, func() { call("/v1/release", place, &struct{}{}) })
+			o.hold(func() { call("/v1/hold", place, &struct{}{}) })
+			o.finally(func() { call("/v1/release", place, &struct{}{}) })
 		}
 		if r := o.response; r != nil && a.Allowed {
 			delete(in, "place")
 			in["outcome"] = map[string]any{"status": r.status, "headers": r.header, "bytes": r.bytes}
-			call("/v1/settle", in, &struct{}{})
+			o.finally(func() { call("/v1/settle", in, &struct{}{}) })
 		}
 	}
 }
@@ -166,10 +167,13 @@ func openCheckGRPC(p *player) func(*ongoing) {
 		}
 		if a.Place != "" && o.got.delay == 0 {
 			place := &checkgrpc.Place{Place: a.Place}
-			o.hold(func() { _, err = client.Hold(p.Context(), place) }, func() { _, err = client.Release(p.Context(), place) })
-		}
-		if err != nil {
-			p.Errorf("%s: %v", p.at, err)
+			check := func(_ any, err error) {
+				if err != nil {
+					p.Errorf("%s: %v", p.at, err)
+				}
+			}
+			o.hold(func() { check(client.Hold(p.Context(), place)) })
+			o.finally(func() { check(client.Release(p.Context(), place)) })
 		}
 	}
 }

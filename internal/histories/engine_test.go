@@ -36,12 +36,12 @@ func openEngine(p *player) func(*ongoing) {
 		if !d.Allowed || o.mode != "" {
 			return
 		}
-		if r := o.response; r != nil {
-			p.engine.Settle(p.Context(), d, policy.Outcome{Status: r.status, Header: r.header, Bytes: int64(r.bytes)})
-		}
-		if o.end = func() { p.engine.Release(p.Context(), d) }; !o.holds {
-			o.end()
-		}
+		o.finally(func() {
+			if r := o.response; r != nil {
+				p.engine.Settle(p.Context(), d, policy.Outcome{Status: r.status, Header: r.header, Bytes: int64(r.bytes)})
+			}
+			p.engine.Release(p.Context(), d)
+		})
 	}
 }
 

@@ -96,13 +96,9 @@ func openInterceptor(p *player) func(*ongoing) {
 		for name, values := range o.fields() {
 			md.Append(name, values...)
 		}
-		o.got.status = http.StatusOK // as long as it is under way
 		var head, trailer metadata.MD
 		err := conn.Invoke(metadata.NewOutgoingContext(p.Context(), md), path, &emptypb.Empty{}, &emptypb.Empty{},
 			grpc.Header(&head), grpc.Trailer(&trailer))
-		if o.holds && err == nil {
-			return
-		}
 		h := make(http.Header)
 		for name, values := range metadata.Join(head, trailer) {
 			h[textproto.CanonicalMIMEHeaderKey(name)] = values

@@ -55,6 +55,9 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o := b.find(r.Header.Get(stepField))
 	status, size := http.StatusOK, 0
 	if o.response != nil {
+		if o.holds {
+			<-o.release
+		}
 		for name, values := range o.response.header {
 			w.Header()[name] = values
 		}
@@ -62,7 +65,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, strings.Repeat("x", size))
-	if o.holds {
+	if o.holds && o.response == nil {
 		_ = http.NewResponseController(w).Flush()
 		<-o.release
 	}

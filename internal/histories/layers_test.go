@@ -38,7 +38,6 @@ type sees struct {
 	tightest    bool // one limit only
 	allowedOnly bool // no status
 	noNever     bool // what never fits has no wait, as if that were unknown
-	noFieldsYet bool // a request under way has no fields until it ends
 }
 
 var (
@@ -57,7 +56,7 @@ var layers = []layer{
 	{name: "check", store: inMemory, open: openCheck, sees: seesCheck},
 	{name: "check-rule", store: inMemory, open: openCheckRule, sees: seesCheck},
 	{name: "check-grpc", store: inMemory, open: openCheckGRPC, sees: sees{exact: true, reasons: true, repeats: true, shadows: true}},
-	{name: "grpclimit", store: inMemory, forwards: true, open: openInterceptor, sees: sees{noFieldsYet: true}},
+	{name: "grpclimit", store: inMemory, forwards: true, open: openInterceptor},
 	{
 		name: "rls", store: inMemory, attributes: true, open: openRateLimitService,
 		sees: sees{blockWaits: true, tightest: true, allowedOnly: true, noNever: true},

@@ -209,55 +209,38 @@ func (s slowToFree) Take(ctx context.Context, charges []sluice.Charge, receipts 
 	return s.Store.Take(ctx, charges, receipts)
 }
 
-// A client that asks anew when it has read all of a response is not refused for that one, however the
-// handler has written it.
+// A client that asks again when it has read all of a response is not refused for that one, however the handler has
+// written it.
 func TestInFlightOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	const size = 100_000
-	text := strings.Repeat("0123456789", size/10)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", size)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, write := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"one write": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) },
-		"text":      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) },
-		"small writes": func(w http.ResponseWriter, _ *http.Request) {
-			for i := 0; i < size; i += 1000 {
-				_, _ = io.WriteString(w, text[i:i+1000])
-			}
-		},
-		"bytes": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, text[:size-2])
-			_, _ = io.WriteString(w, text[size-2:size-1])
-			_, _ = io.WriteString(w, text[size-1:])
-		},
-		"copy": func(w http.ResponseWriter, _ *http.Request) {
-			if n, err := io.Copy(w, strings.NewReader(text)); n != size || err != nil {
-				t.Errorf("copied %d, %v", n, err)
-			}
-		},
-		"file": func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) },
+	for _, orders := range []string{
+		"write 100000", "text 100000", "copy 100000", "text 99998; text 1; text 1", strings.Repeat("text 1000;", 100), "file",
 	} {
-		t.Run(name, func(t *testing.T) {
-			e := mustEngine(t, slowToFree{memory.New()}, "version: 1\nrules: [{name: all, in_flight: 1}]")
-			server := httptest.NewServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Length", strconv.Itoa(size))
-				write(w, r)
-			})))
-			defer server.Close()
-			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server takes turns on one connection
-			for range 5 {
-				resp, err := client.Get(server.URL)
-				if err != nil {
-					t.Fatal(err)
-				}
-				body, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusOK || string(body) != text {
-					t.Fatalf("%d, %d bytes, %v", resp.StatusCode, len(body), err)
-				}
+		e := mustEngine(t, slowToFree{memory.New()}, "version: 1\nrules: [{name: all, in_flight: 1}]")
+		server := httptest.NewServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+			if r.Header.Set("Do", orders); orders == "file" {
+				http.ServeFile(w, r, file)
 			}
-		})
+			obey(w, r)
+		})))
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server takes turns on one connection
+		for range 5 {
+			resp, err := client.Get(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusOK || len(body) != size {
+				t.Fatalf("%.20s: %d, %d bytes, %v", orders, resp.StatusCode, len(body), err)
+			}
+		}
+		server.Close()
 	}
 }

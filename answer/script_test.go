@@ -30,8 +30,9 @@ func TestAnswers(t *testing.T) {
 func playAnswers(t *testing.T, c *testkit.Case) {
 	var store sluice.Store = memory.New()
 	var encoder Encoder
-	settings, document, found := strings.Cut(c.Setup, "\n")
-	if settings, found = strings.CutPrefix(settings, "config: "); !found {
+	first, document, _ := strings.Cut(c.Setup, "\n")
+	settings, found := strings.CutPrefix(first, "config: ")
+	if !found {
 		settings, document = "", c.Setup
 	}
 	for word := range strings.FieldsSeq(settings) {

@@ -1,13 +1,11 @@
 package httplimit
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/sluicehq/sluice/memory"
 )
@@ -32,27 +30,4 @@ func TestPolicyBody(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The place of a client that leaves the queue of a rule goes to the next one.
-func TestPolicyQueueClientLeaves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := Policy(mustEngine(t, memory.New(),
-			"version: 1\nrules: [{name: queue, limit: 1/second burst 2, algorithm: leaky_bucket}]\n"))(things)
-		fresh := func() *http.Request { return httptest.NewRequest("GET", "/", nil) }
-		recorded(h, fresh())
-		leaving := fresh()
-		ctx, cancel := context.WithCancel(t.Context())
-		go recorded(h, leaving.WithContext(ctx))
-		synctest.Wait()
-		if w := recorded(h, fresh()); w.Code != 429 {
-			t.Fatalf("the queue is not full: %d", w.Code)
-		}
-		cancel()
-		synctest.Wait()
-		if w := recorded(h, fresh()); w.Code != 200 {
-			t.Errorf("the place is lost: %d", w.Code)
-		}
-	})
 }

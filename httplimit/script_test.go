@@ -39,14 +39,14 @@ func scripted(t *testing.T, setup string) http.Handler {
 	t.Helper()
 	handler := things
 	config := Config{}
-	settings, rest, found := strings.Cut(setup, "\n")
-	if settings, found = strings.CutPrefix(settings, "config: "); !found {
-		rest = setup
+	first, rest, _ := strings.Cut(setup, "\n")
+	settings, found := strings.CutPrefix(first, "config: ")
+	if !found {
+		settings, rest = "", setup
 	}
 	bounded, keep := false, false
 	for word := range strings.FieldsSeq(settings) {
 		switch name, value, _ := strings.Cut(word, "="); {
-		case !found:
 		case name == "draft7":
 			config.Dialect = answer.Draft7
 		case name == "draft3":

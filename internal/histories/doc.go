@@ -6,7 +6,7 @@
 // and sections:
 //
 //	A token bucket admits its burst at once, and then a unit each time one has drained.
-//	without resp, check-rule: they send no headers
+//	without resp, check-rule, rls: they send no path
 //
 //	-- policy --
 //	version: 1
@@ -32,7 +32,7 @@
 //	                    the response behind the limit, by which outcomes go: last, before the arrow
 //
 // Before it may be "3 times", "peek", "refund" (give back), or "begin NAME": a request that is under way
-// until a step "end NAME".
+// until a step "end NAME". If it answers, it does so at its end.
 //
 // # Verdicts
 //

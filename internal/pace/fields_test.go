@@ -11,11 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// now is by the client's clock, and dated by the server's, which is an hour behind.
-var (
-	now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	dated = "Date: Sun, 01 Mar 2026 11:00:00 GMT\n"
-)
+// now is the time by the client's clock.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func header(t *testing.T, lines string) http.Header {
 	t.Helper()

@@ -131,7 +131,11 @@ func serveOrders(t *testing.T, h http.Handler, orders string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	go fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nDo: %s\r\n\r\n", orders)
+	method := "GET"
+	if rest, head := strings.CutPrefix(orders, "HEAD "); head {
+		method, orders = "HEAD", rest
+	}
+	go fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nDo: %s\r\n\r\n", method, orders)
 	_, _ = io.Copy(io.Discard, bufio.NewReader(conn))
 	synctest.Wait()
 }

@@ -72,6 +72,8 @@ func scripted(t *testing.T, setup string) http.Handler {
 			}
 		case name == "echo":
 			handler = echo
+		case name == "plans":
+			return config.LimitBy(plans(t))(handler)
 		case name == "orders":
 			handler = obey
 		case name == "keep":

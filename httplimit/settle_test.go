@@ -54,21 +54,6 @@ func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server)
 	return e, server
 }
 
-// What is not sent in answer to HEAD costs nothing.
-func TestSettleHead(t *testing.T) {
-	t.Parallel()
-	e, server := served(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) })
-	resp, err := http.Head(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	server.Close() // the handler has returned
-	if got := uses(t, e); got != "failures 0, told 10, bytes 0" {
-		t.Errorf("%s units are used", got)
-	}
-}
-
 // By the time that a client has the head of a response, what does not count is given back.
 func TestSettledBeforeTheResponse(t *testing.T) {
 	t.Parallel()

@@ -74,16 +74,21 @@ func layerNames() (names []string) {
 
 func inMemory(*player) sluice.Store { return memory.New() }
 
-// failingOver is the stack of a program with a shared store.
+// failingOver is a shared store that leases, or that each instance counts for, if a rule says so.
 func failingOver(p *player) sluice.Store {
-	leased := lease.New(shared{memory.New()})
-	counts := synced.New(leased)
-	store := failover.New(counts, failover.Config{Logger: silent()})
-	p.Cleanup(func() {
-		store.Close()
-		counts.Close()
-		leased.Close()
-	})
+	var asked failover.Shared = shared{memory.New()}
+	switch p.layer.consistency {
+	case "leased":
+		leased := lease.New(shared{memory.New()})
+		p.Cleanup(leased.Close)
+		asked = leased
+	case "synced":
+		counts := synced.New(shared{memory.New()})
+		p.Cleanup(counts.Close)
+		asked = counts
+	}
+	store := failover.New(asked, failover.Config{Logger: silent()})
+	p.Cleanup(store.Close)
 	return store
 }
 

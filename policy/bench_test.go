@@ -63,7 +63,7 @@ func BenchmarkStore(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	store := &recorder{Store: memory.New()}
+	store := &testStore{Store: memory.New()}
 	NewEngine(store, p).Decide(b.Context(), benchRequest())
 	receipts := make([]sluice.Receipt, len(store.charges))
 	b.ReportAllocs()

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -44,10 +43,6 @@ func (d dear) request() *Request {
 
 func plainLogin() dear {
 	return dear{path: "/auth/login", kind: jsonType, body: `{"username":"alice","password":"x"}`, cookie: "sid=abc", token: claims(`{"sub":"alice"}`), host: "example.com"}
-}
-
-func claims(payload string) string {
-	return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 }
 
 // repeat fills size bytes with a unit between a beginning and an end.

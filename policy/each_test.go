@@ -120,7 +120,7 @@ func TestEachBroughtOtherwise(t *testing.T) {
 		t.Fatal(err)
 	}
 	down, ds := errors.New("connection refused"), make([]Decision, 2)
-	e := NewEngine(brokenStore{down}, nil)
+	e := NewEngine(broken(down), nil)
 	e.DecideEach(t.Context(), []*Request{{Subject: e.Adhoc("a", "x", plan, sluice.Allow)}, {Subject: e.Adhoc("a", "x", plan, sluice.Deny)}}, ds)
 	if !ds[0].Allowed || !ds[0].Degraded || ds[0].Err != down || ds[1].Allowed || !ds[1].Unavailable || ds[1].Results[0].Rule != "a" {
 		t.Errorf("%+v", ds)

@@ -113,41 +113,6 @@ func TestEnforceAll(t *testing.T) {
 	}
 }
 
-func TestEnforceMistakes(t *testing.T) {
-	for enforce, want := range map[string]string{
-		"10":                     "not a percentage",
-		"ten%":                   "not a percentage",
-		"-1%":                    "not a percentage",
-		"+1%":                    "not a percentage",
-		"1.234%":                 "not a percentage",
-		"1.%":                    "not a percentage",
-		".5%":                    "not a percentage",
-		"1e1%":                   "not a percentage",
-		"\"10 %\"":               "not a percentage",
-		"0%":                     "above 0 %",
-		"0.00%":                  "above 0 %",
-		"100.01%":                "at most 100 %",
-		"1000%":                  "not a percentage",
-		"10%, shadow: true":      "a shadow is enforced for nobody",
-		"10%, key: []":           "no subjects",
-		strings.Repeat("9", 999): "not a percentage",
-	} {
-		rule := "{name: user, limit: 1/day, key: [client_ip], enforce: " + enforce + "}"
-		if strings.Contains(enforce, "key") {
-			rule = "{name: user, limit: 1/day, enforce: 10%}"
-		}
-		_, err := Parse("p.yaml", []byte("version: 1\nrules:\n  - "+rule+"\n"))
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "p.yaml:3: rule \"user\": ") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want %s", enforce, err, want)
-		}
-	}
-	for _, kind := range []string{"block", "exempt"} {
-		if _, err := Parse("p.yaml", []byte("version: 1\nrules: [{name: a, match: /a, "+kind+": true, enforce: 10%, show_key: hash}]\n")); err == nil || !strings.Contains(err.Error(), "has no enforce") || !strings.Contains(err.Error(), "has no show_key") {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-}
-
 // Of what is not enforced for them, subjects are told, and administration says so.
 func TestEnforceIsTold(t *testing.T) {
 	e := engine(t, `
@@ -200,7 +165,7 @@ overrides:
 func TestEnforceInAnOutage(t *testing.T) {
 	in := partial(t, "50%", "on_error: deny, ")
 	p := in.Policy()
-	away := NewEngine(brokenStore{err: errors.New("away")}, p)
+	away := NewEngine(broken(errors.New("away")), p)
 	seen := map[bool]int{}
 	for i := range 40 {
 		user := fmt.Sprint("user", i)
@@ -212,65 +177,6 @@ func TestEnforceInAnOutage(t *testing.T) {
 	}
 	if seen[true] < 5 || seen[false] < 5 {
 		t.Errorf("premise: %v", seen)
-	}
-}
-
-// As malformed a rule with a share refuses nobody, and observers are told.
-func TestPardoned(t *testing.T) {
-	for _, how := range []string{"shadow: true", "enforce: 99.99%", "whole"} {
-		field := how
-		if how == "whole" {
-			field = "description: whole"
-		}
-		e := engine(t, `
-rules:
-  - {name: key, match: /key, key: ["header:X-Key"], limit: 5/day, missing: refuse, `+field+`}
-  - {name: body, match: POST /login, key: ["body:user"], limit: 5/day, `+field+`}
-  - {name: other, match: /other, key: [client_ip], limit: 5/day, `+field+`}
-`)
-		if how == "whole" {
-			e.ShadowAll()
-		}
-		pardoned := "none"
-		e.Observe(func(_ context.Context, o *Observation) { pardoned = o.Pardoned() })
-		for _, tt := range []struct {
-			r    *Request
-			want string
-		}{
-			{get("/key"), "header:X-Key"},
-			{get("/key", "X-Key: a", "X-Key: b"), "an unambiguous header:X-Key"},
-			{get("/key", "X-Key: a"), ""},
-			{get("/other"), ""},
-			{withBody(request("POST", "/login", "192.0.2.1"), `{"user":"a","user":"b"}`), "an unambiguous body:user"},
-			{withBody(request("POST", "/login", "192.0.2.1"), `{"user":"a"}`), ""},
-			{withBody(request("POST", "/x/..%2flogin", "192.0.2.1"), `{"user":"a"}`), "an unambiguous path"},
-			{get("/" + strings.Repeat("%252f..%255c;a/../", 200) + "other"), "an unambiguous path"},
-		} {
-			d := e.Decide(t.Context(), tt.r)
-			if !d.Allowed || d.Missing != "" || pardoned != tt.want {
-				t.Errorf("%s: %s: pardoned %q, want %q: %+v", how, tt.r.Path, pardoned, tt.want, d)
-			}
-		}
-		if why := e.Explain(t.Context(), get("/key")).Rules[0].Why; !strings.HasPrefix(why, "skipped: the request lacks header:X-Key, and would be refused for it (only watched") {
-			t.Errorf("%s: %s", how, why)
-		}
-	}
-}
-
-// What another rule exempts is not refused as malformed, and nothing is overlooked.
-func TestPardonedExempt(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: login, match: POST /login, key: ["body:user"], limit: 5/day, shadow: true}
-  - {name: office, clients: [192.0.2.0/24], exempt: true}
-`)
-	pardoned := map[bool]string{}
-	e.Observe(func(_ context.Context, o *Observation) { pardoned[o.Decision.Exempt] = o.Pardoned() })
-	for _, client := range []string{"192.0.2.1", "198.51.100.1"} {
-		e.Decide(t.Context(), withBody(request("POST", "/x/..%2flogin", client), `{"user":"a"}`))
-	}
-	if pardoned[true] != "" || pardoned[false] != "an unambiguous path" {
-		t.Errorf("%v", pardoned)
 	}
 }
 

@@ -5,97 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
-
-func parse(t testing.TB, rules string) *Policy {
-	t.Helper()
-	p, err := Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func engine(t testing.TB, rules string) *Engine {
-	t.Helper()
-	return NewEngine(memory.New(), parse(t, rules))
-}
-
-// get is a request of 192.0.2.1 for a path, with headers as "Name: value".
-func get(path string, headers ...string) *Request {
-	return request("GET", path, "192.0.2.1", headers...)
-}
-
-func request(method, path, client string, headers ...string) *Request {
-	r := &Request{Method: method, Host: "example.com", Path: path, Peer: netip.MustParseAddr(client), Header: http.Header{}}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, value)
-	}
-	return r
-}
-
-func withBody(r *Request, body string) *Request {
-	r.Header.Set("Content-Type", "application/json")
-	r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
-	return r
-}
-
-// admitted counts how many of n equal requests pass.
-func admitted(t testing.TB, e *Engine, r *Request, n int) (passed int) {
-	t.Helper()
-	for range n {
-		if e.Decide(t.Context(), r).Allowed {
-			passed++
-		}
-	}
-	return passed
-}
-
-// said returns what each rule has said, as "name:remaining" or "name:refused".
-func said(d Decision) string {
-	var all []string
-	for _, r := range d.Results {
-		word := fmt.Sprint(r.Remaining)
-		if !r.Allowed {
-			word = "refused"
-		}
-		all = append(all, r.Rule+":"+word)
-	}
-	return strings.Join(all, " ")
-}
-
-func TestLayersAllOrNothing(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: per-address, key: [client_ip], limit: 10/day}
-  - {name: global, limit: 100/day}
-  - {name: search, match: /search, key: [client_ip], limit: 3/day}`)
-	if n := admitted(t, e, get("/search"), 50); n != 3 {
-		t.Errorf("%d of /search passed, want 3", n)
-	}
-	d := e.Decide(t.Context(), get("/search"))
-	if got, want := said(d), "per-address:7 global:97 search:refused"; got != want {
-		t.Errorf("got %s, want %s: refused requests have used up other layers", got, want)
-	}
-	if d.Allowed || d.RetryAfter <= 7*time.Hour || d.RetryAfter != d.Results[2].RetryAfter {
-		t.Errorf("retry after %v", d.RetryAfter)
-	}
-	if n := admitted(t, e, get("/other"), 50); n != 7 {
-		t.Errorf("%d others passed, want 7", n)
-	}
-}
 
 // Concurrent requests are admitted up to the smallest layer, and what was refused is
 // found in none.
@@ -132,66 +49,6 @@ rules:
 	}
 }
 
-func TestShadow(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: hard, limit: 5/day}
-  - {name: soft, limit: 2/day, shadow: true}
-  - {name: queue, limit: 1/day burst 5, algorithm: leaky_bucket, shadow: true}`)
-	want := []string{"hard:4 soft:1 queue:4", "hard:3 soft:0 queue:3", "hard:2 soft:refused queue:2", "hard:1 soft:refused queue:1"}
-	for i, w := range want {
-		d := e.Decide(t.Context(), get("/"))
-		if said(d) != w || !d.Allowed || d.Delay != 0 || d.RetryAfter != 0 {
-			t.Errorf("request %d: %s, want %s; %+v", i, said(d), w, d)
-		}
-		if !d.Results[1].Shadow || d.Results[0].Shadow {
-			t.Errorf("the shadow is not marked: %+v", d.Results)
-		}
-	}
-}
-
-// An attacker who tries one account from many addresses, or many accounts from one, is
-// limited by both rules; whoever writes the name in another way is, too.
-func TestLogin(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: by-address, match: POST /auth/login, key: [client_ip], limit: 20/day, on_error: deny}
-  - {name: by-user, match: POST /auth/login, key: [body:username], limit: 5/day, on_error: deny}`)
-	login := func(client, path, body string) bool {
-		return e.Decide(t.Context(), withBody(request("POST", path, client), body)).Allowed
-	}
-	passed := 0
-	for i := range 30 {
-		name := []string{"alice", "Alice", " ALICE "}[i%3]
-		path := []string{"/auth/login", "//auth/./login/", "/auth%2flogin"}[i%3]
-		if login(fmt.Sprintf("198.51.100.%d", i), path, fmt.Sprintf(`{"username": %q}`, name)) {
-			passed++
-		}
-	}
-	if passed != 5 {
-		t.Errorf("30 addresses got %d tries at one account, want 5", passed)
-	}
-	passed = 0
-	for i := range 40 {
-		if login("203.0.113.1", "/auth/login", fmt.Sprintf(`{"username": "user%d"}`, i)) {
-			passed++
-		}
-	}
-	if passed != 20 {
-		t.Errorf("one address got %d tries at 40 accounts, want 20", passed)
-	}
-	passed = 0
-	for i := range 12 {
-		body := []string{"", "{", `{"username": "a", "username": "b"}`, `{"user": "x"}`}[i%4]
-		if login(fmt.Sprintf("198.51.100.%d", 100+i), "/auth/login", body) {
-			passed++
-		}
-	}
-	if passed != 5 {
-		t.Errorf("%d tries without a readable name passed, want 5 for all of them", passed)
-	}
-}
-
 // While policies are swapped, every request is decided by one of them, and what they
 // share is counted on.
 func TestSwapWhileDeciding(t *testing.T) {
@@ -210,11 +67,11 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 				if d.Allowed {
 					passed.Add(1)
 				}
-				switch names := said(d); {
-				case len(d.Results) == 2 && strings.HasPrefix(names, "shared:") && d.Results[1].Rule == "a":
+				switch {
+				case len(d.Results) == 2 && d.Results[0].Rule == "shared" && d.Results[1].Rule == "a":
 				case len(d.Results) == 3 && d.Results[0].Rule == "b" && d.Results[2].Rule == "b2":
 				default:
-					t.Errorf("decided by neither policy: %s", names)
+					t.Errorf("decided by neither policy: %s", said(d))
 				}
 			}
 		})
@@ -278,7 +135,7 @@ func TestDecideInto(t *testing.T) {
 	p := parse(t, `rules:
   - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
   - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
-	for name, store := range map[string]sluice.Store{"answers": memory.New(), "is away": brokenStore{errors.New("away")}} {
+	for name, store := range map[string]sluice.Store{"answers": memory.New(), "is away": broken(errors.New("away"))} {
 		e := NewEngine(store, p)
 		kept := e.Decide(t.Context(), get("/"))
 		was := slices.Clone(kept.Results)

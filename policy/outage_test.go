@@ -1,55 +1,19 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 )
-
-// brokenStore is a store that does not answer.
-type brokenStore struct{ err error }
-
-func (s brokenStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error { return s.err }
-
-func TestOnError(t *testing.T) {
-	p := parse(t, `
-rules:
-  - {name: open, match: [/open, /mixed], limit: 1/day}
-  - {name: closed, match: [/closed, /mixed], limit: 1/day, on_error: deny}
-  - {name: local, match: [/local, /mixed], limit: 1/day, on_error: local}
-  - {name: shadow, match: /shadow, limit: 1/day, on_error: deny, shadow: true}
-  - {name: exempt, match: /exempt, exempt: true}`)
-	down := errors.New("connection refused")
-	e := NewEngine(brokenStore{down}, p)
-	for path, want := range map[string]bool{"/open": true, "/closed": false, "/local": true, "/mixed": false, "/shadow": true} {
-		d := e.Decide(t.Context(), get(path))
-		if d.Allowed != want || d.Unavailable == want || !d.Degraded || d.Err != down || d.Now != 0 || len(d.Results) == 0 {
-			t.Errorf("%s: %+v", path, d)
-		}
-		if (d.RetryAfter >= time.Second) == want {
-			t.Errorf("%s: retry after %v", path, d.RetryAfter)
-		}
-		if x := e.Explain(t.Context(), get(path)).Decision; x.Allowed != d.Allowed || x.Unavailable != d.Unavailable || !x.Degraded {
-			t.Errorf("%s: explained as %+v", path, x)
-		}
-	}
-	for _, path := range []string{"/exempt", "/none"} {
-		if d := e.Decide(t.Context(), get(path)); !d.Allowed || d.Degraded {
-			t.Errorf("%s: %+v", path, d)
-		}
-	}
-}
 
 // A store that stands in for another has its say, and rules that are closed without the
 // other one say so.
 func TestLocalReceipts(t *testing.T) {
-	store := failover.New(failover.Bulkhead(brokenStore{errors.New("connection refused")}, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	store := failover.New(failover.Bulkhead(broken(errors.New("connection refused")), 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
 	defer store.Close()
 	e := NewEngine(store, parse(t, `
 rules:
@@ -91,7 +55,7 @@ func TestNoStore(t *testing.T) {
 // What on_error allows passes however much of the share is used, also where it is asked about
 // before a body is read, and is explained so.
 func TestAllowBeyondShare(t *testing.T) {
-	store := failover.New(failover.Bulkhead(brokenStore{errors.New("connection refused")}, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
+	store := failover.New(failover.Bulkhead(broken(errors.New("connection refused")), 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
 	defer store.Close()
 	e := NewEngine(store, parse(t, `
 rules:

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,14 +74,4 @@ func TestShadowUntil(t *testing.T) {
 			t.Errorf("what is no shadow: %d are refused", n)
 		}
 	})
-}
-
-// What is no time is no shadow, and said so.
-func TestShadowUntilMistakes(t *testing.T) {
-	for _, text := range []string{"true", "soon", "2026-13-01"} {
-		_, err := Compile(Document{Shadow: text})
-		if err == nil || !strings.Contains(err.Error(), `"always"`) || !strings.Contains(err.Error(), "shadow is") {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
 }

@@ -1,0 +1,738 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// TestScripts plays testdata/scripts: each section has a policy, a line "---", and steps, in virtual time from
+// 2000-01-01 on. testdata/scripts/README has the language.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/scripts/*.txt")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d scripts, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			for _, section := range testkit.Sections(t, file) {
+				t.Run(section.Name, func(t *testing.T) {
+					for _, algorithm := range algorithmsOf(section) {
+						synctest.Test(t, func(t *testing.T) { newScript(t, section, algorithm).run() })
+					}
+				})
+			}
+		})
+	}
+}
+
+// script is an engine, and what the steps of a section have made of it.
+type script struct {
+	*testing.T
+	engine    *Engine
+	store     *testStore
+	algorithm string // that ALGORITHM stands for
+	lines     []string
+	first     int                 // the number of lines[0] in the file
+	at        int                 // the line of the step
+	decisions map[string]Decision // by the name that a step gives
+	places    map[string]string
+	subjects  map[string]*Subject
+	seen      *observedRequest // the last observation
+}
+
+// observedRequest is what an observer is told of a request, by the index of the result.
+type observedRequest struct {
+	keys, sent, shown   []string
+	pardoned, exempting string
+}
+
+// algorithmsOf returns those that ALGORITHM stands for.
+func algorithmsOf(section testkit.Section) []string {
+	if strings.Contains(section.Text, "ALGORITHM") {
+		return exactAlgorithms
+	}
+	return []string{""}
+}
+
+func newScript(t *testing.T, section testkit.Section, algorithm string) *script {
+	t.Helper()
+	section.Text = strings.ReplaceAll(section.Text, "ALGORITHM", algorithm)
+	rules, steps, found := strings.Cut(section.Text, "\n---\n")
+	if !found {
+		t.Fatal("the section has no line ---")
+	}
+	s := &script{
+		T: t, store: &testStore{Store: memory.New()}, algorithm: algorithm, lines: strings.Split(steps, "\n"),
+		first:     section.Line + strings.Count(rules, "\n") + 2,
+		decisions: make(map[string]Decision), places: make(map[string]string), subjects: make(map[string]*Subject),
+	}
+	s.engine = NewEngine(s.store, parse(t, rules))
+	s.engine.Observe(func(_ context.Context, o *Observation) {
+		s.seen = &observedRequest{pardoned: o.Pardoned(), exempting: o.Exempting()}
+		for i := range o.Decision.Results {
+			s.seen.keys = append(s.seen.keys, strings.Clone(o.Key(i)))
+			s.seen.sent = append(s.seen.sent, strings.Clone(o.Sent(i)))
+			s.seen.shown = append(s.seen.shown, o.Shown(i))
+		}
+	})
+	return s
+}
+
+// errorf reports a failure at the line of the step.
+func (s *script) errorf(format string, args ...any) {
+	s.Helper()
+	s.Errorf("line %d: %s %s\n%s", s.first+s.at, strings.TrimSpace(s.lines[s.at]), s.algorithm, fmt.Sprintf(format, args...))
+}
+
+func (s *script) run() {
+	for i := 0; i < len(s.lines); {
+		s.at = i
+		line := words(s.lines[i])
+		var block []string
+		for i++; i < len(s.lines) && (strings.HasPrefix(s.lines[i], "  ") || s.lines[i] == "" && len(block) > 0); i++ {
+			block = append(block, strings.TrimPrefix(s.lines[i], "  "))
+		}
+		if len(line) == 0 {
+			continue
+		}
+		left, want := line, []string(nil)
+		if at := slices.Index(line, "->"); at >= 0 {
+			left, want = line[:at], line[at+1:]
+		}
+		if step, found := scriptSteps[left[0]]; found {
+			step(s, left[1:], want, block)
+			continue
+		}
+		for _, line := range block {
+			want = append(want, words(line)...)
+		}
+		s.ask(left, want)
+	}
+}
+
+// words splits a line. A word may have parts in double quotes or backquotes, as in Go. "#" begins a comment.
+func words(line string) (all []string) {
+	for rest := strings.TrimSpace(line); rest != "" && !strings.HasPrefix(rest, "# "); rest = strings.TrimSpace(rest) {
+		word := ""
+		for rest != "" && rest[0] != ' ' {
+			if quoted, err := strconv.QuotedPrefix(rest); err == nil && rest[0] != '\'' {
+				text, _ := strconv.Unquote(quoted)
+				word, rest = word+text, rest[len(quoted):]
+			} else {
+				word, rest = word+rest[:1], rest[1:]
+			}
+		}
+		all = append(all, word)
+	}
+	return all
+}
+
+// ask decides about a request: "[NAME =] [N x] REQUEST".
+func (s *script) ask(words, want []string) {
+	name, times := "", 1
+	if len(words) > 2 && words[1] == "=" {
+		name, words = words[0], words[2:]
+	}
+	if len(words) > 2 && words[1] == "x" {
+		times, words = s.number(words[0]), words[2:]
+	}
+	passed := 0
+	for range times {
+		d := s.decide(s.request(words), want)
+		if name != "" {
+			s.decisions[name] = d
+		}
+		if d.Allowed {
+			passed++
+		}
+	}
+	if count := s.passes(want); count >= 0 && passed != count {
+		s.errorf("%d of %d pass", passed, times)
+	}
+}
+
+// passes returns how many requests have to pass by an expectation "N pass", or -1.
+func (s *script) passes(want []string) int {
+	if len(want) == 2 && want[1] == "pass" {
+		return s.number(want[0])
+	}
+	return -1
+}
+
+// decide holds Explain to Decide, and Decide to what is wanted.
+func (s *script) decide(r *testRequest, want []string) Decision {
+	would := s.engine.Explain(s.Context(), &r.Request)
+	s.seen, s.store.charges, r.reads = nil, nil, 0
+	d := s.engine.Decide(s.Context(), &r.Request)
+	is := would.Decision
+	if is.Allowed != d.Allowed || is.Exempt != d.Exempt || is.Blocked != d.Blocked || is.Missing != d.Missing || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
+		if r.Mode == Charge && r.ID == "" && r.Subject == nil {
+			s.errorf("explained as %+v, decided %+v", is, d)
+		}
+	}
+	if d.Blocked != "" && s.store.charges != nil {
+		s.errorf("a request that is blocked is charged: %v", s.store.charges)
+	}
+	if s.passes(want) < 0 && want[0] != "any" {
+		s.check(&d, r, &would, want)
+	}
+	return d
+}
+
+// check holds a decision to words: its verdict first, then flags, results as NAME:REMAINING, and FIELD=VALUE.
+func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string) {
+	if len(want) == 0 || want[0] != verdictOf(d) {
+		s.errorf("got %s", s.describe(d))
+		return
+	}
+	flags := map[string]bool{"repeated": d.Repeated, "degraded": d.Degraded, "unavailable": d.Unavailable, "held": d.Held()}
+	delay, waits := time.Duration(0), false
+	var results []string
+	for _, word := range want[1:] {
+		if is, known := flags[word]; known {
+			if delete(flags, word); !is {
+				s.errorf("it is not %s: %s", word, s.describe(d))
+			}
+			continue
+		}
+		field, value, found := strings.Cut(word, "=")
+		switch {
+		case !found:
+			results = append(results, word)
+		case field == "delay":
+			delay = s.duration(value)
+		default:
+			waits = waits || field == "wait"
+			if got := s.field(d, r, would, field); got != value {
+				s.errorf("%s is %q, want %q: %s", field, got, value, s.describe(d))
+			}
+		}
+	}
+	for flag, is := range flags {
+		if is {
+			s.errorf("it is %s: %s", flag, s.describe(d))
+		}
+	}
+	if got := resultsOf(d); results != nil && !slices.Equal(got, results) && !(len(got) == 0 && slices.Equal(results, []string{"none"})) {
+		s.errorf("got %s", s.describe(d))
+	}
+	if d.Delay != delay || !waits && (d.RetryAfter > 0) != (verdictOf(d) == "refused" || d.Blocked != "") {
+		s.errorf("the delay is %v, the wait %v: %s", d.Delay, d.RetryAfter, s.describe(d))
+	}
+}
+
+// verdictOf returns what a decision is in a word.
+func verdictOf(d *Decision) string {
+	switch {
+	case d.Exempt && d.Allowed:
+		return "exempt"
+	case d.Blocked != "" && !d.Allowed:
+		return "blocked=" + d.Blocked
+	case d.Missing != "" && !d.Allowed:
+		return "lacks=" + d.Missing
+	case d.Allowed:
+		return "allowed"
+	}
+	return "refused"
+}
+
+// resultsOf returns what each limit has said, by the name that clients are told.
+func resultsOf(d *Decision) (all []string) {
+	for i := range d.Results {
+		word := fmt.Sprint(d.Results[i].Remaining)
+		if !d.Results[i].Allowed {
+			word = "refused"
+		}
+		all = append(all, nameOf(&d.Results[i])+":"+word)
+	}
+	return all
+}
+
+func nameOf(r *Result) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return r.Rule
+}
+
+func (s *script) describe(d *Decision) string {
+	return fmt.Sprintf("%s %s wait=%v delay=%v repeated %v, degraded %v, unavailable %v, held %v, unsettled %v",
+		verdictOf(d), resultsOf(d), d.RetryAfter, d.Delay, d.Repeated, d.Degraded, d.Unavailable, d.Held(), d.Unsettled())
+}
+
+// field returns one of a decision, of its request, of its explanation (why.RULE), or of a result (NAME.FIELD).
+func (s *script) field(d *Decision, r *testRequest, would *Trace, name string) string {
+	if rule, found := strings.CutPrefix(name, "why."); found {
+		for _, of := range would.Rules {
+			if of.Rule == rule {
+				return of.Why
+			}
+		}
+		return "no such rule"
+	}
+	if s.seen == nil {
+		s.seen = new(observedRequest) // of what is not decided
+	}
+	switch name {
+	case "wait":
+		return waitOf(d.RetryAfter)
+	case "unsettled":
+		return fmt.Sprint(d.Unsettled())
+	case "reads":
+		return fmt.Sprint(r.reads)
+	case "tier":
+		return would.Tier
+	case "tier-from":
+		return would.TierFrom
+	case "client":
+		return would.Client.String()
+	case "pardoned":
+		return s.seen.pardoned
+	case "exempting":
+		return s.seen.exempting
+	case "after":
+		after := would.After()
+		return strings.Join(resultsOf(&after), " ")
+	}
+	limit, name, _ := strings.Cut(name, ".")
+	at := slices.IndexFunc(d.Results, func(r Result) bool { return nameOf(&r) == limit })
+	if at < 0 {
+		return "no such limit"
+	}
+	switch result := &d.Results[at]; name {
+	case "key":
+		return s.seen.keys[at]
+	case "sent":
+		return s.seen.sent[at]
+	case "shown":
+		return s.seen.shown[at]
+	default:
+		return fieldOf(result, name)
+	}
+}
+
+func fieldOf(r *Result, name string) string {
+	switch name {
+	case "from":
+		return r.From
+	case "source":
+		return r.Source
+	case "rule":
+		return r.Rule
+	case "cost":
+		return fmt.Sprint(r.Cost)
+	case "owed":
+		return fmt.Sprint(r.Owed)
+	case "left":
+		return fmt.Sprint(r.Remaining)
+	case "locked":
+		return fmt.Sprint(r.Locked)
+	case "shadow":
+		return fmt.Sprint(r.Shadow)
+	case "limit":
+		return r.Plan.Limit.String()
+	case "capacity":
+		return fmt.Sprint(r.Plan.Capacity)
+	case "algorithm":
+		return r.Plan.Limit.Algorithm.String()
+	case "wait":
+		return waitOf(r.RetryAfter)
+	case "reset":
+		return r.ResetAfter.String()
+	case "delay":
+		return r.Delay.String()
+	}
+	return "no such field"
+}
+
+// waitOf returns a wait as people write it: in days, if it is a number of them.
+func waitOf(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == sluice.Never:
+		return "never"
+	case d > 0 && d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	text := strings.TrimSuffix(d.String(), "m0s")
+	if text != d.String() {
+		text += "m"
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func (s *script) duration(text string) time.Duration {
+	s.Helper()
+	if days, found := strings.CutSuffix(text, "d"); found {
+		return time.Duration(s.number(days)) * 24 * time.Hour
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
+
+func (s *script) number(text string) int {
+	s.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.Fatalf("line %d: %v", s.first+s.at, err)
+	}
+	return n
+}
+
+// testRequest is a request that counts how often its body is read.
+type testRequest struct {
+	Request
+	reads int
+}
+
+// request reads "[METHOD] [/PATH[?QUERY]] [FIELD=VALUE…]": names in capitals are headers.
+func (s *script) request(words []string) *testRequest {
+	s.Helper()
+	r, err := requestOf(words)
+	if err == nil && r.Subject == nil {
+		if name, found := strings.CutPrefix(words[0], "of="); found {
+			r.Subject = s.subjects[name]
+		}
+	}
+	if err != nil {
+		s.Fatalf("line %d: %v", s.first+s.at, err)
+	}
+	return r
+}
+
+func requestOf(words []string) (*testRequest, error) {
+	r := &testRequest{Request: Request{Host: "example.com", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{}, Attributes: map[string]string{}}}
+	for _, word := range words {
+		name, value, found := strings.Cut(word, "=")
+		attribute, isAttribute := strings.CutPrefix(name, "attr.")
+		switch {
+		case strings.HasPrefix(word, "/"):
+			r.Path, r.RawQuery, _ = strings.Cut(word, "?")
+		case found && isAttribute:
+			r.Attributes[attribute] = value
+		case found && name[0] >= 'A' && name[0] <= 'Z':
+			r.Header.Add(name, value)
+		case !found && word == strings.ToUpper(word):
+			r.Method = word
+		case !r.set(name, value):
+			return nil, fmt.Errorf("a request has no %q", word)
+		}
+	}
+	return r, nil
+}
+
+// set sets a field of the request by its name.
+func (r *testRequest) set(name, value string) bool {
+	var err error
+	switch name {
+	case "from":
+		if r.Peer = (netip.Addr{}); value != "" {
+			r.Peer, err = netip.ParseAddr(value)
+		}
+	case "method":
+		r.Method = value
+	case "host":
+		r.Host = value
+	case "path":
+		r.Path = value
+	case "query":
+		r.RawQuery = value
+	case "nopath":
+		r.NoPath = true
+	case "cost":
+		r.Cost, err = strconv.ParseInt(value, 10, 64)
+	case "id":
+		r.ID = value
+	case "time":
+		r.Time, err = time.Parse(time.RFC3339, value)
+	case "forwarded":
+		r.ForwardedHeader = value
+	case "peek":
+		r.Mode = Peek
+	case "back":
+		r.Mode = GiveBack
+	case "ends":
+		r.Ends = true
+	case "type":
+		r.Header.Add("Content-Type", cmp.Or(map[string]string{"form": formType, "json": jsonType}[value], value))
+	case "jwt":
+		r.Header.Set("Authorization", "Bearer "+claims(value))
+	case "body":
+		r.Body = func(limit int64) ([]byte, error) {
+			if r.reads++; int64(len(value)) > limit {
+				return nil, nil
+			}
+			return []byte(value), nil
+		}
+	case "broken-body":
+		r.Body = func(int64) ([]byte, error) { r.reads++; return nil, io.ErrUnexpectedEOF }
+	case "of": // a subject by name, see request
+	default:
+		return false
+	}
+	return err == nil
+}
+
+// outcome reads what has become of a request.
+func (s *script) outcome(words []string) (o Outcome) {
+	o.Header = http.Header{}
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "status":
+			o.Status = s.number(value)
+		case "bytes":
+			o.Bytes = int64(s.number(value))
+		case "cost":
+			o.Cost = int64(s.number(value))
+		case "counts":
+			o.Verdict = Counts
+		case "counts-not":
+			o.Verdict = CountsNot
+		case "none": // nobody knows
+		default:
+			o.Header.Add(name, value)
+		}
+	}
+	return o
+}
+
+// subject reads "RULE [PART=VALUE…]". Words that are no part of the key are left to the step.
+func (s *script) subject(words []string) *Subject {
+	s.Helper()
+	is, err := s.engine.Subject(words[0], keyOf(words[1:]))
+	if err != nil {
+		s.Fatalf("line %d: %v", s.first+s.at, err)
+	}
+	return is
+}
+
+func keyOf(words []string) map[string]string {
+	key := make(map[string]string)
+	for _, word := range words {
+		if part, value, found := strings.Cut(word, "="); found {
+			key[part] = value
+		}
+	}
+	return key
+}
+
+// err holds an error to "error TEXT…", or to none.
+func (s *script) err(err error, want []string) {
+	s.Helper()
+	switch {
+	case len(want) == 0 && err != nil:
+		s.errorf("%v", err)
+	case len(want) > 0 && (err == nil || !strings.Contains(err.Error(), strings.Join(want[1:], " "))):
+		s.errorf("got the error %v", err)
+	}
+}
+
+// scriptSteps are the steps that are not requests. want is behind "->", and block is indented below.
+var scriptSteps map[string]func(s *script, words, want, block []string)
+
+func init() {
+	scriptSteps = map[string]func(s *script, words, want, block []string){
+		"wait": func(s *script, words, _, _ []string) { time.Sleep(s.duration(words[0])) },
+		"until": func(s *script, words, _, _ []string) {
+			at, err := time.Parse(time.RFC3339Nano, words[0])
+			s.err(err, nil)
+			time.Sleep(time.Until(at))
+		},
+		"settle": func(s *script, words, _, _ []string) {
+			s.engine.Settle(s.Context(), s.named(words[0]), s.outcome(words[1:]))
+		},
+		"settle-request": func(s *script, words, want, _ []string) {
+			at := slices.Index(words, "by")
+			s.err(s.engine.SettleRequest(s.Context(), &s.request(words[:at]).Request, s.outcome(words[at+1:])), want)
+		},
+		"refund":  func(s *script, words, _, _ []string) { s.engine.Refund(s.Context(), s.named(words[0])) },
+		"release": func(s *script, words, _, _ []string) { s.engine.Release(s.Context(), s.named(words[0])) },
+		"left":    (*script).left,
+		"give": func(s *script, words, want, _ []string) { // N RULE KEY
+			_, err := s.subject(words[1:]).Refund(s.Context(), int64(s.number(words[0])))
+			s.err(err, want)
+		},
+		"reset": func(s *script, words, want, _ []string) { s.err(s.subject(words).Reset(s.Context()), want) },
+		"block": func(s *script, words, want, _ []string) { // DURATION RULE KEY
+			s.err(s.subject(words[1:]).Block(time.Now().Add(s.duration(words[0]))), want)
+		},
+		"unblock": func(s *script, words, _, _ []string) { s.subject(words).Unblock() },
+		"subject": func(s *script, words, want, _ []string) { // NAME RULE KEY
+			is, err := s.engine.Subject(words[1], keyOf(words[2:]))
+			s.subjects[words[0]] = is
+			s.err(err, want)
+		},
+		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
+		"store": func(s *script, words, _, _ []string) {
+			s.store.err, s.store.closedLocks = map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks"
+		},
+		"shadow-all": func(s *script, _, _, _ []string) { s.engine.ShadowAll() },
+		"outcomes":   (*script).outcomes,
+		"quota": func(s *script, words, want, _ []string) {
+			r, seen := s.request(words), s.seen
+			d := s.engine.Quota(s.Context(), &r.Request)
+			if s.seen != seen {
+				s.errorf("the observer is told")
+			}
+			s.check(&d, r, nil, want)
+		},
+		"each": func(s *script, _, _, block []string) {
+			reqs, ds, wants := s.list(block)
+			s.engine.DecideEach(s.Context(), reqs, ds)
+			s.checkList(ds, wants)
+		},
+		"together": func(s *script, _, want, block []string) {
+			reqs, ds, wants := s.list(block)
+			if s.engine.DecideTogether(s.Context(), reqs, ds) != (want[0] == "allowed") {
+				s.errorf("got %s", s.describe(&ds[0]))
+			}
+			s.checkList(ds, wants)
+		},
+		"place": func(s *script, words, want, _ []string) { // NAME: its request is held by another process from now on
+			s.places[words[0]] = s.engine.Place(s.named(words[0]))
+			if (s.places[words[0]] == "") != slices.Contains(want, "none") {
+				s.errorf("its place is %q", s.places[words[0]])
+			}
+		},
+		"hold": func(s *script, words, want, _ []string) {
+			held, err := s.engine.HoldPlace(s.Context(), s.places[words[0]])
+			if fmt.Sprint(held) != want[0] || err != nil {
+				s.errorf("held %v, %v", held, err)
+			}
+		},
+		"release-place": func(s *script, words, want, _ []string) {
+			s.err(s.engine.ReleasePlace(s.Context(), s.places[words[0]]), want)
+		},
+	}
+}
+
+func (s *script) named(name string) Decision {
+	d, known := s.decisions[name]
+	if !known {
+		s.Fatalf("line %d: no decision has the name %q: %q have", s.first+s.at, name, slices.Sorted(maps.Keys(s.decisions)))
+	}
+	return d
+}
+
+// list reads the requests of a list: "[NAME =] REQUEST [-> WANT]" on each line.
+func (s *script) list(block []string) (reqs []*Request, ds []Decision, wants [][]string) {
+	for _, text := range block {
+		line := words(text)
+		if len(line) == 0 {
+			continue
+		}
+		at := slices.Index(line, "->")
+		if at < 0 {
+			at = len(line)
+		}
+		ask := line[:at]
+		name := ""
+		if len(ask) > 2 && ask[1] == "=" {
+			name, ask = ask[0], ask[2:]
+		}
+		reqs = append(reqs, &s.request(ask).Request)
+		wants = append(wants, append([]string{name}, line[min(at+1, len(line)):]...))
+	}
+	return reqs, make([]Decision, len(reqs)), wants
+}
+
+func (s *script) checkList(ds []Decision, wants [][]string) {
+	for i, want := range wants {
+		if want[0] != "" {
+			s.decisions[want[0]] = ds[i].Clone()
+		}
+		if len(want) > 1 {
+			s.check(&ds[i], new(testRequest), new(Trace), want[1:])
+		}
+	}
+}
+
+// left looks at a subject: "left RULE KEY -> FROM:REMAINING… FIELD=VALUE…", where the fields are of the first.
+func (s *script) left(words, want, _ []string) {
+	is := s.subject(words)
+	results, err := is.Peek(s.Context())
+	if err != nil {
+		s.err(err, want)
+		return
+	}
+	var got, results2 []string
+	for _, r := range results {
+		from := r.From
+		if r.Name != "" {
+			from += "/" + r.Name
+		}
+		got = append(got, fmt.Sprintf("%s:%d", from, r.Remaining))
+	}
+	for _, word := range want {
+		field, value, found := strings.Cut(word, "=")
+		if !found {
+			results2 = append(results2, word)
+		} else if is := fieldOf(&results[0], field); is != value {
+			s.errorf("%s is %s: %+v", field, is, results)
+		}
+	}
+	if len(results2) == 1 && !strings.Contains(results2[0], ":") {
+		got = []string{fmt.Sprint(results[0].Remaining)}
+	}
+	if results2 != nil && !reflect.DeepEqual(got, results2) {
+		s.errorf("left: %s", strings.Join(got, " "))
+	}
+}
+
+// outcomes is a table of outcomes and of the units that a request takes by the first rule in the end. Before
+// that it takes as many as "outcomes N" says, and also where the outcome leaves it "open".
+func (s *script) outcomes(estimate, _, block []string) {
+	rule := s.engine.Policy().rules[0].name
+	for _, line := range block {
+		row := words(line)
+		if len(row) == 0 {
+			continue
+		}
+		reset(s, s.engine, rule)
+		most, want := remains(s, s.engine, rule), row[len(row)-1]
+		used := func(want, when string) {
+			if used := most - remains(s, s.engine, rule); fmt.Sprint(used) != want {
+				s.errorf("%s\n%d units are taken %s", line, used, when)
+			}
+		}
+		d := pass(s, s.engine, get("/"))
+		if used(estimate[0], "before the outcome"); !d.Unsettled() {
+			s.errorf("%s\nthe request waits for no outcome", line)
+		}
+		s.engine.Settle(s.Context(), d, s.outcome(row[:len(row)-2]))
+		if want == "open" {
+			used(estimate[0], "by an outcome that is not known")
+			continue
+		}
+		used(want, "in the end")
+		s.engine.Settle(s.Context(), d, Outcome{Verdict: CountsNot, Cost: -1})
+		used(want, "after it was settled again")
+	}
+}

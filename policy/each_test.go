@@ -127,6 +127,10 @@ func TestEachBroughtOtherwise(t *testing.T) {
 	}
 
 	e = NewEngine(memory.New(), nil)
+	costly := &Request{Subject: e.Adhoc("a", "costly", plan, sluice.Allow), Cost: 3}
+	if d := pass(t, e, costly); d.Results[0].From != "caller" || e.Decide(t.Context(), costly).Allowed {
+		t.Errorf("%+v", d)
+	}
 	one, other := e.Adhoc("a", "one", plan, sluice.Allow), e.Adhoc("a", "other", plan, sluice.Allow)
 	reqs := []*Request{{Subject: one}, {Subject: other}}
 	seen := 0

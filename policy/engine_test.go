@@ -93,43 +93,6 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 	}
 }
 
-// A decision allocates its results and nothing else, and not even those if it is used again,
-// observed or not. The pool is left out, since the race detector makes it forget.
-func TestDecideAllocations(t *testing.T) {
-	p, err := Parse("bench", benchDocument(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, req, s, ctx := NewEngine(memory.New(), p), benchRequest(), new(scratch), t.Context()
-	var d Decision
-	decide := func() {
-		s.reset(p, req)
-		if e.decide(ctx, s, &d); len(d.Results) != 3 || !d.Allowed {
-			t.Fatalf("not what is to be measured: %+v", d)
-		}
-	}
-	decide()
-	if n := testing.AllocsPerRun(1000, func() { d = Decision{}; decide() }); n > 1 {
-		t.Errorf("a decision allocates %v times, want once", n)
-	}
-	seen := 0
-	for name, observe := range map[string]func(context.Context, *Observation){
-		"unobserved": nil,
-		"observed":   func(_ context.Context, o *Observation) { seen += len(o.Key(0)) },
-	} {
-		e.observers = nil
-		if observe != nil {
-			e.Observe(observe)
-		}
-		if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
-			t.Errorf("%s, a decision that is used again allocates %v times", name, n)
-		}
-	}
-	if seen == 0 {
-		t.Error("nothing was observed")
-	}
-}
-
 // The results of a decision are its own. What was in one that is used again does not show.
 func TestDecideInto(t *testing.T) {
 	p := parse(t, `rules:
@@ -172,66 +135,90 @@ func TestDecideInto(t *testing.T) {
 	}
 }
 
+// A decision allocates its results and nothing else, and not even those if it is used again, observed or not.
+// The pool is left out, since the race detector makes it forget.
+func TestDecideAllocations(t *testing.T) {
+	bench, err := Parse("bench", benchDocument(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	withPlan := get("/")
+	withPlan.Attributes = map[string]string{"plan": "pro"}
+	for name, tt := range map[string]struct {
+		p       *Policy
+		r       *Request
+		results int
+	}{
+		"three rules": {bench, benchRequest(), 3},
+		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
+		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
+	} {
+		e, s, ctx, d := NewEngine(memory.New(), tt.p), new(scratch), t.Context(), Decision{}
+		decide := func() {
+			s.reset(tt.p, tt.r)
+			if e.decide(ctx, s, &d); len(d.Results) != tt.results {
+				t.Fatalf("not what is to be measured: %+v", d)
+			}
+		}
+		decide()
+		if n := testing.AllocsPerRun(1000, func() { d = Decision{}; decide() }); n > 1 {
+			t.Errorf("%s: a decision allocates %v times, want once", name, n)
+		}
+		seen := 0
+		for _, observe := range []func(context.Context, *Observation){nil, func(_ context.Context, o *Observation) { seen += len(o.Key(0)) }} {
+			if observe != nil {
+				e.Observe(observe)
+			}
+			if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
+				t.Errorf("%s: a decision that is used again allocates %v times, observed %v", name, n, observe != nil)
+			}
+		}
+		if seen == 0 {
+			t.Errorf("%s: nothing was observed", name)
+		}
+	}
+}
+
+// Observers are told of each decision, by whatever call, and not of explanations; of when, if the engine is timed.
 func TestObserve(t *testing.T) {
-	e := engine(t, `
+	t.Parallel()
+	for _, untimed := range []bool{false, true} {
+		e := engine(t, `
 trusted_proxies: [192.0.2.1]
 rules:
   - {name: open, match: /open, exempt: true}
   - {name: each, key: [client_ip, "header:X-User"], limit: 1/day, missing: refuse}`)
-	var all []string
-	type mine struct{}
-	ctx := context.WithValue(t.Context(), mine{}, true)
-	e.Observe(func(c context.Context, o *Observation) {
-		if c != ctx {
-			t.Error("it is another context")
-		}
-		text := fmt.Sprint(o.Request.Path, " ", o.Client(), " allowed:", o.Decision.Allowed, " exempt:", o.Decision.Exempt, " missing:", o.Decision.Missing)
-		for i, r := range o.Decision.Results {
-			text += fmt.Sprint(" ", r.Rule, " ", o.Key(i), " ", r.Remaining)
-		}
-		all = append(all, text)
-	})
-	for _, r := range []*Request{get("/open"), get("/a"), get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7"), get("/c", "X-User: u", "X-Forwarded-For: 198.51.100.7")} {
-		said := e.Decide(ctx, r)
-		var d Decision
-		if e.DecideInto(ctx, r, &d); len(all) != 2 || d.Missing != said.Missing {
-			t.Errorf("%s: observed %q", r.Path, all)
-		}
-		e.Explain(ctx, r)
-		want := map[string][]string{
-			"/open": {"/open 192.0.2.1 allowed:true exempt:true missing:", "/open 192.0.2.1 allowed:true exempt:true missing:"},
-			"/a":    {"/a 192.0.2.1 allowed:false exempt:false missing:header:X-User", "/a 192.0.2.1 allowed:false exempt:false missing:header:X-User"},
-			"/b":    {"/b 198.51.100.7 allowed:true exempt:false missing: each each/198.51.100.7/u 0", "/b 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
-			"/c":    {"/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0", "/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
-		}[r.Path]
-		if !slices.Equal(all, want) {
-			t.Errorf("%s: observed %q, want %q", r.Path, all, want)
-		}
-		all = nil
-	}
-}
-
-// An engine that is not timed tells observers all but when, and how long it took.
-func TestUntimed(t *testing.T) {
-	for _, untimed := range []bool{false, true} {
-		p, err := Compile(Document{Rules: []Rule{{Name: "all", Limit: "1/hour"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := NewEngine(memory.New(), p)
 		if untimed {
 			e.Untimed()
 		}
-		seen := 0
-		e.Observe(func(_ context.Context, o *Observation) {
-			if seen++; o.Began.IsZero() != untimed || untimed && o.Took != 0 || o.Decision.Allowed != (seen == 1) {
-				t.Errorf("untimed %v: decision %d began at %v, took %v, allowed %v", untimed, seen, o.Began, o.Took, o.Decision.Allowed)
+		var all []string
+		type mine struct{}
+		ctx := context.WithValue(t.Context(), mine{}, true)
+		e.Observe(func(c context.Context, o *Observation) {
+			if c != ctx || o.Began.IsZero() != untimed || untimed && o.Took != 0 {
+				t.Errorf("untimed %v: another context, or began at %v, took %v", untimed, o.Began, o.Took)
 			}
+			text := fmt.Sprint(o.Request.Path, " ", o.Client(), " ", said(o.Decision))
+			for i := range o.Decision.Results {
+				text += " " + o.Key(i)
+			}
+			all = append(all, text)
 		})
-		e.Decide(t.Context(), &Request{Path: "/"})
-		e.DecideEach(t.Context(), []*Request{{Path: "/"}, {Path: "/"}}, make([]Decision, 2))
-		if seen != 3 {
-			t.Errorf("untimed %v: observers were told of %d decisions, want 3", untimed, seen)
+		known := get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7")
+		for _, r := range []*Request{get("/open"), get("/a"), known} {
+			var d Decision
+			e.Decide(ctx, r)
+			e.DecideInto(ctx, r, &d)
+			e.Explain(ctx, r)
+		}
+		e.DecideEach(ctx, []*Request{known, get("/open")}, make([]Decision, 2))
+		want := []string{
+			"/open 192.0.2.1 exempt", "/open 192.0.2.1 exempt", "/a 192.0.2.1 lacks=header:X-User", "/a 192.0.2.1 lacks=header:X-User",
+			"/b 198.51.100.7 allowed each:0 each/198.51.100.7/u", "/b 198.51.100.7 refused each:refused each/198.51.100.7/u",
+			"/b 198.51.100.7 refused each:refused each/198.51.100.7/u", "/open 192.0.2.1 exempt",
+		}
+		if !slices.Equal(all, want) {
+			t.Errorf("observed %q, want %q", all, want)
 		}
 	}
 }

@@ -124,9 +124,13 @@ type testStore struct {
 	err         error // in place of answers
 	closedLocks bool  // locks cannot be read
 	deaf        bool  // answers are lost once the context has ended
+	unbounded   bool  // a call had no deadline
 }
 
 func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		s.unbounded = true
+	}
 	if s.err != nil {
 		return s.err
 	}

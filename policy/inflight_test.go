@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -138,6 +139,26 @@ rules:
 		}
 		if n := remains(t, e, "all"); n != 6 {
 			t.Errorf("%d places are free, want 6", n)
+		}
+	})
+}
+
+// Names that are no place release nothing.
+func TestPlacesThatAreNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, "rules: [{name: all, in_flight: 2}, {name: one, match: /one, in_flight: 1}]")
+		place := e.Place(pass(t, e, ends(get("/one"))))
+		if n := e.holder.Held(); n != 0 {
+			t.Errorf("%d places are held here", n)
+		}
+		for _, wrong := range []string{"", "*", "AAAA", place + place, place[:len(place)-2]} {
+			if err := e.ReleasePlace(t.Context(), wrong); !errors.Is(err, ErrNoPlace) {
+				t.Errorf("%q: %v", wrong, err)
+			}
+		}
+		if _, err := NewEngine(broken(errors.New("away")), e.Policy()).HoldPlace(t.Context(), place); err == nil {
+			t.Error("held although the store is away")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -164,5 +165,19 @@ func TestSettleAfterReuse(t *testing.T) {
 	e.DecideInto(t.Context(), get("/", "K: a"), &d)
 	if said(d) != "allowed a:4" {
 		t.Errorf("%s, want a:4", said(d))
+	}
+}
+
+// To settle does not end with the client, and has an end of its own.
+func TestSettleIsBounded(t *testing.T) {
+	t.Parallel()
+	e, stored := recorded(t, "rules: [{name: a, limit: 5/day, count: {status: [401]}}]")
+	d := pass(t, e, get("/"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	stored.unbounded = false
+	e.Settle(ended, d, status(200))
+	if unbounded := stored.unbounded; unbounded || remains(t, e, "a") != 5 {
+		t.Errorf("unbounded %v, %d are left", unbounded, remains(t, e, "a"))
 	}
 }

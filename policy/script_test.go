@@ -190,6 +190,15 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 			s.errorf("explained as %+v, decided %+v", is, d)
 		}
 	}
+	if is.Blocked == "" {
+		var told []Result
+		for _, rule := range would.Rules {
+			told = append(told, rule.Results...)
+		}
+		if counted := slices.DeleteFunc(slices.Clone(is.Results), func(r Result) bool { return r.Plan == nil }); !slices.Equal(told, counted) {
+			s.errorf("rules explain %+v, and the decision %+v", told, counted)
+		}
+	}
 	if d.Blocked != "" && s.store.charges != nil {
 		s.errorf("a request that is blocked is charged: %v", s.store.charges)
 	}
@@ -310,6 +319,12 @@ func (s *script) field(d *Decision, r *testRequest, would *Trace, name string) s
 		return s.seen.pardoned
 	case "exempting":
 		return s.seen.exempting
+	case "charged":
+		var keys []string
+		for _, c := range s.store.charges {
+			keys = append(keys, c.Key)
+		}
+		return strings.Join(keys, " ")
 	case "after":
 		after := would.After()
 		return strings.Join(resultsOf(&after), " ")

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ import (
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/scripts/*.txt")
-	if err != nil || len(files) < 2 {
+	if err != nil || len(files) < 9 {
 		t.Fatalf("%d scripts, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -115,18 +114,15 @@ func (s *script) run() {
 		if len(line) == 0 {
 			continue
 		}
-		left, want := line, []string(nil)
-		if at := slices.Index(line, "->"); at >= 0 {
-			left, want = line[:at], line[at+1:]
-		}
-		if step, found := scriptSteps[left[0]]; found {
-			step(s, left[1:], want, block)
+		a := s.line(line)
+		if step, found := scriptSteps[line[0]]; found {
+			step(s, a.request[1:], a.want, block)
 			continue
 		}
-		for _, line := range block {
-			want = append(want, words(line)...)
+		for _, more := range block {
+			a.want = append(a.want, words(more)...)
 		}
-		s.ask(left, want)
+		s.ask(a)
 	}
 }
 
@@ -147,27 +143,42 @@ func words(line string) (all []string) {
 	return all
 }
 
-// ask decides about a request: "[NAME =] [N x] REQUEST".
-func (s *script) ask(words, want []string) {
-	name, times := "", 1
-	if len(words) > 2 && words[1] == "=" {
-		name, words = words[0], words[2:]
+// scriptLine is "[NAME =] [N x] REQUEST [-> WANT]".
+type scriptLine struct {
+	name          string
+	times         int
+	request, want []string
+}
+
+func (s *script) line(line []string) (a scriptLine) {
+	a.times = 1
+	if at := slices.Index(line, "->"); at >= 0 {
+		line, a.want = line[:at], line[at+1:]
 	}
-	if len(words) > 2 && words[1] == "x" {
-		times, words = s.number(words[0]), words[2:]
+	if len(line) > 2 && line[1] == "=" {
+		a.name, line = line[0], line[2:]
 	}
+	if len(line) > 2 && line[1] == "x" {
+		a.times, line = s.number(line[0]), line[2:]
+	}
+	a.request = line
+	return a
+}
+
+// ask decides about a request.
+func (s *script) ask(a scriptLine) {
 	passed := 0
-	for range times {
-		d := s.decide(s.request(words), want)
-		if name != "" {
-			s.decisions[name] = d
+	for range a.times {
+		d := s.decide(s.request(a.request), a.want)
+		if a.name != "" {
+			s.decisions[a.name] = d
 		}
 		if d.Allowed {
 			passed++
 		}
 	}
-	if count := s.passes(want); count >= 0 && passed != count {
-		s.errorf("%d of %d pass", passed, times)
+	if count := s.passes(a.want); count >= 0 && passed != count {
+		s.errorf("%d of %d pass", passed, a.times)
 	}
 }
 
@@ -346,41 +357,32 @@ func (s *script) field(d *Decision, r *testRequest, would *Trace, name string) s
 	}
 }
 
+// resultFields are the fields of a result by their names.
+var resultFields = map[string]func(r *Result) any{
+	"from":      func(r *Result) any { return r.From },
+	"source":    func(r *Result) any { return r.Source },
+	"rule":      func(r *Result) any { return r.Rule },
+	"cost":      func(r *Result) any { return r.Cost },
+	"owed":      func(r *Result) any { return r.Owed },
+	"left":      func(r *Result) any { return r.Remaining },
+	"locked":    func(r *Result) any { return r.Locked },
+	"shadow":    func(r *Result) any { return r.Shadow },
+	"limit":     func(r *Result) any { return r.Plan.Limit },
+	"capacity":  func(r *Result) any { return r.Plan.Capacity },
+	"algorithm": func(r *Result) any { return r.Plan.Limit.Algorithm },
+	"wait":      func(r *Result) any { return waitOf(r.RetryAfter) },
+	"reset":     func(r *Result) any { return waitOf(r.ResetAfter) },
+	"delay":     func(r *Result) any { return r.Delay },
+}
+
 func fieldOf(r *Result, name string) string {
-	switch name {
-	case "from":
-		return r.From
-	case "source":
-		return r.Source
-	case "rule":
-		return r.Rule
-	case "cost":
-		return fmt.Sprint(r.Cost)
-	case "owed":
-		return fmt.Sprint(r.Owed)
-	case "left":
-		return fmt.Sprint(r.Remaining)
-	case "locked":
-		return fmt.Sprint(r.Locked)
-	case "shadow":
-		return fmt.Sprint(r.Shadow)
-	case "limit":
-		return r.Plan.Limit.String()
-	case "capacity":
-		return fmt.Sprint(r.Plan.Capacity)
-	case "algorithm":
-		return r.Plan.Limit.Algorithm.String()
-	case "wait":
-		return waitOf(r.RetryAfter)
-	case "reset":
-		return r.ResetAfter.String()
-	case "delay":
-		return r.Delay.String()
+	if field, known := resultFields[name]; known {
+		return fmt.Sprint(field(r))
 	}
 	return "no such field"
 }
 
-// waitOf returns a wait as people write it: in days, if it is a number of them.
+// waitOf returns a wait as people write it: 2d, 1h30m, 40s or never.
 func waitOf(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -388,15 +390,12 @@ func waitOf(d time.Duration) string {
 		return "never"
 	case d > 0 && d%day == 0:
 		return fmt.Sprintf("%dd", d/day)
+	case d > 0 && d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d > 0 && d%time.Minute == 0:
+		return strings.TrimSuffix(d.String(), "0s")
 	}
-	text := strings.TrimSuffix(d.String(), "m0s")
-	if text != d.String() {
-		text += "m"
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return d.String()
 }
 
 func (s *script) duration(text string) time.Duration {
@@ -424,20 +423,17 @@ func (s *script) number(text string) int {
 type testRequest struct {
 	Request
 	reads int
+	of    string // the name of the subject that is scriptLine about alone
 }
 
 // request reads "[METHOD] [/PATH[?QUERY]] [FIELD=VALUE…]": names in capitals are headers.
 func (s *script) request(words []string) *testRequest {
 	s.Helper()
 	r, err := requestOf(words)
-	if err == nil && r.Subject == nil {
-		if name, found := strings.CutPrefix(words[0], "of="); found {
-			r.Subject = s.subjects[name]
-		}
-	}
 	if err != nil {
 		s.Fatalf("line %d: %v", s.first+s.at, err)
 	}
+	r.Subject = s.subjects[r.of]
 	return r
 }
 
@@ -446,72 +442,68 @@ func requestOf(words []string) (*testRequest, error) {
 	for _, word := range words {
 		name, value, found := strings.Cut(word, "=")
 		attribute, isAttribute := strings.CutPrefix(name, "attr.")
+		set, known := requestFields[name]
 		switch {
 		case strings.HasPrefix(word, "/"):
 			r.Path, r.RawQuery, _ = strings.Cut(word, "?")
-		case found && isAttribute:
+		case known:
+			set(r, value)
+		case isAttribute:
 			r.Attributes[attribute] = value
 		case found && name[0] >= 'A' && name[0] <= 'Z':
 			r.Header.Add(name, value)
 		case !found && word == strings.ToUpper(word):
 			r.Method = word
-		case !r.set(name, value):
+		default:
 			return nil, fmt.Errorf("a request has no %q", word)
 		}
 	}
 	return r, nil
 }
 
-// set sets a field of the request by its name.
-func (r *testRequest) set(name, value string) bool {
-	var err error
-	switch name {
-	case "from":
+// requestFields set the fields of a request by their names.
+var requestFields = map[string]func(r *testRequest, value string){
+	"method":    func(r *testRequest, value string) { r.Method = value },
+	"host":      func(r *testRequest, value string) { r.Host = value },
+	"path":      func(r *testRequest, value string) { r.Path = value },
+	"query":     func(r *testRequest, value string) { r.RawQuery = value },
+	"id":        func(r *testRequest, value string) { r.ID = value },
+	"forwarded": func(r *testRequest, value string) { r.ForwardedHeader = value },
+	"nopath":    func(r *testRequest, _ string) { r.NoPath = true },
+	"peek":      func(r *testRequest, _ string) { r.Mode = Peek },
+	"back":      func(r *testRequest, _ string) { r.Mode = GiveBack },
+	"ends":      func(r *testRequest, _ string) { r.Ends = true },
+	"of":        func(r *testRequest, value string) { r.of = value },
+	"cost":      func(r *testRequest, value string) { r.Cost = must(strconv.ParseInt(value, 10, 64)) },
+	"time":      func(r *testRequest, value string) { r.Time = must(time.Parse(time.RFC3339, value)) },
+	"jwt":       func(r *testRequest, value string) { r.Header.Set("Authorization", "Bearer "+claims(value)) },
+	"body":      func(r *testRequest, value string) { r.Body = r.counted(body(value)) },
+	"broken-body": func(r *testRequest, _ string) {
+		r.Body = r.counted(func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF })
+	},
+	"from": func(r *testRequest, value string) {
 		if r.Peer = (netip.Addr{}); value != "" {
-			r.Peer, err = netip.ParseAddr(value)
+			r.Peer = netip.MustParseAddr(value)
 		}
-	case "method":
-		r.Method = value
-	case "host":
-		r.Host = value
-	case "path":
-		r.Path = value
-	case "query":
-		r.RawQuery = value
-	case "nopath":
-		r.NoPath = true
-	case "cost":
-		r.Cost, err = strconv.ParseInt(value, 10, 64)
-	case "id":
-		r.ID = value
-	case "time":
-		r.Time, err = time.Parse(time.RFC3339, value)
-	case "forwarded":
-		r.ForwardedHeader = value
-	case "peek":
-		r.Mode = Peek
-	case "back":
-		r.Mode = GiveBack
-	case "ends":
-		r.Ends = true
-	case "type":
+	},
+	"type": func(r *testRequest, value string) {
 		r.Header.Add("Content-Type", cmp.Or(map[string]string{"form": formType, "json": jsonType}[value], value))
-	case "jwt":
-		r.Header.Set("Authorization", "Bearer "+claims(value))
-	case "body":
-		r.Body = func(limit int64) ([]byte, error) {
-			if r.reads++; int64(len(value)) > limit {
-				return nil, nil
-			}
-			return []byte(value), nil
-		}
-	case "broken-body":
-		r.Body = func(int64) ([]byte, error) { r.reads++; return nil, io.ErrUnexpectedEOF }
-	case "of": // a subject by name, see request
-	default:
-		return false
+	},
+}
+
+// counted returns a body whose reads are counted.
+func (r *testRequest) counted(read func(int64) ([]byte, error)) func(int64) ([]byte, error) {
+	return func(limit int64) ([]byte, error) {
+		r.reads++
+		return read(limit)
 	}
-	return err == nil
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // outcome reads what has become of a request.
@@ -576,9 +568,7 @@ func init() {
 	scriptSteps = map[string]func(s *script, words, want, block []string){
 		"wait": func(s *script, words, _, _ []string) { time.Sleep(s.duration(words[0])) },
 		"until": func(s *script, words, _, _ []string) {
-			at, err := time.Parse(time.RFC3339Nano, words[0])
-			s.err(err, nil)
-			time.Sleep(time.Until(at))
+			time.Sleep(time.Until(must(time.Parse(time.RFC3339Nano, words[0]))))
 		},
 		"settle": func(s *script, words, _, _ []string) {
 			s.engine.Settle(s.Context(), s.named(words[0]), s.outcome(words[1:]))
@@ -619,16 +609,14 @@ func init() {
 			s.check(&d, r, nil, want)
 		},
 		"each": func(s *script, _, _, block []string) {
-			reqs, ds, wants := s.list(block)
-			s.engine.DecideEach(s.Context(), reqs, ds)
-			s.checkList(ds, wants)
+			s.list(block, func(reqs []*Request, ds []Decision) { s.engine.DecideEach(s.Context(), reqs, ds) })
 		},
 		"together": func(s *script, _, want, block []string) {
-			reqs, ds, wants := s.list(block)
-			if s.engine.DecideTogether(s.Context(), reqs, ds) != (want[0] == "allowed") {
-				s.errorf("got %s", s.describe(&ds[0]))
-			}
-			s.checkList(ds, wants)
+			s.list(block, func(reqs []*Request, ds []Decision) {
+				if allowed := s.engine.DecideTogether(s.Context(), reqs, ds); allowed != (want[0] == "allowed") {
+					s.errorf("allowed: %v", allowed)
+				}
+			})
 		},
 		"place": func(s *script, words, want, _ []string) { // NAME: its request is held by another process from now on
 			s.places[words[0]] = s.engine.Place(s.named(words[0]))
@@ -656,68 +644,56 @@ func (s *script) named(name string) Decision {
 	return d
 }
 
-// list reads the requests of a list: "[NAME =] REQUEST [-> WANT]" on each line.
-func (s *script) list(block []string) (reqs []*Request, ds []Decision, wants [][]string) {
-	for _, text := range block {
-		line := words(text)
-		if len(line) == 0 {
-			continue
+// list decides about the requests of a list, one on each line.
+func (s *script) list(block []string, decide func(reqs []*Request, ds []Decision)) {
+	var all []scriptLine
+	var reqs []*Request
+	for _, line := range block {
+		if in := words(line); len(in) > 0 {
+			all = append(all, s.line(in))
+			reqs = append(reqs, &s.request(all[len(all)-1].request).Request)
 		}
-		at := slices.Index(line, "->")
-		if at < 0 {
-			at = len(line)
-		}
-		ask := line[:at]
-		name := ""
-		if len(ask) > 2 && ask[1] == "=" {
-			name, ask = ask[0], ask[2:]
-		}
-		reqs = append(reqs, &s.request(ask).Request)
-		wants = append(wants, append([]string{name}, line[min(at+1, len(line)):]...))
 	}
-	return reqs, make([]Decision, len(reqs)), wants
-}
-
-func (s *script) checkList(ds []Decision, wants [][]string) {
-	for i, want := range wants {
-		if want[0] != "" {
-			s.decisions[want[0]] = ds[i].Clone()
+	ds := make([]Decision, len(reqs))
+	decide(reqs, ds)
+	for i, a := range all {
+		if a.name != "" {
+			s.decisions[a.name] = ds[i].Clone()
 		}
-		if len(want) > 1 {
-			s.check(&ds[i], new(testRequest), new(Trace), want[1:])
+		if a.want != nil {
+			s.check(&ds[i], new(testRequest), new(Trace), a.want)
 		}
 	}
 }
 
 // left looks at a subject: "left RULE KEY -> FROM:REMAINING… FIELD=VALUE…", where the fields are of the first.
+// A number alone is what the first has left.
 func (s *script) left(words, want, _ []string) {
-	is := s.subject(words)
-	results, err := is.Peek(s.Context())
+	results, err := s.subject(words).Peek(s.Context())
 	if err != nil {
 		s.err(err, want)
 		return
 	}
-	var got, results2 []string
+	var got, limits []string
 	for _, r := range results {
-		from := r.From
-		if r.Name != "" {
-			from += "/" + r.Name
-		}
-		got = append(got, fmt.Sprintf("%s:%d", from, r.Remaining))
+		got = append(got, strings.TrimSuffix(r.From+"/"+r.Name, "/")+fmt.Sprint(":", r.Remaining))
 	}
 	for _, word := range want {
 		field, value, found := strings.Cut(word, "=")
-		if !found {
-			results2 = append(results2, word)
-		} else if is := fieldOf(&results[0], field); is != value {
-			s.errorf("%s is %s: %+v", field, is, results)
+		switch {
+		case !found && !strings.Contains(word, ":"):
+			field, value = "left", word
+			fallthrough
+		case found:
+			if is := fieldOf(&results[0], field); is != value {
+				s.errorf("%s is %s: %v", field, is, got)
+			}
+		default:
+			limits = append(limits, word)
 		}
 	}
-	if len(results2) == 1 && !strings.Contains(results2[0], ":") {
-		got = []string{fmt.Sprint(results[0].Remaining)}
-	}
-	if results2 != nil && !reflect.DeepEqual(got, results2) {
-		s.errorf("left: %s", strings.Join(got, " "))
+	if limits != nil && !slices.Equal(got, limits) {
+		s.errorf("left: %v", got)
 	}
 }
 

@@ -18,10 +18,7 @@ import (
 // own returns the answer to 429 of a document with a single body.
 func own(t testing.TB, media, text string) *OwnAnswer {
 	t.Helper()
-	p, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := compile(t, Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
 	return p.Answers().For(429)
 }
 
@@ -244,10 +241,7 @@ func TestTypesInOrder(t *testing.T) {
 	for _, media := range []string{"text/html", "text/plain", "application/xml", "application/json"} {
 		bodies = append(bodies, Body{Type: media, Text: `{}`})
 	}
-	p, err := Compile(Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := compile(t, Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
 	o := p.Answers().For(403)
 	if want := []string{"text/plain", "application/xml", "application/json", "text/html"}; !reflect.DeepEqual(o.Types, want) || !o.Page(3) || o.Page(0) {
 		t.Errorf("%q", o.Types)

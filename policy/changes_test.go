@@ -17,10 +17,7 @@ func TestChanges(t *testing.T) {
 			},
 		}
 		change(&doc)
-		p, err := Compile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := compile(t, doc)
 		return p
 	}
 	old := compile(func(*Document) {})

@@ -1,15 +1,12 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sluicehq/sluice/memory"
 )
 
 // partial is a policy of one rule that refuses everybody in its share.
@@ -177,82 +174,5 @@ func TestEnforceInAnOutage(t *testing.T) {
 	}
 	if seen[true] < 5 || seen[false] < 5 {
 		t.Errorf("premise: %v", seen)
-	}
-}
-
-// A policy that is a shadow as a whole refuses nothing, whatever comes into force.
-func TestShadowAll(t *testing.T) {
-	const rules = `
-rules:
-  - {name: open, match: /open, exempt: true}
-  - {name: closed, match: /closed, block: true}
-  - {name: key, key: ["header:X-Key"], limit: 1/day, missing: refuse, penalty: 1h}
-  - {name: slow, key: [client_ip], limit: 1/hour burst 1, algorithm: leaky_bucket}
-overrides:
-  - {rule: key, key: {"header:X-Key": bad}, block: true}
-`
-	p := parse(t, rules)
-	e := NewEngine(memory.New(), p)
-	e.ShadowAll()
-	refused, told := 0, 0
-	e.Observe(func(_ context.Context, o *Observation) {
-		for _, r := range o.Decision.Results {
-			if !r.Shadow {
-				t.Errorf("%+v is no shadow", r)
-			}
-			if !r.Allowed {
-				refused++
-			}
-		}
-		told++
-	})
-	ask := func(what string, r *Request) {
-		t.Helper()
-		for range 5 {
-			d := e.Decide(t.Context(), r)
-			if would := e.Explain(t.Context(), r).Decision; !d.Allowed || d.Delay > 0 || d.RetryAfter > 0 || d.Blocked != "" || d.Exempt != (what == "open") || !would.Allowed {
-				t.Errorf("%s: %+v, and %+v", what, d, would)
-			}
-		}
-	}
-	all := func() {
-		t.Helper()
-		ask("open", get("/open"))
-		ask("closed", get("/closed", "X-Key: a"))
-		ask("key", get("/", "X-Key: a"))
-		ask("override", get("/", "X-Key: bad"))
-		ask("nothing", get("/"))
-	}
-	all()
-	if refused < 20 {
-		t.Errorf("premise: %d results would refuse", refused)
-	}
-	if err := e.SwapOverrides([]Override{{Rule: "key", Key: map[string]string{"header:X-Key": "a"}, Block: true}}); err != nil {
-		t.Fatal(err)
-	}
-	all()
-	e.Swap(p)
-	all()
-	if !e.Policy().WatchOnly() || p.WatchOnly() || e.Policy().Shadowed() != e.Policy() || p.rules[2].shadow {
-		t.Error("the policy itself has become a shadow")
-	}
-	s := subject(t, e, "key", map[string]string{"header:X-Key": "a"})
-	if err := s.Block(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "the whole policy only watches") {
-		t.Errorf("to block: %v", err)
-	}
-
-	// What callers bring is watched, too, and a subject whose rule has changed is let pass.
-	brought := e.Adhoc("throttle", "bob", p.rules[2].own.limits[0].plan, 0)
-	ask("adhoc", &Request{Subject: brought})
-	e.Swap(parse(t, `rules: [{name: key, key: [client_ip], limit: 1/day}]`+"\n"))
-	ask("changed key", &Request{Subject: s})
-
-	// So is a request of more parts than can be taken together.
-	reqs, ds := []*Request(nil), make([]Decision, maxTogether+1)
-	for i := range ds {
-		reqs = append(reqs, request("GET", "/", fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
-	}
-	if !e.DecideTogether(t.Context(), reqs, ds) {
-		t.Errorf("%+v", ds[0])
 	}
 }

@@ -5,49 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// Concurrent requests are admitted up to the smallest layer, and what was refused is
-// found in none.
-func TestLayersConcurrently(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: wide, limit: 1000/day}
-  - {name: user, key: [header:X-User], limit: 50/day}
-  - {name: narrow, match: /narrow, limit: 120/day}`)
-	var passed, narrow atomic.Int64
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for i := range 100 {
-				path := []string{"/narrow", "/free"}[i%2]
-				r := get(path, fmt.Sprintf("X-User: u%d", g%8))
-				if e.Decide(t.Context(), r).Allowed {
-					passed.Add(1)
-					if path == "/narrow" {
-						narrow.Add(1)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// 8 users of 50 each ask 200 times, half of it for the narrow path.
-	if passed.Load() != 400 || narrow.Load() > 120 {
-		t.Errorf("%d passed, want 400; %d of them narrow, want at most 120", passed.Load(), narrow.Load())
-	}
-	d := e.Decide(t.Context(), get("/narrow", "X-User: fresh"))
-	if want := 1000 - passed.Load() - 1; d.Allowed && d.Results[0].Remaining != want {
-		t.Errorf("the wide layer has %d left, want %d", d.Results[0].Remaining, want)
-	}
-}
 
 // While policies are swapped, every request is decided by one of them, and what they
 // share is counted on.
@@ -90,48 +57,6 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 	}
 	if e.Swap(b); e.Policy() != b {
 		t.Error("Policy is not what Swap has set")
-	}
-}
-
-// The results of a decision are its own. What was in one that is used again does not show.
-func TestDecideInto(t *testing.T) {
-	p := parse(t, `rules:
-  - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
-  - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
-	for name, store := range map[string]sluice.Store{"answers": memory.New(), "is away": broken(errors.New("away"))} {
-		e := NewEngine(store, p)
-		kept := e.Decide(t.Context(), get("/"))
-		was := slices.Clone(kept.Results)
-		for range 4 {
-			stale := new(queued)
-			told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Origin: sluice.ByOnError}
-			got := Decision{
-				Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Missing: "stale", RetryAfter: 9, Delay: 9, Now: 9, Err: io.EOF,
-				Results: make([]Result, 5), queued: stale,
-			}
-			for i := range got.Results {
-				got.Results[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: told}
-			}
-			memory := &got.Results[0]
-			want := e.Explain(t.Context(), get("/")).Decision
-			e.DecideInto(t.Context(), get("/"), &got)
-			if len(got.Results) != 2 || &got.Results[0] != memory {
-				t.Fatalf("store %s: %d results, and their memory is not used", name, len(got.Results))
-			}
-			if got.Allowed != want.Allowed || got.Exempt || got.Degraded != want.Degraded || got.Unavailable != want.Unavailable || got.Missing != "" ||
-				got.Now == 9 || got.RetryAfter == 9 || got.Delay == 9 || got.Err == io.EOF || got.queued == stale {
-				t.Errorf("store %s: %+v, and Explain has %+v", name, got, want)
-			}
-			for i, r := range got.Results {
-				w := want.Results[i]
-				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Origin != w.Origin || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
-					t.Errorf("store %s: %+v, and Explain has %+v", name, r, w)
-				}
-			}
-		}
-		if !slices.Equal(kept.Results, was) {
-			t.Errorf("store %s: the results of a decision have changed", name)
-		}
 	}
 }
 
@@ -220,5 +145,41 @@ rules:
 		if !slices.Equal(all, want) {
 			t.Errorf("observed %q, want %q", all, want)
 		}
+	}
+}
+
+// The results of a decision are its own. What was in one that is used again does not show.
+func TestDecideInto(t *testing.T) {
+	t.Parallel()
+	p := parse(t, `rules:
+  - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
+  - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
+	for name, store := range map[string]func() sluice.Store{
+		"answers": func() sluice.Store { return memory.New() }, "is away": func() sluice.Store { return broken(io.EOF) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fresh, used := NewEngine(store(), p), NewEngine(store(), p)
+			for range 4 {
+				stale := new(queued)
+				got := Decision{
+					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale", RetryAfter: 9, Delay: 9,
+					Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
+				}
+				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true, Origin: sluice.ByOnError}
+				for i := range got.Results {
+					got.Results[i] = Result{Rule: "stale", Name: "stale", From: "stale", Source: "stale", Cost: 9, Shadow: true, Decision: told}
+				}
+				memory, want := &got.Results[0], fresh.Decide(t.Context(), get("/"))
+				kept := slices.Clone(want.Results)
+				used.DecideInto(t.Context(), get("/"), &got)
+				if !reflect.DeepEqual(plain(got), plain(want)) || &got.Results[0] != memory || got.queued == stale {
+					t.Errorf("store %s: %+v, want %+v", name, got, want)
+				}
+				if fresh.Decide(t.Context(), get("/")); !slices.Equal(kept, want.Results) {
+					t.Errorf("store %s: the results of a decision have changed", name)
+				}
+				used.Decide(t.Context(), get("/"))
+			}
+		})
 	}
 }

@@ -179,3 +179,10 @@ func planOf(t testing.TB, l sluice.Limit) *sluice.Plan {
 	}
 	return plan
 }
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -6,38 +6,6 @@ import (
 	"testing"
 )
 
-func TestAim(t *testing.T) {
-	for _, c := range []struct {
-		r                  Request
-		target             string
-		path, query, fault string
-	}{
-		{target: "/a/b?c=d", path: "/a/b", query: "c=d"},
-		{target: "/a%2fb?", path: "/a%2fb"},
-		{target: "*", r: Request{Method: "OPTIONS"}, path: "*"},
-		{target: "*", fault: `The path must begin with "/" and be escaped as in a request.`},
-		{target: "", fault: `The path must begin with "/" and be escaped as in a request.`},
-		{target: "/a#b", fault: `The path must begin with "/" and be escaped as in a request.`},
-		{target: "/%zz", fault: `The path must begin with "/" and be escaped as in a request.`},
-		{target: "/", r: Request{Method: "CONNECT"}, fault: "The method is none that a request can have."},
-		{target: "/", r: Request{Method: "G T"}, fault: "The method is none that a request can have."},
-		{target: "/", r: Request{Host: "a,b"}, fault: "The Host must be a name or an address, and perhaps a port."},
-		{target: "/", r: Request{Header: http.Header{"A B": {"c"}}}, fault: "The head has a field that none can have."},
-		{target: "/", r: Request{Header: http.Header{"A": {"b\x01"}}}, fault: "The head has a field that none can have."},
-		{target: "/", r: Request{Host: "a", Header: http.Header{"Host": {"b"}}}, fault: "The request has two hosts."},
-		{target: "/", r: Request{Header: http.Header{"Host": {"a", "a"}}}, fault: "The request has two hosts."},
-	} {
-		fault := c.r.Aim(c.target)
-		if fault != c.fault || fault == "" && (c.r.Path != c.path || c.r.RawQuery != c.query) {
-			t.Errorf("%q, %+v: %q", c.target, c.r, fault)
-		}
-	}
-	r := Request{Header: http.Header{"Host": {"a"}}}
-	if fault := r.Aim("/"); fault != "" || r.Host != "a" || len(r.Header) != 0 {
-		t.Errorf("%+v: %q", r, fault)
-	}
-}
-
 func TestPlainHost(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "hosts") {
@@ -62,5 +30,28 @@ func TestOrigins(t *testing.T) {
 	}
 	if none := parse(t, rules).CORS(); none.Allows("https://x.test") || none.Any() || none.Credentials() {
 		t.Error("without cors, something is allowed")
+	}
+}
+
+func TestAim(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "targets of requests") {
+		in := words(row.In)
+		r, err := requestOf(append([]string{"host="}, in[1:]...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.Aim(in[0])
+		if got == "" {
+			got = fmt.Sprintf("path %s, query %s, host %s, %d fields", r.Path, r.RawQuery, r.Host, len(r.Header))
+		}
+		if got != row.Want {
+			t.Errorf("%s: %s, want %s", row.In, got, row.Want)
+		}
+	}
+	for _, header := range []http.Header{{"A B": {"c"}}, {"A": {"b\x01"}}} {
+		if fault := (&Request{Header: header}).Aim("/"); fault != "The head has a field that none can have." {
+			t.Errorf("%q: %q", header, fault)
+		}
 	}
 }

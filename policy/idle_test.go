@@ -44,10 +44,7 @@ func TestIdleIsIdle(t *testing.T) {
 			} else if l.Algorithm <= sluice.GCRA && r.one(2) {
 				l.Burst = 1 + r.Int64N(9)
 			}
-			p, err := sluice.NewPlan(l)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := planOf(t, l)
 			if len(plans) == 0 || plans[0].Fingerprint != p.Fingerprint {
 				plans = append(plans, p)
 			}
@@ -64,9 +61,7 @@ func TestIdleIsIdle(t *testing.T) {
 			now = edges(r, now, plans...)
 			for _, cost := range []int64{1 + r.Int64N(plans[0].Capacity), plans[0].Capacity / 2, 1, 1} {
 				charges[0].Cost, charges[1].Cost = max(1, cost), max(1, cost)
-				if err := counts.TakeAt(t.Context(), now, charges, receipts); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, counts.TakeAt(t.Context(), now, charges, receipts))
 				if receipts[0].Fits && !receipts[1].Fits {
 					t.Fatalf("seed %d: %v of %v refuses %d at %d, and %v does not", seed, plans[1].Limit, algorithm, cost, now, plans[0].Limit)
 				}

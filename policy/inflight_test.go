@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,84 +65,6 @@ func TestInFlightLeaves(t *testing.T) {
 	})
 }
 
-// Random histories agree with a count of who is under way.
-func TestInFlightHistories(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := engine(t, `
-rules:
-  - {name: all, in_flight: 6}
-  - {name: user, key: [header:X-User], in_flight: 3}
-  - {name: post, match: POST /, key: [header:X-User], in_flight: 2}
-  - {name: watched, match: POST /, in_flight: 1, shadow: true}`)
-		most := map[string]int{"all": 6, "user": 3, "post": 2}
-		type flight struct {
-			d    Decision
-			keys []string
-		}
-		var flights []flight
-		taken := map[string]int{}
-		random := rand.New(rand.NewPCG(seed.Of(t), 0))
-		refused := 0
-		for range 5000 {
-			if len(flights) > 0 && random.IntN(2) == 0 {
-				i := random.IntN(len(flights))
-				f := flights[i]
-				for range 1 + random.IntN(2) {
-					e.Release(t.Context(), f.d)
-				}
-				for _, k := range f.keys {
-					taken[k]--
-				}
-				flights = append(flights[:i], flights[i+1:]...)
-				continue
-			}
-			user, method := string('a'+rune(random.IntN(3))), []string{"GET", "POST"}[random.IntN(2)]
-			keys := []string{"all", "user " + user}
-			if method == "POST" {
-				keys = append(keys, "post "+user)
-			}
-			fits := true
-			for _, k := range keys {
-				rule, _, _ := strings.Cut(k, " ")
-				fits = fits && taken[k] < most[rule]
-			}
-			r := request(method, "/", "192.0.2.1", "X-User: "+user)
-			r.Ends = random.IntN(3) > 0
-			d := e.Decide(t.Context(), r)
-			if d.Allowed != fits {
-				t.Fatalf("%s by %s: %s, taken %v", method, user, said(d), taken)
-			}
-			if !fits {
-				refused++
-			}
-			if fits && r.Ends {
-				for _, k := range keys {
-					taken[k]++
-				}
-				flights = append(flights, flight{d, keys})
-			}
-			if fits {
-				for i, k := range keys {
-					rule, _, _ := strings.Cut(k, " ")
-					if left := int64(most[rule] - taken[k]); d.Results[i].Remaining != left {
-						t.Fatalf("%s by %s: %s, want %d of %s", method, user, said(d), left, k)
-					}
-				}
-			}
-			time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
-		}
-		if refused < 100 {
-			t.Errorf("only %d were refused", refused)
-		}
-		for _, f := range flights {
-			e.Release(t.Context(), f.d)
-		}
-		if n := remains(t, e, "all"); n != 6 {
-			t.Errorf("%d places are free, want 6", n)
-		}
-	})
-}
-
 // Names that are no place release nothing.
 func TestPlacesThatAreNone(t *testing.T) {
 	t.Parallel()
@@ -159,6 +81,74 @@ func TestPlacesThatAreNone(t *testing.T) {
 		}
 		if _, err := NewEngine(broken(errors.New("away")), e.Policy()).HoldPlace(t.Context(), place); err == nil {
 			t.Error("held although the store is away")
+		}
+	})
+}
+
+// Random histories agree with a count of the requests under way.
+func TestInFlightHistories(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, `
+rules:
+  - {name: all, in_flight: 6}
+  - {name: user, key: [header:X-User], in_flight: 3}
+  - {name: post, match: POST /, key: [header:X-User], in_flight: 2}
+  - {name: watched, match: POST /, in_flight: 1, shadow: true}`)
+		type flight struct {
+			d    Decision
+			keys []string
+		}
+		var flights []flight
+		left := map[string]int64{}
+		for user := range 3 {
+			left["all"], left[fmt.Sprint("user ", user)], left[fmt.Sprint("post ", user)] = 6, 3, 2
+		}
+		r, refused := dice{rand.New(rand.NewPCG(seed.Of(t), 0))}, 0
+		for range 5000 {
+			if len(flights) > 0 && r.one(2) {
+				i := r.IntN(len(flights))
+				for range 1 + r.IntN(2) {
+					e.Release(t.Context(), flights[i].d)
+				}
+				for _, k := range flights[i].keys {
+					left[k]++
+				}
+				flights = slices.Delete(flights, i, i+1)
+				continue
+			}
+			user, method := fmt.Sprint(r.IntN(3)), pick(r, "GET", "POST")
+			keys := []string{"all", "user " + user}
+			if method == "POST" {
+				keys = append(keys, "post "+user)
+			}
+			fits := !slices.ContainsFunc(keys, func(k string) bool { return left[k] == 0 })
+			req := request(method, "/", "192.0.2.1", "X-User: "+user)
+			req.Ends = r.IntN(3) > 0
+			d := e.Decide(t.Context(), req)
+			if d.Allowed != fits {
+				t.Fatalf("%s by %s: %s, left %v", method, user, said(d), left)
+			}
+			if !fits {
+				refused++
+			} else if req.Ends {
+				flights = append(flights, flight{d, keys})
+			}
+			for i, k := range keys {
+				if fits && req.Ends {
+					left[k]--
+				}
+				if fits && d.Results[i].Remaining != left[k] {
+					t.Fatalf("%s by %s: %s, want %d of %s", method, user, said(d), left[k], k)
+				}
+			}
+			time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
+		}
+		for _, f := range flights {
+			e.Release(t.Context(), f.d)
+		}
+		if n := remains(t, e, "all"); n != 6 || refused < 100 {
+			t.Errorf("%d places are free in the end, and %d requests were refused", n, refused)
 		}
 	})
 }

@@ -86,18 +86,14 @@ func TestSwapOverridesOfNetworks(t *testing.T) {
 	network := func(n, limit string) Override {
 		return Override{Rule: "a", Key: map[string]string{"client_ip": n}, Limit: limit}
 	}
-	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0", "7/day")}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0", "7/day")}))
 	for client, want := range map[string]string{"192.0.2.1": "allowed a:4", "192.0.2.0": "allowed a:6", "192.0.3.0": "allowed a:0"} {
 		if got := said(e.Decide(t.Context(), request("GET", "/", client))); got != want {
 			t.Errorf("%s: %s, want %s", client, got, want)
 		}
 	}
 	was := e.Policy()
-	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "9/hour")}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "9/hour")}))
 	if all := e.Policy().Restarts(was); len(all) != 1 || !strings.HasPrefix(all[0].Was, "5/day") || !strings.HasPrefix(all[0].Is, "9/hour") {
 		t.Errorf("restarts: %+v", all)
 	}

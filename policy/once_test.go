@@ -39,10 +39,7 @@ func FuzzAdhocKeys(f *testing.F) {
 	f.Add("a", "b", "a/b", "")
 	f.Add("", "", "!", "/")
 	f.Add("{x}", "y", "{x", "}y")
-	plan, err := sluice.NewPlan(sluice.Limit{Count: 3, Period: time.Hour})
-	if err != nil {
-		f.Fatal(err)
-	}
+	plan := planOf(f, sluice.Limit{Count: 3, Period: time.Hour})
 	e := NewEngine(memory.New(), nil)
 	f.Fuzz(func(t *testing.T, name, key, otherName, otherKey string) {
 		one, other := e.Adhoc(name, key, plan, sluice.Allow).Key(), e.Adhoc(otherName, otherKey, plan, sluice.Allow).Key()

@@ -3,83 +3,13 @@ package policy
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice/memory"
 )
-
-// Traces, results and administration tell the override that holds, and where things are from.
-func TestOverrideTold(t *testing.T) {
-	doc := Document{
-		Tiers: Tiers{From: "header:X-Plan", Default: "free"},
-		Rules: []Rule{
-			{Name: "a", Key: []string{"header:X-User"}, Limit: "5/day", Tiers: map[string]Limits{"pro": {"7/day"}}, Source: "file"},
-			{Name: "b", Match: []string{"/never"}, Limit: "5/day", Source: "database"},
-			{Name: "c", Block: true, Shadow: true, Source: "database"},
-		},
-		Overrides: []Override{
-			{Rule: "a", Key: map[string]string{"header:X-User": "limited"}, Limit: "9/day", Reason: "a launch", By: "support", Until: "2999-01-01", Source: "database"},
-			{Rule: "a", Key: map[string]string{"header:X-User": "blocked"}, Block: true, Reason: "spam", Until: "2999-01-01", Source: "file"},
-			{Rule: "a", Key: map[string]string{"header:X-User": "exempt"}, Exempt: true, Source: "database"},
-			{Rule: "a", Key: map[string]string{"header:X-User": "same"}, Limit: "9/day", Source: "file"},
-		},
-	}
-	p, err := Compile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := NewEngine(memory.New(), p)
-	for user, want := range map[string]string{
-		"":        "every request|rule file 5/day",
-		"limited": "every request|override database 9/day",
-		"same":    "every request|override file 9/day",
-		"blocked": `an override blocks the subject until the end of 2999-01-01 in UTC, reason "spam"|override file`,
-		"exempt":  "an override exempts the subject|",
-	} {
-		x := e.Explain(t.Context(), get("/", "X-User: "+user))
-		got := x.Rules[0].Why + "|"
-		for _, r := range x.Decision.Results {
-			if r.Rule == "a" {
-				got += r.From + " " + r.Source
-			}
-			if r.Plan != nil {
-				got += fmt.Sprintf(" %d/day", r.Plan.Limit.Count)
-			}
-		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", user, got, want)
-		}
-		var of *Override
-		for i := range doc.Overrides {
-			if doc.Overrides[i].Key["header:X-User"] == user {
-				of = &doc.Overrides[i]
-			}
-		}
-		if (of == nil) != (x.Rules[0].Override == nil) || of != nil && !reflect.DeepEqual(*of, *x.Rules[0].Override) {
-			t.Errorf("%s: the override is told as %+v", user, x.Rules[0].Override)
-		}
-		s := subject(t, e, "a", map[string]string{"header:X-User": user})
-		if o, found := s.Override(); found != (of != nil) || found && !reflect.DeepEqual(o, *of) {
-			t.Errorf("%s: the override of the subject is %+v, %v", user, o, found)
-		}
-		// Of who is blocked or exempt the rule's own counts are told.
-		if now, err := s.Peek(t.Context()); err != nil || len(now) == 0 || of != nil && of.Limit != "" && (len(now) != 1 || now[0].Source != of.Source) {
-			t.Errorf("%s: %+v, %v", user, now, err)
-		}
-		if x.Rules[0].Source != "file" || x.Rules[1].Source != "database" || x.Rules[2].Source != "database" {
-			t.Errorf("%s: sources of rules %+v", user, x.Rules)
-		}
-	}
-	x := e.Explain(t.Context(), get("/", "X-Plan: pro"))
-	if x.TierSubject != nil {
-		t.Errorf("the header says the tier, and not %+v", x.TierSubject)
-	}
-	if r := x.Decision.Results[0]; r.From != "tier:pro" || r.Source != "file" || x.Tier != "pro" || x.TierFrom != "header:X-Plan" {
-		t.Errorf("%+v, tier %s from %s", r, x.Tier, x.TierFrom)
-	}
-}
 
 // Very many that have ended are not told one by one.
 func TestEndedAreBounded(t *testing.T) {
@@ -88,10 +18,7 @@ func TestEndedAreBounded(t *testing.T) {
 		doc.Overrides = append(doc.Overrides, Override{Rule: "a", Key: map[string]string{"header:X": fmt.Sprint(i)}, Limit: "1/day", Until: "2001-01-01"})
 		doc.Subjects = append(doc.Subjects, TierSubject{Subject: fmt.Sprint(i), Tier: "free", Until: "2001-01-01"})
 	}
-	p, err := Compile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := compile(t, doc)
 	var last []string
 	for _, w := range p.Warnings() {
 		if strings.Contains(w.Message, "more") {
@@ -110,5 +37,56 @@ func TestParseUntil(t *testing.T) {
 		if (err != nil) != (row.Want == "none") || err == nil && got.UTC().Format(time.RFC3339) != row.Want {
 			t.Errorf("%q: %v, %v, want %s", row.In, got, err, row.Want)
 		}
+	}
+}
+
+// Traces, results and administration tell the override that holds, and where things are from.
+func TestOverrideTold(t *testing.T) {
+	t.Parallel()
+	of := func(user string) map[string]string { return map[string]string{"header:X-User": user} }
+	e := NewEngine(memory.New(), compile(t, Document{
+		Tiers: Tiers{From: "header:X-Plan", Default: "free"},
+		Rules: []Rule{
+			{Name: "a", Key: []string{"header:X-User"}, Limit: "5/day", Tiers: map[string]Limits{"pro": {"7/day"}}, Source: "file"},
+			{Name: "b", Match: []string{"/never"}, Limit: "5/day", Source: "database"},
+			{Name: "c", Block: true, Shadow: true, Source: "database"},
+		},
+		Overrides: []Override{
+			{Rule: "a", Key: of("limited"), Limit: "9/day", Reason: "a launch", By: "support", Until: "2999-01-01", Source: "database"},
+			{Rule: "a", Key: of("blocked"), Block: true, Reason: "spam", Until: "2999-01-01", Source: "file"},
+			{Rule: "a", Key: of("exempt"), Exempt: true, Source: "database"},
+			{Rule: "a", Key: of("same"), Limit: "9/day", Source: "file"},
+		},
+	}))
+	for user, want := range map[string]struct{ why, from, source, peek, reason string }{
+		"":        {"every request", "rule", "file", "rule:file", ""},
+		"limited": {"every request", "override", "database", "override:database", "a launch"},
+		"same":    {"every request", "override", "file", "override:file", ""},
+		"blocked": {`an override blocks the subject until the end of 2999-01-01 in UTC, reason "spam"`, "override", "file", "rule:file", "spam"},
+		"exempt":  {"an override exempts the subject", "", "", "rule:file", ""},
+	} {
+		x, s := e.Explain(t.Context(), get("/", "X-User: "+user)), subject(t, e, "a", of(user))
+		o, found := s.Override()
+		if found != (user != "") || found && (!reflect.DeepEqual(o, *x.Rules[0].Override) || o.Key["header:X-User"] != user || o.Reason != want.reason) {
+			t.Errorf("%s: the override of the subject is %+v, %v, and explained as %+v", user, o, found, x.Rules[0].Override)
+		}
+		var r Result
+		if at := slices.IndexFunc(x.Decision.Results, func(r Result) bool { return r.Rule == "a" }); at >= 0 {
+			r = x.Decision.Results[at]
+		}
+		if x.Rules[0].Why != want.why || r.From != want.from || r.Source != want.source {
+			t.Errorf("%s: %s, and %+v", user, x.Rules[0].Why, r)
+		}
+		// Of a subject that is blocked or exempt the rule's own counts are told.
+		if now, err := s.Peek(t.Context()); err != nil || len(now) == 0 || now[0].From+":"+now[0].Source != want.peek {
+			t.Errorf("%s: %+v, %v", user, now, err)
+		}
+		if x.Rules[0].Source != "file" || x.Rules[1].Source != "database" || x.Rules[2].Source != "database" {
+			t.Errorf("%s: sources of rules %+v", user, x.Rules)
+		}
+	}
+	x := e.Explain(t.Context(), get("/", "X-Plan: pro"))
+	if r := x.Decision.Results[0]; r.From != "tier:pro" || r.Source != "file" || x.Tier != "pro" || x.TierFrom != "header:X-Plan" || x.TierSubject != nil {
+		t.Errorf("%+v, tier %s from %s, %+v", r, x.Tier, x.TierFrom, x.TierSubject)
 	}
 }

@@ -55,10 +55,7 @@ func TestSubjectOfObserved(t *testing.T) {
 	keys, hashed := 0, 0
 	for seed := range uint64(25) {
 		r := dice{rand.New(rand.NewPCG(seed, 13))}
-		p, err := Compile(*oddPolicy(r))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := compile(t, *oddPolicy(r))
 		e := NewEngine(memory.New(), p)
 		e.Observe(func(ctx context.Context, o *Observation) {
 			for i := range o.Decision.Results {
@@ -125,10 +122,7 @@ func TestSubjectValues(t *testing.T) {
 }
 
 func FuzzSubjectOf(f *testing.F) {
-	p, err := Compile(*oddPolicy(dice{rand.New(rand.NewPCG(1, 2))}))
-	if err != nil {
-		f.Fatal(err)
-	}
+	p := compile(f, *oddPolicy(dice{rand.New(rand.NewPCG(1, 2))}))
 	e := NewEngine(memory.New(), p)
 	f.Add("r0/a/b")
 	f.Add("{a}r1/a%2Fb/!")

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"net/http"
-	"net/netip"
 	"slices"
 	"testing"
 )
@@ -18,30 +16,5 @@ rules: []`)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// Requests are apart for client_ip as Partition says.
-func TestPartition(t *testing.T) {
-	p, err := Compile(Document{TrustedProxies: []string{"10.0.0.0/8"}, IPv6Prefix: 48})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ peer, forwarded, want string }{
-		{"192.0.2.1", "", "192.0.2.1"},
-		{"::ffff:192.0.2.1", "198.51.100.1", "192.0.2.1"},
-		{"10.0.0.1", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
-		{"10.0.0.1", "2001:db8:1:2::3", "2001:db8:1::"},
-	} {
-		r := Request{Peer: netip.MustParseAddr(tt.peer), Header: http.Header{}}
-		if tt.forwarded != "" {
-			r.Header.Set("X-Forwarded-For", tt.forwarded)
-		}
-		if got := p.Partition(&r); got != netip.MustParseAddr(tt.want) {
-			t.Errorf("%s for %q is %v, want %s", tt.peer, tt.forwarded, got, tt.want)
-		}
-	}
-	if got := p.Partition(&Request{}); got.IsValid() {
-		t.Errorf("nobody is %v", got)
 	}
 }

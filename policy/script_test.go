@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -63,6 +65,7 @@ type script struct {
 type observedRequest struct {
 	keys, sent, shown   []string
 	pardoned, exempting string
+	tier, customer      string
 }
 
 // algorithmsOf returns those that ALGORITHM stands for.
@@ -85,16 +88,25 @@ func newScript(t *testing.T, section testkit.Section, algorithm string) *script 
 		first:     section.Line + strings.Count(rules, "\n") + 2,
 		decisions: make(map[string]Decision), places: make(map[string]string), subjects: make(map[string]*Subject),
 	}
-	s.engine = NewEngine(s.store, parse(t, rules))
-	s.engine.Observe(func(_ context.Context, o *Observation) {
+	s.use(NewEngine(s.store, parse(t, rules)))
+	return s
+}
+
+// use makes an engine that of the script, and observes it.
+func (s *script) use(e *Engine) {
+	s.engine = e
+	e.Observe(func(_ context.Context, o *Observation) {
 		s.seen = &observedRequest{pardoned: o.Pardoned(), exempting: o.Exempting()}
 		for i := range o.Decision.Results {
 			s.seen.keys = append(s.seen.keys, strings.Clone(o.Key(i)))
 			s.seen.sent = append(s.seen.sent, strings.Clone(o.Sent(i)))
 			s.seen.shown = append(s.seen.shown, o.Shown(i))
 		}
+		tier, customer, known := o.Tier()
+		if s.seen.customer, s.seen.tier = strings.Clone(customer), strings.Clone(tier); !known {
+			s.seen.tier = "unknown"
+		}
 	})
-	return s
 }
 
 // errorf reports a failure at the line of the step.
@@ -326,6 +338,12 @@ func (s *script) field(d *Decision, r *testRequest, would *Trace, name string) s
 		return would.TierFrom
 	case "client":
 		return would.Client.String()
+	case "partition":
+		return s.engine.Policy().Partition(&r.Request).String()
+	case "observed-tier":
+		return s.seen.tier
+	case "customer":
+		return s.seen.customer
 	case "pardoned":
 		return s.seen.pardoned
 	case "exempting":
@@ -596,6 +614,11 @@ func init() {
 		},
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
 		"store": func(s *script, words, _, _ []string) {
+			if words[0] == "fallback" { // of a shared store that is away
+				shared := failover.New(failover.Bulkhead(broken(errors.New("away")), 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
+				s.Cleanup(func() { shared.Close() })
+				s.use(NewEngine(shared, s.engine.Policy()))
+			}
 			s.store.err, s.store.closedLocks = map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks"
 		},
 		"shadow-all": func(s *script, _, _, _ []string) { s.engine.ShadowAll() },

@@ -8,20 +8,6 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// What a rule says itself holds.
-func TestOnErrorWritten(t *testing.T) {
-	p := parse(t, `
-rules:
-  - {name: by-default, match: /login, limit: 1/day}
-  - {name: open, match: /login, limit: 1/day, on_error: allow}
-  - {name: share, match: /login, limit: 1/day, on_error: local}`)
-	for i, want := range []sluice.OnError{sluice.Deny, sluice.Allow, sluice.Local} {
-		if got := p.rules[i].onError; got != want {
-			t.Errorf("%s: %v, want %v", p.rules[i].name, got, want)
-		}
-	}
-}
-
 // An outage is told as it is decided, and why: the word that closes a rule, too.
 func TestOutages(t *testing.T) {
 	p := parse(t, `

@@ -3,58 +3,11 @@ package policy
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/memory"
 )
-
-// The tier of a request is known whichever rule decides, and nothing is read for it.
-func TestTierOfRequest(t *testing.T) {
-	type told struct {
-		tier, customer string
-		known          bool
-	}
-	for name, c := range map[string]struct {
-		tiers string
-		want  told
-	}{
-		"subject":      {"tiers: {subject: api_key, default: free}", told{"pro", "k%2F1", true}},
-		"not a listed": {"tiers: {subject: client_ip, default: free}", told{"free", "192.0.2.1", true}},
-		"from":         {`tiers: {from: "header:X-Plan"}`, told{"gold", "", true}},
-		"from, or not": {`tiers: {from: "header:X-None", default: free}`, told{"", "", true}},
-		"a body":       {`tiers: {from: "body:plan", default: free}`, told{}},
-		"none":         {"", told{}},
-	} {
-		text := c.tiers + "\nrules:\n  - {name: a, key: [client_ip], limit: 1/day}\n"
-		if name == "subject" {
-			text += "subjects: [{subject: k/1, tier: pro}]\n"
-		}
-		e := NewEngine(memory.New(), parse(t, text))
-		var got told
-		e.Observe(func(_ context.Context, o *Observation) {
-			tier, customer, known := o.Tier()
-			got = told{strings.Clone(tier), strings.Clone(customer), known}
-		})
-		q := Request{Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Api-Key": {"k/1"}, "X-Plan": {"gold"}}, Body: func(int64) ([]byte, error) {
-			t.Errorf("%s: the body was read", name)
-			return nil, nil
-		}}
-		for range 2 {
-			if e.Decide(t.Context(), &q); got != c.want {
-				t.Errorf("%s: %+v, want %+v", name, got, c.want)
-			}
-		}
-		if s, err := e.Subject("a", map[string]string{"client_ip": "192.0.2.1"}); err != nil {
-			t.Error(err)
-		} else if e.Decide(t.Context(), &Request{Subject: s}); got != (told{}) {
-			t.Errorf("%s: a subject that is asked about is said to be %+v", name, got)
-		}
-	}
-}
 
 // Administration knows a subject by any spelling, and tells it by the one that it was given.
 func TestSpelling(t *testing.T) {

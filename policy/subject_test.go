@@ -31,9 +31,7 @@ func TestSwapOverrides(t *testing.T) {
 	e := engine(t, eachUser)
 	rules := &e.Policy().rules[0]
 	old, fresh := manyOverrides(100_000, "50/day"), manyOverrides(100_000, "70/day")
-	if err := e.SwapOverrides(old); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, e.SwapOverrides(old))
 	r := get("/", "X-User: user-099999@example.com")
 	if d := e.Decide(t.Context(), r); d.Results[0].Plan.Limit.Count != 50 || d.Results[0].From != "override" {
 		t.Errorf("%+v", d.Results[0])
@@ -77,9 +75,7 @@ func BenchmarkSwapOverrides(b *testing.B) {
 	e, list := engine(b, eachUser), manyOverrides(n, "50/day")
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := e.SwapOverrides(list); err != nil {
-			b.Fatal(err)
-		}
+		ok(b, e.SwapOverrides(list))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/override")
 }
@@ -90,9 +86,7 @@ func BenchmarkOverridden(b *testing.B) {
 		for _, blocks := range []int{0, maxBlocks} {
 			b.Run(fmt.Sprintf("overrides=%d/blocks=%d", n, blocks), func(b *testing.B) {
 				e := engine(b, eachUser)
-				if err := e.SwapOverrides(manyOverrides(n, "100000000/second")); err != nil {
-					b.Fatal(err)
-				}
+				ok(b, e.SwapOverrides(manyOverrides(n, "100000000/second")))
 				blocked := make(map[string]int64)
 				for i := range blocks {
 					blocked[fmt.Sprint("each/", i)] = time.Now().Add(time.Hour).UnixMicro()
@@ -158,9 +152,7 @@ func TestBlocks(t *testing.T) {
 			t.Error("it is blocked before")
 		}
 		end := time.Now().Add(time.Minute)
-		if err := errors.Join(s.Block(end), other.Block(end.Add(time.Hour))); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, errors.Join(s.Block(end), other.Block(end.Add(time.Hour))))
 		e.Swap(parse(t, subjects))
 		if until, yes := s.Blocked(); !yes || !until.Equal(end) {
 			t.Errorf("after a swap: blocked %v until %v", yes, until)

@@ -23,10 +23,7 @@ rules:
 		e.Decide(t.Context(), r)
 	}
 	for _, name := range names {
-		l, err := sluice.NewLimiter(store, name, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(sluice.NewLimiter(store, name, limit))
 		for _, key := range keys {
 			if d, err := l.Take(t.Context(), key, 1); err != nil || d.Remaining != 99 {
 				t.Errorf("limiter %q, key %q: %d remain, %v", name, key, d.Remaining, err)

@@ -63,10 +63,6 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 // A decision allocates its results and nothing else, and not even those if it is used again, observed or not.
 // The pool is left out, since the race detector makes it forget.
 func TestDecideAllocations(t *testing.T) {
-	bench, err := Parse("bench", benchDocument(7))
-	if err != nil {
-		t.Fatal(err)
-	}
 	withPlan := get("/")
 	withPlan.Attributes = map[string]string{"plan": "pro"}
 	for name, tt := range map[string]struct {
@@ -74,7 +70,7 @@ func TestDecideAllocations(t *testing.T) {
 		r       *Request
 		results int
 	}{
-		"three rules": {bench, benchRequest(), 3},
+		"three rules": {parse(t, benchDocument(7)), benchRequest(), 3},
 		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
 		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
 	} {

@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
@@ -65,6 +67,7 @@ func mean(all []float64) (sum float64) {
 // fleet is engines that decide over one store, and talk to each other, if there are several.
 type fleet struct {
 	engines []*Engine
+	store   *testStore
 	off     []time.Duration // what the clock of each is ahead
 	list    string          // requests come in lists: in "any" order, "flood first" or "flood last"
 	tick    time.Duration   // requests are decided so often: every millisecond, if it is 0
@@ -72,27 +75,21 @@ type fleet struct {
 	turn    int
 }
 
-func newFleet(t *testing.T, n int, of string) *fleet {
+// newFleet makes engines that share a store. With on_error each has a fallback for when the store is away.
+func newFleet(t *testing.T, n int, of string, onError ...string) *fleet {
 	t.Helper()
-	p, store := compile(t, sharedBy(of, "")), memory.New()
-	f := &fleet{off: make([]time.Duration, n)}
+	p := compile(t, sharedBy(of, strings.Join(onError, "")))
+	f := &fleet{store: &testStore{Store: memory.New()}, off: make([]time.Duration, n)}
 	for range n {
+		store := sluice.Store(f.store)
+		if onError != nil {
+			fallback := failover.New(failover.Bulkhead(f.store, 0), failover.Config{Instances: n, Logger: slog.New(slog.DiscardHandler)})
+			t.Cleanup(func() { fallback.Close() })
+			store = fallback
+		}
 		f.engines = append(f.engines, NewEngine(store, p))
 	}
 	return f
-}
-
-// newFleetWithFallback is a fleet whose shared store can be away. Its engines do not talk.
-func newFleetWithFallback(t *testing.T, n int, of, onError string) (*fleet, *testStore) {
-	t.Helper()
-	p, shared := compile(t, sharedBy(of, onError)), &testStore{Store: memory.New()}
-	f := &fleet{off: make([]time.Duration, n)}
-	for range n {
-		store := failover.New(failover.Bulkhead(shared, 0), failover.Config{Instances: n, Logger: slog.New(slog.DiscardHandler)})
-		t.Cleanup(func() { store.Close() })
-		f.engines = append(f.engines, NewEngine(store, p))
-	}
-	return f, shared
 }
 
 // now returns the time of an engine, or the zero time if its clock is right.
@@ -435,12 +432,12 @@ func TestShareAway(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					const rate, settled, seconds = 200, 2, 5
-					f, shared := newFleetWithFallback(t, n, "200/second", "local")
+					f := newFleet(t, n, "200/second", "local")
 					crowd := []*caller{
 						{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5}, {name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
 					}
 					for _, err := range []error{nil, errors.New("connection refused"), nil} {
-						shared.err = err
+						f.store.err = err
 						total := f.serve(t, crowd, seconds*time.Second, nil)
 						for s, passed := range total {
 							if s >= settled && (passed < 0.97*rate || passed > 1.01*rate) {
@@ -463,8 +460,8 @@ func TestShareAwayOfLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const tenants, seconds = 12, 60
-		f, shared := newFleetWithFallback(t, 4, "10/second", "local")
-		shared.err = errors.New("connection refused")
+		f := newFleet(t, 4, "10/second", "local")
+		f.store.err = errors.New("connection refused")
 		var crowd []*caller
 		for i := range tenants {
 			crowd = append(crowd, &caller{name: fmt.Sprint(i), rate: 4.1, phase: float64(i) / tenants})
@@ -485,15 +482,15 @@ func TestShareOnError(t *testing.T) {
 	t.Parallel()
 	for onError, want := range map[string]bool{"allow": true, "deny": false} {
 		synctest.Test(t, func(t *testing.T) {
-			f, shared := newFleetWithFallback(t, 2, "10/second", onError)
-			shared.err = errors.New("connection refused")
+			f := newFleet(t, 2, "10/second", onError)
+			f.store.err = errors.New("connection refused")
 			ask := func() Decision { return f.engines[0].Decide(t.Context(), tenantOf("a", "")) }
 			for i := range 100 {
 				if d := ask(); d.Allowed != want || !d.Degraded || !want && d.RetryAfter != time.Second {
 					t.Fatalf("%s, request %d: %+v", onError, i, d)
 				}
 			}
-			shared.err = nil
+			f.store.err = nil
 			time.Sleep(3 * time.Second)
 			passed := 0
 			for range 100 {

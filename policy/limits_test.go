@@ -61,10 +61,7 @@ func TestLimitNames(t *testing.T) {
 	for _, row := range names(t, "names of several limits") {
 		var plans []*sluice.Plan
 		for text := range strings.SplitSeq(row.In, ", ") {
-			l, err := sluice.ParseLimit(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(sluice.ParseLimit(text))
 			plans = append(plans, planOf(t, l))
 		}
 		if got := strings.Join(LimitNames("r", plans), ", "); got != row.Want {

@@ -104,10 +104,7 @@ func TestSubjectValues(t *testing.T) {
 		r := get("/")
 		r.Header["X-User"] = []string{v}
 		e.Decide(t.Context(), r)
-		s, err := e.SubjectOf(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(e.SubjectOf(key))
 		got := s.Values()
 		if len(v) > sluice.MaxKeyPart {
 			if hashed := s.Hashed(); len(hashed) != 1 || hashed[0] != "header:X-User" || s.Reset(t.Context()) != nil {

@@ -110,10 +110,7 @@ func TestParts(t *testing.T) {
 
 func checkPart(t *testing.T, part string, in []string, want string) {
 	t.Helper()
-	r, err := requestOf(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(requestOf(in))
 	if got := valueOf(t, part, &r.Request); got != want {
 		t.Errorf("%s of %.200q is %q, want %q", part, in, got, want)
 	}
@@ -165,11 +162,7 @@ func TestMultipartWriter(t *testing.T) {
 func TestHotPartsDoNotAllocate(t *testing.T) {
 	var parts []part
 	for _, s := range []string{"client_ip", "header:X-API-Key", "api_key", "cookie:sid", "query:q", "host", "method", "route", "const:x"} {
-		p, err := parsePart(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts = append(parts, p)
+		parts = append(parts, partOf(t, s))
 	}
 	r := &Request{
 		Host: "example.com:80", Peer: netip.MustParseAddr("2001:db8::1"), RawQuery: "a=b&q=1",
@@ -197,11 +190,7 @@ func FuzzParts(f *testing.F) {
 	f.Add("", `{"":{}}x`, "", "")
 	var parts []part
 	for _, s := range []string{"body:username", "query:q", "cookie:sid", "jwt:sub", "api_key", "client_ip", "header:X", "host", "method", "route", "const:c"} {
-		p, err := parsePart(s)
-		if err != nil {
-			f.Fatal(err)
-		}
-		parts = append(parts, p)
+		parts = append(parts, partOf(f, s))
 	}
 	used := new(extractor)
 	f.Fuzz(func(t *testing.T, kind, data, query, header string) {

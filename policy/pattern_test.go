@@ -231,10 +231,7 @@ func TestMatch(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "patterns that match") {
 		in := words(row.In)
-		r, err := requestOf(append([]string{"host=", "GET"}, in[1:]...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(requestOf(append([]string{"host=", "GET"}, in[1:]...)))
 		if got, _ := matches(t, in[0], r.Method, r.Host, r.Path, false); fmt.Sprint(got) != row.Want {
 			t.Errorf("%s: %v", row.In, got)
 		}

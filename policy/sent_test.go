@@ -31,14 +31,8 @@ func TestSpelling(t *testing.T) {
 		pass(t, e, r)
 	}
 	lucy := subject(t, e, "login", map[string]string{"client_ip": "192.0.2.1", "body:username": "Lucy"})
-	same, err := e.SubjectOf("login/192.0.2.1/Lucy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folded, err := e.SubjectOf(lucy.Key())
-	if err != nil {
-		t.Fatal(err)
-	}
+	same := must(e.SubjectOf("login/192.0.2.1/Lucy"))
+	folded := must(e.SubjectOf(lucy.Key()))
 	for s, want := range map[*Subject]string{lucy: "Lucy", same: "Lucy", folded: "lucu"} {
 		if s.Key() != "login/192.0.2.1/lucu" || s.Values()["body:username"] != want || s.Shown() != "192.0.2.1 · "+want {
 			t.Errorf("%s is told as %q, %s; want %s", s.Key(), s.Values(), s.Shown(), want)

@@ -83,13 +83,13 @@ func (s Section) Rows(t testing.TB) (all []Row) {
 		if !found {
 			t.Fatalf("%s, line %d: a row has no %q: %s", s.Name, s.Line+i, " -> ", line)
 		}
-		all = append(all, Row{In: unquoted(in), Want: unquoted(want), Line: s.Line + i})
+		all = append(all, Row{In: Unquoted(in), Want: Unquoted(want), Line: s.Line + i})
 	}
 	return all
 }
 
-// unquoted returns a text that may be in quotes as a whole.
-func unquoted(text string) string {
+// Unquoted returns a text that may be in quotes as a whole.
+func Unquoted(text string) string {
 	text = strings.TrimSpace(text)
 	if s, err := strconv.Unquote(text); err == nil && text[0] != '\'' {
 		return s

@@ -153,12 +153,16 @@ func makeTwins(t *testing.T, n int, f func(nameTwins)) {
 
 // weights asks for the weights of all characters, which are made of units of four digits.
 func weights(s *sqlServer, collation string) map[rune][]string {
-	rows := s.ask(`select hex(seq), hex(weight_string(cast(char(seq using utf32) as char character set utf8mb4)  collate ` + collation + `))
-from seq_1_to_1114111 where seq < 0xd800 or seq > 0xdfff;`)
+	return byRune(s.ask(`select hex(seq), hex(weight_string(cast(char(seq using utf32) as char character set utf8mb4)  collate `+collation+`))
+from seq_1_to_1114111 where seq < 0xd800 or seq > 0xdfff;`), "\t", units)
+}
+
+// byRune reads rows of a character in hexadecimal and its weight.
+func byRune(rows []string, separator string, split func(weight string) []string) map[rune][]string {
 	all := make(map[rune][]string, len(rows))
 	for _, row := range rows {
-		code, weight, _ := strings.Cut(row, "\t")
-		all[fromHex(code)] = units(weight)
+		code, weight, _ := strings.Cut(row, separator)
+		all[fromHex(code)] = split(weight)
 	}
 	return all
 }
@@ -190,22 +194,13 @@ func perlWeights(t *testing.T) map[rune][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[rune][]string{}
-	for line := range strings.Lines(string(out)) {
-		code, key, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		all[fromHex(code)] = units(strings.TrimSuffix(key, "000000000000")) // what separates the other levels
-	}
-	return all
+	return byRune(strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), " ", func(key string) []string {
+		return units(strings.TrimSuffix(key, "000000000000")) // what separates the other levels
+	})
 }
 
 func latin1Weights(s *sqlServer) map[rune][]string {
-	rows := s.ask(`select hex(convert(convert(char(seq using latin1) using utf8mb4) using utf32)), hex(weight_string(char(seq using latin1) collate latin1_swedish_ci)) from seq_32_to_255;`)
-	all := make(map[rune][]string, len(rows))
-	for _, row := range rows {
-		code, weight, _ := strings.Cut(row, "\t")
-		all[fromHex(code)] = []string{weight}
-	}
-	return all
+	return byRune(s.ask(`select hex(convert(convert(char(seq using latin1) using utf8mb4) using utf32)), hex(weight_string(char(seq using latin1) collate latin1_swedish_ci)) from seq_32_to_255;`), "\t", func(weight string) []string { return []string{weight} })
 }
 
 // wordsOf groups characters by what they are the same as: one of them, several, or nothing.

@@ -57,7 +57,7 @@ func BenchmarkDecide(b *testing.B) {
 // BenchmarkStore is the floor of BenchmarkDecide: the same three charges without a policy.
 func BenchmarkStore(b *testing.B) {
 	p := parse(b, benchDocument(7))
-	store := &testStore{Store: memory.New()}
+	store := &testStore{Store: memory.New(), record: true}
 	NewEngine(store, p).Decide(b.Context(), benchRequest())
 	receipts := make([]sluice.Receipt, len(store.charges))
 	b.ReportAllocs()

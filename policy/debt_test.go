@@ -23,40 +23,38 @@ func TestOverrun(t *testing.T) {
 		"sliding_window_log_exact": {60 * (limit + real - estimate), limit + real - estimate},
 		"sliding_window_log":       {60 * (limit + real - estimate), limit + real - estimate},
 	} {
-		t.Run(algorithm, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := engine(t, fmt.Sprintf("rules: [{name: a, limit: %d/minute, algorithm: %s, cost: {response_header: X-Cost, estimate: %d, max: %d}}]", limit, algorithm, estimate, 2*real))
-				begin := time.Now()
-				passed := int64(0)
-				windows := make(map[time.Duration]int64)
-				for time.Since(begin) < time.Hour {
-					d := e.Decide(t.Context(), get("/"))
-					if !d.Allowed {
-						if d.RetryAfter <= 0 || d.RetryAfter > 3*time.Minute {
-							t.Fatalf("after %v: %s waits %v", time.Since(begin), said(d), d.RetryAfter)
-						}
-						if time.Sleep(d.RetryAfter); time.Since(begin) >= time.Hour {
-							break
-						}
-						if d = e.Decide(t.Context(), get("/")); !d.Allowed {
-							t.Fatalf("after %v: refused at the time that was told: %s", time.Since(begin), said(d))
-						}
+		virtually(t, algorithm, func(t *testing.T) {
+			e := engine(t, fmt.Sprintf("rules: [{name: a, limit: %d/minute, algorithm: %s, cost: {response_header: X-Cost, estimate: %d, max: %d}}]", limit, algorithm, estimate, 2*real))
+			begin := time.Now()
+			passed := int64(0)
+			windows := make(map[time.Duration]int64)
+			for time.Since(begin) < time.Hour {
+				d := e.Decide(t.Context(), get("/"))
+				if !d.Allowed {
+					if d.RetryAfter <= 0 || d.RetryAfter > 3*time.Minute {
+						t.Fatalf("after %v: %s waits %v", time.Since(begin), said(d), d.RetryAfter)
 					}
-					e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
-					passed += real
-					windows[time.Since(begin)/time.Minute] += real
-					time.Sleep(10 * time.Millisecond)
-				}
-				t.Logf("%.3f of the limit", float64(passed)/(60*limit))
-				if passed > most.hour || passed < 60*limit*3/4 {
-					t.Errorf("%d passed in an hour, want %d at most", passed, most.hour)
-				}
-				for w, n := range windows {
-					if most.window > 0 && n > most.window {
-						t.Errorf("%d passed in minute %d, want %d at most", n, w, most.window)
+					if time.Sleep(d.RetryAfter); time.Since(begin) >= time.Hour {
+						break
+					}
+					if d = e.Decide(t.Context(), get("/")); !d.Allowed {
+						t.Fatalf("after %v: refused at the time that was told: %s", time.Since(begin), said(d))
 					}
 				}
-			})
+				e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
+				passed += real
+				windows[time.Since(begin)/time.Minute] += real
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("%.3f of the limit", float64(passed)/(60*limit))
+			if passed > most.hour || passed < 60*limit*3/4 {
+				t.Errorf("%d passed in an hour, want %d at most", passed, most.hour)
+			}
+			for w, n := range windows {
+				if most.window > 0 && n > most.window {
+					t.Errorf("%d passed in minute %d, want %d at most", n, w, most.window)
+				}
+			}
 		})
 	}
 }

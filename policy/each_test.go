@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -22,10 +21,7 @@ import (
 func TestEachBrought(t *testing.T) {
 	t.Parallel()
 	for name, watched := range map[string]bool{"unobserved": false, "observed": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { eachBrought(t, watched) })
-		})
+		virtually(t, name, func(t *testing.T) { eachBrought(t, watched) })
 	}
 }
 

@@ -232,10 +232,7 @@ func TestShareAmongHundred(t *testing.T) {
 	t.Parallel()
 	for engines, all := range map[int][]float64{1: {1, 1.2, 2, 5}, 2: {2}, 4: {3}} {
 		for _, times := range all {
-			t.Run(fmt.Sprintf("%d engines, %v times", engines, times), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { testShareAmongHundred(t, engines, times) })
-			})
+			virtually(t, fmt.Sprintf("%d engines, %v times", engines, times), func(t *testing.T) { testShareAmongHundred(t, engines, times) })
 		}
 	}
 }
@@ -274,8 +271,7 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 
 // A tenant that is alone has all of the limit.
 func TestShareOfOne(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		total := newFleet(t, 1, "1000/second").serve(t, []*caller{{name: "a", rate: 3000}}, 4*time.Second, nil)
 		for s, n := range total {
 			least, most := 995.0, 1000.0
@@ -301,19 +297,16 @@ func TestShareOfTwo(t *testing.T) {
 		"from second 2 on":   {rate: 4_000, from: 2 * time.Second},
 	} {
 		for _, of := range []string{"1000/second", "1000/second burst 100"} {
-			t.Run(name+" of "+of, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					flood := flood
-					flood.name = "flood"
-					steady := &caller{name: "steady", rate: 495, phase: 0.5}
-					total := newFleet(t, 1, of).serve(t, []*caller{&flood, steady}, 6*time.Second, nil)
-					for s := int((flood.from + 2*time.Second) / time.Second); s < len(total); s++ {
-						if steady.passed[s] < 0.95*steady.asked[s] {
-							t.Errorf("in second %d, %v of %v passed: %v of %v", s, steady.passed[s], steady.asked[s], steady.passed, total)
-						}
+			virtually(t, name+" of "+of, func(t *testing.T) {
+				flood := flood
+				flood.name = "flood"
+				steady := &caller{name: "steady", rate: 495, phase: 0.5}
+				total := newFleet(t, 1, of).serve(t, []*caller{&flood, steady}, 6*time.Second, nil)
+				for s := int((flood.from + 2*time.Second) / time.Second); s < len(total); s++ {
+					if steady.passed[s] < 0.95*steady.asked[s] {
+						t.Errorf("in second %d, %v of %v passed: %v of %v", s, steady.passed[s], steady.asked[s], steady.passed, total)
 					}
-				})
+				}
 			})
 		}
 	}
@@ -321,8 +314,7 @@ func TestShareOfTwo(t *testing.T) {
 
 // An engine divides by what others are asked for, too: by itself, neither of two has too little for its tenant.
 func TestShareIsHeard(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		all := []*caller{{name: "a", rate: 700, only: 1}, {name: "b", tier: "pro", rate: 900, only: 2, phase: 0.5}}
 		newFleet(t, 2, "1000/second").serve(t, all, 8*time.Second, nil)
 		near(t, "heard", all[0], 3, 8, 250)
@@ -339,8 +331,7 @@ func near(t *testing.T, what string, c *caller, from, to int, want float64) {
 
 // What a tenant does not use is lent to the others, and its own again within two seconds.
 func TestShareIsLent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		comes := &caller{name: "comes", tier: "pro", rate: 3000, from: 4 * time.Second, to: 8 * time.Second}
 		little := &caller{name: "little", rate: 50}
 		floods := &caller{name: "floods", rate: 3000}
@@ -428,28 +419,25 @@ func TestShareAway(t *testing.T) {
 	t.Parallel()
 	for n, all := range map[int][]float64{2: {19, 193}, 4: {7, 193}} {
 		for _, steady := range all {
-			t.Run(fmt.Sprintf("%d instances, %v a second", n, steady), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					const rate, settled, seconds = 200, 2, 5
-					f := newFleet(t, n, "200/second", "local")
-					crowd := []*caller{
-						{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5}, {name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
-					}
-					for _, err := range []error{nil, errors.New("connection refused"), nil} {
-						f.store.err = err
-						total := f.serve(t, crowd, seconds*time.Second, nil)
-						for s, passed := range total {
-							if s >= settled && (passed < 0.97*rate || passed > 1.01*rate) {
-								t.Errorf("%v: in second %d %v passed: %v", err, s, passed, total)
-							}
-						}
-						checkShares(t, fmt.Sprint(err), crowd, rate, settled, seconds)
-						if got := crowd[0].got(settled, seconds); got < 0.95*(rate-4*steady)-1 {
-							t.Errorf("%v: the flood got %v a second: %v", err, got, crowd[0].passed)
+			virtually(t, fmt.Sprintf("%d instances, %v a second", n, steady), func(t *testing.T) {
+				const rate, settled, seconds = 200, 2, 5
+				f := newFleet(t, n, "200/second", "local")
+				crowd := []*caller{
+					{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5}, {name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
+				}
+				for _, err := range []error{nil, errors.New("connection refused"), nil} {
+					f.store.err = err
+					total := f.serve(t, crowd, seconds*time.Second, nil)
+					for s, passed := range total {
+						if s >= settled && (passed < 0.97*rate || passed > 1.01*rate) {
+							t.Errorf("%v: in second %d %v passed: %v", err, s, passed, total)
 						}
 					}
-				})
+					checkShares(t, fmt.Sprint(err), crowd, rate, settled, seconds)
+					if got := crowd[0].got(settled, seconds); got < 0.95*(rate-4*steady)-1 {
+						t.Errorf("%v: the flood got %v a second: %v", err, got, crowd[0].passed)
+					}
+				}
 			})
 		}
 	}
@@ -457,8 +445,7 @@ func TestShareAway(t *testing.T) {
 
 // A part of a part of a small limit is a request in many seconds, and comes all the same.
 func TestShareAwayOfLittle(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		const tenants, seconds = 12, 60
 		f := newFleet(t, 4, "10/second", "local")
 		f.store.err = errors.New("connection refused")
@@ -527,8 +514,7 @@ func TestExplainLeavesShares(t *testing.T) {
 
 // Of three tenants that ask for too much each has its turn; reset, one has the next at once.
 func TestShareReset(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
 		f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}, {name: "c", rate: 300}}, 3*time.Second, nil)
 		e := f.engines[0]
@@ -547,8 +533,7 @@ func TestShareReset(t *testing.T) {
 // What an explanation says of a tenant's part is what it gets: alone, among others for whom there is enough, and
 // among those for whom there is not.
 func TestSharePresent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
 		says := func(name, tier string) string {
 			return f.engines[0].Explain(t.Context(), tenantOf(name, tier)).Rules[0].Share
@@ -616,8 +601,7 @@ func TestShareToldIsTrue(t *testing.T) {
 
 // An ID is that of a tenant's request, whatever its time costs by now.
 func TestShareOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
 		for _, repeated := range []bool{false, true} {
 			for _, name := range []string{"a", "b"} {
@@ -632,8 +616,7 @@ func TestShareOnce(t *testing.T) {
 
 // A shadow counts as if it refused, and refuses nothing.
 func TestShareShadow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
 		f.engines[0].ShadowAll()
 		refused := 0
@@ -651,8 +634,7 @@ func TestShareShadow(t *testing.T) {
 
 // Shares go by the time of requests, such as those of a log.
 func TestShareByRequestTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
 		f.off[0] = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC).Sub(time.Now())
 		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -39,7 +40,7 @@ func engine(t testing.TB, rules string) *Engine {
 // recorded returns an engine, and what it charges.
 func recorded(t testing.TB, rules string) (*Engine, *testStore) {
 	t.Helper()
-	stored := &testStore{Store: memory.New()}
+	stored := &testStore{Store: memory.New(), record: true}
 	return NewEngine(stored, parse(t, rules)), stored
 }
 
@@ -120,6 +121,7 @@ func reset(t testing.TB, e *Engine, rule string) {
 // testStore passes charges on to a store, remembers them, and fails as a test says.
 type testStore struct {
 	sluice.Store
+	record      bool
 	charges     []sluice.Charge
 	err         error // in place of answers
 	closedLocks bool  // locks cannot be read
@@ -137,9 +139,11 @@ func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts 
 	if ctx.Err() != nil && !s.deaf {
 		return ctx.Err() // as a store behind a network does
 	}
-	for _, c := range charges {
-		c.Key = strings.Clone(c.Key)
-		s.charges = append(s.charges, c)
+	if s.record {
+		for _, c := range charges {
+			c.Key = strings.Clone(c.Key)
+			s.charges = append(s.charges, c)
+		}
 	}
 	if err := s.Store.Take(ctx, charges, receipts); err != nil {
 		return err
@@ -185,4 +189,25 @@ func ok(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// virtual runs a test in virtual time, beside others.
+func virtual(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// virtually runs a subtest in virtual time, beside others.
+func virtually(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { virtual(t, test) })
+}
+
+// keys returns the keys of what was charged.
+func (s *testStore) keys() (all []string) {
+	for _, c := range s.charges {
+		all = append(all, c.Key)
+	}
+	return all
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/seed"
@@ -17,7 +16,7 @@ import (
 // Parts that look for a place first charge what they would without that: the time of a tenant, a
 // penalty and the ID once.
 func TestInFlightTogetherLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		const rest = `
   - {name: shared, share: {of: 10/second, by: ["header:Tenant"]}}
   - {name: strict, limit: 10/day, penalty: {first: 1m}}`
@@ -49,7 +48,7 @@ func TestInFlightTogetherLooks(t *testing.T) {
 
 // Whoever leaves while the store is asked leaves no place behind.
 func TestInFlightLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		e := NewEngine(&testStore{Store: memory.New(), deaf: true}, parse(t, "rules: [{name: all, in_flight: 2}]"))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -67,8 +66,7 @@ func TestInFlightLeaves(t *testing.T) {
 
 // Names that are no place release nothing.
 func TestPlacesThatAreNone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		e := engine(t, "rules: [{name: all, in_flight: 2}, {name: one, match: /one, in_flight: 1}]")
 		place := e.Place(pass(t, e, ends(get("/one"))))
 		if n := e.holder.Held(); n != 0 {
@@ -87,8 +85,7 @@ func TestPlacesThatAreNone(t *testing.T) {
 
 // Random histories agree with a count of the requests under way.
 func TestInFlightHistories(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		e := engine(t, `
 rules:
   - {name: all, in_flight: 6}

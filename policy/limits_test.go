@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -16,42 +15,40 @@ import (
 // and that over the store that counts in rational numbers.
 func TestLimitsAsRules(t *testing.T) {
 	for _, algorithm := range sluice.Algorithms() {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				one := fmt.Sprintf(`
+		virtually(t, algorithm.String(), func(t *testing.T) {
+			one := fmt.Sprintf(`
 rules:
   - {name: api, key: [client_ip], limits: [3/second, 14/7s, 90/minute], algorithm: %[1]s, cost: {header: C, max: 3}}
   - {name: all, limit: 150/minute}`, algorithm)
-				many := fmt.Sprintf(`
+			many := fmt.Sprintf(`
 rules:
   - {name: api, key: [client_ip], limit: 3/second, algorithm: %[1]s, cost: {header: C, max: 3}}
   - {name: api7, key: [client_ip], limit: 14/7s, algorithm: %[1]s, cost: {header: C, max: 3}}
   - {name: api60, key: [client_ip], limit: 90/minute, algorithm: %[1]s, cost: {header: C, max: 3}}
   - {name: all, limit: 150/minute}`, algorithm)
-				a, b := engine(t, one), NewEngine(new(storetest.Model), parse(t, many))
-				const seed = 7
-				rng := rand.New(rand.NewPCG(seed, seed))
-				refusedBy := make(map[string]int)
-				for step := range 2500 {
-					r := request("GET", "/", fmt.Sprintf("192.0.2.%d", rng.IntN(3)), fmt.Sprintf("C: %d", 1+rng.IntN(3)))
-					x, y := a.Decide(t.Context(), r), b.Decide(t.Context(), r)
-					if x.Allowed != y.Allowed || x.RetryAfter != y.RetryAfter || x.Delay != y.Delay || len(x.Results) != len(y.Results) {
-						t.Fatalf("seed %d, step %d: %+v\nwant %+v", seed, step, x, y)
-					}
-					for i := range x.Results {
-						if x.Results[i].Decision != y.Results[i].Decision || x.Results[i].Cost != y.Results[i].Cost {
-							t.Fatalf("seed %d, step %d, result %d: %+v\nwant %+v", seed, step, i, x.Results[i], y.Results[i])
-						}
-						if !x.Results[i].Allowed {
-							refusedBy[y.Results[i].Rule]++
-						}
-					}
-					time.Sleep(time.Duration(rng.ExpFloat64() * float64(150*time.Millisecond)))
+			a, b := engine(t, one), NewEngine(new(storetest.Model), parse(t, many))
+			const seed = 7
+			rng := rand.New(rand.NewPCG(seed, seed))
+			refusedBy := make(map[string]int)
+			for step := range 2500 {
+				r := request("GET", "/", fmt.Sprintf("192.0.2.%d", rng.IntN(3)), fmt.Sprintf("C: %d", 1+rng.IntN(3)))
+				x, y := a.Decide(t.Context(), r), b.Decide(t.Context(), r)
+				if x.Allowed != y.Allowed || x.RetryAfter != y.RetryAfter || x.Delay != y.Delay || len(x.Results) != len(y.Results) {
+					t.Fatalf("seed %d, step %d: %+v\nwant %+v", seed, step, x, y)
 				}
-				if len(refusedBy) < 3 {
-					t.Errorf("premise: only %v have refused", refusedBy)
+				for i := range x.Results {
+					if x.Results[i].Decision != y.Results[i].Decision || x.Results[i].Cost != y.Results[i].Cost {
+						t.Fatalf("seed %d, step %d, result %d: %+v\nwant %+v", seed, step, i, x.Results[i], y.Results[i])
+					}
+					if !x.Results[i].Allowed {
+						refusedBy[y.Results[i].Rule]++
+					}
 				}
-			})
+				time.Sleep(time.Duration(rng.ExpFloat64() * float64(150*time.Millisecond)))
+			}
+			if len(refusedBy) < 3 {
+				t.Errorf("premise: only %v have refused", refusedBy)
+			}
 		})
 	}
 }

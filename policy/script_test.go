@@ -84,7 +84,7 @@ func newScript(t *testing.T, section testkit.Section, algorithm string) *script 
 		t.Fatal("the section has no line ---")
 	}
 	s := &script{
-		T: t, store: &testStore{Store: memory.New()}, algorithm: algorithm, lines: strings.Split(steps, "\n"),
+		T: t, store: &testStore{Store: memory.New(), record: true}, algorithm: algorithm, lines: strings.Split(steps, "\n"),
 		first:     section.Line + strings.Count(rules, "\n") + 2,
 		decisions: make(map[string]Decision), places: make(map[string]string), subjects: make(map[string]*Subject),
 	}
@@ -239,6 +239,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 	}
 	flags := map[string]bool{"repeated": d.Repeated, "degraded": d.Degraded, "unavailable": d.Unavailable, "held": d.Held()}
 	delay, waits := time.Duration(0), false
+	of := view{s, d, r, would, cmp.Or(s.seen, new(observedRequest))}
 	var results []string
 	for _, word := range want[1:] {
 		if is, known := flags[word]; known {
@@ -255,7 +256,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 			delay = s.duration(value)
 		default:
 			waits = waits || field == "wait"
-			if got := s.field(d, r, would, field); got != value {
+			if got := of.field(field); got != value {
 				s.errorf("%s is %q, want %q: %s", field, got, value, s.describe(d))
 			}
 		}
@@ -312,67 +313,53 @@ func (s *script) describe(d *Decision) string {
 		verdictOf(d), resultsOf(d), d.RetryAfter, d.Delay, d.Repeated, d.Degraded, d.Unavailable, d.Held(), d.Unsettled())
 }
 
-// field returns one of a decision, of its request, of its explanation (why.RULE), or of a result (NAME.FIELD).
-func (s *script) field(d *Decision, r *testRequest, would *Trace, name string) string {
-	if rule, found := strings.CutPrefix(name, "why."); found {
-		for _, of := range would.Rules {
-			if of.Rule == rule {
-				return of.Why
-			}
-		}
-		return "no such rule"
-	}
-	if s.seen == nil {
-		s.seen = new(observedRequest) // of what is not decided
-	}
-	switch name {
-	case "wait":
-		return waitOf(d.RetryAfter)
-	case "unsettled":
-		return fmt.Sprint(d.Unsettled())
-	case "reads":
-		return fmt.Sprint(r.reads)
-	case "tier":
-		return would.Tier
-	case "tier-from":
-		return would.TierFrom
-	case "client":
-		return would.Client.String()
-	case "partition":
-		return s.engine.Policy().Partition(&r.Request).String()
-	case "observed-tier":
-		return s.seen.tier
-	case "customer":
-		return s.seen.customer
-	case "pardoned":
-		return s.seen.pardoned
-	case "exempting":
-		return s.seen.exempting
-	case "charged":
-		var keys []string
-		for _, c := range s.store.charges {
-			keys = append(keys, c.Key)
-		}
-		return strings.Join(keys, " ")
-	case "after":
-		after := would.After()
+// view is a decision with its request, its explanation and what the observer was told.
+type view struct {
+	*script
+	d     *Decision
+	r     *testRequest
+	would *Trace
+	seen  *observedRequest
+}
+
+// decisionFields are the fields of a decision by their names.
+var decisionFields = map[string]func(v view) any{
+	"wait":          func(v view) any { return waitOf(v.d.RetryAfter) },
+	"unsettled":     func(v view) any { return v.d.Unsettled() },
+	"reads":         func(v view) any { return v.r.reads },
+	"tier":          func(v view) any { return v.would.Tier },
+	"tier-from":     func(v view) any { return v.would.TierFrom },
+	"client":        func(v view) any { return v.would.Client },
+	"partition":     func(v view) any { return v.engine.Policy().Partition(&v.r.Request) },
+	"observed-tier": func(v view) any { return v.seen.tier },
+	"customer":      func(v view) any { return v.seen.customer },
+	"pardoned":      func(v view) any { return v.seen.pardoned },
+	"exempting":     func(v view) any { return v.seen.exempting },
+	"charged":       func(v view) any { return strings.Join(v.store.keys(), " ") },
+	"after": func(v view) any {
+		after := v.would.After()
 		return strings.Join(resultsOf(&after), " ")
+	},
+}
+
+// field returns a field of a decision, why.RULE of its explanation, or a field of a result: NAME.FIELD.
+func (v view) field(name string) string {
+	if rule, found := strings.CutPrefix(name, "why."); found {
+		at := slices.IndexFunc(v.would.Rules, func(r RuleTrace) bool { return r.Rule == rule })
+		return v.would.Rules[at].Why
+	}
+	if field, known := decisionFields[name]; known {
+		return fmt.Sprint(field(v))
 	}
 	limit, name, _ := strings.Cut(name, ".")
-	at := slices.IndexFunc(d.Results, func(r Result) bool { return nameOf(&r) == limit })
+	at := slices.IndexFunc(v.d.Results, func(r Result) bool { return nameOf(&r) == limit })
 	if at < 0 {
 		return "no such limit"
 	}
-	switch result := &d.Results[at]; name {
-	case "key":
-		return s.seen.keys[at]
-	case "sent":
-		return s.seen.sent[at]
-	case "shown":
-		return s.seen.shown[at]
-	default:
-		return fieldOf(result, name)
+	if texts, told := map[string][]string{"key": v.seen.keys, "sent": v.seen.sent, "shown": v.seen.shown}[name]; told {
+		return texts[at]
 	}
+	return fieldOf(&v.d.Results[at], name)
 }
 
 // resultFields are the fields of a result by their names.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -144,8 +143,7 @@ func TestSubjectWithoutStore(t *testing.T) {
 
 // Blocks outlive a swap, are listed while they last, and are bounded.
 func TestBlocks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) {
 		e := engine(t, subjects)
 		s, other := subject(t, e, "user", map[string]string{"header:X-User": "bob", "client_ip": "192.0.2.1"}), subject(t, e, "all", nil)
 		if _, yes := s.Blocked(); yes {

@@ -9,6 +9,7 @@ import (
 
 // Rules and limiters of one name on one store share no count, whatever their keys.
 func TestNamesOfRulesAndLimiters(t *testing.T) {
+	t.Parallel()
 	store := memory.New()
 	e := NewEngine(store, parse(t, `
 rules:

@@ -9,6 +9,7 @@ import (
 
 // Values of any length and content give keys of bounded length that differ.
 func TestKeysOfHostileValues(t *testing.T) {
+	t.Parallel()
 	store := &testStore{Store: memory.New(), record: true}
 	e := NewEngine(store, parse(t, `rules: [{name: a, key: [header:X, header:Y], limit: 9/day}]`))
 	values := []string{"", "!", "*", "/", "a/b", "a", "b", "%2F", "\x00", "\xff", "{x}", "#", ":", "\n", "é", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20+1)}

@@ -12,6 +12,7 @@ import (
 // Two rules are apart if a request that both hold for exists: the engine finds it among
 // those here, or there is none.
 func TestRulesThatMeet(t *testing.T) {
+	t.Parallel()
 	var requests []*Request
 	for _, method := range []string{"GET", "HEAD", "POST"} {
 		for _, host := range []string{"example.com", "api.example.com", "a.api.example.com", "other.test"} {

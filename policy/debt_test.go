@@ -12,6 +12,7 @@ import (
 
 // An hour of one client, whose requests come one after the other and cost four times what was estimated.
 func TestOverrun(t *testing.T) {
+	t.Parallel()
 	const limit, estimate, real = 5000, 1000, 4000
 	for algorithm, most := range map[string]struct{ hour, window int64 }{
 		// A bucket: what drains, and once its burst and the overrun under way.
@@ -61,6 +62,7 @@ func TestOverrun(t *testing.T) {
 
 // A key owes 64 of its largest costs, or as many as can be under way, and no more than can be counted.
 func TestDebts(t *testing.T) {
+	t.Parallel()
 	p := parse(t, `
 tiers: {from: "header:X-Plan"}
 rules:

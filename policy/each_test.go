@@ -90,6 +90,7 @@ func eachBrought(t *testing.T, watched bool) {
 // A store that does not answer leaves it to what the caller has said, and a block holds in a list,
 // too, which is observed.
 func TestEachBroughtOtherwise(t *testing.T) {
+	t.Parallel()
 	plan := planOf(t, sluice.Limit{Count: 3, Period: time.Hour})
 	down, ds := errors.New("connection refused"), make([]Decision, 2)
 	e := NewEngine(broken(down), nil)

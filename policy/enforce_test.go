@@ -36,6 +36,7 @@ func refuses(t *testing.T, e *Engine, user string) bool {
 // The share of those who are refused is that of the rule, within four standard deviations, and who
 // is refused at one share is so at every larger one.
 func TestEnforceShare(t *testing.T) {
+	t.Parallel()
 	const users = 4000
 	in := make(map[string]bool)
 	for _, tt := range []struct {
@@ -62,6 +63,7 @@ func TestEnforceShare(t *testing.T) {
 
 // Another rule chooses others, so that nobody is always the first to be refused.
 func TestEnforceByRule(t *testing.T) {
+	t.Parallel()
 	e := engine(t, `
 rules:
   - {name: a, key: ["header:X-User"], limit: 1/day, enforce: 50%}
@@ -82,6 +84,7 @@ rules:
 // Who is in is always in: over requests, engines, reloads, hash tags and tiers. These are who they are
 // for good: in that share of the hashes of "user/a" and so on, by sha256sum.
 func TestEnforceIsStable(t *testing.T) {
+	t.Parallel()
 	in := map[string]bool{}
 	for _, more := range []string{"", "together: [\"header:X-User\"], ", "algorithm: fixed_window, ", "on_error: deny, "} {
 		e := partial(t, "50%", more)
@@ -104,6 +107,7 @@ func TestEnforceIsStable(t *testing.T) {
 
 // 100% is as if nothing were said.
 func TestEnforceAll(t *testing.T) {
+	t.Parallel()
 	all, none := parse(t, "rules: [{name: user, key: [client_ip], limit: 1/day, enforce: 100%, missing: refuse}]\n"), parse(t, "rules: [{name: user, key: [client_ip], limit: 1/day, missing: refuse}]\n")
 	if !reflect.DeepEqual(all.rules, none.rules) {
 		t.Errorf("%+v, want %+v", all.rules, none.rules)
@@ -112,6 +116,7 @@ func TestEnforceAll(t *testing.T) {
 
 // Of what is not enforced for them, subjects are told, and administration says so.
 func TestEnforceIsTold(t *testing.T) {
+	t.Parallel()
 	e := engine(t, `
 rules:
   - {name: user, key: ["header:X-User"], limit: 1/day, enforce: 12.5%}
@@ -160,6 +165,7 @@ overrides:
 
 // An outage refuses only those for whom the rule is enforced.
 func TestEnforceInAnOutage(t *testing.T) {
+	t.Parallel()
 	in := partial(t, "50%", "on_error: deny, ")
 	p := in.Policy()
 	away := NewEngine(broken(errors.New("away")), p)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 // While policies are swapped, every request is decided by one of them, and what they
 // share is counted on.
 func TestSwapWhileDeciding(t *testing.T) {
+	t.Parallel()
 	a := parse(t, `
 trusted_proxies: [10.0.0.0/8]
 rules: [{name: shared, limit: 500/day}, {name: a, limit: 100000/day}]`)
@@ -178,4 +180,16 @@ func TestDecideInto(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An engine needs a store, and no policy.
+func TestNewEngine(t *testing.T) {
+	t.Parallel()
+	pass(t, NewEngine(memory.New(), nil), get("/"))
+	defer func() {
+		if s, _ := recover().(string); !strings.Contains(s, "needs a store: memory.New()") {
+			t.Errorf("without a store: %q", s)
+		}
+	}()
+	NewEngine(nil, nil)
 }

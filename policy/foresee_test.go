@@ -11,6 +11,7 @@ import (
 // What a trace says of a request once it is charged is what the next decision says, and so is what
 // every way to peek says of one that is refused.
 func TestTraceAfter(t *testing.T) {
+	t.Parallel()
 	for _, rule := range []string{
 		"limit: 7/minute burst 5",
 		"limit: 100/second burst 13",

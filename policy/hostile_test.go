@@ -11,6 +11,7 @@ import (
 )
 
 func TestHostileRequests(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../policyfile/testdata/good/everything.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ func edges(r dice, now int64, plans ...*sluice.Plan) int64 {
 
 // What is said never to refuse never does, where the other lets requests pass, by the definitions.
 func TestIdleIsIdle(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	r := dice{rand.New(rand.NewPCG(seed, 3))}
 	periods := []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 1500 * time.Millisecond, time.Minute, time.Hour, 24 * time.Hour, 0}

@@ -14,6 +14,7 @@ import (
 // A rule with several limits decides as rules of one limit do, each under a name of its own,
 // and that over the store that counts in rational numbers.
 func TestLimitsAsRules(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range sluice.Algorithms() {
 		virtually(t, algorithm.String(), func(t *testing.T) {
 			one := fmt.Sprintf(`

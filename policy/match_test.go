@@ -5,18 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/sluicehq/sluice/memory"
 )
-
-func TestNoPolicy(t *testing.T) {
-	if d := NewEngine(memory.New(), nil).Decide(t.Context(), get("/y")); !d.Allowed {
-		t.Error("an engine without a policy refuses")
-	}
-}
 
 // What applies out of many rules is what applies of each alone.
 func TestIndexAgainstSingleRules(t *testing.T) {
+	t.Parallel()
 	var docs []string
 	for _, host := range []string{"", ", hosts: [a.test]", `, hosts: ["*.test", b.org]`, ", hosts: [c.a.test]"} {
 		for _, match := range []string{"", ", match: /x", `, match: ["GET /x/{id}", /y/]`, `, match: [POST /x, "a.test/x/"]`} {

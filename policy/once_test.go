@@ -12,6 +12,7 @@ import (
 )
 
 func TestParallelID(t *testing.T) {
+	t.Parallel()
 	e := engine(t, "rules: [{name: a, limit: 100/hour}, {name: b, limit: 50/day, algorithm: fixed_window}]")
 	var wg sync.WaitGroup
 	var first atomic.Int64

@@ -15,6 +15,7 @@ import (
 // However many settle it, in whatever copy, a request is settled once. What is given back is its
 // own, and nothing of a decision that waits for no outcome.
 func TestSettleOnce(t *testing.T) {
+	t.Parallel()
 	e := engine(t, `
 rules:
   - {name: failures, limit: 10/day, count: {status: [401]}}
@@ -43,6 +44,7 @@ rules:
 // Whatever is decided and settled in whatever order, the count is the sum of what each request
 // took in the end, and nothing is lost.
 func TestSettleSums(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact"} {
@@ -82,6 +84,7 @@ func TestSettleSums(t *testing.T) {
 
 // A decision is used again while the outcome of the last one is awaited.
 func TestSettleAfterReuse(t *testing.T) {
+	t.Parallel()
 	e := engine(t, "rules: [{name: a, key: [header:K], limit: 5/day, count: {status: [401]}}]")
 	var d Decision
 	e.DecideInto(t.Context(), get("/", "K: a"), &d)

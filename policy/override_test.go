@@ -13,6 +13,7 @@ import (
 
 // Very many that have ended are not told one by one.
 func TestEndedAreBounded(t *testing.T) {
+	t.Parallel()
 	doc := Document{Rules: []Rule{{Name: "a", Key: []string{"header:X"}, Limit: "1/day"}}, Tiers: Tiers{Subject: "api_key", Default: "free"}}
 	for i := range 1000 {
 		doc.Overrides = append(doc.Overrides, Override{Rule: "a", Key: map[string]string{"header:X": fmt.Sprint(i)}, Limit: "1/day", Until: "2001-01-01"})

@@ -6,6 +6,7 @@ import (
 )
 
 func TestTrustedProxies(t *testing.T) {
+	t.Parallel()
 	e := engine(t, `
 trusted_proxies: [10.0.0.0/8, 192.0.2.7, "::ffff:198.51.100.0/120", "2001:db8::1", "::ffff:203.0.113.1", "::/0"]
 rules: []`)

@@ -10,6 +10,7 @@ import (
 // What begins anew is named, and what keeps its counts is not. That it is so is shown by
 // counting: a unit that was taken under the old policy is there under the new one or not.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	const rule = "rules:\n  - {name: r, limit: %s, key: [%s], algorithm: %s}\n"
 	for _, tt := range []struct{ was, is string }{
 		{fmt.Sprintf(rule, "10/minute", "client_ip", "token_bucket"), fmt.Sprintf(rule, "10/minute burst 20", "client_ip", "token_bucket")},

@@ -171,7 +171,7 @@ func (s *script) line(line []string) (a scriptLine) {
 		a.name, line = line[0], line[2:]
 	}
 	if len(line) > 2 && line[1] == "x" {
-		a.times, line = s.number(line[0]), line[2:]
+		a.times, line = must(strconv.Atoi(line[0])), line[2:]
 	}
 	a.request = line
 	return a
@@ -197,7 +197,7 @@ func (s *script) ask(a scriptLine) {
 // passes returns how many requests have to pass by an expectation "N pass", or -1.
 func (s *script) passes(want []string) int {
 	if len(want) == 2 && want[1] == "pass" {
-		return s.number(want[0])
+		return must(strconv.Atoi(want[0]))
 	}
 	return -1
 }
@@ -253,7 +253,7 @@ func (s *script) check(d *Decision, r *testRequest, would *Trace, want []string)
 		case !found:
 			results = append(results, word)
 		case field == "delay":
-			delay = s.duration(value)
+			delay = durationOf(value)
 		default:
 			waits = waits || field == "wait"
 			if got := of.field(field); got != value {
@@ -403,25 +403,11 @@ func waitOf(d time.Duration) string {
 	return d.String()
 }
 
-func (s *script) duration(text string) time.Duration {
-	s.Helper()
+func durationOf(text string) time.Duration {
 	if days, found := strings.CutSuffix(text, "d"); found {
-		return time.Duration(s.number(days)) * 24 * time.Hour
+		return time.Duration(must(strconv.Atoi(days))) * 24 * time.Hour
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return d
-}
-
-func (s *script) number(text string) int {
-	s.Helper()
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		s.Fatalf("line %d: %v", s.first+s.at, err)
-	}
-	return n
+	return must(time.ParseDuration(text))
 }
 
 // testRequest is a request that counts how often its body is read.
@@ -434,15 +420,12 @@ type testRequest struct {
 // request reads "[METHOD] [/PATH[?QUERY]] [FIELD=VALUE…]": names in capitals are headers.
 func (s *script) request(words []string) *testRequest {
 	s.Helper()
-	r, err := requestOf(words)
-	if err != nil {
-		s.Fatalf("line %d: %v", s.first+s.at, err)
-	}
+	r := requestOf(words)
 	r.Subject = s.subjects[r.of]
 	return r
 }
 
-func requestOf(words []string) (*testRequest, error) {
+func requestOf(words []string) *testRequest {
 	r := &testRequest{Request: Request{Host: "example.com", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{}, Attributes: map[string]string{}}}
 	for _, word := range words {
 		name, value, found := strings.Cut(word, "=")
@@ -460,10 +443,10 @@ func requestOf(words []string) (*testRequest, error) {
 		case !found && word == strings.ToUpper(word):
 			r.Method = word
 		default:
-			return nil, fmt.Errorf("a request has no %q", word)
+			panic(fmt.Sprintf("a request has no %q", word))
 		}
 	}
-	return r, nil
+	return r
 }
 
 // requestFields set the fields of a request by their names.
@@ -518,11 +501,11 @@ func (s *script) outcome(words []string) (o Outcome) {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {
 		case "status":
-			o.Status = s.number(value)
+			o.Status = must(strconv.Atoi(value))
 		case "bytes":
-			o.Bytes = int64(s.number(value))
+			o.Bytes = int64(must(strconv.Atoi(value)))
 		case "cost":
-			o.Cost = int64(s.number(value))
+			o.Cost = int64(must(strconv.Atoi(value)))
 		case "counts":
 			o.Verdict = Counts
 		case "counts-not":
@@ -535,14 +518,10 @@ func (s *script) outcome(words []string) (o Outcome) {
 	return o
 }
 
-// subject reads "RULE [PART=VALUE…]". Words that are no part of the key are left to the step.
+// subject reads "RULE [PART=VALUE…]".
 func (s *script) subject(words []string) *Subject {
 	s.Helper()
-	is, err := s.engine.Subject(words[0], keyOf(words[1:]))
-	if err != nil {
-		s.Fatalf("line %d: %v", s.first+s.at, err)
-	}
-	return is
+	return subject(s, s.engine, words[0], keyOf(words[1:]))
 }
 
 func keyOf(words []string) map[string]string {
@@ -571,7 +550,7 @@ var scriptSteps map[string]func(s *script, words, want, block []string)
 
 func init() {
 	scriptSteps = map[string]func(s *script, words, want, block []string){
-		"wait": func(s *script, words, _, _ []string) { time.Sleep(s.duration(words[0])) },
+		"wait": func(s *script, words, _, _ []string) { time.Sleep(durationOf(words[0])) },
 		"until": func(s *script, words, _, _ []string) {
 			time.Sleep(time.Until(must(time.Parse(time.RFC3339Nano, words[0]))))
 		},
@@ -586,12 +565,12 @@ func init() {
 		"release": func(s *script, words, _, _ []string) { s.engine.Release(s.Context(), s.named(words[0])) },
 		"left":    (*script).left,
 		"give": func(s *script, words, want, _ []string) { // N RULE KEY
-			_, err := s.subject(words[1:]).Refund(s.Context(), int64(s.number(words[0])))
+			_, err := s.subject(words[1:]).Refund(s.Context(), int64(must(strconv.Atoi(words[0]))))
 			s.err(err, want)
 		},
 		"reset": func(s *script, words, want, _ []string) { s.err(s.subject(words).Reset(s.Context()), want) },
 		"block": func(s *script, words, want, _ []string) { // DURATION RULE KEY
-			s.err(s.subject(words[1:]).Block(time.Now().Add(s.duration(words[0]))), want)
+			s.err(s.subject(words[1:]).Block(time.Now().Add(durationOf(words[0]))), want)
 		},
 		"unblock": func(s *script, words, _, _ []string) { s.subject(words).Unblock() },
 		"subject": func(s *script, words, want, _ []string) { // NAME RULE KEY

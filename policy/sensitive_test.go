@@ -10,6 +10,7 @@ import (
 
 // An outage is told as it is decided, and why: the word that closes a rule, too.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	p := parse(t, `
 rules:
   - {name: closed, match: [GET /api, POST /v1/Sign-In], limit: 1/day}

@@ -29,6 +29,7 @@ rules:
 // Every instance has the same pseudonyms, now and later: this one was made of the text by
 // printf 'sluice show_key ["client_ip" "header:X-User"] 192.0.2.1/bob' | sha256sum
 func TestShownHash(t *testing.T) {
+	t.Parallel()
 	p := parse(t, shownRules)
 	seen := map[string]string{}
 	for _, key := range []string{"hash/192.0.2.1/bob", "hash/192.0.2.1/Bob", "hash/192.0.2.2/bob", "hash/!/bob"} {
@@ -81,6 +82,7 @@ func FuzzShownValue(f *testing.F) {
 
 // What is shown of the keys of real requests is what their rule allows.
 func TestShownOfRequests(t *testing.T) {
+	t.Parallel()
 	r := dice{rand.New(rand.NewPCG(3, 4))}
 	e := NewEngine(memory.New(), parse(t, shownRules))
 	const secret = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
@@ -106,6 +108,7 @@ func TestShownOfRequests(t *testing.T) {
 
 // The keys of a rule that does not say how they are shown are shortened if a part is secret.
 func TestSecretPart(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"api_key", "cookie:session", "jwt:sub", "header:authorization", "header:X-User", "query:api_key", "attr:api_key", "tls_fingerprint", "method"} {
 		p := parse(t, "rules:\n  - {name: r, limit: 1/day, key: [\""+part+"\"]}\n")
 		shown := p.ShownKey("r/0123456789abcdef")

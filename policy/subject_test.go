@@ -27,6 +27,7 @@ const eachUser = `rules: [{name: each, key: ["header:X-User"], limit: 9/day}, {n
 // A hundred thousand overrides are swapped at once, while decisions are made, and the policy
 // stays what it is.
 func TestSwapOverrides(t *testing.T) {
+	t.Parallel()
 	e := engine(t, eachUser)
 	rules := &e.Policy().rules[0]
 	old, fresh := manyOverrides(100_000, "50/day"), manyOverrides(100_000, "70/day")

@@ -109,6 +109,7 @@ func (n *account) repeat(parts []accountPart, question string, sums map[string]i
 // Parts that are decided together are all taken or none, whatever counts them, and however they
 // share limits.
 func TestTogetherRandomly(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	r := dice{rand.New(rand.NewPCG(seed, 2))}
 	passed, refused, repeated := 0, 0, 0
@@ -166,6 +167,7 @@ rules:
 
 // More than a store takes at once is refused before it is asked.
 func TestTogetherTooMany(t *testing.T) {
+	t.Parallel()
 	e := engine(t, "rules: [{name: a, key: [client_ip], limit: 1/day}, {name: b, limit: 5/day}]")
 	var reqs []*Request
 	for i := range 1025 {

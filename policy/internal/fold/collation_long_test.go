@@ -18,6 +18,7 @@ import (
 
 // TestLongServersCollations asks the servers themselves. With SLUICE_COLLATIONS=write it writes what they say.
 func TestLongServersCollations(t *testing.T) {
+	t.Parallel()
 	said := askCollations(t, startMariaDB(t), startPostgres(t))
 	if os.Getenv("SLUICE_COLLATIONS") == "write" {
 		if err := os.WriteFile(collationsFile, []byte(said), 0o644); err != nil {
@@ -79,6 +80,7 @@ func askCollations(t *testing.T, maria, postgres *sqlServer) string {
 // TestLongServersNames makes names out of others by what collations do not see, and asks MariaDB which of them
 // are equal.
 func TestLongServersNames(t *testing.T) {
+	t.Parallel()
 	maria := startMariaDB(t)
 	var pairs []nameTwins
 	makeTwins(t, 20_000, func(n nameTwins) { pairs = append(pairs, n) })

@@ -72,6 +72,7 @@ func readCollations(t *testing.T, f func(letters, word string, r rune)) {
 // TestNamesAreOneWhereDatabasesSaySo holds what is kept of the servers' answers against
 // AppendName.
 func TestNamesAreOneWhereDatabasesSaySo(t *testing.T) {
+	t.Parallel()
 	said := map[string]int{}
 	type class struct {
 		letter rune

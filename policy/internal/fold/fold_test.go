@@ -33,6 +33,7 @@ func namesIn(text string) (all []string) {
 }
 
 func TestNamesOfOneAccount(t *testing.T) {
+	t.Parallel()
 	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names of one account").Rows(t) {
 		for _, s := range append(namesIn(row.Want), row.In) {
 			if got := name(s); got != name(row.In) || got == garbled || got == "" {
@@ -43,6 +44,7 @@ func TestNamesOfOneAccount(t *testing.T) {
 }
 
 func TestNamesOfSeveralAccounts(t *testing.T) {
+	t.Parallel()
 	seen := map[string]string{}
 	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names of several accounts").Rows(t) {
 		for _, s := range namesIn(row.In) {
@@ -57,6 +59,7 @@ func TestNamesOfSeveralAccounts(t *testing.T) {
 
 // What servers read differently has no name of its own.
 func TestNamesThatAreNone(t *testing.T) {
+	t.Parallel()
 	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names that are none").Rows(t) {
 		if got := name(row.In); got != row.Want {
 			t.Errorf("%q is %q, want %q", row.In, got, row.Want)
@@ -74,6 +77,7 @@ func TestNamesThatAreNone(t *testing.T) {
 // form nor marks make another name. utf8mb4_unicode_ci gives one weight to all characters
 // beyond the basic plane.
 func TestNamesByUnicode(t *testing.T) {
+	t.Parallel()
 	n := 0
 	for r := rune(1); r <= unicode.MaxRune; r++ {
 		s := "|" + string(r) + "|"
@@ -105,6 +109,7 @@ func TestNamesByUnicode(t *testing.T) {
 // TestNamesByRootCollation holds every character against the root collation of CLDR, which
 // ICU has, and databases that use it.
 func TestNamesByRootCollation(t *testing.T) {
+	t.Parallel()
 	c := collate.New(language.Und, collate.Loose)
 	var buf collate.Buffer
 	seen := map[string]string{}

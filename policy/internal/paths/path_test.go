@@ -31,6 +31,7 @@ func readingsOf(path string, ignoreCase bool) []string {
 }
 
 func TestReadings(t *testing.T) {
+	t.Parallel()
 	for _, row := range testkit.SectionOf(t, "testdata/readings.txt", "readings").Rows(t) {
 		got, want := readingsOf(row.In, false), strings.Split(strings.ReplaceAll(row.Want, "(none)", ""), ", ")
 		if got[0] != want[0] {
@@ -148,6 +149,7 @@ func disguised(r *rand.Rand) string {
 }
 
 func TestAsServersReadIt(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	seen := make(map[string]int)
 	for i := range 30_000 {
@@ -228,6 +230,7 @@ func hasWildPiece(segs []string) bool {
 // Of real requests hardly any have a path with more than one reading, which is why rules may
 // refuse those that do.
 func TestHonestPaths(t *testing.T) {
+	t.Parallel()
 	f, err := os.Open("../../../e2e/testdata/access.log.gz")
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,10 @@ func dearest(t testing.TB, size int) map[string]dear {
 	all := make(map[string]dear)
 	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
 		d, fill := plainLogin(), words(row.Want)
-		texts := map[string]*string{"path": &d.path, "query": &d.query, "cookie": &d.cookie, "token": &d.token, "host": &d.host, "claims": &d.token, "json": &d.body, "form": &d.body, "multipart": &d.body}
+		texts := map[string]*string{
+			"path": &d.path, "query": &d.query, "cookie": &d.cookie, "token": &d.token, "claims": &d.token, "host": &d.host,
+			"json": &d.body, "form": &d.body, "multipart": &d.body,
+		}
 		if d.kind = jsonType; fill[0] == "form" {
 			d.kind = formType
 		} else if fill[0] == "multipart" {

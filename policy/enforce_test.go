@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -160,25 +159,5 @@ overrides:
 		if d.Allowed != s.shadow || d.Results[0].Shadow != s.shadow || d.Results[0].Allowed || trace.Rules[0].Watched != s.shadow || strings.Contains(trace.Rules[0].Why, "would block") != s.shadow {
 			t.Errorf("%s: %+v, %+v", user, d, trace.Rules[0])
 		}
-	}
-}
-
-// An outage refuses only those for whom the rule is enforced.
-func TestEnforceInAnOutage(t *testing.T) {
-	t.Parallel()
-	in := partial(t, "50%", "on_error: deny, ")
-	p := in.Policy()
-	away := NewEngine(broken(errors.New("away")), p)
-	seen := map[bool]int{}
-	for i := range 40 {
-		user := fmt.Sprint("user", i)
-		enforced := refuses(t, in, user)
-		seen[enforced]++
-		if d := away.Decide(t.Context(), get("/", "X-User: "+user)); d.Allowed == enforced || d.Unavailable != enforced || !d.Degraded {
-			t.Errorf("%s, enforced %v: %+v", user, enforced, d)
-		}
-	}
-	if seen[true] < 5 || seen[false] < 5 {
-		t.Errorf("premise: %v", seen)
 	}
 }

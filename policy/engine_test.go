@@ -160,10 +160,10 @@ func TestDecideInto(t *testing.T) {
 			for range 4 {
 				stale := new(queued)
 				got := Decision{
-					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale", RetryAfter: 9, Delay: 9,
-					Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
+					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale",
+					RetryAfter: 9, Delay: 9, Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
 				}
-				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true, Origin: sluice.ByOnError}
+				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true}
 				for i := range got.Results {
 					got.Results[i] = Result{Rule: "stale", Name: "stale", From: "stale", Source: "stale", Cost: 9, Shadow: true, Decision: told}
 				}

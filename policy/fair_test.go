@@ -363,7 +363,9 @@ func TestShareOfLists(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(t, 1, "400/second")
 					f.list, f.tick, f.random = order, every, random
-					crowd := []*caller{{name: "flood", rate: 4000}, {name: "a", rate: 30}, {name: "b", rate: 75}, {name: "c", tier: "pro", rate: 190}}
+					crowd := []*caller{
+						{name: "flood", rate: 4000}, {name: "a", rate: 30}, {name: "b", rate: 75}, {name: "c", tier: "pro", rate: 190},
+					}
 					checkTotal(t, f.serve(t, crowd, 8*time.Second, nil), 400)
 					checkShares(t, order, crowd, 400, 2, 8)
 					near(t, "more than its part, of what others leave", crowd[2], 2, 8, 75)
@@ -423,7 +425,8 @@ func TestShareAway(t *testing.T) {
 				const rate, settled, seconds = 200, 2, 5
 				f := newFleet(t, n, "200/second", "local")
 				crowd := []*caller{
-					{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5}, {name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
+					{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5},
+					{name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
 				}
 				for _, err := range []error{nil, errors.New("connection refused"), nil} {
 					f.store.err = err
@@ -583,7 +586,8 @@ func TestShareToldIsTrue(t *testing.T) {
 							t.Fatalf("%s: of %d that remain, %d passed: %+v", of, d.Results[0].Remaining, n, d.Results[0])
 						}
 					}
-				case (time.Now().UnixMicro()+d.RetryAfter.Microseconds())%(slow*250_000) > d.RetryAfter.Microseconds(): // else shares are divided again
+				// Else shares are divided again before.
+				case (time.Now().UnixMicro()+d.RetryAfter.Microseconds())%(slow*250_000) > d.RetryAfter.Microseconds():
 					waited++
 					time.Sleep(d.RetryAfter)
 					if again := e.Decide(t.Context(), req); !again.Allowed {

@@ -68,7 +68,8 @@ func TestOverrideTold(t *testing.T) {
 	} {
 		x, s := e.Explain(t.Context(), get("/", "X-User: "+user)), subject(t, e, "a", of(user))
 		o, found := s.Override()
-		if found != (user != "") || found && (!reflect.DeepEqual(o, *x.Rules[0].Override) || o.Key["header:X-User"] != user || o.Reason != want.reason) {
+		same := !found || reflect.DeepEqual(o, *x.Rules[0].Override) && o.Key["header:X-User"] == user && o.Reason == want.reason
+		if found != (user != "") || !same {
 			t.Errorf("%s: the override of the subject is %+v, %v, and explained as %+v", user, o, found, x.Rules[0].Override)
 		}
 		var r Result
@@ -87,7 +88,8 @@ func TestOverrideTold(t *testing.T) {
 		}
 	}
 	x := e.Explain(t.Context(), get("/", "X-Plan: pro"))
-	if r := x.Decision.Results[0]; r.From != "tier:pro" || r.Source != "file" || x.Tier != "pro" || x.TierFrom != "header:X-Plan" || x.TierSubject != nil {
+	r := x.Decision.Results[0]
+	if r.From != "tier:pro" || r.Source != "file" || x.Tier != "pro" || x.TierFrom != "header:X-Plan" || x.TierSubject != nil {
 		t.Errorf("%+v, tier %s from %s, %+v", r, x.Tier, x.TierFrom, x.TierSubject)
 	}
 }

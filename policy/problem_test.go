@@ -113,7 +113,8 @@ func TestJSON(t *testing.T) {
 		text string
 		into any
 	}{
-		{"7", new(Penalty)}, {`{"a": 1}`, new(Limits)}, {`{}`, new(List)}, {`{"file":""}`, new(List)}, {`"10.0.0.0/8"`, new(List)}, {`[1]`, new(List)},
+		{"7", new(Penalty)}, {`{"a": 1}`, new(Limits)},
+		{`{}`, new(List)}, {`{"file":""}`, new(List)}, {`"10.0.0.0/8"`, new(List)}, {`[1]`, new(List)},
 	} {
 		if err := json.Unmarshal([]byte(wrong.text), wrong.into); err == nil {
 			t.Errorf("%s is a %T", wrong.text, wrong.into)

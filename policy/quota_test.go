@@ -13,7 +13,8 @@ import (
 func FuzzQuota(f *testing.F) {
 	f.Add("/orders/7", "GET", "k", "pro", uint8(3))
 	f.Add("", "POST", "", "", uint8(0))
-	rules, _, _ := strings.Cut(testkit.SectionOf(f, "testdata/scripts/blocks.txt", "quotas say what holds for a caller, and take nothing").Text, "---")
+	script := testkit.SectionOf(f, "testdata/scripts/blocks.txt", "quotas say what holds for a caller, and take nothing")
+	rules, _, _ := strings.Cut(script.Text, "---")
 	p := parse(f, rules)
 	f.Fuzz(func(t *testing.T, path, method, key, plan string, before uint8) {
 		e := NewEngine(memory.NewSize(1<<20), p)

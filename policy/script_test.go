@@ -208,7 +208,7 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 	s.seen, s.store.charges, r.reads = nil, nil, 0
 	d := s.engine.Decide(s.Context(), &r.Request)
 	is := would.Decision
-	if is.Allowed != d.Allowed || is.Exempt != d.Exempt || is.Blocked != d.Blocked || is.Missing != d.Missing || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
+	if verdictOf(&is) != verdictOf(&d) || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
 		if r.Mode == Charge && r.ID == "" && r.Subject == nil {
 			s.errorf("explained as %+v, decided %+v", is, d)
 		}
@@ -426,7 +426,8 @@ func (s *script) request(words []string) *testRequest {
 }
 
 func requestOf(words []string) *testRequest {
-	r := &testRequest{Request: Request{Host: "example.com", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{}, Attributes: map[string]string{}}}
+	r := &testRequest{Request: *request("", "", "192.0.2.1")}
+	r.Attributes = make(map[string]string)
 	for _, word := range words {
 		name, value, found := strings.Cut(word, "=")
 		attribute, isAttribute := strings.CutPrefix(name, "attr.")
@@ -581,7 +582,8 @@ func init() {
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
 		"store": func(s *script, words, _, _ []string) {
 			if words[0] == "fallback" { // of a shared store that is away
-				shared := failover.New(failover.Bulkhead(broken(errors.New("away")), 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
+				away := failover.Bulkhead(broken(errors.New("away")), 0)
+				shared := failover.New(away, failover.Config{Logger: slog.New(slog.DiscardHandler)})
 				s.Cleanup(func() { shared.Close() })
 				s.use(NewEngine(shared, s.engine.Policy()))
 			}

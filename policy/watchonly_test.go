@@ -43,7 +43,8 @@ func TestShadowWhole(t *testing.T) {
 			})
 			brought := e.Adhoc("throttle", "bob", p.rules[2].own.limits[0].plan, 0)
 			list := []*Request{
-				get("/open"), get("/closed", "X-Key: a"), get("/", "X-Key: a"), get("/", "X-Key: a"), get("/", "X-Key: bad"), get("/"), {Subject: brought}, {Subject: brought},
+				get("/open"), get("/closed", "X-Key: a"), get("/", "X-Key: a"), get("/", "X-Key: a"),
+				get("/", "X-Key: bad"), get("/"), {Subject: brought}, {Subject: brought},
 			}
 			watches := func(when string) {
 				ds := make([]Decision, len(list))

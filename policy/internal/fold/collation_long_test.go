@@ -202,7 +202,9 @@ func perlWeights(t *testing.T) map[rune][]string {
 }
 
 func latin1Weights(s *sqlServer) map[rune][]string {
-	return byRune(s.ask(`select hex(convert(convert(char(seq using latin1) using utf8mb4) using utf32)), hex(weight_string(char(seq using latin1) collate latin1_swedish_ci)) from seq_32_to_255;`), "\t", func(weight string) []string { return []string{weight} })
+	return byRune(s.ask(`select hex(convert(convert(char(seq using latin1) using utf8mb4) using utf32)),
+	hex(weight_string(char(seq using latin1) collate latin1_swedish_ci))
+	from seq_32_to_255;`), "\t", func(weight string) []string { return []string{weight} })
 }
 
 // wordsOf groups characters by what they are the same as: one of them, several, or nothing.

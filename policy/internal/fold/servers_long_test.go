@@ -1,7 +1,10 @@
+//go:build long
+
 package fold
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // sqlServer is a server that was started for the test, and ends with it.
@@ -43,22 +49,6 @@ func startMariaDB(t *testing.T) *sqlServer {
 	return s
 }
 
-// startPostgres starts a server that listens on a Unix socket only. It will not run as root.
-func startPostgres(t *testing.T) *sqlServer {
-	t.Helper()
-	dir := serverDir(t)
-	bin := "/usr/lib/postgresql/15/bin/"
-	if path, err := exec.LookPath("initdb"); err == nil {
-		bin = filepath.Dir(path) + "/"
-	}
-	data := filepath.Join(dir, "data")
-	run(t, bin+"initdb", "-D", data, "-U", "root", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-	start(t, bin+"postgres", "-D", data, "-k", dir, "-h", "", "-F")
-	s := &sqlServer{t, []string{"psql", "-h", dir, "-U", "root", "-qAtX", "-v", "ON_ERROR_STOP=1", "postgres"}}
-	s.await()
-	return s
-}
-
 // serverDir returns a directory that the account of the servers may use, with a name that
 // is short enough for a socket.
 func serverDir(t *testing.T) string {
@@ -81,10 +71,15 @@ const nobody = 65534
 
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Fatalf("this test needs %s: on Debian, apt-get install mariadb-server-core mariadb-client-core postgresql", name)
+	path, found := testkit.Find(name)
+	if !found {
+		message := name + " is missing: on Debian, apt-get install mariadb-server-core mariadb-client-core postgresql"
+		if os.Getenv("SLUICE_COLLATIONS") == "" {
+			t.Skip(message)
+		}
+		t.Fatal(message)
 	}
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(path, args...)
 	cmd.Dir = os.TempDir()
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -130,4 +125,13 @@ func (s *sqlServer) await() {
 		last = fmt.Errorf("%w: %s", err, out)
 	}
 	s.t.Fatal(last)
+}
+
+// startPostgres starts a server with a database that knows the letters of Unicode.
+func startPostgres(t *testing.T) *sqlServer {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(postgrestest.Start(t).Addr)
+	client := []string{"psql", "-h", host, "-p", port, "-U", "sluice", "-qAtX", "-v", "ON_ERROR_STOP=1"}
+	(&sqlServer{t, append(client, "postgres")}).ask("create database names template template0 lc_ctype 'C.UTF-8';")
+	return &sqlServer{t, append(client, "names")}
 }

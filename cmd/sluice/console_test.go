@@ -131,7 +131,10 @@ func (c *console) addCommands() {
 			r.Ends = true
 			c.ends = append(c.ends, c.engine.Decide(c.t.Context(), r))
 		},
-		"end": func(apitest.Step) { c.engine.Release(c.t.Context(), c.ends[0]) },
+		"end": func(apitest.Step) {
+			c.engine.Release(c.t.Context(), c.ends[0])
+			c.ends = c.ends[1:]
+		},
 		"ask": func(s apitest.Step) {
 			what, want, _ := strings.Cut(s.Rest, " = ")
 			id, key, _ := strings.Cut(what, " ")

@@ -30,7 +30,7 @@ const patience = 5 * time.Minute
 //
 // The JSON may also stand indented. Behind "=>" are the status and a text that the response has. Of the
 // indented lines, "Name: value" is a header field to send, "< Name: value" one of the response, "! text" a text
-// that the response lacks, "$name = Field" sets a variable to a header field, and "$name = .items.0.id" to a part of
+// that the response lacks, "! < Name" such a field, "$name = Field" sets a variable to a header field, and "$name = .items.0.id" to a part of
 // the JSON ("$name = ." to all of it). Any other line is a text that the response has. A request behind "await" is
 // repeated until its status is the wanted one. Other steps are the commands of the player.
 type Section struct {
@@ -252,6 +252,10 @@ func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 			f := field.FindStringSubmatch(line[2:])
 			if f == nil || !strings.Contains(a.Header.Get(f[1]), f[2]) {
 				p.T.Errorf("%s: %s %s: the response has no %s: %v", s.Where, s.Verb, s.Rest, line[2:], a.Header)
+			}
+		case lacks && strings.HasPrefix(unwanted, "< "):
+			if value := a.Header.Get(unwanted[2:]); value != "" {
+				p.T.Errorf("%s: %s %s: the response has %s: %s", s.Where, s.Verb, s.Rest, unwanted[2:], value)
 			}
 		case lacks:
 			if strings.Contains(text, unwanted) {

@@ -209,10 +209,14 @@ func (i *instance) change(do func(*source.Tx) error) {
 	}
 }
 
-// sql executes a text in the database of SQLite.
+// sql executes a text in the database.
 func (i *instance) sql(text string) {
 	i.t.Helper()
-	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(i.database, "sqlite:"))
+	driver, dsn := "pgx", i.database
+	if file, ok := strings.CutPrefix(i.database, "sqlite:"); ok {
+		driver, dsn = "sqlite", "file:"+file
+	}
+	db, err := sql.Open(driver, dsn)
 	if err != nil {
 		i.t.Fatal(err)
 	}

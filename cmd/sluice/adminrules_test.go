@@ -23,31 +23,28 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Each section of testdata/api is a test of the admin API over a database of SQLite.
-func TestAdminAPI(t *testing.T) {
-	t.Parallel()
+// Each section of testdata/api is a test of the admin API over a database.
+func playAPI(t *testing.T, empty func(*testing.T) string) {
 	for file, sections := range apitest.Sections(t, "testdata/api/*.txt") {
 		for _, s := range sections {
-			if file == "away" {
-				continue // of PostgreSQL
+			if file != "away" {
+				t.Run(file+"/"+s.Title, func(t *testing.T) {
+					t.Parallel()
+					newInstance(t, empty(t)).Play(s)
+				})
 			}
-			t.Run(file+"/"+s.Title, func(t *testing.T) {
-				t.Parallel()
-				newInstance(t, sqliteURL(t)).Play(s)
-			})
 		}
 	}
 }
 
-// What the suite of internal/source holds over PostgreSQL is not played again; what follows overrides is.
+func TestAdminAPI(t *testing.T) {
+	t.Parallel()
+	playAPI(t, sqliteURL)
+}
+
 func TestAdminAPIOverPostgres(t *testing.T) {
 	t.Parallel()
-	for _, s := range apitest.Sections(t, "testdata/api/overrides.txt")["overrides"][:2] {
-		t.Run(s.Title, func(t *testing.T) {
-			t.Parallel()
-			newInstance(t, postgrestest.Database(t)).Play(s)
-		})
-	}
+	playAPI(t, func(t *testing.T) string { return postgrestest.Database(t) })
 	t.Run("writers", func(t *testing.T) {
 		t.Parallel()
 		testParallelWriters(t, postgrestest.Database(t), 100, 20, 20)

@@ -17,6 +17,7 @@ import (
 	xhtml "golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/apitest"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -36,9 +37,9 @@ func TestConsoleHostileKeys(t *testing.T) {
 		})
 		escaped := url.QueryEscape(key)
 		id, subject := url.QueryEscape(key+"\x1b]0;x\a"), "rule=per-key&key.api_key="+escaped
-		p := c.open("/explain?id=" + id)
-		if text, found := strings.CutPrefix(p.html[max(0, strings.Index(p.html, "data-refusal")):], "data-refusal"); !found || strings.Contains(text, "\x1b") {
-			t.Errorf("the refusal of %q is missing or has an ESC: %s", key, p.words())
+		p := c.Open("/explain?id=" + id)
+		if text, found := strings.CutPrefix(p.HTML[max(0, strings.Index(p.HTML, "data-refusal")):], "data-refusal"); !found || strings.Contains(text, "\x1b") {
+			t.Errorf("the refusal of %q is missing or has an ESC: %s", key, p.Words())
 		}
 		c.play("act /act/block?" + subject + " for=1h; reason=" + strings.ReplaceAll(key, "$", ""))
 		for _, path := range []string{
@@ -47,11 +48,11 @@ func TestConsoleHostileKeys(t *testing.T) {
 			"/explain?id=" + escaped, "/explain?id=" + id, "/explain?id=" + strings.Repeat(escaped, 10_000/len(key)),
 			"/act/silence?alert=" + escaped, "/act/shadow-all?until=" + escaped + "&word=" + escaped, "/act/previous?entry=" + escaped,
 		} {
-			p := c.open(path)
+			p := c.Open(path)
 			if p.Status >= 500 {
 				t.Errorf("%s: status %d", path, p.Status)
 			}
-			harmless(t, path, p.html)
+			harmless(t, path, p.HTML)
 		}
 	}
 }
@@ -109,20 +110,20 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 	row, next := regexp.MustCompile(`data-override="([0-9a-f]+)"`), regexp.MustCompile(`href="([^"]*)" id="next"`)
 	// page opens one, holds it to a size, and returns what it has.
-	page := func(path string, most int) (p *shown, ids []string) {
+	page := func(path string, most int) (p *apitest.Page, ids []string) {
 		t.Helper()
-		p = c.open(path)
-		for _, m := range row.FindAllStringSubmatch(p.html, -1) {
+		p = c.Open(path)
+		for _, m := range row.FindAllStringSubmatch(p.HTML, -1) {
 			ids = append(ids, m[1])
 		}
-		if len(ids) > most || len(p.html) > 20_000+1_000*most {
-			t.Errorf("%s has %d rows and %d bytes", path, len(ids), len(p.html))
+		if len(ids) > most || len(p.HTML) > 20_000+1_000*most {
+			t.Errorf("%s has %d rows and %d bytes", path, len(ids), len(p.HTML))
 		}
 		return p, ids
 	}
 	p, ids := page("/overrides", 100)
-	if want := adminapi.OverrideID("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.words(), "5,000 overrides") {
-		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.words())
+	if want := adminapi.OverrideID("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
+		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.Words())
 	}
 	all := map[string]bool{}
 	for range 3 {
@@ -132,10 +133,10 @@ func TestConsoleManyOverrides(t *testing.T) {
 			}
 			all[id] = true
 		}
-		p, ids = page(html.UnescapeString(next.FindStringSubmatch(p.html)[1]), 100)
+		p, ids = page(html.UnescapeString(next.FindStringSubmatch(p.HTML)[1]), 100)
 	}
-	if p, _ = page("/rules/per-key", 20); !strings.Contains(p.words(), " more") {
-		t.Errorf("the page of the rule does not say how many overrides there are: %s", p.words())
+	if p, _ = page("/rules/per-key", 20); !strings.Contains(p.Words(), " more") {
+		t.Errorf("the page of the rule does not say how many overrides there are: %s", p.Words())
 	}
 	only := func(query string, i int) {
 		t.Helper()
@@ -156,7 +157,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	// A caller that may not see keys cannot guess one letter by letter.
 	c.Token = c.secrets["the viewer"]
 	only("q="+key(4321), 4321)
-	if p, ids := page("/overrides?q=004321_0302", 100); len(ids) != 0 || strings.Contains(p.html, key(4321)) {
+	if p, ids := page("/overrides?q=004321_0302", 100); len(ids) != 0 || strings.Contains(p.HTML, key(4321)) {
 		t.Errorf("a viewer finds %q by a part of a key", ids)
 	}
 }
@@ -186,11 +187,11 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 	for _, role := range []string{"the operator", "the viewer"} { // what was cached for one is not for the other
 		c.Token = c.secrets[role]
 		for _, path := range []string{"/", "/overrides", "/overrides?q=launch", "/rules/paid", "/rules/hashed", "/audit", "/subjects", "/shadow", "/policy"} {
-			if page := c.open(path); page.Status != 200 || role == "the viewer" && strings.Contains(page.html, key) {
+			if page := c.Open(path); page.Status != 200 || role == "the viewer" && strings.Contains(page.HTML, key) {
 				t.Errorf("%s shows a viewer %s: %d", path, key, page.Status)
 			}
 		}
-		for what, text := range map[string]string{"the page": c.open("/explain?id=a-refusal").words(), "the API": c.get("/v1/refusals?id=a-refusal")} {
+		for what, text := range map[string]string{"the page": c.Open("/explain?id=a-refusal").Words(), "the API": c.get("/v1/refusals?id=a-refusal")} {
 			if shows := strings.Contains(text, "192.0.2.231"); shows != (role == "the operator") || !strings.Contains(text, "per-key") {
 				t.Errorf("%s shows %s the address: %v", what, role, shows)
 			}
@@ -216,15 +217,15 @@ func TestConsoleRoles(t *testing.T) {
 	refused := func(method, path string) {
 		t.Helper()
 		form := url.Values{"csrf": {c.anyToken()}, "rule": {"own"}, "key.client_ip": {"192.0.2.7"}}
-		if p := c.send(method, path, form); p.Status != http.StatusForbidden {
+		if p := c.Request(method, path, form); p.Status != http.StatusForbidden {
 			t.Errorf("%s %s: %d, want 403", method, path, p.Status)
 		}
 	}
 	c.Token = c.secrets["the viewer"]
 	for _, path := range []string{"/rules", "/rules/own", "/rules/per-key", "/subjects", "/subjects" + k1, "/subjects?q=k-1", "/shadow", "/overrides", "/audit", "/policy"} {
-		p := c.open(path)
+		p := c.Open(path)
 		for _, button := range []string{`href="/act/`, `id="apply"`, `method="post" action="/policy`} {
-			if strings.Contains(p.html, button) {
+			if strings.Contains(p.HTML, button) {
 				t.Errorf("a viewer is offered %s at %s", button, path)
 			}
 		}
@@ -242,25 +243,25 @@ func TestConsoleRoles(t *testing.T) {
 			refused("POST", "/act/"+name)
 		}
 	}
-	if p := c.open("/rules/own"); strings.Contains(p.html, "/act/enforce") {
+	if p := c.Open("/rules/own"); strings.Contains(p.HTML, "/act/enforce") {
 		t.Error("an operator is offered to enforce a rule")
 	}
-	if p := c.open("/subjects" + k1); !strings.Contains(p.html, "/act/block?") {
+	if p := c.Open("/subjects" + k1); !strings.Contains(p.HTML, "/act/block?") {
 		t.Error("an operator is not offered to block")
 	}
 	c.Token = ""
-	if p := c.send("GET", "/rules", nil, "Accept: text/html"); p.Status != http.StatusSeeOther {
+	if p := c.Request("GET", "/rules", nil, "Accept: text/html"); p.Status != http.StatusSeeOther {
 		t.Errorf("a page without a token: %d", p.Status)
 	}
-	if p := c.send("POST", "/act/block", url.Values{}); p.Status != http.StatusUnauthorized {
+	if p := c.Request("POST", "/act/block", url.Values{}); p.Status != http.StatusUnauthorized {
 		t.Errorf("a form without a token: %d", p.Status)
 	}
 }
 
 // anyToken returns the token of the caller's forms, from a form that all have, or a guess.
 func (c *console) anyToken() string {
-	page := c.open("/subjects?rule=per-key&key.api_key=k-1")
-	if m := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(page.html); m != nil {
+	page := c.Open("/subjects?rule=per-key&key.api_key=k-1")
+	if m := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(page.HTML); m != nil {
 		return m[1]
 	}
 	return "guessed"

@@ -30,7 +30,6 @@ var suite = map[string]func(t *testing.T, url string){
 	"restore":          testRestore,
 	"order":            testOrder,
 	"heard":            testHeard,
-	"asked":            testAsked,
 	"parallel writers": testParallelWriters,
 	"strings":          testStrings,
 	"columns":          testColumns,

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/sluicehq/sluice/internal/browsertest"
 )
 
 // tokens writes a file of tokens, one for each role, that are called as the role is.
@@ -24,8 +26,8 @@ func tokens(t *testing.T) string {
 // signIn signs in with the token of a role.
 func (g *page) signIn(role string) {
 	g.Helper()
-	g.visit("/")
-	g.run(chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", role+"-token"), chromedp.Submit("#sign-in"), chromedp.WaitVisible("#sign-out"))
+	g.Visit("/")
+	g.Run(chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", role+"-token"), chromedp.Submit("#sign-in"), chromedp.WaitVisible("#sign-out"))
 }
 
 // subjectPage is the page of a subject of per-user.
@@ -40,31 +42,31 @@ func TestActs(t *testing.T) {
 	for range 6 {
 		p.ask("/api/users", "X-User: acme")
 	}
-	g := open(t, p, desktop)
+	g := open(t, p, browsertest.Desktop)
 	g.signIn("operator")
-	g.visit(subjectPage("acme"))
+	g.Visit(subjectPage("acme"))
 	g.opens("#act-raise")
-	g.run(chromedp.SendKeys("dialog[open] #f-reason", "they pay for it"), chromedp.SetValue("dialog[open] #f-limit", "9/hour"),
+	g.Run(chromedp.SendKeys("dialog[open] #f-reason", "they pay for it"), chromedp.SetValue("dialog[open] #f-limit", "9/hour"),
 		chromedp.Evaluate(`document.querySelector('dialog[open] #f-limit').dispatchEvent(new Event('input', {bubbles: true}))`, nil))
-	await(t, "the effect is shown before it is done", func() bool { return strings.Contains(g.text("dialog[open] #effect"), "9") })
+	await(t, "the effect is shown before it is done", func() bool { return strings.Contains(g.Text("dialog[open] #effect"), "9") })
 	g.does()
 	await(t, "the override is in force", func() bool { return p.ask("/api/users", "X-User: acme") == 200 })
-	if !strings.Contains(g.text("#overridden"), "override") {
+	if !strings.Contains(g.Text("#overridden"), "override") {
 		t.Error("the page does not say that there is an override")
 	}
-	g.run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#overridden"))
+	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#overridden"))
 	await(t, "it is undone", func() bool { return p.ask("/api/users", "X-User: acme") == 429 })
 
 	p.ask("/api/users", "X-User: umbrella")
-	g.visit(subjectPage("umbrella"))
+	g.Visit(subjectPage("umbrella"))
 	g.opens("#act-block")
-	g.run(chromedp.SendKeys("dialog[open] #f-reason", "abuse"))
+	g.Run(chromedp.SendKeys("dialog[open] #f-reason", "abuse"))
 	g.does()
 	await(t, "the block is in force", func() bool { return p.ask("/api/users", "X-User: umbrella") == 403 })
-	g.run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#blocked"))
+	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#blocked"))
 	await(t, "it is lifted", func() bool { return p.ask("/api/users", "X-User: umbrella") == 200 })
-	g.visit("/audit")
-	await(t, "the audit log has it", func() bool { return strings.Contains(g.text("#audit"), "they pay for it") })
+	g.Visit("/audit")
+	await(t, "the audit log has it", func() bool { return strings.Contains(g.Text("#audit"), "they pay for it") })
 }
 
 // A viewer's cookie and origin do not make up for the role, and a browser without a token gets nowhere.
@@ -72,13 +74,13 @@ func TestViewer(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", write(t, "policy.yaml", layered), "--admin-tokens", tokens(t))
 	p.ask("/api/users", "X-User: acme")
-	g := open(t, p, desktop)
+	g := open(t, p, browsertest.Desktop)
 	g.signIn("viewer")
-	g.visit(subjectPage("acme"))
+	g.Visit(subjectPage("acme"))
 	if acts := js[[]string](g, `[...document.querySelectorAll('main a[data-dialog], main form[method=post]')].map(e => e.outerHTML)`); len(acts) > 0 {
 		t.Errorf("a viewer sees %s", acts)
 	}
-	g.quiet = true // the browser logs every 403
+	g.Quiet = true // the browser logs every 403
 	status := js[int](g, `(() => { const r = new XMLHttpRequest(); r.open('POST', '/act/block', false);
 		r.setRequestHeader('Content-Type', 'application/x-www-form-urlencoded');
 		r.send('rule=per-user&key.header:X-User=acme&until=2126-01-01&csrf=' + encodeURIComponent(document.querySelector('input[name=csrf]')?.value ?? ''));
@@ -86,11 +88,11 @@ func TestViewer(t *testing.T) {
 	if status != 403 {
 		t.Errorf("a block by a viewer: %d", status)
 	}
-	stranger := open(t, p, desktop)
+	stranger := open(t, p, browsertest.Desktop)
 	for _, path := range []string{"/", "/policy", "/subjects?q=acme"} {
-		stranger.visit(path)
-		if !js[bool](stranger, "!!document.getElementById('token')") || strings.Contains(stranger.text("body"), "per-user") {
-			t.Errorf("without a token %s shows: %s", path, stranger.text("body"))
+		stranger.Visit(path)
+		if !js[bool](stranger, "!!document.getElementById('token')") || strings.Contains(stranger.Text("body"), "per-user") {
+			t.Errorf("without a token %s shows: %s", path, stranger.Text("body"))
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/sluicehq/sluice/internal/browsertest"
 )
 
 // TestLongPictures makes the pictures of the README, of the real pages: what the dashboard shows of half an hour of
@@ -19,19 +21,19 @@ import (
 // without it the visitors leave after a second.
 func TestLongPictures(t *testing.T) {
 	last := 30 * time.Minute
-	if shots = os.Getenv("SLUICE_PICTURES"); shots == "" {
-		shots, last = t.TempDir(), time.Second
+	if browsertest.Shots = os.Getenv("SLUICE_PICTURES"); browsertest.Shots == "" {
+		browsertest.Shots, last = t.TempDir(), time.Second
 	}
 	p := serve(t, "--policy", "../../examples/api.yaml")
 	visitors(p, last)
-	g := open(t, p, look{width: 1280, height: 860})
-	g.visit("/")
-	g.run(chromedp.WaitVisible("#chart canvas"))
+	g := open(t, p, browsertest.Look{Width: 1280, Height: 860})
+	g.Visit("/")
+	g.Run(chromedp.WaitVisible("#chart canvas"))
 	if last > time.Minute {
-		await(t, "it says who is refused", func() bool { return strings.Contains(g.text("#who-table"), "198.51.100.23") })
+		await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
 	}
 	g.view("dashboard")
-	g = open(t, nil, look{width: 1280, height: 860})
+	g = open(t, nil, browsertest.Look{Width: 1280, Height: 860})
 	g.visitFile(report(t))
 	g.drawn(2)
 	g.view("replay")
@@ -41,8 +43,8 @@ func TestLongPictures(t *testing.T) {
 func (g *page) view(name string) {
 	g.Helper()
 	var png []byte
-	g.run(chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join(shots, name+".png"), png, 0o644); err != nil {
+	g.Run(chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(browsertest.Shots, name+".png"), png, 0o644); err != nil {
 		g.Fatal(err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/sluicehq/sluice/internal/browsertest"
 )
 
 const layered = `
@@ -97,10 +99,10 @@ func number(text string) int {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", write(t, "policy.yaml", layered))
-	g := open(t, p, desktop)
-	g.visit("/")
-	g.run(chromedp.WaitVisible("#new"))
-	if text := g.text("#new"); !strings.Contains(text, "curl") {
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/")
+	g.Run(chromedp.WaitVisible("#new"))
+	if text := g.Text("#new"); !strings.Contains(text, "curl") {
 		t.Errorf("nobody has asked yet, and the page says %q", text)
 	}
 	sent := map[string]int{"heavy": 40, hostile: 17, "light": 4}
@@ -129,9 +131,9 @@ func TestNumbers(t *testing.T) {
 	}
 	// It comes by itself, without the page being loaded again.
 	await(t, "the heaviest subject is at the top", func() bool {
-		return strings.HasPrefix(g.text("#who-table tbody tr th"), "heavy")
+		return strings.HasPrefix(g.Text("#who-table tbody tr th"), "heavy")
 	})
-	await(t, "the headline names the rule that refuses", func() bool { return strings.Contains(g.text("#headline"), "per-user") })
+	await(t, "the headline names the rule that refuses", func() bool { return strings.Contains(g.Text("#headline"), "per-user") })
 	drawn := func() (last string) {
 		return js[string](g, "document.getElementById('chart').dataset.last ?? ''")
 	}
@@ -141,7 +143,7 @@ func TestNumbers(t *testing.T) {
 		p.ask("/api/users")
 		return drawn() != before && js[string](g, "document.querySelector('#chart canvas').toDataURL()") != pixels
 	})
-	g.visit("/rules")
+	g.Visit("/rules")
 	after := g.onPage()
 	for _, rule := range []string{"per-user", "watched"} {
 		if after[rule] != want[rule] {
@@ -151,8 +153,8 @@ func TestNumbers(t *testing.T) {
 	if scraped := p.scraped()["per-address"]; after["per-address"].all > scraped.all || after["per-address"].all < want["per-address"].all {
 		t.Errorf("the page says of per-address %+v, /metrics %+v", after["per-address"], scraped)
 	}
-	g.visit("/shadow")
-	if text := g.text("#shadow-watched tr[data-window=hour]"); number(after2(text)) != want["watched"].would {
+	g.Visit("/shadow")
+	if text := g.Text("#shadow-watched tr[data-window=hour]"); number(after2(text)) != want["watched"].would {
 		t.Errorf("the shadow would have refused %d, and the page says %q", want["watched"].would, text)
 	}
 }
@@ -169,17 +171,17 @@ func TestHostileKeys(t *testing.T) {
 			p.ask("/api/users", "X-User: "+k)
 		}
 	}
-	g := open(t, p, desktop)
-	g.visit("/")
-	await(t, "all keys are there", func() bool { return strings.Contains(g.text("#who-table"), hostile) })
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/")
+	await(t, "all keys are there", func() bool { return strings.Contains(g.Text("#who-table"), hostile) })
 	links := js[[]string](g, "[...document.querySelectorAll('#who-table tbody a')].map(a => a.getAttribute('href'))")
 	if len(links) < 5 {
 		t.Fatalf("premise: %d subjects", len(links))
 	}
 	const encoded = "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E"
-	g.quiet = true // of rules that do not exist
+	g.Quiet = true // of rules that do not exist
 	for _, path := range append(links, "/subjects", "/subjects?q="+encoded, "/rules/per-user", "/?rule="+encoded, "/act/raise?rule=per-user&key.header%3AX-User="+encoded) {
-		g.visit(path)
+		g.Visit(path)
 		if n := js[int](g, `document.querySelectorAll('main img, main script, main [onerror], a[href^="javascript:"]').length`); n > 0 {
 			t.Errorf("%s has %d elements that no template has", path, n)
 		}

@@ -43,11 +43,11 @@ func TestAccess(t *testing.T) {
 			if authorization != "" {
 				fields = []string{"Authorization: " + authorization}
 			}
-			a := s.do(method, path, "", fields...)
-			if refused != 0 && a.status != refused || refused == 0 && (a.status == 401 || a.status == 403) {
-				t.Errorf("%s with %s: %d, want %d", name, what, a.status, refused)
+			a := s.Do(method, path, "", fields...)
+			if refused != 0 && a.Status != refused || refused == 0 && (a.Status == 401 || a.Status == 403) {
+				t.Errorf("%s with %s: %d, want %d", name, what, a.Status, refused)
 			}
-			if a.status == 401 && a.header.Get("WWW-Authenticate") == "" {
+			if a.Status == 401 && a.Header.Get("WWW-Authenticate") == "" {
 				t.Errorf("%s: a 401 without WWW-Authenticate", name)
 			}
 		}
@@ -74,12 +74,12 @@ func TestAccess(t *testing.T) {
 // Two tokens in one request are none.
 func TestTwoTokens(t *testing.T) {
 	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
-	r, err := http.NewRequest("GET", s.url+"/v1/policy", nil)
+	r, err := http.NewRequest("GET", s.URL+"/v1/policy", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header["Authorization"] = []string{"Bearer admin", "Bearer viewer"}
-	s.send(r, "").want(401)
+	s.Send(r, "").Want(401)
 }
 
 // Whoever is on this machine may call as long as there are no tokens, and nobody where that is
@@ -161,7 +161,7 @@ func TestLargeBodies(t *testing.T) {
 		path = strings.ReplaceAll(path, "{id}", "some-id")
 		for _, chunked := range []bool{false, true} {
 			// Of another reader net/http does not know the length.
-			r, err := http.NewRequest(method, s.url+path, io.MultiReader(strings.NewReader(`{"name": "`+large+`"}`)))
+			r, err := http.NewRequest(method, s.URL+path, io.MultiReader(strings.NewReader(`{"name": "`+large+`"}`)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
 	began := time.Now()
 	for range 50 {
-		s.do("GET", "/v1/policy", "").want(401)
+		s.Do("GET", "/v1/policy", "").Want(401)
 	}
 	lines := bytes.Count(s.log.Bytes(), []byte("refused a caller"))
 	if most := int(time.Since(began)/time.Second) + 2; lines < 1 || lines > most {
@@ -229,10 +229,10 @@ func TestSlowBodies(t *testing.T) {
 	s := start(t, nil)
 	body, end := io.Pipe() // nothing is ever written to it
 	t.Cleanup(func() { _ = end.Close() })
-	r, err := http.NewRequest("POST", s.url+"/v1/check", body)
+	r, err := http.NewRequest("POST", s.URL+"/v1/check", body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	s.send(r, "").want(408)
+	s.Send(r, "").Want(408)
 }

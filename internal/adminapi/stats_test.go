@@ -71,7 +71,7 @@ func watched(t *testing.T, change func(*adminapi.Config)) *server {
 func TestStats(t *testing.T) {
 	s := watched(t, nil)
 	var got adminapi.Stats
-	s.do("GET", "/v1/stats", "").want(200).into(&got)
+	s.Do("GET", "/v1/stats", "").Want(200).Into(&got)
 	if len(got.Rules) != 3 || len(got.Instances) != 1 || len(got.Events) != 1 {
 		t.Fatalf("%+v", got)
 	}
@@ -97,7 +97,7 @@ func TestStats(t *testing.T) {
 	if took := got.Instances[0].Took; took.P99 != 0.001 || took.Count != 1003 {
 		t.Errorf("%+v", took)
 	}
-	start(t, nil).do("GET", "/v1/stats", "").want(409).says("--telemetry")
+	start(t, nil).Do("GET", "/v1/stats", "").Want(409).Says("--telemetry")
 }
 
 // Rules say for whom they are enforced, and that none is where all is a shadow.
@@ -118,7 +118,7 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 			c.Engine = policy.NewEngine(memory.New(), p)
 		})
 		var got adminapi.Stats
-		s.do("GET", "/v1/stats", "").want(200).into(&got)
+		s.Do("GET", "/v1/stats", "").Want(200).Into(&got)
 		if r := got.Rules; r[0].Enforce != "10%" || r[1].Enforce != "" || r[0].Shadow != (shadow != "") || r[1].Shadow != (shadow != "") {
 			t.Errorf("shadow %q: %+v", shadow, r)
 		}
@@ -128,7 +128,7 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 func TestRuleStats(t *testing.T) {
 	s := watched(t, nil)
 	var got adminapi.RuleStats
-	s.do("GET", "/v1/rules/per-key/stats", "").want(200).into(&got)
+	s.Do("GET", "/v1/rules/per-key/stats", "").Want(200).Into(&got)
 	recent, days := got.Series.Recent, got.Series.Days
 	if recent.Seconds != 10 || len(recent.Counts["deny"]) != 360 || recent.Counts["deny"][359] != 3 || recent.Counts["allow"][0] != 1000 {
 		t.Errorf("%+v", recent)
@@ -156,15 +156,15 @@ func TestEvents(t *testing.T) {
 		c.Tokens = func() ([]adminapi.Token, error) { all := <-tokens; tokens <- all; return all, nil }
 		c.View = view.Load
 	})
-	s.token = "viewer"
-	s.do("GET", "/v1/events", "").want(200).says("event: stats\n", `data: {"at":"2026-11-22T10:00:05Z"`)
-	s.do("GET", "/v1/events?rule=x", "").want(400)
+	s.Token = "viewer"
+	s.Do("GET", "/v1/events", "").Want(200).Says("event: stats\n", `data: {"at":"2026-11-22T10:00:05Z"`)
+	s.Do("GET", "/v1/events?rule=x", "").Want(400)
 
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	open := func(ctx context.Context) *bufio.Scanner {
 		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events", nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", s.URL+"/v1/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,10 +208,10 @@ func TestEvents(t *testing.T) {
 		open(t.Context())
 	}
 	next(open(ctx))
-	s.do("GET", "/v1/events", "").want(503).says("too many streams")
+	s.Do("GET", "/v1/events", "").Want(503).Says("too many streams")
 	leave()
-	for s.do("GET", "/v1/stats", "").want(200); ; {
-		if a := s.do("GET", "/v1/events", ""); a.status == 200 {
+	for s.Do("GET", "/v1/stats", "").Want(200); ; {
+		if a := s.Do("GET", "/v1/events", ""); a.Status == 200 {
 			break
 		}
 	}

@@ -92,7 +92,7 @@ func (b *Browser) Request(method, path string, form url.Values, fields ...string
 	if err != nil {
 		b.Player.T.Fatal(err)
 	}
-	return &Page{&Answer{Status: answer.StatusCode, Header: answer.Header, Body: text}, string(text)}
+	return &Page{&Answer{T: b.Player.T, Status: answer.StatusCode, Header: answer.Header, Body: text}, string(text)}
 }
 
 // Open opens a page, and what that leads to.

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -181,6 +182,7 @@ func (p *Player) request(s Step) {
 
 // Answer is what has come of a request.
 type Answer struct {
+	T      testing.TB
 	Status int
 	Header http.Header
 	Body   []byte
@@ -218,17 +220,57 @@ func (p *Player) Send(r *http.Request, body string) *Answer {
 		p.T.Fatalf("%s %s: %v", r.Method, r.URL, err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
+	data, err := io.ReadAll(firstEvent(response))
 	if err != nil {
 		p.T.Fatal(err)
 	}
-	a := &Answer{response.StatusCode, response.Header, data}
+	a := &Answer{p.T, response.StatusCode, response.Header, data}
 	if p.Document != nil {
 		if err := p.Document.Check(r, body, a.Status, a.Header, a.Body); err != nil {
 			p.T.Errorf("%v\n%s", err, a.Body)
 		}
 	}
 	return a
+}
+
+// firstEvent is the body of a response, of a stream only the first event.
+func firstEvent(r *http.Response) io.Reader {
+	if r.Header.Get("Content-Type") != "text/event-stream" {
+		return r.Body
+	}
+	var event strings.Builder
+	for lines := bufio.NewScanner(r.Body); lines.Scan() && lines.Text() != ""; {
+		event.WriteString(lines.Text() + "\n")
+	}
+	return strings.NewReader(event.String())
+}
+
+// Want fails unless the status is that.
+func (a *Answer) Want(status int) *Answer {
+	a.T.Helper()
+	if a.Status != status {
+		a.T.Fatalf("status %d, want %d: %s", a.Status, status, a.Body)
+	}
+	return a
+}
+
+// Says fails unless the body has all of texts.
+func (a *Answer) Says(texts ...string) *Answer {
+	a.T.Helper()
+	for _, text := range texts {
+		if !strings.Contains(string(a.Body), text) {
+			a.T.Errorf("%s\nhas no %s", a.Body, text)
+		}
+	}
+	return a
+}
+
+// Into reads the body.
+func (a *Answer) Into(v any) {
+	a.T.Helper()
+	if err := json.Unmarshal(a.Body, v); err != nil {
+		a.T.Fatalf("%v: %s", err, a.Body)
+	}
 }
 
 // Hold holds an answer, of which a reader sees text, to the wanted status and to lines.

@@ -42,16 +42,6 @@ func (run *replay) report(stats *feed.Stats) *Report {
 		}
 		reports[0].Against = all.difference(reports[0], reports[1])
 		reports[0].Against.Other = run.other
-		for _, p := range run.parts {
-			l, leases := p.counts[1].store.(interface{ Leases() *Leases })
-			if !leases || l.Leases() == nil {
-				continue
-			}
-			reports[0].Against.Leases = l.Leases()
-			if wholeSeconds(stats.Files) {
-				reports[0].Notes = append(reports[0].Notes, "Leases are a matter of fractions of a second, and times in the log are whole seconds: what they cost is a rough estimate.")
-			}
-		}
 	}
 	return reports[0]
 }

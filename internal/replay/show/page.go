@@ -28,7 +28,7 @@ const (
 
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"count": humanize.Comma, "share": share, "span": span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "leases": leases, "longest": longest, "counted": counted,
+		"count": humanize.Comma, "share": share, "span": span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "longest": longest, "counted": counted,
 		"safe":  func(s string) string { return safe(s, 200) },
 		"path":  func(s string) string { return safe(s, 120) },
 		"long":  func(s string) string { return safe(s, 2000) },

@@ -69,7 +69,6 @@ func compared() *replay.Report {
 	r.Against = &replay.Difference{
 		Report: logged(replay.Report{Refused: 905, NotJudged: []replay.NotJudged{{Rule: "orders", Needs: "body:customer", Why: "Access logs do not hold the bodies of requests."}}}),
 		Other:  "another policy", Both: 600, Only: 78, Newly: 305, ClientsNewly: 3, ClientsFreed: 1,
-		Leases:   &replay.Leases{Decisions: 1234, Calls: 56},
 		Rules:    []replay.RuleChange{{Rule: "per-key", Before: &before, After: &after}, {Rule: "idle", Before: &idle}, {Rule: "fresh", After: &fresh}},
 		Suffer:   []replay.ClientChange{{Client: "198.51.100.23", Requests: 500, Before: 1, After: 300}, {Client: "192.0.2.1", Requests: 9, After: 5}},
 		Relieved: []replay.ClientChange{{Client: "203.0.113.66", Requests: 28, Before: 28}},

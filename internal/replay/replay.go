@@ -341,7 +341,6 @@ type worker struct {
 	requests *requests
 	sides    []*side
 	traps    traps
-	fetched  int64 // means nothing
 }
 
 func newWorker(run *replay) *worker {
@@ -377,16 +376,9 @@ func (w *worker) work() {
 	}
 }
 
-// ahead is how many requests are fetched at once.
-const ahead = 8
-
 // decide decides about those requests of a batch that are of a part.
 func (w *worker) decide(j *job, p *part) {
-	order := j.of(p.number)
-	for at, i := range order {
-		if at%ahead == 0 {
-			w.fetch(j, order[at:min(at+ahead, len(order))])
-		}
+	for _, i := range j.of(p.number) {
 		e := j.Entries[i]
 		r := w.requests.of(&e.Entry, e.Peer)
 		w.traps.look(&e.Entry, r, w.run.trusted)
@@ -403,18 +395,4 @@ func (w *worker) decide(j *job, p *part) {
 			w.run.config.decided(j.first+int64(i), allowed)
 		}
 	}
-}
-
-// fetch reads a little of some requests, so that the processor fetches them all at once: it has not seen them
-// since they were parsed, if it was this one.
-func (w *worker) fetch(j *job, order []int32) {
-	var sum int64
-	for _, i := range order {
-		e := j.Entries[i]
-		sum += e.Time + e.Sent + int64(len(e.Client))
-		if len(e.Method) > 0 && len(e.Target) > 0 {
-			sum += int64(e.Method[0]) + int64(e.Target[len(e.Target)-1])
-		}
-	}
-	w.fetched += sum
 }

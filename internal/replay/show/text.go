@@ -178,9 +178,7 @@ func (p *printer) head(r *replay.Report) {
 	if r.Requests > 0 && !r.From.IsZero() {
 		p.paragraph("", fmt.Sprintf("From %s to %s UTC, %s.", when(r.From), when(r.To), span(r.To.Sub(r.From))))
 	}
-	if !live(r) {
-		p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
-	}
+	p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
 	room := max(10, min(p.width-36, 72))
 	if series := legible(r.Series, room); len(series.Requests) > 1 {
 		p.section("over time, " + span(series.Step) + " each")

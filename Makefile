@@ -10,13 +10,12 @@ run:
 	go run ./cmd/sluice serve --upstream sample
 
 # The static binary, bin/sluice: the same bytes from the same commit, wherever it is built, for GOOS and
-# GOARCH. What it leaves out are gRPC's pages of requests, which nothing serves, and what scripts/slim says.
+# GOARCH.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice
 build:
-	scripts/slim
-	CGO_ENABLED=0 go build -modfile bin/slim.mod -tags grpcnotrace -trimpath -buildvcs=false -o $(BINARY) \
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(BINARY) \
 		-ldflags '-s -w -X main.release=$(VERSION) -X main.commit=$(COMMIT)' ./cmd/sluice
 
 # The race detector needs a C compiler.

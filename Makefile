@@ -25,7 +25,8 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
 PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./internal/replay/... ./internal/schemagen
 CONCURRENT = $$(go list ./... | grep -vxF "$$(go list $(PURE))")
-TESTSUM = go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --
+# Its argument names the record of the run: .ci/run looks for skipped tests there.
+TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
 # The tests to run before a push: four minutes on two cores. It installs nothing: tests that need a program
 # that is missing are skipped, and listed at the end. Three packages run at a time, because some wait for
@@ -35,15 +36,15 @@ test test-ci test-all: export GORACE = atexit_sleep_ms=50
 test:
 	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
 	@scripts/tools
-	$(TESTSUM) -vet=off $(PURE)
-	$(TESTSUM) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
+	$(call TESTSUM,pure) -vet=off $(PURE)
+	$(call TESTSUM,concurrent) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
 
 # What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
 # named TestLong, which have a build tag, and those of the other modules.
 LONG = $$(grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
-	$(TESTSUM) $(RACE) -vet=off -timeout 20m $(PURE)
-	$(TESTSUM) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
+	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
+	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
 	cd examples/frameworks && go test $(RACE) ./...
 	cd bench && go test $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...

@@ -10,13 +10,12 @@ run:
 	go run ./cmd/sluice serve --upstream sample
 
 # The static binary, bin/sluice: the same bytes from the same commit, wherever it is built, for GOOS and
-# GOARCH. What it leaves out are gRPC's pages of requests, which nothing serves, and what scripts/slim says.
+# GOARCH.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice
 build:
-	scripts/slim
-	CGO_ENABLED=0 go build -modfile bin/slim.mod -tags grpcnotrace -trimpath -buildvcs=false -o $(BINARY) \
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(BINARY) \
 		-ldflags '-s -w -X main.release=$(VERSION) -X main.commit=$(COMMIT)' ./cmd/sluice
 
 # The race detector needs a C compiler.
@@ -26,7 +25,8 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
 PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./internal/replay/... ./internal/schemagen
 CONCURRENT = $$(go list ./... | grep -vxF "$$(go list $(PURE))")
-TESTSUM = go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --
+# Its argument names the record of the run: .ci/run looks for skipped tests there.
+TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
 # The tests to run before a push: four minutes on two cores. It installs nothing: tests that need a program
 # that is missing are skipped, and listed at the end. Three packages run at a time, because some wait for
@@ -36,17 +36,17 @@ test test-ci test-all: export GORACE = atexit_sleep_ms=50
 test:
 	@[ -n "$(RACE)" ] || echo "no C compiler: the tests run without the race detector"
 	@scripts/tools
-	$(TESTSUM) -vet=off $(PURE)
-	$(TESTSUM) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
+	$(call TESTSUM,pure) -vet=off $(PURE)
+	$(call TESTSUM,concurrent) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
 
 # What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
 # named TestLong, which have a build tag, and those of the other modules.
 LONG = $$(grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
-	$(TESTSUM) $(RACE) -vet=off -timeout 20m $(PURE)
-	$(TESTSUM) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
-	cd examples/frameworks && go test $(RACE) ./...
-	cd bench && go test $(RACE) ./migrate ./fleet ./letpass
+	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
+	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
+	cd examples/frameworks && go test -tags long $(RACE) ./...
+	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...
 
 # Everything, in full: see the table in CONTRIBUTING.md.
@@ -130,7 +130,7 @@ fleet:
 # Two to a thousand processes with leases in virtual time, two and four gateways over one Redis beside
 # them, and bench/RESULTS-fleet.md with its pictures made of both.
 simulation:
-	cd bench && SLUICE_SIMULATION=write go test -count 1 -timeout 0 -v ./fleet
+	cd bench && SLUICE_SIMULATION=write $(IN_FULL) -run TestLongSimulation ./fleet
 
 # deploy/traefik with a real Traefik, which takes six minutes to build the first time.
 traefik:
@@ -146,7 +146,7 @@ peers:
 	cd peers && go test -count 1 -v ./...
 
 # What the tests of PKG notice of N changes to its code, drawn by SEED: see internal/mutants, and its
-# accepted.txt for changes that no test has to notice. Policy takes half an hour for 40.
+# accepted.txt for changes that no test has to notice.
 PKG = ./policy
 N = 40
 SEED = 1
@@ -162,8 +162,8 @@ lint:
 	go run $(STATICCHECK) ./...
 	go run $(STATICCHECK) -tags long ./...
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
-	cd bench && go vet ./... && go run $(STATICCHECK) ./...
-	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
+	cd bench && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
+	cd examples/frameworks && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
 	cd peers && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)

@@ -12,7 +12,7 @@ import (
 )
 
 // mostBytes bounds the binary of "make build".
-const mostBytes = 40_000_000
+const mostBytes = 50_000_000
 
 // copyTree puts a copy of the sources into a directory.
 func copyTree(t *testing.T, dir string) {

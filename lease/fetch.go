@@ -196,14 +196,11 @@ const sweepEvery = Horizon / 8
 
 // sweepLater has the pools looked at. s.inserting is held.
 func (s *Store) sweepLater() {
-	switch {
-	case s.played != nil:
-		s.played.due = s.played.now + sweepEvery.Microseconds()
-	case s.sweeper == nil:
+	if s.sweeper == nil {
 		s.sweeper = time.AfterFunc(sweepEvery, s.sweep)
-	default:
-		s.sweeper.Reset(sweepEvery)
+		return
 	}
+	s.sweeper.Reset(sweepEvery)
 }
 
 // sweep ends the pools that nobody asks any more, and gives back what is of no use.

@@ -27,7 +27,6 @@ type Store struct {
 	shared Shared
 	base   time.Time
 	seed   maphash.Seed
-	played *playback // that it is for, or nil
 
 	pools    table
 	counters [counters]atomic.Uint64
@@ -52,9 +51,6 @@ func New(shared Shared) *Store {
 
 // now is the clock of s, in microseconds. It is never 0.
 func (s *Store) now() int64 {
-	if s.played != nil {
-		return s.played.now
-	}
 	return int64(time.Since(s.base) / time.Microsecond)
 }
 
@@ -241,15 +237,10 @@ func (s *Store) settle(calls []sluice.TakeCall) {
 	if len(calls) == 0 || !s.track() {
 		return
 	}
-	give := func() {
+	go func() {
 		defer s.running.Done()
 		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
-	}
-	if s.played != nil {
-		s.played.begun = append(s.played.begun, give)
-		return
-	}
-	go give()
+	}()
 }
 
 // drop ends a lease without giving anything back.
@@ -334,8 +325,6 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 			return r.Origin == sluice.ByLease, nil
 		case wait == 0:
 			return false, late{}
-		case s.played != nil && tries > 0: // no time passes, so it would be the same again
-			return false, nil
 		case tries == 0:
 			p.wait(c.Cost)
 			defer p.wait(-c.Cost)
@@ -351,9 +340,6 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 
 // waitFor waits for a reservation until wait is over, which began at a time of s.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
-	if s.played != nil {
-		s.played.finish()
-	}
 	var over <-chan time.Time
 	if wait != unbounded {
 		t := time.NewTimer(s.remains(wait, began))
@@ -449,9 +435,5 @@ func (s *Store) fetchLocked(p *pool, at, need int64) {
 		return
 	}
 	p.fetching = newFetching()
-	if s.played != nil {
-		s.played.begun = append(s.played.begun, func() { s.fetch(p, n, all, need) })
-		return
-	}
 	go s.fetch(p, n, all, need)
 }

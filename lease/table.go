@@ -22,9 +22,6 @@ const (
 type table [sets][ways]atomic.Pointer[pool]
 
 func (s *Store) hash(c *sluice.Charge) uint64 {
-	if s.played != nil {
-		return hashed(c.Key) ^ c.Plan.Fingerprint
-	}
 	return maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint
 }
 

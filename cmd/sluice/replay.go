@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,10 +28,8 @@ import (
 type replayed struct {
 	policy, against string
 	logs            logFlags
-	fleet           fleetFlags
-	accuracy        bool
-	limit           string
-	admin           adminClient
+	nodes           int
+	output          string
 }
 
 // logFlags say how access logs are read.
@@ -54,11 +51,8 @@ func replayCommand() *cobra.Command {
 			"of nginx or the LogFormat of Apache as the server's configuration has it. Rules that go by what the\n" +
 			"log does not tell, such as bodies, are left out and listed.\n\n" +
 			"With --against, the report says what changes if that policy takes the place of the first, and who\n" +
-			"newly suffers. With --nodes, it says what a fleet that counts otherwise than one store would let pass:\n" +
-			"where rules are leased, by leases from a store that it shares, with how often it calls that.\n" +
-			"With --accuracy, what each algorithm makes of a limit. With --admin-url in place of logs, it is about\n" +
-			"what a running gateway has decided of late, with its own policy: put that into shadow mode to try it\n" +
-			"on live traffic.\n\n" +
+			"newly suffers. With --nodes, it says what passes if so many instances count each for itself, without\n" +
+			"a shared store.\n\n" +
 			"The exit code is 0 whatever would have been refused.",
 		Example: "  sluice replay --policy api.yaml /var/log/nginx/access.log*\n" +
 			"  sluice replay --policy api.yaml --output report.html access.log.gz\n" +
@@ -69,14 +63,11 @@ func replayCommand() *cobra.Command {
 		RunE:    q.run,
 	}
 	f := c.Flags()
-	q.admin.flags(f, "")
 	f.StringVar(&q.policy, "policy", "", "policy `file`")
 	f.StringVar(&q.against, "against", "", "another policy `file`, to compare with")
 	q.logs.flags(c)
-	q.fleet.flags(c)
-	f.BoolVar(&q.accuracy, "accuracy", false, "show how each algorithm keeps the --limit: for every client of the logs, or on made-up traffic if there is none")
-	f.StringVar(&q.limit, "limit", "", "with --accuracy: the `limit` that they all keep, such as 100/minute")
-	f.Lookup("output").Usage = "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs"
+	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that count each for itself")
+	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs")
 	return c
 }
 
@@ -117,52 +108,10 @@ func (l *logFlags) options(in io.Reader) (o feed.Options, err error) {
 	return o, nil
 }
 
-// subject is what a replay is about.
-type subject int
-
-const (
-	someLogs subject = iota
-	aGateway
-	anAccuracy
-)
-
-// about returns what the replay is about. What the command line says comes before settings from elsewhere, and
-// those that are about something else are left out.
-func (q *replayed) about(f *pflag.FlagSet, logs []string) (subject, error) {
-	policies := typed(f, "policy", "against")
-	fleet := typed(f, fleetNames...)
-	remote := typed(f, "admin-url")
-	switch judging := typed(f, "accuracy", "limit"); {
-	case judging != "" && !q.accuracy:
-		return 0, errors.New("--limit goes with --accuracy: the limits of a replay are those of its --policy")
-	case judging != "" && policies+fleet+remote != "":
-		return 0, errors.New("--accuracy compares algorithms at one --limit: leave policies, gateways and fleets out: --" + cmp.Or(policies, fleet, remote))
-	case q.accuracy && policies+fleet+remote == "":
-		return anAccuracy, nil
-	case remote != "" && len(logs) > 0:
-		return 0, errors.New("replay: logs and --admin-url: a running gateway is asked for its own decisions, so give one of them")
-	case remote != "" && policies != "":
-		return 0, errors.New("replay: --admin-url reports on the policy that the gateway has: leave --policy and --against out, or give logs")
-	case remote != "" && fleet != "":
-		return 0, fmt.Errorf("replay: --admin-url reports on what the gateway has decided: leave --%s out, or give logs", fleet)
-	case remote != "", q.admin.url != "" && len(logs) == 0 && policies+fleet == "":
-		return aGateway, nil
-	}
-	return someLogs, nil
-}
-
 func (q *replayed) run(c *cobra.Command, args []string) error {
-	out, logs, err := reportTo(q.admin.output, args)
+	out, logs, err := reportTo(q.output, args)
 	if err != nil {
 		return err
-	}
-	switch about, err := q.about(c.Flags(), logs); {
-	case err != nil:
-		return err
-	case about == anAccuracy:
-		return q.judgeAlgorithms(c, out, logs)
-	case about == aGateway:
-		return q.live(c, out)
 	}
 	if q.policy == "" {
 		return errors.New("replay: which policy? Give --policy FILE")
@@ -177,18 +126,8 @@ func (q *replayed) run(c *cobra.Command, args []string) error {
 	if config.Document, err = replayedPolicy("policy", q.policy); err != nil {
 		return err
 	}
-	fleet := typed(c.Flags(), fleetNames...) != ""
-	if q.against != "" && (!fleet || typed(c.Flags(), "against") != "") {
-		against, err := replayedPolicy("against", q.against)
-		if err != nil {
-			return err
-		}
-		config.Against = &against
-	}
-	if fleet || typed(c.Flags(), "against") == "" {
-		if err := q.fleet.add(c.Flags(), &config); err != nil {
-			return err
-		}
+	if err := q.compare(c.Flags(), &config); err != nil {
+		return err
 	}
 	bar, end := showProgress(c.ErrOrStderr())
 	config.Feed.Progress = bar
@@ -198,6 +137,27 @@ func (q *replayed) run(c *cobra.Command, args []string) error {
 		return &failedError{unreadable("replay", err)}
 	}
 	return out.write(c.OutOrStdout(), r)
+}
+
+// maxNodes is how many instances a replay compares with at most.
+const maxNodes = 1000
+
+// compare adds what the policy is compared with. A flag on the command line comes before a setting of the
+// environment for the other comparison.
+func (q *replayed) compare(f *pflag.FlagSet, c *replay.Config) error {
+	nodes, against := typed(f, "nodes") != "", typed(f, "against") != ""
+	switch {
+	case nodes && against:
+		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
+	case q.against != "" && !nodes:
+		doc, err := replayedPolicy("against", q.against)
+		c.Against = &doc
+		return err
+	case f.Changed("nodes") && (q.nodes < 2 || q.nodes > maxNodes):
+		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
+	}
+	c.Nodes = q.nodes
+	return nil
 }
 
 // replayedPolicy reads a policy that is valid.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,7 +25,8 @@ import (
 // topSettings is what the command line of top says.
 type topSettings struct {
 	adminClient
-	once bool
+	once             bool
+	rule, by, window string // of the subjects that are shown
 }
 
 func topCommand() *cobra.Command {
@@ -33,50 +34,38 @@ func topCommand() *cobra.Command {
 	c := s.command("top", "Show live what is allowed and refused, and for whom",
 		"Show what all instances let pass and refuse: one sentence that says what is going on, rates,\n"+
 			"rules by how far they are from what is usual, the subjects that are refused most, instances\n"+
-			"and their stores. In a terminal it is redrawn every second; else, or with --once, it is\n"+
-			"shown once.\n\n"+
-			"Keys: q ends it; s sorts rules by another column; up and down choose a rule, and r goes\n"+
-			"through the rules whose subjects are shown; b shows who asks most in place of who is refused\n"+
-			"most; left and right choose the minute, the hour or the day.",
-		"  sluice top\n  sluice top --once --output json | jq -r .stats.headline.text",
+			"and their stores. In a terminal it is shown every second until it is interrupted; else, or\n"+
+			"with --once, once.",
+		"  sluice top\n  sluice top --by traffic --rule per-key\n  sluice top --once --output json | jq -r .stats.headline.text",
 		func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("top: %.60q: it takes no arguments", args[0])
 			}
 			return s.run(c)
 		})
-	c.Flags().BoolVar(&s.once, "once", false, "show it once, as plain text, and exit")
+	f := c.Flags()
+	f.BoolVar(&s.once, "once", false, "show it once, as plain text, and exit")
+	f.StringVar(&s.rule, "rule", "", "show the subjects of the rule of that `name` only")
+	f.StringVar(&s.by, "by", "refusals", "show the subjects with the most refusals or traffic")
+	f.StringVar(&s.window, "window", "hour", "show the subjects of the last minute, hour or day")
 	return c
 }
 
 // seenNow is what one look at a gateway has found.
 type seenNow struct {
-	Stats *adminapi.Stats `json:"stats"`
-	Top   *adminapi.Top   `json:"top"`
-	err   error
-	asked topChoice // what Top is of
+	Stats adminapi.Stats `json:"stats"`
+	Top   adminapi.Top   `json:"top"`
 }
-
-// topChoice is what whoever looks has chosen to see.
-type topChoice struct {
-	rule   string // whose subjects are shown; empty: all
-	by     string
-	window string
-}
-
-var topWindows = []string{"minute", "hour", "day"}
 
 func (s *topSettings) run(c *cobra.Command) error {
-	choice := topChoice{by: "refusals", window: "hour"}
-	in, out := terminalOf(c.InOrStdin()), terminalOf(c.OutOrStdout())
-	if in != nil && out != nil && !s.once && s.output == "text" {
+	if out := terminalOf(c.OutOrStdout()); out != nil && !s.once && s.output == "text" {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		defer stop()
-		return s.watch(ctx, in, out, choice)
+		return s.watch(ctx, out)
 	}
-	now := s.look(c.Context(), choice)
-	if now.err != nil {
-		return now.err
+	now, err := s.look(c.Context())
+	if err != nil {
+		return err
 	}
 	var b bytes.Buffer
 	if s.output == "json" {
@@ -86,10 +75,7 @@ func (s *topSettings) run(c *cobra.Command) error {
 			return &failedError{err}
 		}
 	} else {
-		screen := topScreen{now: now, choice: choice, source: s.url, width: 120, plain: true}
-		for _, line := range screen.lines() {
-			b.WriteString(line + "\n")
-		}
+		s.print(&b, now)
 	}
 	if _, err := c.OutOrStdout().Write(b.Bytes()); err != nil {
 		return &failedError{err}
@@ -98,245 +84,79 @@ func (s *topSettings) run(c *cobra.Command) error {
 }
 
 // look asks the gateway once.
-func (s *topSettings) look(ctx context.Context, choice topChoice) (now seenNow) {
-	now.asked = choice
-	now.Stats, now.Top = new(adminapi.Stats), new(adminapi.Top)
-	if _, now.err = s.call(ctx, http.MethodGet, "/v1/stats", nil, "", nil, now.Stats); now.err != nil {
-		return now
+func (s *topSettings) look(ctx context.Context) (now *seenNow, err error) {
+	now = &seenNow{}
+	if _, err := s.call(ctx, http.MethodGet, "/v1/stats", nil, "", nil, &now.Stats); err != nil {
+		return nil, err
 	}
-	q := url.Values{"by": {choice.by}, "window": {choice.window}, "limit": {"50"}}
-	if choice.rule != "" {
-		q.Set("rule", choice.rule)
+	q := url.Values{"by": {s.by}, "window": {s.window}, "limit": {"50"}}
+	if s.rule != "" {
+		q.Set("rule", s.rule)
 	}
-	_, now.err = s.call(ctx, http.MethodGet, "/v1/top", q, "", nil, now.Top)
-	return now
+	_, err = s.call(ctx, http.MethodGet, "/v1/top", q, "", nil, &now.Top)
+	return now, err
 }
 
-// refresh is how often a live screen is made anew, and resized how often the size of the terminal is
-// looked at.
-const (
-	refresh = time.Second
-	resized = 200 * time.Millisecond
-)
-
-// watch shows a live screen until somebody ends it.
-func (s *topSettings) watch(ctx context.Context, in, out *os.File, choice topChoice) error {
-	t, err := openTerminal(in, out)
-	if err != nil {
+// watch shows what a look finds every second until ctx ends. A gateway that does not answer is asked again.
+func (s *topSettings) watch(ctx context.Context, out *os.File) error {
+	// Another screen, without a cursor, and afterwards the one that was there.
+	if _, err := io.WriteString(out, "\x1b[?1049h\x1b[?25l"); err != nil {
 		return &failedError{err}
 	}
-	defer t.restore() // after a panic, too
-	ctx, stop := context.WithCancel(ctx)
-	looks := make(chan seenNow)
-	wanted := make(chan topChoice, 1)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		s.lookOften(ctx, choice, wanted, looks)
-	}()
-	defer func() { stop(); <-gone }()
-	screen := topScreen{choice: choice, source: s.url, coloured: os.Getenv("NO_COLOR") == ""}
-	size := time.NewTicker(resized)
-	defer size.Stop()
+	defer func() { _, _ = io.WriteString(out, "\x1b[?25h\x1b[?1049l") }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
-		screen.width, screen.height = t.size()
-		if err := t.draw(screen.lines()); err != nil {
+		var b bytes.Buffer
+		now, err := s.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			fmt.Fprintf(&b, "No answer: %v\n", err)
+		default:
+			s.print(&b, now)
+		}
+		width, height, err := term.GetSize(int(out.Fd()))
+		if err != nil {
+			width, height = 80, 24
+		}
+		if _, err := io.WriteString(out, "\x1b[H\x1b[2J"+fitted(b.String(), width, height)); err != nil {
 			return &failedError{err}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case screen.now = <-looks:
-		case <-size.C:
-		case key, open := <-t.keys:
-			if !open || !screen.press(key) {
-				return nil
-			}
-			if screen.choice != choice {
-				choice = screen.choice
-				select { // only the latest is wanted
-				case <-wanted:
-				default:
-				}
-				wanted <- choice
-			}
+		case <-tick.C:
 		}
 	}
 }
 
-// lookOften asks every second, and at once when something else is wanted.
-func (s *topSettings) lookOften(ctx context.Context, choice topChoice, wanted <-chan topChoice, looks chan<- seenNow) {
-	for {
-		now := s.lookSafely(ctx, choice)
-		select {
-		case looks <- now:
-		case <-ctx.Done():
-			return
+// fitted returns the part of a text that a screen has room for, without anything that moves its cursor. Its
+// first two lines, which are sentences, go on in further lines; the others are rows of tables and are cut.
+func fitted(text string, width, height int) string {
+	var lines []string
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		rest := []rune(plainText(line))
+		for i < 2 && len(rest) > width {
+			lines, rest = append(lines, string(rest[:width])), rest[width:]
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case choice = <-wanted:
-		case <-time.After(refresh):
+		lines = append(lines, string(rest[:min(len(rest), width)]))
+	}
+	return strings.Join(lines[:min(len(lines), height)], "\n")
+}
+
+// byChange are the rules, those first whose refusals are the furthest from what is usual.
+func byChange(all []adminapi.RuleStats) []adminapi.RuleStats {
+	all = slices.Clone(all)
+	change := func(r adminapi.RuleStats) float64 {
+		usual := 0.0
+		if r.Usual != nil {
+			usual = *r.Usual
 		}
+		c := r.Requests.Rate["deny"] + r.Requests.Rate["would_deny"] - usual
+		return max(c, -c)
 	}
-}
-
-// lookSafely makes an error of a panic, which would leave the terminal as it is.
-func (s *topSettings) lookSafely(ctx context.Context, choice topChoice) (now seenNow) {
-	defer func() {
-		if p := recover(); p != nil {
-			now = seenNow{err: fmt.Errorf("top: %v", p), asked: choice}
-		}
-	}()
-	return s.look(ctx, choice)
-}
-
-// press does what a key stands for. It is false if that is to end.
-func (s *topScreen) press(key string) bool {
-	names := []string{""}
-	for _, r := range s.rules() {
-		names = append(names, r.Rule)
-	}
-	step := func(list []string, now string, by int) string {
-		i := slices.Index(list, now) + by
-		return list[(i+len(list))%len(list)]
-	}
-	switch key {
-	case "q", "Q", "\x03", "\x04":
-		return false
-	case "s":
-		s.order = (s.order + 1) % len(topOrders)
-	case "r", "down":
-		s.choice.rule = step(names, s.choice.rule, 1)
-	case "R", "up":
-		s.choice.rule = step(names, s.choice.rule, -1)
-	case "b":
-		s.choice.by = step([]string{"refusals", "traffic"}, s.choice.by, 1)
-	case "right":
-		s.choice.window = step(topWindows, s.choice.window, 1)
-	case "left":
-		s.choice.window = step(topWindows, s.choice.window, -1)
-	}
-	return true
-}
-
-// topOrders are how rules can be sorted; the largest are first.
-var topOrders = []struct {
-	name string
-	less func(a, b *adminapi.RuleStats) int
-}{
-	{"change", func(a, b *adminapi.RuleStats) int { return cmp.Compare(changeOf(b), changeOf(a)) }},
-	{"refused", func(a, b *adminapi.RuleStats) int { return cmp.Compare(refusedRate(b), refusedRate(a)) }},
-	{"traffic", func(a, b *adminapi.RuleStats) int { return cmp.Compare(totalRate(b), totalRate(a)) }},
-	{"name", func(a, b *adminapi.RuleStats) int { return cmp.Compare(a.Rule, b.Rule) }},
-}
-
-// changeOf is how far refusals are from what is usual, where nothing is known from none.
-func changeOf(r *adminapi.RuleStats) float64 {
-	usual := 0.0
-	if r.Usual != nil {
-		usual = *r.Usual
-	}
-	change := refusedRate(r) - usual
-	return max(change, -change)
-}
-
-// refusedRate is how many a second a rule refuses, or would.
-func refusedRate(r *adminapi.RuleStats) float64 {
-	return r.Requests.Rate["deny"] + r.Requests.Rate["would_deny"]
-}
-
-func totalRate(r *adminapi.RuleStats) (sum float64) {
-	for _, rate := range r.Requests.Rate {
-		sum += rate
-	}
-	return sum
-}
-
-// terminal is one that shows a screen, and is as it was once it is restored.
-type terminal struct {
-	in, out *os.File
-	before  *term.State
-	keys    chan string // closed when the terminal is
-}
-
-const (
-	// enterScreen has another screen, without a cursor and without wrapping lines, leaveScreen what
-	// there was before.
-	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-)
-
-func openTerminal(in, out *os.File) (*terminal, error) {
-	before, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("top: the terminal does not say what is typed: %w: use --once", err)
-	}
-	t := &terminal{in: in, out: out, before: before, keys: make(chan string)}
-	if _, err := io.WriteString(out, enterScreen); err != nil {
-		t.restore()
-		return nil, err
-	}
-	// It ends with the terminal or the program: nothing interrupts the read of a terminal.
-	go t.readKeys()
-	return t, nil
-}
-
-func (t *terminal) restore() {
-	_, _ = io.WriteString(t.out, leaveScreen)
-	_ = term.Restore(int(t.in.Fd()), t.before)
-}
-
-// size is that of the screen in columns and lines.
-func (t *terminal) size() (width, height int) {
-	width, height, err := term.GetSize(int(t.out.Fd()))
-	if err != nil || width < 1 || height < 1 {
-		return 80, 24
-	}
-	return width, height
-}
-
-// draw writes lines over what there was, at once.
-func (t *terminal) draw(lines []string) error {
-	var b bytes.Buffer
-	b.WriteString("\x1b[H")
-	for i, line := range lines {
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(line + "\x1b[K")
-	}
-	b.WriteString("\x1b[J")
-	_, err := t.out.Write(b.Bytes())
-	return err
-}
-
-func (t *terminal) readKeys() {
-	defer close(t.keys)
-	buffer := make([]byte, 64)
-	for {
-		n, err := t.in.Read(buffer)
-		for _, key := range keysOf(buffer[:n]) {
-			t.keys <- key
-		}
-		if err != nil && !errors.Is(err, syscall.EINTR) {
-			return
-		}
-	}
-}
-
-// keysOf tells keys apart in what a terminal has sent at once.
-func keysOf(sent []byte) (keys []string) {
-	arrows := map[byte]string{'A': "up", 'B': "down", 'C': "right", 'D': "left"}
-	for len(sent) > 0 {
-		if len(sent) >= 3 && sent[0] == '\x1b' && (sent[1] == '[' || sent[1] == 'O') {
-			keys = append(keys, arrows[sent[2]])
-			sent = sent[3:]
-			continue
-		}
-		keys = append(keys, string(sent[:1]))
-		sent = sent[1:]
-	}
-	return keys
+	slices.SortStableFunc(all, func(a, b adminapi.RuleStats) int { return cmp.Compare(change(b), change(a)) })
+	return all
 }

@@ -1,244 +1,121 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
+	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/internal/adminapi"
 )
 
-// topScreen is what top shows. Its lines are a function of it.
-type topScreen struct {
-	now           seenNow
-	choice        topChoice
-	order         int    // of topOrders
-	source        string // where it is asked
-	width, height int    // without a height, all lines are shown
-	plain         bool   // without keys and colours
-	coloured      bool
+// maxRules is how many rules top shows, so that subjects and instances have room on a screen.
+const maxRules = 20
+
+// print writes what was found for people.
+func (s *topSettings) print(w io.Writer, now *seenNow) {
+	stats := &now.Stats
+	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), counted(len(stats.Instances), "instance"))
+	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)
+	printRequests(w, &stats.Requests)
+	printRules(w, byChange(stats.Rules))
+	s.printSubjects(w, now)
+	printInstances(w, stats)
 }
 
-// Styles of a terminal, which always stand beside a word that says the same.
-const (
-	bold   = "1"
-	dim    = "2"
-	red    = "31"
-	yellow = "33"
-	green  = "32"
-	upside = "7"
-)
-
-// line is one of the screen, of which each character that shows takes a place.
-type line struct {
-	screen *topScreen
-	text   strings.Builder
-	room   int
-}
-
-func (s *topScreen) line() *line { return &line{screen: s, room: s.width} }
-
-// add adds a text, as far as there is room, in a style. It is the only way by which texts get onto
-// the screen, so that nothing in them moves or hides anything.
-func (l *line) add(style, text string) *line {
-	text = plainText(text)
-	if n := utf8.RuneCountInString(text); n > l.room {
-		text = string([]rune(text)[:l.room])
-	}
-	l.room -= utf8.RuneCountInString(text)
-	if colour := len(style) > 1; style == "" || text == "" || l.screen.plain || colour && !l.screen.coloured {
-		l.text.WriteString(text)
-	} else {
-		l.text.WriteString("\x1b[" + style + "m" + text + "\x1b[0m")
-	}
-	return l
-}
-
-func (l *line) addf(style, format string, args ...any) *line {
-	return l.add(style, fmt.Sprintf(format, args...))
-}
-
-// String ends without spaces.
-func (l *line) String() string { return strings.TrimRight(l.text.String(), " ") }
-
-// lines are all of the screen, of which there are no more than fit.
-func (s *topScreen) lines() []string {
-	head := s.head()
-	var foot, instances []string
-	if !s.plain {
-		foot = []string{s.help()}
-	}
-	if s.now.Stats == nil || s.now.Stats.At.IsZero() {
-		return s.fit(head, foot)
-	}
-	instances = s.instances()
-	rules, subjects := s.ruleTable(), s.subjects()
-	if s.height > 0 {
-		// Half of what is left is for the rules, and what one does not need the other has.
-		left := max(0, s.height-len(head)-len(foot)-len(instances)-3)
-		forRules := max(min(len(rules), left/2), min(len(rules), left-len(subjects)))
-		rules, subjects = rules[:forRules], subjects[:min(len(subjects), max(0, left-forRules))]
-	}
-	body := slices.Concat(head, []string{""}, rules, []string{""}, subjects, []string{""}, instances)
-	return s.fit(body, foot)
-}
-
-// fit cuts what does not fit, and puts foot at the bottom.
-func (s *topScreen) fit(body, foot []string) []string {
-	if s.height <= 0 {
-		return append(body, foot...)
-	}
-	room := max(0, s.height-len(foot))
-	body = body[:min(len(body), room)]
-	for len(body) < room {
-		body = append(body, "")
-	}
-	return append(body, foot...)[:min(s.height, room+len(foot))]
-}
-
-// head is the sentence and the rates.
-func (s *topScreen) head() []string {
-	title := s.line().add(bold, "sluice top").addf("", "  %s", s.source)
-	if s.now.err != nil {
-		return append([]string{title.String(), ""}, s.wrapped(red, "No answer: "+s.now.err.Error())...)
-	}
-	if s.now.Stats == nil {
-		return []string{title.String(), "", "Asking …"}
-	}
-	stats := s.now.Stats
-	title.addf("", "  %s  %s", stats.At.UTC().Format("15:04:05 UTC"), counted(len(stats.Instances), "instance"))
-	style := map[string]string{"good": green, "bad": red}[stats.Headline.Level]
-	out := append([]string{title.String()}, s.wrapped(cmp.Or(style, bold), stats.Headline.Text)...)
-	out = append(out, "", s.line().addf(dim, "%-14s%12s%14s%14s%14s", "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY").String())
-	for _, o := range []struct{ outcome, word, style string }{
-		{"allow", "allowed", ""}, {"deny", "refused", red}, {"would_deny", "would refuse", yellow}, {"delayed", "delayed", ""}, {"degraded", "without store", yellow},
+func printRequests(w io.Writer, r *adminapi.Requests) {
+	const format = "%-14s%12s%14s%14s%14s\n"
+	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
+	for _, o := range []struct{ outcome, word string }{
+		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"delayed", "delayed"}, {"degraded", "without store"},
 	} {
-		r := &stats.Requests
 		if o.outcome != "allow" && o.outcome != "deny" && r.Day[o.outcome] == 0 {
 			continue
 		}
-		style := o.style
-		if r.Minute[o.outcome] == 0 {
-			style = ""
-		}
-		out = append(out, s.line().addf(style, "%-14s%12s%14s%14s%14s", o.word, perSecond(r.Rate[o.outcome]),
-			humanize.Comma(int64(r.Minute[o.outcome])), humanize.Comma(int64(r.Hour[o.outcome])), humanize.Comma(int64(r.Day[o.outcome]))).String())
+		printRow(w, format, o.word, perSecond(r.Rate[o.outcome]), humanize.Comma(int64(r.Minute[o.outcome])),
+			humanize.Comma(int64(r.Hour[o.outcome])), humanize.Comma(int64(r.Day[o.outcome])))
 	}
-	return out
 }
 
-// wrapped breaks a text between words.
-func (s *topScreen) wrapped(style, text string) (out []string) {
-	for words := strings.Fields(text); len(words) > 0; {
-		n, used := 0, 0
-		for n < len(words) && (n == 0 || used+1+utf8.RuneCountInString(words[n]) <= s.width) {
-			used += 1 + utf8.RuneCountInString(words[n])
-			n++
-		}
-		out = append(out, s.line().add(style, strings.Join(words[:n], " ")).String())
-		words = words[n:]
-	}
-	return out
-}
-
-// rules are those of the stats, in the order that is chosen.
-func (s *topScreen) rules() []adminapi.RuleStats {
-	if s.now.Stats == nil {
-		return nil
-	}
-	all := slices.Clone(s.now.Stats.Rules)
-	slices.SortStableFunc(all, func(a, b adminapi.RuleStats) int { return topOrders[s.order].less(&a, &b) })
-	return all
-}
-
-func (s *topScreen) ruleTable() []string {
-	const format = "%s %-24s%11s%11s%11s%11s%10s%8s  %s"
-	out := []string{s.line().addf(dim, format, " ", "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT").String()}
-	for _, r := range s.rules() {
-		mark, style, usual := " ", "", "-"
-		if r.Rule == s.choice.rule {
-			mark, style = ">", upside
-		}
+func printRules(w io.Writer, rules []adminapi.RuleStats) {
+	const format = "  %-24s%11s%11s%11s%11s%10s%8s  %s\n"
+	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
+	for i := range rules[:min(len(rules), maxRules)] {
+		r := &rules[i]
+		usual := "-"
 		if r.Usual != nil {
 			usual = perSecond(*r.Usual)
 		}
-		rate := r.Requests.Rate
 		limit := strings.Join(r.Limits, ", ")
 		if r.Shadow {
 			limit += " (shadow)"
 		}
-		passed := rate["allow"] + rate["delayed"] + rate["degraded"]
-		if style == "" && rate["deny"] > 0 {
-			style = red
-		}
-		out = append(out, s.line().addf(style, format, mark, cut(r.Rule, 23), perSecond(passed), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
-			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit).String())
+		rate := r.Requests.Rate
+		printRow(w, format, cut(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
+			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
 	}
-	return out
+	if more := len(rules) - maxRules; more > 0 {
+		fmt.Fprintf(w, "  and %s more\n", counted(more, "rule"))
+	}
 }
 
-func (s *topScreen) subjects() []string {
+func (s *topSettings) printSubjects(w io.Writer, now *seenNow) {
 	of := "all rules"
-	if s.choice.rule != "" {
-		of = "rule " + s.choice.rule
+	if s.rule != "" {
+		of = "rule " + s.rule
 	}
-	word := map[string]string{"refusals": "REFUSED MOST", "traffic": "ASKED MOST"}[s.choice.by]
-	out := []string{s.line().addf(dim, "%s in the last %s, %s", word, s.choice.window, of).String()}
-	if s.now.asked != s.choice || s.now.Top == nil {
-		return append(out, "Asking …")
+	word := map[string]string{"refusals": "REFUSED MOST", "traffic": "ASKED MOST"}[s.by]
+	fmt.Fprintf(w, "\n%s in the last %s, %s\n", word, s.window, of)
+	if len(now.Top.Items) == 0 {
+		fmt.Fprintln(w, "nobody")
 	}
-	if len(s.now.Top.Items) == 0 {
-		return append(out, "nobody")
-	}
-	for _, i := range s.now.Top.Items {
+	for _, i := range now.Top.Items {
 		count := humanize.Comma(int64(i.Count))
 		if i.Error > 0 {
 			count += " ±" + humanize.Comma(int64(i.Error))
 		}
 		last := "-"
 		if i.Last != nil {
-			last = ago(s.now.Stats.At.Sub(*i.Last))
+			last = ago(now.Stats.At.Sub(*i.Last))
 		}
-		out = append(out, s.line().addf("", "%16s  %8s  %-20s  %s", count, last, cut(i.Rule, 20), i.Shown).String())
+		printRow(w, "%16s  %8s  %-20s  %s\n", count, last, cut(i.Rule, 20), i.Shown)
 	}
-	return out
 }
 
-func (s *topScreen) instances() []string {
-	out := []string{s.line().addf(dim, "%-24s%10s%12s  %-9s%12s%10s%10s%10s", "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS").String()}
-	all := s.now.Stats.Instances
+func printInstances(w io.Writer, stats *adminapi.Stats) {
+	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
+	fmt.Fprintln(w)
+	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS", "")
 	policies := map[string]bool{}
-	for _, i := range all {
+	for _, i := range stats.Instances {
 		policies[i.Policy] = true
-		away, style := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
+		away, stale := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
 		if i.Store.Kind == "memory" {
 			away = "-"
 		}
-		if i.Store.Away > 0 || i.Stale {
-			style = red
-		}
-		l := s.line().addf(style, "%-24s%10s%12s  %-9s%12s%10s%10s%10s", cut(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
-			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)))
 		if i.Stale {
-			l.addf(style, "  no numbers for %s", ago(s.now.Stats.At.Sub(i.Seen)))
+			stale = "  no numbers for " + ago(stats.At.Sub(i.Seen))
 		}
-		out = append(out, l.String())
+		printRow(w, format, cut(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
+			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
 	}
 	if len(policies) > 1 {
-		out = append(out, s.line().add(red, "Not all instances have the same policy.").String())
+		fmt.Fprintln(w, "Not all instances have the same policy.")
 	}
-	return out
 }
 
-func (s *topScreen) help() string {
-	by := map[string]string{"refusals": "refused most", "traffic": "asked most"}[s.choice.by]
-	return s.line().addf(dim, "q quit   s sort: %s   r ↑↓ rule: %s   b %s   ←→ %s", topOrders[s.order].name, cmp.Or(s.choice.rule, "all"), by, s.choice.window).String()
+// printRow writes texts on one line, whatever is in them.
+func printRow(w io.Writer, format string, cells ...string) {
+	all := make([]any, len(cells))
+	for i, c := range cells {
+		all[i] = plainText(c)
+	}
+	line := fmt.Sprintf(strings.TrimSuffix(format, "\n"), all...)
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
 // perSecond writes a rate.

@@ -42,16 +42,6 @@ func (run *replay) report(stats *feed.Stats) *Report {
 		}
 		reports[0].Against = all.difference(reports[0], reports[1])
 		reports[0].Against.Other = run.other
-		for _, p := range run.parts {
-			l, leases := p.counts[1].store.(interface{ Leases() *Leases })
-			if !leases || l.Leases() == nil {
-				continue
-			}
-			reports[0].Against.Leases = l.Leases()
-			if wholeSeconds(stats.Files) {
-				reports[0].Notes = append(reports[0].Notes, "Leases are a matter of fractions of a second, and times in the log are whole seconds: what they cost is a rough estimate.")
-			}
-		}
 	}
 	return reports[0]
 }
@@ -100,7 +90,7 @@ func (j *judged) report(t *tally, counted []*counts, traps *traps, stats *feed.S
 
 // describe makes the report of a rule, without its subjects.
 func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
-	r := Describe(j.rules[i].rule)
+	r := describe(j.rules[i].rule)
 	r.Matched, r.Refused, r.Alone, r.Delayed, r.Longest = t.matched, t.refused, t.alone, t.delayed, t.longest
 	r.Series = filled(t.series, steps)
 	if t.windows > 0 {
@@ -109,8 +99,8 @@ func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
 	return r
 }
 
-// Describe returns what the policy says of a rule, without counts.
-func Describe(written *policy.Rule) Rule {
+// describe returns what the policy says of a rule, without counts.
+func describe(written *policy.Rule) Rule {
 	r := Rule{
 		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
 		Enforce: written.Enforce, Series: []int64{}, Top: []Subject{},

@@ -4,6 +4,7 @@ package replay
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"runtime"
@@ -34,22 +35,12 @@ type Config struct {
 	Compile func(policy.Document) (*policy.Policy, error)
 	// NewStore makes an empty store of at most so many bytes. It grows as it is filled.
 	NewStore func(maxBytes int64) Store
-	// Fleet, if not nil and Against is, says how else the same policy is counted, by as much of it as
-	// the logs tell enough for.
-	Fleet   func(judged *policy.Document) Fleet
+	// Nodes, if Against is nil, is how many instances count each for itself on the other side of the
+	// comparison; 0 is no comparison.
+	Nodes   int
 	Workers int // how many decide at once, where that changes no answer; 0 is one for each processor
 
 	decided func(n int64, allowed bool) // called with the number of each request, for tests
-}
-
-// Fleet is another way to count the same policy.
-type Fleet struct {
-	Name string // for people
-	// NewStore is that of [Config].
-	NewStore func(maxBytes int64) Store
-	// Undivided has one store count all clients, on one processor, where what is counted of some depends
-	// on others.
-	Undivided bool
 }
 
 const (
@@ -119,14 +110,10 @@ func newReplay(c *Config, files []feed.File) (*replay, error) {
 	switch {
 	case c.Against != nil:
 		documents = append(documents, *c.Against)
-	case c.Fleet != nil:
+	case c.Nodes > 0:
 		documents = append(documents, c.Document)
-		judged, _ := judgeable(c.Document, files)
-		f := c.Fleet(&judged)
-		run.other, stores[1] = f.Name, f.NewStore
-		if f.Undivided {
-			parts = 1
-		}
+		run.other = fmt.Sprintf("%d instances that count each for itself", c.Nodes)
+		stores[1] = func(maxBytes int64) Store { return newAlone(c.Nodes, maxBytes, c.NewStore) }
 	}
 	for _, doc := range documents {
 		j, err := judge(c, doc, files)
@@ -354,7 +341,6 @@ type worker struct {
 	requests *requests
 	sides    []*side
 	traps    traps
-	fetched  int64 // means nothing
 }
 
 func newWorker(run *replay) *worker {
@@ -390,16 +376,9 @@ func (w *worker) work() {
 	}
 }
 
-// ahead is how many requests are fetched at once.
-const ahead = 8
-
 // decide decides about those requests of a batch that are of a part.
 func (w *worker) decide(j *job, p *part) {
-	order := j.of(p.number)
-	for at, i := range order {
-		if at%ahead == 0 {
-			w.fetch(j, order[at:min(at+ahead, len(order))])
-		}
+	for _, i := range j.of(p.number) {
 		e := j.Entries[i]
 		r := w.requests.of(&e.Entry, e.Peer)
 		w.traps.look(&e.Entry, r, w.run.trusted)
@@ -416,18 +395,4 @@ func (w *worker) decide(j *job, p *part) {
 			w.run.config.decided(j.first+int64(i), allowed)
 		}
 	}
-}
-
-// fetch reads a little of some requests, so that the processor fetches them all at once: it has not seen them
-// since they were parsed, if it was this one.
-func (w *worker) fetch(j *job, order []int32) {
-	var sum int64
-	for _, i := range order {
-		e := j.Entries[i]
-		sum += e.Time + e.Sent + int64(len(e.Client))
-		if len(e.Method) > 0 && len(e.Target) > 0 {
-			sum += int64(e.Method[0]) + int64(e.Target[len(e.Target)-1])
-		}
-	}
-	w.fetched += sum
 }

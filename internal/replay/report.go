@@ -61,21 +61,10 @@ type Difference struct {
 	// ClientsFreed the other way round. They are exact up to [MaxSubjects], and beyond at least so many.
 	ClientsNewly int64 `json:"clients_newly_refused"`
 	ClientsFreed int64 `json:"clients_freed"`
-	// Leases is what it costs and saves that the other leases; nil if it does not.
-	Leases *Leases `json:"leases,omitempty"`
 	// Suffer are the clients that the other policy refuses more often, and Relieved those that it
 	// refuses less often, those with the largest difference first.
 	Suffer   []ClientChange `json:"suffer,omitempty"`
 	Relieved []ClientChange `json:"relieved,omitempty"`
-}
-
-// Leases is what becomes of decisions by units that instances have reserved.
-type Leases struct {
-	Decisions int64 `json:"decisions"` // each of which would be a call of the shared store without leases
-	Calls     int64 `json:"calls"`     // of the shared store, for them
-	// Above are charges that one store would have refused, had it counted what passed before: 0,
-	// but for outages and for what is given back.
-	Above int64 `json:"above_limit"`
 }
 
 // RuleChange is a rule of either policy: nil is none of that name, or one that could not be judged.

@@ -54,7 +54,6 @@ type subjects struct {
 	seed    maphash.Seed
 	places  []subject // open addressing, a power of two
 	none    uint64    // the hash of no value
-	fetched uint32    // means nothing
 	known   int
 	room    int
 	ofRule  []int64 // how many are known
@@ -131,9 +130,6 @@ func (t *subjects) request(rule, group int, key string, text uint64, now int64) 
 func subjectHash(rule int, text uint64) uint64 {
 	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
 }
-
-// fetch has the processor fetch the place that subjects of a value are likely to have, while it does other things.
-func (t *subjects) fetch(text uint64) { t.fetched += t.places[text&uint64(len(t.places)-1)].requests }
 
 // newcomer returns a place for a hash that has none, or nil if there is no room.
 func (t *subjects) newcomer(hash uint64) *subject {

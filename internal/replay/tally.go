@@ -44,12 +44,10 @@ func (r *ruleInfo) valueOf(key string) string {
 	return valueOf(key)
 }
 
-// Take is that of the store of the part, at the time of the request. What is known of the subject is fetched at
-// the same time as its states.
+// Take is that of the store of the part, at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
 	s.hash = s.subjects.textHash(s.value)
-	s.subjects.fetch(s.hash)
 	return s.store.TakeAt(ctx, s.entry.Time, charges, receipts)
 }
 

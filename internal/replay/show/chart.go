@@ -3,14 +3,12 @@ package show
 import (
 	"fmt"
 	"html/template"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/go-analyze/charts"
 
 	"github.com/sluicehq/sluice/internal/replay"
 )
@@ -18,23 +16,6 @@ import (
 const (
 	chartSteps = 120 // that a chart has at most
 	chartRules = 6   // that have a line of their own
-)
-
-// What is drawn has these colors, which become variables of the page's style. So one drawing is for light
-// and for dark ground.
-var (
-	inkX    = charts.Color{R: 1, A: 255}
-	inkY    = charts.Color{R: 2, A: 255}
-	inkGrid = charts.Color{R: 3, A: 255}
-	inkLine = [...]charts.Color{{R: 10, A: 255}, {R: 11, A: 255}, {R: 12, A: 255}, {R: 13, A: 255}, {R: 14, A: 255}, {R: 15, A: 255}, {R: 16, A: 255}, {R: 17, A: 255}}
-)
-
-var variables = strings.NewReplacer(
-	"rgb(1,0,0)", "var(--muted)", "rgb(2,0,0)", "var(--muted)", "rgb(3,0,0)", "var(--line)",
-	"rgb(10,0,0)", "var(--ink-0)", "rgb(11,0,0)", "var(--ink-1)", "rgb(12,0,0)", "var(--ink-2)", "rgb(13,0,0)", "var(--ink-3)",
-	"rgb(14,0,0)", "var(--ink-4)", "rgb(15,0,0)", "var(--ink-5)", "rgb(16,0,0)", "var(--ink-6)", "rgb(17,0,0)", "var(--ink-7)",
-	"fill:rgba(10,0,0,0.2)", "fill:var(--ink-0);fill-opacity:.18", "fill:rgba(11,0,0,0.2)", "fill:var(--ink-1);fill-opacity:.3",
-	";font-family:'Roboto Medium',sans-serif", "", "\nL ", "L", "\n", " ", ` xmlns:xlink="http://www.w3.org/1999/xlink"`, "",
 )
 
 // drawn is a chart for wide and for narrow pages, and what it shows in words.
@@ -51,7 +32,7 @@ type legend struct {
 }
 
 // requestsChart draws requests and refusals.
-func requestsChart(s replay.Series) (*drawn, error) {
+func requestsChart(s replay.Series) *drawn {
 	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"refused", 1}}, peaks(s))
 }
 
@@ -69,7 +50,7 @@ func peaks(s replay.Series) string {
 }
 
 // rulesChart draws the refusals of the rules that refuse most, in steps of s.
-func rulesChart(r *replay.Report, s replay.Series, names []string) (*drawn, error) {
+func rulesChart(r *replay.Report, s replay.Series, names []string) *drawn {
 	var lines [][]int64
 	var of []legend
 	for _, name := range names {
@@ -86,88 +67,64 @@ func rulesChart(r *replay.Report, s replay.Series, names []string) (*drawn, erro
 	return draw(s, lines, of, "Refusals over time, by rule.")
 }
 
-func draw(over replay.Series, lines [][]int64, of []legend, says string) (d *drawn, err error) {
+func draw(over replay.Series, lines [][]int64, of []legend, says string) *drawn {
 	if len(over.Requests) < 2 || len(lines) == 0 {
-		return nil, nil
+		return nil
 	}
-	d = &drawn{Says: says, Legend: of}
-	if d.Wide, err = drawing(1000, 260, 10, over, lines, of); err != nil {
-		return nil, err
+	return &drawn{
+		Wide: drawing(1000, 260, 10, over, lines, of), Narrow: drawing(400, 240, 5, over, lines, of),
+		Says: says, Legend: of,
 	}
-	d.Narrow, err = drawing(400, 240, 5, over, lines, of)
-	return d, err
 }
 
-// drawing draws series as lines, with areas where there are few.
-func drawing(width, height, most int, over replay.Series, lines [][]int64, of []legend) (template.HTML, error) {
-	var list charts.LineSeriesList
-	var inks []charts.Color
+// Margins of a drawing, which leave room for the labels of its axes.
+const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
+
+// drawing draws series as lines, with areas beneath requests and refusals. Its colors are variables of the
+// page's style, so that one drawing is for light and for dark ground. It has no size of its own.
+func drawing(width, height, most int, over replay.Series, lines [][]int64, of []legend) template.HTML {
 	highest := int64(0)
+	for _, line := range lines {
+		highest = max(highest, slices.Max(line))
+	}
+	each, parts := scale(highest)
+	left, bottom := float64(marginLeft), float64(height-marginBottom)
+	x := func(i int) float64 {
+		return left + float64(i)*(float64(width-marginRight)-left)/float64(len(over.Requests)-1)
+	}
+	y := func(n int64) float64 { return bottom - float64(n)*(bottom-marginTop)/float64(each*parts) }
+
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" xmlns="http://www.w3.org/2000/svg">`, width, height)
+	for n := range parts + 1 {
+		at := y(n * each)
+		fmt.Fprintf(&b, `<path d="M%.0f %.1fH%d" style="stroke:var(--line);fill:none"/>`, left, at, width-marginRight)
+		fmt.Fprintf(&b, `<text x="%.0f" y="%.1f" text-anchor="end" style="fill:var(--muted);font-size:12.8px">%s</text>`, left-6, at+4, short(n*each))
+	}
+	for i, label := range ticks(over, most) {
+		if label == "" {
+			continue
+		}
+		fmt.Fprintf(&b, `<path d="M%.1f %.0fv5" style="stroke:var(--line);fill:none"/>`, x(i), bottom)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.0f" text-anchor="middle" style="fill:var(--muted);font-size:12.8px">%s</text>`, x(i), bottom+20, label)
+	}
 	for i, line := range lines {
-		values := make([]float64, len(over.Requests))
-		for i := range min(len(line), len(values)) {
-			values[i] = float64(line[i])
-			highest = max(highest, line[i])
+		var path strings.Builder
+		for j := range over.Requests {
+			n := int64(0)
+			if j < len(line) {
+				n = line[j]
+			}
+			fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(j, 1)], x(j), y(n))
 		}
-		list, inks = append(list, charts.LineSeries{Values: values}), append(inks, inkLine[of[i].Ink])
+		if of[0].Ink == 0 {
+			fmt.Fprintf(&b, `<path d="%sV%.0fH%.0fZ" style="stroke:none;fill:var(--ink-%d);fill-opacity:.2"/>`, &path, bottom, left, of[i].Ink)
+		}
+		fmt.Fprintf(&b, `<path d="%s" style="stroke-width:1.75;stroke:var(--ink-%d);fill:none"/>`, &path, of[i].Ink)
 	}
-	theme := charts.MakeTheme(charts.ThemeOption{
-		AxisStrokeColor: inkGrid, AxisSplitLineColor: inkGrid, BackgroundColor: charts.ColorTransparent, TextColor: inkY, TextColorXAxis: inkX, TextColorYAxis: inkY,
-		SeriesColors: inks,
-	})
-	o := charts.NewLineChartOptionWithSeries(list)
-	o.Theme, o.Symbol, o.LineStrokeWidth = theme, charts.SymbolNone, 1.75
-	o.FillArea, o.FillOpacity = charts.Ptr(of[0].Ink == 0), 51
-	o.Legend.Show = charts.Ptr(false)
-	o.Padding = charts.NewBox(4, 10, 26, 2)
-	ticks := ticks(over, most)
-	o.XAxis.Labels, o.XAxis.LabelCount, o.XAxis.BoundaryGap = ticks, len(ticks), charts.Ptr(false)
-	o.XAxis.LabelOffset.Left = 1
-	o.XAxis.LabelFontStyle.FontSize = 10
-	each, grid := scale(highest)
-	o.YAxis = []charts.YAxisOption{{
-		Min: charts.Ptr(0.0), Max: charts.Ptr(float64(each * grid)), RangeValuePaddingScale: charts.Ptr(0.0), LabelCount: int(grid) + 1,
-		ValueFormatter: func(v float64) string { return short(int64(v + 0.5)) },
-	}}
-	o.YAxis[0].LabelFontStyle.FontSize = 10
-	p := charts.NewPainter(charts.PainterOptions{OutputFormat: charts.ChartOutputSVG, Width: width, Height: height, Theme: theme})
-	if err := p.LineChart(o); err != nil {
-		return "", err
-	}
-	svg, err := p.Bytes()
+	b.WriteString("</svg>")
 	// Made of our numbers and of times alone, so that nothing of the log is in it.
-	return template.HTML(styled(string(svg), ticks)), err
-}
-
-var (
-	blank   = regexp.MustCompile(`<text [^>]*></text>|<path [^>]*style="stroke:none;fill:none"/>`)
-	tick    = regexp.MustCompile(`<path d="M (\d+) \d+\s+L (\d+) \d+" style="[^"]*rgb\(3,0,0\)[^"]*"/>`)
-	onX     = regexp.MustCompile(`(<text [^>]*)(style="stroke:none;fill:rgb\(1,0,0\))`)
-	onY     = regexp.MustCompile(`<text x="\d+"( y="\d+" )(style="stroke:none;fill:rgb\(2,0,0\))`)
-	gridded = regexp.MustCompile(`<path d="M (\d+) \d+\s+L (\d+) \d+"`)
-)
-
-// styled puts a drawing into the colors and the font of the page. It has no size of its own.
-func styled(svg string, ticks []string) string {
-	svg = blank.ReplaceAllString(svg, "")
-	// Fonts differ in their widths from the one that the labels were measured with.
-	svg = onX.ReplaceAllString(svg, `${1}text-anchor="middle" $2`)
-	if left := gridded.FindStringSubmatch(svg); left != nil {
-		x, _ := strconv.Atoi(left[1])
-		svg = onY.ReplaceAllString(svg, fmt.Sprintf(`<text x="%d"${1}text-anchor="end" $2`, x-4))
-	}
-	i := -1
-	svg = tick.ReplaceAllStringFunc(svg, func(path string) string {
-		x := tick.FindStringSubmatch(path)
-		if x[1] != x[2] {
-			return path // of the grid
-		}
-		if i++; i < len(ticks) && ticks[i] == "" {
-			return ""
-		}
-		return path
-	})
-	return variables.Replace(svg)
+	return template.HTML(b.String())
 }
 
 // scale divides an axis up to at least n into a few equal parts of a round number.

@@ -28,7 +28,7 @@ const (
 
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"count": humanize.Comma, "share": share, "span": span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "leases": leases, "longest": longest, "counted": counted,
+		"count": humanize.Comma, "share": share, "span": span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "longest": longest, "counted": counted,
 		"safe":  func(s string) string { return safe(s, 200) },
 		"path":  func(s string) string { return safe(s, 120) },
 		"long":  func(s string) string { return safe(s, 2000) },
@@ -45,7 +45,6 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 type page struct {
 	*replay.Report
 	Headline              string
-	Live                  bool   // see [live]
 	Who, WhoCapital       string // see [who]
 	Series                replay.Series
 	Formats               string
@@ -87,17 +86,12 @@ type clients struct {
 func HTML(w io.Writer, r *replay.Report) error {
 	noun := who(r)
 	p := &page{
-		Report: r, Headline: headline(r), Live: live(r), Who: noun, WhoCapital: strings.ToUpper(noun[:1]) + noun[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
+		Report: r, Headline: headline(r), Who: noun, WhoCapital: strings.ToUpper(noun[:1]) + noun[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
 		Formats: formats(r.Log.Files), Series: legible(r.Series, chartSteps), Findings: findings(r), Broken: broken(r), FirstUnread: int64(len(r.Log.Unread)) < r.Unreadable,
 		Hardness: hardness, Tops: r.Top[:min(len(r.Top), pageSubjects)],
 	}
-	var err error
-	if p.Requested, err = requestsChart(p.Series); err != nil {
-		return err
-	}
-	if p.ByRule, err = rulesChart(r, p.Series, byRefusals(r)); err != nil {
-		return err
-	}
+	p.Requested = requestsChart(p.Series)
+	p.ByRule = rulesChart(r, p.Series, byRefusals(r))
 	for _, name := range byRefusals(r) {
 		if len(p.Rows) == pageRules {
 			p.More = len(r.Rules) - pageRules
@@ -108,7 +102,7 @@ func HTML(w io.Writer, r *replay.Report) error {
 			row.Hard = append(row.Hard, hard{hardness[i], n, 100 * n / max(1, row.SubjectsRefused)})
 		}
 		p.Rows = append(p.Rows, row)
-		if !live(r) && row.SubjectsRefused > 0 {
+		if row.SubjectsRefused > 0 {
 			p.Hit = append(p.Hit, row)
 		}
 	}
@@ -120,7 +114,7 @@ func HTML(w io.Writer, r *replay.Report) error {
 	if err := pageTemplate().Execute(&b, p); err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 

@@ -178,9 +178,7 @@ func (p *printer) head(r *replay.Report) {
 	if r.Requests > 0 && !r.From.IsZero() {
 		p.paragraph("", fmt.Sprintf("From %s to %s UTC, %s.", when(r.From), when(r.To), span(r.To.Sub(r.From))))
 	}
-	if !live(r) {
-		p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
-	}
+	p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
 	room := max(10, min(p.width-36, 72))
 	if series := legible(r.Series, room); len(series.Requests) > 1 {
 		p.section("over time, " + span(series.Step) + " each")
@@ -471,9 +469,6 @@ func broken(r *replay.Report) (all []string) {
 func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 	p.section("with " + safe(d.Other, 100))
 	p.paragraph("  ", verdict(r, d))
-	if d.Leases != nil {
-		p.paragraph("  ", leases(d.Leases))
-	}
 	p.line("")
 	var rows [][]string
 	for _, c := range changes(d) {
@@ -490,15 +485,6 @@ func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 		p.line("")
 		p.paragraph("  - ", safe("Not judged of the other policy: "+n.Rule+". "+n.Why, 300))
 	}
-}
-
-// leases says what leases cost and save.
-func leases(l *replay.Leases) string {
-	above := "nothing"
-	if l.Above > 0 {
-		above = counted(l.Above, "charge")
-	}
-	return fmt.Sprintf("It would call the shared store %.3f times a decision, in place of once. By leases, %s would pass above a limit.", float64(l.Calls)/float64(l.Decisions), above)
 }
 
 // notJudged are rules that the other policy alone has.

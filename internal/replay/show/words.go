@@ -137,16 +137,8 @@ func who(r *replay.Report) string {
 	return "client"
 }
 
-// live reports whether a running gateway has told what it decided, and no log was read.
-func live(r *replay.Report) bool { return len(r.Log.Files) == 0 }
-
 // headline is what a reader wants to know first.
 func headline(r *replay.Report) string {
-	has, have := "would have refused", "would have been refused"
-	whose := "This policy"
-	if live(r) {
-		has, have, whose = "refused", "was refused", "The gateway"
-	}
 	var watched int64
 	for _, rule := range r.Rules {
 		if rule.Shadow {
@@ -159,11 +151,11 @@ func headline(r *replay.Report) string {
 	case r.Requests == 0:
 		return "There is no request to judge."
 	case r.Refused == 0 && watched > 0:
-		return fmt.Sprintf("None of %s %s. The rules that only watch were exceeded %s.", counted(r.Requests, "request"), have, counted(watched, "time"))
+		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", counted(r.Requests, "request"), counted(watched, "time"))
 	case r.Refused == 0:
-		return fmt.Sprintf("None of %s %s.", counted(r.Requests, "request"), have)
+		return fmt.Sprintf("None of %s would have been refused.", counted(r.Requests, "request"))
 	}
-	text := fmt.Sprintf("%s %s %s of %s (%s)", whose, has, humanize.Comma(r.Refused), counted(r.Requests, "request"), share(r.Refused, r.Requests))
+	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), counted(r.Requests, "request"), share(r.Refused, r.Requests))
 	if r.SubjectsRefused == 0 {
 		return text + "."
 	}

@@ -161,7 +161,11 @@ func TestKept(t *testing.T) {
 			cost int64
 			kept time.Duration
 		}{{1, first}, {p.Capacity - 1, last}} {
+			before := server.Now()
 			r := takeAll(t, store, sluice.Charge{Key: key, Plan: p, Cost: step.cost})[0]
+			if after := server.Now(); r.Now < before.UnixMicro() || r.Now > after.UnixMicro() {
+				t.Errorf("taken at %d, between %d and %d by the server's clock", r.Now, before.UnixMicro(), after.UnixMicro())
+			}
 			if stays := number(t, server, "PEXPIRETIME", redisstore.Name(store, key, p)) - r.Now/1000; stays > step.kept.Milliseconds()+p.Lifetime()/8000+1 {
 				t.Errorf("%v %v, %d units: the key stays for %d ms, want %v at most", p.Limit.Algorithm, p.Limit, r.Used, stays, step.kept)
 			}

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
 )
 
 // A key expires no earlier than its state equals the empty one, and not much later unless more than half
@@ -141,6 +143,31 @@ func TestSharedKey(t *testing.T) {
 					t.Fatalf("%v: %d writes of 4 keys and one that all have", p.Limit, n)
 				}
 				checkExpiry(t, server, server.Do("KEYS", "*all"), p, charges[3][1].Cost, receipts[3][1], nil)
+			}
+		}
+	}
+}
+
+// A key is kept no longer than Kept says, and the grid of its expiry, after its first unit and after all that it
+// may use.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	store := open(t, server.URL())
+	for _, p := range plansOf(t, "60/hour", "60/10d", "5000/day") {
+		first, last := redisstore.Kept(p)
+		key := fmt.Sprint(p.Limit.Algorithm, p.Limit)
+		for _, step := range []struct {
+			cost int64
+			kept time.Duration
+		}{{1, first}, {p.Capacity - 1, last}} {
+			before := server.Now()
+			r := takeAll(t, store, sluice.Charge{Key: key, Plan: p, Cost: step.cost})[0]
+			if after := server.Now(); r.Now < before.UnixMicro() || r.Now > after.UnixMicro() {
+				t.Errorf("taken at %d, between %d and %d by the server's clock", r.Now, before.UnixMicro(), after.UnixMicro())
+			}
+			if stays := number(t, server, "PEXPIRETIME", redisstore.Name(store, key, p)) - r.Now/1000; stays > step.kept.Milliseconds()+p.Lifetime()/8000+1 {
+				t.Errorf("%v %v, %d units: the key stays for %d ms, want %v at most", p.Limit.Algorithm, p.Limit, r.Used, stays, step.kept)
 			}
 		}
 	}

@@ -176,3 +176,15 @@ func TestPlacesNearMost(t *testing.T) {
 		t.Errorf("%s keys are left", n)
 	}
 }
+
+// A place that has ended is not held any more where fewer places are left than are taken.
+func TestPlacesBecomeFewer(t *testing.T) {
+	t.Parallel()
+	twins := plantest.Twins{Store: timed(t, redistest.Shared(t)), Like: memory.New()}
+	now, half := time.Now().UnixMicro(), sluice.PlaceLasts.Microseconds()/2
+	twins.At(t, now, aPlace(t, "k", 3, 1, 1))
+	twins.At(t, now+half, aPlace(t, "k", 3, 2, 1))
+	if r := twins.At(t, now+2*half+1, aPlace(t, "k", 1, 1, 1)); r[0].Fits {
+		t.Errorf("a second place of one: %+v", r)
+	}
+}

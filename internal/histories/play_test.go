@@ -54,7 +54,7 @@ type ongoing struct {
 	holds   bool          // it is under way until it is released
 	release chan struct{} // closed by "end"
 	got     verdict
-	compare func() // called by "end", if there was no verdict before
+	compare func()        // called by "end", if there was no verdict before
 	took    time.Duration // from its start to its verdict
 }
 

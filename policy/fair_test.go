@@ -640,7 +640,7 @@ func TestShareShadow(t *testing.T) {
 func TestShareByRequestTime(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
-		f.off[0] = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC).Sub(time.Now())
+		f.off[0] = time.Until(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}
 		f.serve(t, crowd, 4*time.Second, nil)
 		checkShares(t, "of 1999", crowd, 100, 2, 4)

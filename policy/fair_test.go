@@ -33,7 +33,7 @@ func tenantOf(name, tier string) *Request {
 	return &Request{Header: http.Header{"X-Tenant": {name}, "X-Plan": {tier}}}
 }
 
-// caller is a tenant who asks at even intervals.
+// caller is a tenant that asks at even intervals.
 type caller struct {
 	name, tier string
 	rate       float64       // requests a second
@@ -145,7 +145,7 @@ func (f *fleet) serve(t *testing.T, callers []*caller, lasts time.Duration, each
 	return total
 }
 
-// due returns the callers who ask at a time, once for each request.
+// due returns the callers that ask at a time, once for each request.
 func (f *fleet) due(callers []*caller, at time.Duration) (due []*caller) {
 	for _, c := range callers {
 		for ; c.next <= at && (c.to == 0 || c.next < c.to); c.next += c.every() {
@@ -227,7 +227,7 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// A hundred tenants of three weights, of whom each asks for so many times its part, and one for a hundred times.
+// A hundred tenants of three weights: each asks for so many times its part, and one for a hundred times.
 func TestShareAmongHundred(t *testing.T) {
 	t.Parallel()
 	for engines, all := range map[int][]float64{1: {1, 1.2, 2, 5}, 2: {2}, 4: {3}} {
@@ -415,7 +415,7 @@ func TestShareClockSteps(t *testing.T) {
 	}
 }
 
-// While the shared store is away each instance shares its part of the limit among those who ask it, and when it is
+// While the shared store is away each instance shares its part of the limit among its tenants, and when it is
 // back all share the whole again.
 func TestShareAway(t *testing.T) {
 	t.Parallel()
@@ -467,7 +467,7 @@ func TestShareAwayOfLittle(t *testing.T) {
 	})
 }
 
-// on_error of a limit that is shared holds for all who share it.
+// on_error of a limit that is shared holds for all tenants.
 func TestShareOnError(t *testing.T) {
 	t.Parallel()
 	for onError, want := range map[string]bool{"allow": true, "deny": false} {
@@ -640,7 +640,7 @@ func TestShareShadow(t *testing.T) {
 func TestShareByRequestTime(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
-		f.off[0] = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC).Sub(time.Now())
+		f.off[0] = time.Until(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}
 		f.serve(t, crowd, 4*time.Second, nil)
 		checkShares(t, "of 1999", crowd, 100, 2, 4)

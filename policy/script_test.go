@@ -61,7 +61,7 @@ type script struct {
 	seen      *observedRequest // the last observation
 }
 
-// observedRequest is what an observer is told of a request, by the index of the result.
+// observedRequest is what an observer has of a request, by the index of the result.
 type observedRequest struct {
 	keys, sent, shown   []string
 	pardoned, exempting string
@@ -329,6 +329,7 @@ var decisionFields = map[string]func(v view) any{
 	"reads":         func(v view) any { return v.r.reads },
 	"tier":          func(v view) any { return v.would.Tier },
 	"tier-from":     func(v view) any { return v.would.TierFrom },
+	"tier-subject":  func(v view) any { return cmp.Or(v.would.TierSubject, new(TierSubject)).Subject },
 	"client":        func(v view) any { return v.would.Client },
 	"partition":     func(v view) any { return v.engine.Policy().Partition(&v.r.Request) },
 	"observed-tier": func(v view) any { return v.seen.tier },
@@ -511,7 +512,7 @@ func (s *script) outcome(words []string) (o Outcome) {
 			o.Verdict = Counts
 		case "counts-not":
 			o.Verdict = CountsNot
-		case "none": // nobody knows
+		case "none": // not known
 		default:
 			o.Header.Add(name, value)
 		}
@@ -595,7 +596,7 @@ func init() {
 			r, seen := s.request(words), s.seen
 			d := s.engine.Quota(s.Context(), &r.Request)
 			if s.seen != seen {
-				s.errorf("the observer is told")
+				s.errorf("it was observed")
 			}
 			s.check(&d, r, nil, want)
 		},

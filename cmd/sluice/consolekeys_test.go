@@ -26,7 +26,10 @@ import (
 func TestConsoleHostileKeys(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	keys := []string{`<img src=x onerror=alert(1)>`, `"><script>alert(1)</script>`, `' onmouseover='alert(1)`, "javascript:alert(1)", "a\u202Eb", `{{.}}`, `k/../../x?y#z`}
+	keys := []string{
+		`<img src=x onerror=alert(1)>`, `"><script>alert(1)</script>`, `' onmouseover='alert(1)`, "javascript:alert(1)", "a\u202Eb", `{{.}}`,
+		`k/../../x?y#z`,
+	}
 	for _, key := range keys {
 		for range 9 {
 			c.engine.Decide(t.Context(), request(key))
@@ -151,7 +154,8 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only("state=today", 3000)
 	page("/overrides?q=plan+77", 100)
 	// 77 and 770 to 779, five times each.
-	if body := c.get("/v1/overrides?sort=until&limit=7&q=plan+77"); !strings.Contains(body, `"total":55`) || strings.Count(body, `"plan 77`) != 7 || len(body) > 4_000 {
+	body := c.get("/v1/overrides?sort=until&limit=7&q=plan+77")
+	if !strings.Contains(body, `"total":55`) || strings.Count(body, `"plan 77`) != 7 || len(body) > 4_000 {
 		t.Errorf("%d bytes: %s", len(body), body)
 	}
 	// A caller that may not see keys cannot guess one letter by letter.
@@ -222,7 +226,9 @@ func TestConsoleRoles(t *testing.T) {
 		}
 	}
 	c.Token = c.secrets["the viewer"]
-	for _, path := range []string{"/rules", "/rules/own", "/rules/per-key", "/subjects", "/subjects" + k1, "/subjects?q=k-1", "/shadow", "/overrides", "/audit", "/policy"} {
+	for _, path := range []string{
+		"/rules", "/rules/own", "/rules/per-key", "/subjects", "/subjects" + k1, "/subjects?q=k-1", "/shadow", "/overrides", "/audit", "/policy",
+	} {
 		p := c.Open(path)
 		for _, button := range []string{`href="/act/`, `id="apply"`, `method="post" action="/policy`} {
 			if strings.Contains(p.HTML, button) {

@@ -88,6 +88,8 @@ func TestDecode(t *testing.T) {
 		{in: large, err: errLarge},
 		{in: large[1:], rest: maxCommand - 1},
 		{in: "*2\r\n$65522\r\n" + large[:65522] + "\r\n", err: errLarge},
+		{in: "*1\r\n$65522\r\n" + large[:65522] + "\r\n", want: [][]string{{large[:65522]}}}, // of the largest size
+		{in: "*1\r\n$65523\r\n" + large[:65523] + "\r\n", err: errLarge},
 		{in: "POST / HTTP/1.1\r\n", err: errBrowser},
 		{in: "GET / HTTP/1.1\r\nHost: a\r\n", want: [][]string{{"GET", "/", "HTTP/1.1"}}, err: errBrowser},
 	} {
@@ -100,21 +102,6 @@ func TestDecode(t *testing.T) {
 				t.Errorf("%.40q by %d: %q, rest %d, %v; want %q, %d, %v", c.in, piece, got, rest, err, c.want, c.rest, c.err)
 			}
 		}
-	}
-}
-
-// A command of the largest size is one, and one byte more is too many.
-func TestDecodeLargest(t *testing.T) {
-	fits := encode([]string{strings.Repeat("x", maxCommand-len("*1\r\n$65522\r\n\r\n"))})
-	if len(fits) != maxCommand {
-		t.Fatalf("premise: %d bytes", len(fits))
-	}
-	if got, _, err := decodeAll(fits, 4096); len(got) != 1 || err != nil {
-		t.Errorf("%d commands, %v", len(got), err)
-	}
-	over := encode([]string{strings.Repeat("x", maxCommand-len("*1\r\n$65522\r\n\r\n")+1)})
-	if got, _, err := decodeAll(over, 4096); len(got) != 0 || !errors.Is(err, errLarge) {
-		t.Errorf("%d commands, %v", len(got), err)
 	}
 }
 

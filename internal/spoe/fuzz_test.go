@@ -39,9 +39,6 @@ func FuzzConnection(f *testing.F) {
 	engine := engineOf(f, document)
 	agent := New(Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	f.Fuzz(func(t *testing.T, said []byte) {
-		if bytes.Contains(said, []byte("queue")) {
-			t.Skip() // turns take time
-		}
 		wire := &tape{said: bytes.NewReader(said)}
 		c := newConn(agent, wire)
 		c.serve()

@@ -22,7 +22,6 @@ import (
 )
 
 const historyRules = `
-version: 1
 trusted_proxies: [10.0.0.0/8]
 cors: {origins: ["https://app.example.com"], preflights: exempt}
 tiers: {from: header:X-Plan, default: free}
@@ -165,6 +164,14 @@ func (q *gatewayRequest) ask(t *testing.T, api http.Handler) (a answer) {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// answer is what the API says about a check.
+type answer struct {
+	Allowed bool
+	Status  int
+	Headers map[string]string
+	Body    string
 }
 
 func (q *gatewayRequest) settle(t *testing.T, api http.Handler, status int) {

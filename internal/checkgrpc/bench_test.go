@@ -2,38 +2,17 @@ package checkgrpc
 
 import (
 	"fmt"
-	"net"
 	"testing"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 // BenchmarkDoor is a decision by calls of 64 callers, and by 4 streams with batches of 16: client and
-// server in one process, over loopback.
+// server in one process.
 func BenchmarkDoor(b *testing.B) {
-	p, err := policyfile.Parse("bench.yaml", []byte("version: 1\nrules: [{name: per-key, key: [api_key], limit: 1000000/second}]"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	server := grpc.NewServer()
-	Register(server, Config{Engine: policy.NewEngine(memory.New(), p)})
-	go func() { _ = server.Serve(l) }()
-	b.Cleanup(server.Stop)
-	cc, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = cc.Close() })
-	client := NewChecksClient(cc)
+	p := parse(b, "version: 1\nrules: [{name: per-key, key: [api_key], limit: 1000000/second}]")
+	client := serve(b, Config{Engine: policy.NewEngine(memory.New(), p)})
 	b.Run("calls", func(b *testing.B) {
 		b.SetParallelism(32)
 		b.RunParallel(func(pb *testing.PB) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,16 @@ func TestAdjustNothing(t *testing.T) {
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 2 {
 		t.Errorf("%d are left: %v", d.Remaining, err)
 	}
+}
+
+// encoded returns the answer to a decision as one text.
+func encoded(d *policy.Decision) string {
+	var a Answer
+	h := http.Header{}
+	new(Encoder).Encode(&a, h, d, Client{})
+	text := http.StatusText(a.Status) + "\n"
+	for _, name := range append(StateFields[:], "Retry-After") {
+		text += name + ": " + h.Get(name) + "\n"
+	}
+	return text + string(a.Body())
 }

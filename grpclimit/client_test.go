@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const s = time.Second
@@ -46,14 +47,14 @@ func toWindow(length time.Duration) { time.Sleep(time.Until(time.Now().Truncate(
 // little later by chance.
 func TestClientRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes()
+		p := testkit.NewPipes()
 		serve(t, p, grpclimit.Policy(engine(t, twoInTen)))
-		other := connect(t, "passthrough:///test", grpc.WithContextDialer(p.dial))
+		other := connect(t, "passthrough:///test", dialer(p))
 		toWindow(10 * s)
 		for range 2 {
 			call(t.Context(), other, sayMethod, "") // by somebody else
 		}
-		mine := connect(t, "passthrough:///test", append(waiting(&grpclimit.Client{}), grpc.WithContextDialer(p.dial))...)
+		mine := connect(t, "passthrough:///test", append(waiting(&grpclimit.Client{}), dialer(p))...)
 		start := time.Now()
 		if got := call(t.Context(), mine, sayMethod, ""); got.code != codes.OK || time.Since(start) < 10*s || time.Since(start) > 15*s {
 			t.Errorf("%v after %v", got.status, time.Since(start))

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -104,43 +102,4 @@ func TestAwaitNothing(t *testing.T) {
 	if code := serve(waits); code != 429 || left(t, limiter) != 0 {
 		t.Errorf("%d, and %d are left", code, left(t, limiter))
 	}
-}
-
-// Five failed logins: who gives the right password is never counted, and neither the client's next
-// request nor a queue in front of the handler sees otherwise.
-func TestAwaitLogins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := sluice.Limit{Count: 5, Period: time.Hour}
-		limiter, err := sluice.NewLimiter(memory.New(), "login", limit, sluice.Limit{Count: 1, Period: time.Second, Burst: 9, Algorithm: sluice.LeakyBucket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := Config{AwaitOutcome: true}.Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.FormValue("password") == "right" {
-				Settle(r.Context(), policy.Outcome{Verdict: policy.CountsNot})
-				return
-			}
-			w.WriteHeader(http.StatusUnauthorized)
-		}))
-		login := func(ctx context.Context, password string) int {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/?password="+password, nil).WithContext(ctx))
-			return w.Code
-		}
-		for i := range 30 {
-			if code := login(t.Context(), "right"); code != 200 {
-				t.Fatalf("right login %d: %d", i, code)
-			}
-		}
-		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		if code := login(short, "wrong"); code != 429 {
-			t.Errorf("a client that leaves the queue: %d", code)
-		}
-		cancel()
-		for i, want := range []int{401, 401, 401, 401, 401, 429} {
-			if code := login(t.Context(), "wrong"); code != want {
-				t.Errorf("wrong login %d: %d, want %d", i, code, want)
-			}
-		}
-	})
 }

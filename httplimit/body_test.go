@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -142,6 +143,18 @@ func TestPeekBodyClose(t *testing.T) {
 	}
 }
 
+// connected serves a connection, and returns its other end.
+func connected(t *testing.T, server *http.Server) net.Conn {
+	t.Helper()
+	network := testkit.NewPipes()
+	go func() { _ = server.Serve(network) }()
+	client, err := network.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // A body that trickles is over after a time in all, and its request is counted: with those
 // of all others that cannot be read.
 func TestTricklingBody(t *testing.T) {
@@ -168,10 +181,7 @@ func TestTricklingBody(t *testing.T) {
 				after = time.Since(start)
 				_, failed = io.Copy(io.Discard, r.Body)
 			}))
-			l := make(pipes)
-			go server.Serve(l)
-			client, conn := net.Pipe()
-			l <- peerConn{conn, "192.0.2.1:4711"}
+			client := connected(t, server)
 			var sender sync.WaitGroup
 			sender.Go(func() {
 				fmt.Fprintf(client, "POST /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n", test.trickle)
@@ -210,10 +220,7 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			read, failed = io.Copy(io.Discard, r.Body)
 		}))}
-		l := make(pipes)
-		go server.Serve(l)
-		client, conn := net.Pipe()
-		l <- peerConn{conn, "192.0.2.1:4711"}
+		client := connected(t, server)
 		const large = 65 << 10
 		var sender sync.WaitGroup
 		sender.Go(func() {
@@ -254,10 +261,7 @@ func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := &http.Server{Handler: Limit(limiter, nil)(things)}
-			l := make(pipes)
-			go server.Serve(l)
-			client, conn := net.Pipe()
-			l <- peerConn{conn, "192.0.2.1:4711"}
+			client := connected(t, server)
 			start := time.Now()
 			go io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\n"+body)
 			answers := bufio.NewReader(client)

@@ -1,10 +1,7 @@
 package httplimit
 
 import (
-	"bufio"
-	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -69,60 +66,6 @@ func TestCORS(t *testing.T) {
 			if status := []int{200, 429}[i]; w.Code != status || !maps.Equal(corsFields(w.Header()), want) {
 				t.Errorf("%s: %d %v, want %v", name, w.Code, corsFields(w.Header()), want)
 			}
-		}
-	}
-}
-
-// Browsers go on only after a preflight that has passed: where it is exempt, it does, and
-// the request behind it is the one that is counted.
-func TestPreflightIsExempt(t *testing.T) {
-	h := Policy(mustEngine(t, memory.New(),
-		"version: 1\ncors: {origins: [https://app.example.com], preflights: exempt}\nrules: [{name: a, limit: 2/day}]\n"))(things)
-	ask := func(method string) int {
-		r := httptest.NewRequest(method, "/", nil)
-		r.Header.Set("Origin", "https://app.example.com")
-		if method == "OPTIONS" {
-			r.Header.Set("Access-Control-Request-Method", "PUT")
-		}
-		return recorded(h, r).Code
-	}
-	for i, want := range []int{200, 200, 429} {
-		if preflight, request := ask("OPTIONS"), ask("PUT"); preflight != 200 || request != want {
-			t.Errorf("%d: the preflight %d, the request %d, want 200 and %d", i, preflight, request, want)
-		}
-	}
-}
-
-// What has a body is no preflight, however the body is sent, and its sender is not waited for.
-func TestPreflightsHaveNoBody(t *testing.T) {
-	const head = "OPTIONS /login.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\nOrigin: https://app.example.com\r\nAccess-Control-Request-Method: POST\r\n"
-	server := httptest.NewServer(http.MaxBytesHandler(Policy(mustEngine(t, memory.New(),
-		"version: 1\ncors: {origins: [https://app.example.com], preflights: exempt}\nrules: [{name: a, limit: 2/day}]\n"))(things), 1<<20))
-	defer server.Close()
-	for _, test := range []struct {
-		rest string
-		want int
-	}{
-		{"\r\n", 200},
-		{"Content-Length: 0\r\n\r\n", 200},
-		{"Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{\"username\":\"alice\"}", 200},
-		{"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", 200},
-		{"Content-Length: 1\r\n\r\nx", 429},
-		{"Transfer-Encoding: chunked\r\n\r\n", 429},
-		{"\r\n", 200},
-	} {
-		c, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		fmt.Fprint(c, head+test.rest)
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != test.want {
-			t.Errorf("%q: %s, want %d", test.rest, resp.Status, test.want)
 		}
 	}
 }

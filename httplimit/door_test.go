@@ -1,10 +1,8 @@
 package httplimit
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"math"
@@ -12,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,46 +19,6 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// recorded calls a handler directly, for the clock of a bubble.
-func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
-func TestQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
-		start := time.Now()
-		var mu sync.Mutex
-		var turns []time.Duration
-		h := Limit(limiter, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			turns = append(turns, time.Since(start))
-		}))
-		statuses := make(map[int]int)
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				w := recorded(h, httptest.NewRequest("GET", "/", nil))
-				mu.Lock()
-				defer mu.Unlock()
-				statuses[w.Code]++
-			})
-		}
-		wg.Wait()
-		if statuses[200] != 3 || statuses[429] != 2 {
-			t.Errorf("statuses: %v", statuses)
-		}
-		for i, turn := range turns {
-			if want := time.Duration(i) * time.Second; turn != want {
-				t.Errorf("turn %d after %v, want %v", i, turn, want)
-			}
-		}
-	})
-}
 
 // A client that leaves the queue gives up its turn, and the handler does not run.
 func TestQueueClientLeaves(t *testing.T) {
@@ -163,22 +120,6 @@ func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float6
 	t.Fatalf("%s: the next turn is never %v hours away", what, hours)
 }
 
-// failingStore is a shared store that can be away.
-type failingStore struct {
-	sluice.Store
-	away atomic.Bool
-}
-
-func (s *failingStore) Take(ctx context.Context, c []sluice.Charge, r []sluice.Receipt) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.away.Load() {
-		return errors.New("connection refused")
-	}
-	return s.Store.Take(ctx, c, r)
-}
-
 func TestStoreAway(t *testing.T) {
 	for _, deny := range []bool{false, true} {
 		store := &failingStore{Store: memory.New()}
@@ -266,95 +207,6 @@ func TestNestedDoors(t *testing.T) {
 			len(w.Header()["Ratelimit"]) != 2 || strings.Join(w.Header()["X-Ratelimit-Limit"], "|") != "1" {
 			t.Errorf("%d %v", w.Code, w.Header())
 		}
-	}
-}
-
-// Handlers get the server's own ResponseWriter.
-func TestResponseWriterPassesThrough(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "100/minute", sluice.TokenBucket)
-	release := make(chan struct{})
-	mux := http.NewServeMux()
-	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "first\n")
-		w.(http.Flusher).Flush()
-		<-release
-		io.WriteString(w, "second\n")
-	})
-	mux.HandleFunc("/upgrade", func(w http.ResponseWriter, r *http.Request) {
-		conn, both, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		io.WriteString(both, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		both.Flush()
-		line, _ := both.ReadString('\n')
-		io.WriteString(conn, line)
-	})
-	s := httptest.NewServer(Limit(limiter, nil)(mux))
-	defer s.Close()
-
-	response, err := http.Get(s.URL + "/stream")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	in := bufio.NewReader(response.Body)
-	if line, _ := in.ReadString('\n'); line != "first\n" || response.Header.Get("RateLimit") == "" {
-		t.Errorf("%q %v", line, response.Header)
-	}
-	close(release)
-	if line, _ := in.ReadString('\n'); line != "second\n" {
-		t.Errorf("%q", line)
-	}
-
-	r, _ := http.NewRequest("GET", s.URL+"/upgrade", nil)
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "echo")
-	response, err = http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	both := response.Body.(io.ReadWriter)
-	io.WriteString(both, "hello\n")
-	if line, _ := bufio.NewReader(both).ReadString('\n'); line != "hello\n" || response.StatusCode != 101 {
-		t.Errorf("%d %q", response.StatusCode, line)
-	}
-}
-
-// Sixteen clients at once, on real connections: exactly the limit passes.
-func TestConcurrent(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "50/hour", sluice.SlidingWindowLog)
-	s := httptest.NewServer(Limit(limiter, nil)(things))
-	defer s.Close()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
-	defer client.CloseIdleConnections()
-	var passed, refused atomic.Int32
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 10 {
-				response, err := client.Get(s.URL)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				io.Copy(io.Discard, response.Body)
-				response.Body.Close()
-				switch response.StatusCode {
-				case http.StatusOK:
-					passed.Add(1)
-				case http.StatusTooManyRequests:
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if passed.Load() != 50 || refused.Load() != 110 {
-		t.Errorf("%d passed, %d refused", passed.Load(), refused.Load())
 	}
 }
 

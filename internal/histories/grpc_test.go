@@ -20,17 +20,19 @@ import (
 
 	"github.com/sluicehq/sluice/grpclimit"
 	"github.com/sluicehq/sluice/internal/rls"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // serveGRPC serves what register registers over pipes.
 func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	p.Helper()
-	network, server := newPipes(), grpc.NewServer(options...)
+	network, server := testkit.NewPipes(), grpc.NewServer(options...)
+	network.Peer = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
 	register(server)
 	go func() { _ = server.Serve(network) }()
 	p.Cleanup(server.Stop)
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.dial(ctx, "", "") }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.Dial(ctx, "", "") }))
 	if err != nil {
 		p.Fatal(err)
 	}

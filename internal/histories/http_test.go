@@ -1,7 +1,6 @@
 package histories
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/authrequest"
 	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // stepField names a request to the handler behind a limit, and idField its ID.
@@ -168,12 +168,12 @@ func openMiddleware(p *player) func(*ongoing) {
 
 // openGateway asks the gateway, which has a backend behind pipes.
 func openGateway(p *player) func(*ongoing) {
-	behind, network := new(backend), newPipes()
+	behind, network := new(backend), testkit.NewPipes()
 	server := &http.Server{Handler: behind}
 	go func() { _ = server.Serve(network) }()
 	p.Cleanup(func() { _ = server.Close() })
 	u := proxy.Upstream{
-		URL: &url.URL{Scheme: "http", Host: "backend.test"}, Dial: network.dial, Log: silent(),
+		URL: &url.URL{Scheme: "http", Host: "backend.test"}, Dial: network.Dial, Log: silent(),
 		Trusted: func() []netip.Prefix { return nil },
 		Reads:   func(name string) bool { return p.engine.Policy().Reads(name) },
 	}
@@ -201,47 +201,3 @@ func openAuthRequest(p *player) func(*ongoing) {
 		r.RemoteAddr = "127.0.0.1:4711"
 	})
 }
-
-// pipes is a network of one listener in memory, which virtual time knows.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes {
-	return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (n *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case n.conns <- local{theirs}:
-		return ours, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// local is a connection from 127.0.0.1.
-type local struct{ net.Conn }
-
-func (local) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711} }
-
-func (n *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.conns:
-		return c, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (n *pipes) Close() error {
-	n.once.Do(func() { close(n.closed) })
-	return nil
-}
-
-func (n *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }

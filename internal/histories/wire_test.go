@@ -14,15 +14,16 @@ import (
 
 	"github.com/sluicehq/sluice/internal/resp"
 	"github.com/sluicehq/sluice/internal/spoe"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // openRESP asks in the protocol of Redis about the only rule.
 func openRESP(p *player) func(*ongoing) {
-	network := newPipes()
+	network := testkit.NewPipes()
 	server := resp.New(resp.Config{Engine: p.engine, Patience: time.Hour, Idle: 1000 * time.Hour, Log: silent()})
 	go func() { _ = server.Serve(network) }()
 	p.Cleanup(func() { _ = server.Close() })
-	conn, err := network.dial(p.Context(), "", "")
+	conn, err := network.Dial(p.Context(), "", "")
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func readCheckReply(pairs []any) (v verdict) {
 
 // openSPOE asks as HAProxy does. The frames are those that the description of the protocol shows.
 func openSPOE(p *player) func(*ongoing) {
-	network := newPipes()
+	network := testkit.NewPipes()
 	agent := spoe.New(spoe.Config{Engine: p.engine, Logger: silent()})
 	go func() { _ = agent.Serve(network) }()
 	p.Cleanup(func() { _ = agent.Close() })
@@ -156,7 +157,7 @@ func openSPOE(p *player) func(*ongoing) {
 		if o.id != "" {
 			args = append(args, spoeText("id")+"\x08"+spoeText(o.id))
 		}
-		conn, err := network.dial(p.Context(), "", "")
+		conn, err := network.Dial(p.Context(), "", "")
 		if err != nil {
 			p.Fatal(err)
 		}

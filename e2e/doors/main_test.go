@@ -144,7 +144,10 @@ func (l *limiter) stop() {
 }
 
 // seen is what the backend has got of a request.
-type seen struct{ Method, Target, Host, Body, RateLimit string }
+type seen struct {
+	Method, Target, Host, Body string
+	Header                     http.Header
+}
 
 // backend answers what it has got of a request, or the status that the path asks for.
 func backend(t *testing.T) (addr string) {
@@ -156,7 +159,7 @@ func backend(t *testing.T) (addr string) {
 			return
 		}
 		w.Header().Set("X-Backend", "yes")
-		_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(body), r.Header.Get("RateLimit")})
+		_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(body), r.Header})
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()

@@ -1,25 +1,34 @@
+//go:build long
+
 package doors
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Traefik takes minutes to build: "make traefik" does, and runs all tests of proxies with it.
-func init() {
-	if os.Getenv("SLUICE_TRAEFIK") == "" {
-		return
-	}
-	proxies = append(proxies, proxy{
+// Traefik takes minutes to build where nothing of it has been built before.
+func TestLongTraefik(t *testing.T) {
+	proxy{
 		name: "traefik", asker: "traefik+body", client: "X-Forwarded-For", start: traefik,
 		without: 500, untold: true, once: true,
-	})
+	}.test(t)
+}
+
+func TestLongSame(t *testing.T) {
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			r := read(t, p.asker, p.client)
+			r.same(t, strings.TrimPrefix(p.start(t, r.limiter, r.backend), "http://"), 3000)
+		})
+	}
 }
 
 var buildTraefik = sync.OnceValues(func() (string, error) {

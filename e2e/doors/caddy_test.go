@@ -1,27 +1,15 @@
 package doors
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// buildCaddy builds Caddy, once, which takes two minutes where nothing of it has been built before.
-var buildCaddy = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(bin, "caddy")
-	c := exec.Command("go", "build", "-o", path, ".")
-	c.Dir = filepath.Join("testdata", "caddy")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+// buildCaddy takes two minutes where nothing of Caddy has been built before.
+var buildCaddy = builds("caddy", ".")
 
 // caddy runs the example.
 func caddy(t *testing.T, limiter, backend string, replaced ...string) (url string) {

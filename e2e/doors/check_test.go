@@ -161,14 +161,10 @@ func TestSlowAndOddClients(t *testing.T) {
 	l := limit(t, jobs, "--header-timeout", "1s")
 	const head = "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 	for name, c := range map[string]struct{ sent, want string }{
-		"half a head":            {head, ""},
-		"half a body":            {head + "Content-Length: 100\r\n\r\n{\"rule\":", "408"},
-		"half a chunk":           {head + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"ru", "408"},
-		"a huge length":          {head + "Content-Length: 9000000000000000000\r\n\r\n{", "413"},
-		"a length beyond int64":  {head + "Content-Length: 99999999999999999999\r\n\r\n{", "400"},
-		"a negative length":      {head + "Content-Length: -1\r\n\r\n{", "400"},
-		"a chunk of a huge size": {head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{", "400"},
-		"two lengths":            {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{", "400"},
+		"half a head":   {head, ""},
+		"half a body":   {head + "Content-Length: 100\r\n\r\n{\"rule\":", "408"},
+		"half a chunk":  {head + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"ru", "408"},
+		"a huge length": {head + "Content-Length: 9000000000000000000\r\n\r\n{", "413"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

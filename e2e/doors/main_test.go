@@ -28,25 +28,29 @@ import (
 // patience bounds the wait for a condition that is sure to come on any machine.
 const patience = 5 * time.Minute
 
-var (
-	binary string // the program, as TestMain has built it
-	bin    string // where the proxies are
-)
-
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	var err error
-	if bin, err = os.MkdirTemp("", "sluice-doors-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// program returns the path of the program.
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer os.RemoveAll(bin)
-	if binary, err = testkit.Sluice(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	return path
+}
+
+var build = sync.OnceValues(testkit.Sluice)
+
+// builds returns what builds a proxy of testdata, once, and links it only if it has changed.
+func builds(name, path string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		file := filepath.Join(testkit.Root(), "bin", "test", name)
+		c := exec.Command("go", "build", "-o", file, path)
+		c.Dir = filepath.Join("testdata", name)
+		if out, err := c.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return file, nil
+	})
 }
 
 // limiter is a running "sluice serve" with --check.
@@ -74,7 +78,7 @@ func limit(t *testing.T, policy string, args ...string) *limiter {
 
 func (l *limiter) start() {
 	l.t.Helper()
-	l.process, l.ended = command(binary, l.args...), make(chan struct{})
+	l.process, l.ended = command(program(l.t), l.args...), make(chan struct{})
 	stderr, err := l.process.StderrPipe()
 	if err != nil {
 		l.t.Fatal(err)

@@ -3,11 +3,7 @@
 package doors
 
 import (
-	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -31,15 +27,7 @@ func TestLongSame(t *testing.T) {
 	}
 }
 
-var buildTraefik = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(bin, "traefik")
-	c := exec.Command("go", "build", "-o", path, "github.com/traefik/traefik/v3/cmd/traefik")
-	c.Dir = filepath.Join("testdata", "traefik")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+var buildTraefik = builds("traefik", "github.com/traefik/traefik/v3/cmd/traefik")
 
 // traefik runs the example.
 func traefik(t *testing.T, limiter, backend string, replaced ...string) (url string) {

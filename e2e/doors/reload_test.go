@@ -39,7 +39,7 @@ func TestReloadWithBodies(t *testing.T) {
 	}
 	l.awaitLog(`"policy loaded"`)
 
-	out, err := command(binary, "import", "--rules", rules, "--yes", write(t, "name.yaml", byName)).CombinedOutput()
+	out, err := command(program(t), "import", "--rules", rules, "--yes", write(t, "name.yaml", byName)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -70,7 +70,7 @@ func TestAuthNeedsCheck(t *testing.T) {
 		{[]string{"--auth", "nginx,nginx+id"}, "nginx is there twice: remove one\n"},
 		{[]string{"--auth", "apache"}, `there is no proxy kind "apache": there are nginx, nginx-accel, caddy, traefik, envoy` + "\n"},
 	} {
-		out, err := command(binary, append([]string{"serve"}, test.args...)...).CombinedOutput()
+		out, err := command(program(t), append([]string{"serve"}, test.args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), test.want) {
 			t.Errorf("%v: %v: %s", test.args, err, out)
 		}

@@ -406,7 +406,7 @@ func TestDirectRepeats(t *testing.T) {
 		}))
 		timeout := time.Minute
 		if test.silent {
-			timeout = 300 * time.Millisecond
+			timeout = 3 * time.Second
 		}
 		d := roundTripper(&Upstream{URL: &url.URL{Scheme: "http", Host: behind.Listener.Addr().String()}, Timeout: timeout})
 		var err error

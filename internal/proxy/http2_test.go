@@ -14,16 +14,19 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // gateTLS starts a gateway that speaks HTTP/2, in front of an upstream that does so as well (h2c,
@@ -189,82 +192,62 @@ func pass(http.ResponseWriter, *http.Request) {}
 // What HTTP/2 can carry and HTTP/1 cannot is no way to have something decided about that the
 // upstream does not get.
 func TestOddRequestsOverHTTP2(t *testing.T) {
-	var got atomic.Value
 	for _, scheme := range []string{"http", "h2c"} {
+		var got atomic.Value
 		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
-			got.Store(fmt.Sprintf("%s %s %s %q %v", r.Method, r.Host, r.RequestURI, body, r.Header["Cookie"]))
+			got.Store(fmt.Sprintf(" %s %s %s %q %v", r.Method, r.Host, r.RequestURI, body, r.Header["Cookie"]))
 		}, pass, Client{})
-		base := map[string]string{":method": "POST", ":scheme": "https", ":authority": "a.test", ":path": "/p"}
-		for _, test := range []struct {
-			name   string
-			fields []string // in place of the base's, or beside them
-			data   string   // "": the stream ends with the head
-			status string   // "": the stream is reset
-			want   string   // what the upstream gets; "": nothing
-		}{
-			{"plain", nil, "x", "200", `POST a.test /p "x" []`},
-			{"cookies in pieces", []string{"cookie", "a=1", "cookie", "b=2"}, "x", "200", `POST a.test /p "x" [a=1; b=2]`},
-			{"one host, twice", []string{"host", "a.test"}, "x", "200", `POST a.test /p "x" []`},
-			{"another host", []string{"host", "b.test"}, "x", "400", ""},
-			{"two hosts", []string{":authority", "", "host", "a.test", "host", "b.test"}, "x", "400", ""},
-			{"host alone", []string{":authority", "", "host", "b.test"}, "x", "200", `POST b.test /p "x" []`},
-			{"scheme", []string{":scheme", "http"}, "x", "200", `POST a.test /p "x" []`},
-			{"a request in the method", []string{":method", "GET /admin HTTP/1.1"}, "x", "400", ""},
-			{"space in the path", []string{":path", "/p HTTP/1.1"}, "x", "400", ""},
-			{"space in the query", []string{":path", "/p?q HTTP/1.1"}, "x", "400", ""},
-			{"line in the path", []string{":path", "/p\r\nX: y"}, "x", "", ""},
-			{"preface", []string{":method", "PRI", ":path", "*"}, "", "505", ""},
-			{"length that is none", []string{"content-length", "one"}, "x", "400", ""},
-			{"length with a sign", []string{"content-length", "+1"}, "x", "400", ""},
-			{"length with a zero", []string{"content-length", "01"}, "x", "400", ""},
-			{"two lengths", []string{"content-length", "1", "content-length", "1"}, "x", "400", ""},
-			{"length of nothing", []string{"content-length", "5"}, "", "400", ""},
-			{"length", []string{"content-length", "1"}, "x", "200", `POST a.test /p "x" []`},
-			{"line in a field", []string{"x-a", "b\r\nx-c: d"}, "x", "", ""},
-			{"space before a field", []string{"x-api-key", " k"}, "x", "400", ""},
-			{"space behind a field", []string{"x-api-key", "k\t"}, "x", "400", ""},
-			{"upper case", []string{"X-Api-Key", "k"}, "x", "", ""},
-			{"colon", []string{"x:y", "k"}, "x", "", ""},
-			{"connection", []string{"connection", "x-api-key"}, "x", "400", ""},
-			{"keep-alive", []string{"keep-alive", "1"}, "x", "400", ""},
-			{"proxy-connection", []string{"proxy-connection", "close"}, "x", "400", ""},
-			{"transfer-encoding", []string{"transfer-encoding", "chunked"}, "x", "400", ""},
-			{"upgrade", []string{"upgrade", "websocket"}, "x", "400", ""},
-			{"te", []string{"te", "gzip"}, "x", "400", ""},
-			{"te for trailers", []string{"te", "trailers"}, "x", "200", `POST a.test /p "x" []`},
-		} {
-			r := dialRaw(t, s)
-			got.Store("")
-			fields := slices.Clone(test.fields)
-			for _, name := range []string{":path", ":authority", ":scheme", ":method"} {
-				if i := slices.Index(fields, name); i >= 0 { // it goes to the front
-					value := fields[i+1]
-					fields = slices.Delete(fields, i, i+2)
-					if value != "" {
-						fields = append([]string{name, value}, fields...)
-					}
-				} else {
-					fields = append([]string{name, base[name]}, fields...)
-				}
-			}
-			stream := r.ask(test.data == "", fields...)
-			if test.data != "" {
-				r.must(0, r.WriteData(stream, true, []byte(test.data)))
-			}
-			a, err := r.await(stream)
-			if err != nil && !errors.Is(err, errGone) {
-				t.Fatal(err)
-			}
-			if a.status == "" && strings.Contains(test.name, "length") {
-				a.status = "400" // net/http may notice before it is answered, and resets the stream
-			}
-			if a.status != test.status || got.Load() != test.want {
-				t.Errorf("%s, %s: %q, and the upstream has got %q; want %q and %q", scheme, test.name, a.status, got.Load(), test.status, test.want)
-			}
-			r.Close()
+		for _, c := range testkit.Script(t, "testdata/odd.txt") {
+			c.Play(t, func(step string) string {
+				got.Store("")
+				return sendOdd(t, dialRaw(t, s), step) + got.Load().(string)
+			})
 		}
 	}
+}
+
+// sendOdd sends a request of testdata/odd.txt and returns its status.
+func sendOdd(t *testing.T, r *raw, step string) string {
+	t.Helper()
+	defer r.Close()
+	base := map[string]string{":method": "POST", ":scheme": "https", ":authority": "a.test", ":path": "/p"}
+	data := "x"
+	var fields []string
+	for line := range strings.SplitSeq(step, "\n") {
+		name, value, _ := strings.Cut(line, " ")
+		if unquoted, err := strconv.Unquote(value); err == nil {
+			value = unquoted
+		}
+		switch {
+		case line == "no body":
+			data = ""
+		case line == "plain":
+		case name == "drop":
+			delete(base, value)
+		case base[name] != "":
+			base[name] = value
+		default:
+			fields = append(fields, name, value)
+		}
+	}
+	for name, value := range base { // these go to the front
+		fields = append([]string{name, value}, fields...)
+	}
+	stream := r.ask(data == "", fields...)
+	if data != "" {
+		r.must(0, r.WriteData(stream, true, []byte(data)))
+	}
+	a, err := r.await(stream)
+	switch {
+	case err != nil && !errors.Is(err, errGone):
+		t.Fatal(err)
+	case a.status != "":
+		return a.status
+	case strings.Contains(step, "content-length"):
+		return "400" // net/http may notice before it is answered, and resets the stream
+	}
+	return "reset"
 }
 
 // A body that is not as long as it says reaches nobody as a whole.
@@ -418,27 +401,6 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// One connection has so many streams at a time.
-func TestConcurrentStreams(t *testing.T) {
-	begun, held := make(chan bool, 1000), make(chan struct{})
-	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) {}, func(http.ResponseWriter, *http.Request) {
-		begun <- true
-		<-held
-	}, Client{})
-	defer close(held)
-	r := dialRaw(t, s)
-	for range bounds.MaxConcurrentStreams {
-		r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
-		<-begun
-	}
-	if a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")); err == nil && a.reset == 0 {
-		t.Errorf("one more is answered: %+v", a)
-	}
-	if len(begun) > 0 {
-		t.Error("one more has begun")
-	}
-}
-
 // Heads that are too large, in one frame or in any number of them, cost a bounded amount.
 func TestLargeHeadsOverHTTP2(t *testing.T) {
 	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") }, pass, Client{})
@@ -470,44 +432,38 @@ func TestLargeHeadsOverHTTP2(t *testing.T) {
 	}
 }
 
-// A client that takes nothing of its answer holds the stream, and what the upstream has sent,
-// for so long only.
-func TestUnreadStreams(t *testing.T) {
-	const stall = 100 * time.Millisecond
-	for _, size := range []int{100, 1 << 20} {
-		ended := make(chan error, 1)
-		s := gateTLS(t, "http", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(make([]byte, size))
-		}, func(_ http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			go func() {
-				<-ctx.Done()
-				ended <- ctx.Err()
-			}()
-		}, Client{StallTimeout: stall})
-		r := dialRaw(t, s)
-		r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
-		stream := r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+// A client that takes nothing of its answer holds the stream for so long only, and a body that stops coming is
+// not waited for any longer.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	certified()
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 10 * time.Second
+		u := virtualUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+			_, _ = w.Write(make([]byte, n))
+		})
+		dial := virtual(t, Clean(u, Handler(u)).ServeHTTP, Client{HeaderTimeout: time.Hour, StallTimeout: stall})
+		for _, n := range []string{"100", "1048576"} {
+			r, begun := dial(), time.Now()
+			r.must(0, r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+			a, err := r.await(r.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/?n="+n))
+			if took := time.Since(begun); err != nil || a.reset == 0 || len(a.body) > 10 || took != stall {
+				t.Errorf("%s bytes: %d have come, reset %v after %v, %v", n, len(a.body), a.reset, took, err)
+			}
+			if again := dial().get(); again.status != "200" {
+				t.Errorf("the next client: %+v", again)
+			}
+		}
+		r, begun := dial(), time.Now()
+		stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
+		r.must(0, r.WriteData(stream, false, []byte("some")))
 		a, err := r.await(stream)
-		if err != nil || a.reset == 0 || len(a.body) > 10 {
-			t.Errorf("%d bytes: %d have come, reset %v, %v", size, len(a.body), a.reset, err)
+		if took := time.Since(begun); err != nil || a.status != "408" || took != stall {
+			t.Errorf("%+v after %v, %v", a, took, err)
 		}
-		<-ended
-		if again := dialRaw(t, s).get(); again.status != "200" {
-			t.Errorf("the next client: %+v", again)
-		}
-	}
-}
-
-// A body that stops coming is not waited for.
-func TestStalledBodiesOverHTTP2(t *testing.T) {
-	s := gateTLS(t, "http", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, pass, Client{StallTimeout: 50 * time.Millisecond})
-	r := dialRaw(t, s)
-	stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
-	r.must(0, r.WriteData(stream, false, []byte("some")))
-	if a, err := r.await(stream); err != nil || a.status != "408" {
-		t.Errorf("%+v, %v", a, err)
-	}
+	})
 }
 
 // An answer that ends before its request does has its end and its trailers passed on, while the client

@@ -166,7 +166,7 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 		}
 		send("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n" + strings.Repeat("a", 20) + "\r\n")
 		<-answered
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		answer := bufio.NewReader(c)
 		if line, err := answer.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200") {
 			t.Errorf("the answer begins with %q, %v", line, err)

@@ -49,9 +49,13 @@ func post(h http.Handler, body io.Reader) *httptest.ResponseRecorder {
 }
 
 func postTo(h http.Handler, w http.ResponseWriter, body io.Reader) {
-	r := httptest.NewRequest("POST", "/v1/peek", body)
+	h.ServeHTTP(w, newRequest("/v1/peek", body))
+}
+
+func newRequest(path string, body io.Reader) *http.Request {
+	r := httptest.NewRequest("POST", path, body)
 	r.Header.Set("Content-Type", "application/json")
-	h.ServeHTTP(w, r)
+	return r
 }
 
 // Large bodies are in memory a few at a time, and small ones do not wait for them.

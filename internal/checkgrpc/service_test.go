@@ -8,17 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,8 +26,6 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/httplimit"
-	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -95,97 +88,6 @@ func about(method, path string, headers ...string) *CheckRequest {
 
 func subject(rule, part, value string) *CheckRequest {
 	return &CheckRequest{About: &CheckRequest_Subject{Subject: &Subject{Rule: rule, Key: map[string]string{part: value}}}}
-}
-
-// A history of requests is answered as the middleware answers it, by calls and by batches, with time
-// standing still.
-func TestLikeHTTP(t *testing.T) {
-	seed := seed.Of(t)
-	random := rand.New(rand.NewPCG(seed, 1))
-	synctest.Test(t, func(t *testing.T) {
-		door := httplimit.Policy(newEngine(t))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		calls, stream := serve(t, Config{Engine: newEngine(t)}), open(t, serve(t, Config{Engine: newEngine(t)}))
-		for range 40 {
-			batch := make([]*CheckRequest, 1+random.IntN(20))
-			for i := range batch {
-				batch[i] = anyRequest(random)
-			}
-			if err := stream.Send(&CheckBatch{Checks: batch}); err != nil {
-				t.Fatal(err)
-			}
-			answers, err := stream.Recv()
-			if err != nil || len(answers.Answers) != len(batch) {
-				t.Fatalf("%d answers for %d checks, %v", len(answers.GetAnswers()), len(batch), err)
-			}
-			for i, one := range batch {
-				want := ask(door, one)
-				single, err := calls.Check(t.Context(), one)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := said(single); got != want {
-					t.Fatalf("%v\nby a call: %s\nby HTTP: %s", one, got, want)
-				}
-				if got := said(answers.Answers[i]); got != want {
-					t.Fatalf("%v\nin a batch: %s\nby HTTP: %s", one, got, want)
-				}
-			}
-			time.Sleep(time.Duration(random.IntN(10)) * time.Minute)
-		}
-	})
-}
-
-func anyRequest(random *rand.Rand) *CheckRequest {
-	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	c := about(pick("GET", "POST"), pick("/", "/login", "/tenant/x?y=1", "/closed", "/open", "/dear", "/seen", "/a/../login", "//closed"))
-	r := c.GetRequest()
-	r.Client = pick("192.0.2.1", "192.0.2.2", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1")
-	for name, values := range map[string][]string{
-		"X-Forwarded-For": {"", "192.0.2.9", "6.6.6.6, 192.0.2.8"},
-		"X-API-Key":       {"", "a", "b"},
-		"x-tenant":        {"", "t"},
-		"X-Cost":          {"", "9"},
-		"Accept":          {"", "text/plain"},
-	} {
-		if v := pick(values...); v != "" {
-			r.Headers = append(r.Headers, &Header{Name: name, Value: v})
-		}
-	}
-	if r.Method == "POST" {
-		r.Body = []byte(pick("", "username=alice", `{"username": "bob"}`, "username=a&username=b"))
-	}
-	return c
-}
-
-// ask asks the middleware.
-func ask(door http.Handler, c *CheckRequest) string {
-	in := c.GetRequest()
-	r := httptest.NewRequest(in.Method, in.Path, strings.NewReader(string(in.Body)))
-	r.Host, r.RemoteAddr = in.Host, net.JoinHostPort(in.Client, "4711")
-	for _, h := range in.Headers {
-		r.Header.Add(h.Name, h.Value)
-	}
-	w := httptest.NewRecorder()
-	door.ServeHTTP(w, r)
-	got := &CheckResponse{Allowed: w.Code == http.StatusOK, Status: int32(w.Code), Body: w.Body.Bytes()}
-	for name, values := range w.Header() {
-		for _, v := range values {
-			got.Headers = append(got.Headers, &Header{Name: name, Value: v})
-		}
-	}
-	return said(got)
-}
-
-// said returns an answer as HTTP has it.
-func said(a *CheckResponse) string {
-	var lines []string
-	for _, h := range a.Headers {
-		if h.Name != "Content-Length" {
-			lines = append(lines, h.Name+": "+h.Value)
-		}
-	}
-	slices.Sort(lines)
-	return fmt.Sprint(a.Allowed, a.Status, "\n", strings.Join(lines, "\n"), "\n", string(a.Body))
 }
 
 func open(t *testing.T, client ChecksClient) grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse] {

@@ -19,6 +19,7 @@ import (
 
 // A limiter is left with what a rule of a policy is that goes by the outcome.
 func TestAdjust(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range sluice.Algorithms() {
 		if algorithm == sluice.LeakyBucket {
 			continue
@@ -78,6 +79,7 @@ func TestAdjust(t *testing.T) {
 
 // A queue stays as it is, and so does what was let pass without the store.
 func TestAdjustNothing(t *testing.T) {
+	t.Parallel()
 	queue := sluice.Limit{Count: 1, Period: time.Hour, Burst: 5, Algorithm: sluice.LeakyBucket}
 	limiter, err := sluice.NewLimiter(memory.New(), "a", queue, sluice.Limit{Count: 9, Period: 24 * time.Hour})
 	if err != nil {

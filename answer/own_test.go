@@ -44,6 +44,7 @@ rules:
 
 // An answer that is used again has nothing of the policy's own of the last one.
 func TestOwnAnswerIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	p := mustParse(t, "version: 1\nrules: []\nanswers: {403: {status: 404, type: text/plain, body: own}}")
 	var e Encoder
 	var a Answer
@@ -69,6 +70,7 @@ func TestOwnAnswerIsUsedAgain(t *testing.T) {
 
 // Nothing that a request brings is in an answer to it, whatever the template writes.
 func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
+	t.Parallel()
 	document := refusing
 	document += "  - {name: everything, match: /all, key: ['header:X-Marker', 'cookie:marker', 'query:marker', 'body:marker', host], limit: 1/hour, ambiguous: charge}\nanswers:\n"
 	for _, status := range []string{"400", "403", "429", "503"} {
@@ -107,6 +109,7 @@ func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 
 // No answer can set a field that an encoder sets.
 func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
+	t.Parallel()
 	p := mustParse(t, refusing+"answers: {429: {type: text/html, body: no}}")
 	names := map[string]bool{}
 	for dialect := range NoRateLimit + 1 {

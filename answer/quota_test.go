@@ -15,6 +15,7 @@ import (
 
 // All limits are told, though the fields have room for some, and nothing where nothing is known.
 func TestQuotaOfMany(t *testing.T) {
+	t.Parallel()
 	var doc policy.Document
 	for i := range 2 * maxVisible {
 		doc.Rules = append(doc.Rules, policy.Rule{Name: fmt.Sprint("r", i), Limit: "1/day"})

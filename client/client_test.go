@@ -114,6 +114,7 @@ const s = time.Second
 
 // A refused request is sent again, or left to the program, as testdata/refusals.txt says.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/refusals.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			var settings Transport
@@ -192,6 +193,7 @@ func send(t *testing.T, c *http.Client, r *http.Request, deadline time.Duration)
 
 // Where nothing is promised, the waits double, and there are four.
 func TestBacksOff(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &script{steps: []http.HandlerFunc{say(429)}, start: time.Now()}
 		tr := &Transport{Base: serve(t, sc).transport(t)}
@@ -207,6 +209,7 @@ func TestBacksOff(t *testing.T) {
 }
 
 func TestWaitEndsWithContext(t *testing.T) {
+	t.Parallel()
 	for name, fields := range map[string][]string{
 		"after a refusal":  {"429", "Retry-After: 30"},
 		"before a request": {"200", `RateLimit: "a";r=0;t=30`},
@@ -243,6 +246,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 
 // What cannot wait long enough is sent at once, and the server says what it says.
 func TestSentWhereWaitingIsNoUse(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		maxWait, timeout time.Duration
 	}{
@@ -271,6 +275,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 // One path's refusal holds up no other, nor one key's those of another.
 func TestOnlyWhatIsLimitedWaits(t *testing.T) {
+	t.Parallel()
 	refuse := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("RateLimit", `"all";r=9;t=1`)
 		if r.URL.Path == "/login" {
@@ -318,6 +323,7 @@ func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 
 // A whole tenant waits, whatever the path.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	tr := &Transport{Partition: func(r *http.Request) string { return r.Header.Get("Tenant") }}
 	got := run(t, tr, func(c *http.Client) {
 		get(t, c, "/a")
@@ -335,6 +341,7 @@ func TestPartition(t *testing.T) {
 
 // What is refused has its body read, and its connection used again.
 func TestConnectionIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &script{steps: []http.HandlerFunc{say(429, "Retry-After: 1"), say(429, "Retry-After: 1"), say(200)}}
 		p := serve(t, sc)
@@ -347,6 +354,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 
 // A refusal whose body does not come holds nobody up for long.
 func TestBodyThatDoesNotCome(t *testing.T) {
+	t.Parallel()
 	hang := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "2")
 		w.Header().Set("Content-Length", "10")

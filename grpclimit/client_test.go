@@ -27,6 +27,7 @@ const twoInTen = `rules: [{name: calls, limit: 2/10s, algorithm: fixed_window}]`
 
 // A client paces itself: the third call waits for the window to end, and is not refused.
 func TestClientPaces(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{MaxRetries: -1})...)
 		toWindow(10 * s)
@@ -46,6 +47,7 @@ func toWindow(length time.Duration) { time.Sleep(time.Until(time.Now().Truncate(
 // A client that knows nothing of the limit is refused, and comes back after what it is promised, a
 // little later by chance.
 func TestClientRepeats(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := testkit.NewPipes()
 		serve(t, p, grpclimit.Policy(engine(t, twoInTen)))
@@ -64,6 +66,7 @@ func TestClientRepeats(t *testing.T) {
 
 // What cannot wait is told so at once.
 func TestClientDoesNotWait(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		client *grpclimit.Client
 		within time.Duration
@@ -99,6 +102,7 @@ func TestClientDoesNotWait(t *testing.T) {
 
 // What will never pass is not tried again.
 func TestClientTakesNeverForNever(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: dear, limit: 1/second, cost: {header: X-Cost, max: 9}}]`)), waiting(&grpclimit.Client{})...)
 		start := time.Now()
@@ -110,6 +114,7 @@ func TestClientTakesNeverForNever(t *testing.T) {
 
 // A client that leaves while it waits is told so.
 func TestClientLeaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{})...)
 		toWindow(10 * s)
@@ -127,6 +132,7 @@ func TestClientLeaves(t *testing.T) {
 
 // Streams wait before they are opened, and tell what is left.
 func TestClientPacesStreams(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var client grpclimit.Client
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&client)...)
@@ -153,6 +159,7 @@ func TestClientPacesStreams(t *testing.T) {
 
 // Twenty who share a client get through at the pace of the limit.
 func TestClientsTogether(t *testing.T) {
+	t.Parallel()
 	var took time.Duration
 	var refused atomic.Int64
 	synctest.Test(t, func(t *testing.T) {
@@ -188,6 +195,7 @@ func TestClientsTogether(t *testing.T) {
 
 // The client of grpc-go itself comes back after the pushback, without our interceptors.
 func TestRetryOfOthers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 			"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))

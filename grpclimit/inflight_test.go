@@ -36,6 +36,7 @@ func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
 
 // A call counts until its handler has returned, whatever its kind and its end.
 func TestInFlight(t *testing.T) {
+	t.Parallel()
 	e := engine(t, `
 rules:
   - {name: all, in_flight: 2}
@@ -88,6 +89,7 @@ rules:
 
 // A panic of an observer, which a program may recover from, leaves no place behind.
 func TestInFlightObserverPanics(t *testing.T) {
+	t.Parallel()
 	e := engine(t, "rules: [{name: all, in_flight: 2}]")
 	e.Observe(func(context.Context, *policy.Observation) { panic("observed") })
 	server := grpclimit.Policy(e)

@@ -22,6 +22,7 @@ import (
 
 // Calls are answered as testdata/calls.txt says.
 func TestCalls(t *testing.T) {
+	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/calls.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()

@@ -69,6 +69,7 @@ func talkOnce(t *testing.T, cc *grpc.ClientConn) codes.Code {
 
 // Interceptors of a single limiter, with other services beside ours.
 func TestLimit(t *testing.T) {
+	t.Parallel()
 	limiter, err := sluice.NewLimiter(memory.New(), "calls", sluice.Limit{Count: 2, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +99,7 @@ func TestLimit(t *testing.T) {
 
 // Each message of a stream counts where that is asked for.
 func TestPerMessage(t *testing.T) {
+	t.Parallel()
 	rules := `rules: [{name: messages, limit: 3/day}]`
 	for perMessage, want := range map[bool][]codes.Code{false: {0, 0, 0, 0, 0}, true: {0, 0, 0, codes.ResourceExhausted, codes.ResourceExhausted}} {
 		cc := loopback(t, grpclimit.Config{PerMessage: perMessage}.Policy(engine(t, rules)))
@@ -115,6 +117,7 @@ func TestPerMessage(t *testing.T) {
 
 // Calls wait for their turn in a queue, and give it back where it would come too late.
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: queue, limit: 1/second burst 3, algorithm: leaky_bucket}]`)))
 		start := time.Now()
@@ -138,6 +141,7 @@ func TestQueue(t *testing.T) {
 
 // Streams count by how they end, too. A client that leaves has seen no end of it.
 func TestOutcomeOfStreams(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: failed, algorithm: fixed_window, limit: 10/day, count: {status: [401]}}]`)))
 		if code := talkOnce(t, cc); code != codes.OK {

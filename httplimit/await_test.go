@@ -24,6 +24,7 @@ func left(t *testing.T, l *sluice.Limiter) int64 {
 // Without the setting handlers have the server's own ResponseWriter, and what they say is not
 // heard. What is refused has no outcome.
 func TestAwaitNothing(t *testing.T) {
+	t.Parallel()
 	limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
 	key := func(*http.Request) string { return "" }
 	h := Limit(limiter, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

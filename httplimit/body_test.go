@@ -33,6 +33,7 @@ func peekServer(t *testing.T, limit int64) *httptest.Server {
 }
 
 func TestPeekBody(t *testing.T) {
+	t.Parallel()
 	s := peekServer(t, 5)
 	tests := []struct {
 		name, body string
@@ -92,6 +93,7 @@ func speak(t *testing.T, s *httptest.Server, text string, then func(net.Conn, *b
 }
 
 func TestPeekBodyOnTheWire(t *testing.T) {
+	t.Parallel()
 	s := peekServer(t, 5)
 	got := speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
 		func(conn net.Conn, in *bufio.Reader) {
@@ -130,6 +132,7 @@ type failing struct {
 func (f *failing) Close() error { f.closed = true; return errors.New("closed") }
 
 func TestPeekBodyClose(t *testing.T) {
+	t.Parallel()
 	body := &failing{Reader: io.MultiReader(bytes.NewReader([]byte("abc")), bytes.NewReader([]byte("def")))}
 	r := &http.Request{Body: body, ContentLength: -1}
 	if got, _ := peekBody(r, 4); got != nil {
@@ -158,6 +161,7 @@ func connected(t *testing.T, server *http.Server) net.Conn {
 // A body that trickles is over after a time in all, and its request is counted: with those
 // of all others that cannot be read.
 func TestTricklingBody(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		config  Config
@@ -213,6 +217,7 @@ func TestTricklingBody(t *testing.T) {
 
 // The bound is for what is read before the decision, and not for what the handler reads.
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := mustEngine(t, memory.New(), "ambiguous: charge"+layers)
 		var read int64
@@ -246,6 +251,7 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 // A refusal waits for what is left of a body for a moment only, and the connection ends
 // where more would have come.
 func TestRefusalsDoNotWaitForBodies(t *testing.T) {
+	t.Parallel()
 	for body, want := range map[string]time.Duration{
 		"Content-Length: 200000\r\n\r\nx":                              lingering,
 		"Transfer-Encoding: chunked\r\n\r\n5\r\nx":                     lingering,

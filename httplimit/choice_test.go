@@ -46,6 +46,7 @@ func plans(t *testing.T) func(*http.Request) (Choice, error) {
 }
 
 func TestLimitBy(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	h := Config{Name: "plan", Logger: slog.New(slog.NewTextHandler(&log, nil))}.LimitBy(plans(t))(things)
 	cases := []struct {
@@ -90,6 +91,7 @@ func TestLimitBy(t *testing.T) {
 
 // A turn in a queue is given up as it was taken, at its cost.
 func TestLimitByGivesBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, memory.New(), "1/second burst 5", sluice.LeakyBucket)
 		h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)

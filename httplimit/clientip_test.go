@@ -30,6 +30,7 @@ func request(remote string, header http.Header) *http.Request {
 
 // Clients and their keys are those of testdata/clientip.txt.
 func TestClientIP(t *testing.T) {
+	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/clientip.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			var client ClientIP
@@ -64,6 +65,7 @@ func TestClientIP(t *testing.T) {
 }
 
 func TestClientIPManyHops(t *testing.T) {
+	t.Parallel()
 	c := ClientIP{Trusted: prefixes("10.0.0.0/8")}
 	chain := func(n int) http.Header {
 		return http.Header{"X-Forwarded-For": {"203.0.113.9" + strings.Repeat(", 10.0.0.2", n)}}
@@ -104,6 +106,7 @@ func FuzzPlain4(f *testing.F) {
 
 // A real server on a Unix socket.
 func TestClientIPUnixSocket(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -137,6 +140,7 @@ func TestClientIPUnixSocket(t *testing.T) {
 
 // Something that has replaced RemoteAddr on a network is not a socket of this machine.
 func TestClientIPNotASocket(t *testing.T) {
+	t.Parallel()
 	r := request("@", http.Header{"X-Forwarded-For": {"203.0.113.9"}})
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{}))
 	if got := (ClientIP{Trusted: prefixes("127.0.0.0/8")}).Key(r); got != "unknown" {
@@ -247,6 +251,7 @@ func naivePort(s string) bool {
 }
 
 func TestTrusts(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		network, addr string
 		want          bool

@@ -13,6 +13,7 @@ import (
 // Decisions that handlers keep stay as they were, whatever is decided afterwards, and only where Config says so
 // there are any.
 func TestDecisionFrom(t *testing.T) {
+	t.Parallel()
 	const requests = 400
 	var mu sync.Mutex
 	kept := make(map[int64]policy.Decision)

@@ -22,6 +22,7 @@ import (
 
 // A client that leaves the queue gives up its turn, and the handler does not run.
 func TestQueueClientLeaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, &failingStore{Store: memory.New()}, "1/second burst 3", sluice.LeakyBucket)
 		var served atomic.Int32
@@ -42,6 +43,7 @@ func TestQueueClientLeaves(t *testing.T) {
 
 // A deadline that is nearer than the turn is a refusal at once.
 func TestQueueDeadline(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
 		h := Limit(limiter, nil)(things)
@@ -68,6 +70,7 @@ func TestQueueDeadline(t *testing.T) {
 
 // A real client hangs up while it is queued, whatever it has sent of a body.
 func TestQueueHangUp(t *testing.T) {
+	t.Parallel()
 	for name, rest := range map[string]string{
 		"no body":   "\r\n",
 		"body":      "Content-Length: 4\r\n\r\nbody",
@@ -98,6 +101,7 @@ func TestQueueHangUp(t *testing.T) {
 
 // What was read while the request waited is there for the handler.
 func TestQueueKeepsBody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
 		h := Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
@@ -121,6 +125,7 @@ func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float6
 }
 
 func TestStoreAway(t *testing.T) {
+	t.Parallel()
 	for _, deny := range []bool{false, true} {
 		store := &failingStore{Store: memory.New()}
 		var log bytes.Buffer
@@ -155,6 +160,7 @@ func TestStoreAway(t *testing.T) {
 
 // What a failover store has decided is what is said.
 func TestStoreFailsOver(t *testing.T) {
+	t.Parallel()
 	for on, want := range map[sluice.OnError][]int{
 		sluice.Allow: {200, 200, 200, 200},
 		sluice.Deny:  {503, 503, 503, 503},
@@ -181,6 +187,7 @@ func TestStoreFailsOver(t *testing.T) {
 
 // Who leaves before the store has answered is not served, and is not a fault of the store.
 func TestLeavingIsNoWayIn(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	h := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}.
 		Limit(mustLimiter(t, &failingStore{Store: memory.New()}, "100/minute", sluice.TokenBucket), nil)(
@@ -196,6 +203,7 @@ func TestLeavingIsNoWayIn(t *testing.T) {
 // A limit for all before a limit of one route: both are told, and the fields that have
 // room for one speak of the inner one.
 func TestNestedDoors(t *testing.T) {
+	t.Parallel()
 	store := memory.New()
 	outer := Config{Name: "all"}.Limit(mustLimiter(t, store, "100/minute", sluice.TokenBucket), nil)
 	limiter, _ := sluice.NewLimiter(store, "route", sluice.Limit{Count: 1, Period: time.Hour})
@@ -211,6 +219,7 @@ func TestNestedDoors(t *testing.T) {
 }
 
 func TestWiringErrors(t *testing.T) {
+	t.Parallel()
 	for name, wire := range map[string]func(){
 		"a limiter": func() { Limit(nil, nil) },
 		"an engine": func() { Policy(nil) },

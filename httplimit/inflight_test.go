@@ -37,6 +37,7 @@ func underWay(t *testing.T, e *policy.Engine) int64 {
 
 // A request is under way until its handler has returned, in whatever way, and what is refused never was.
 func TestInFlight(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := mustEngine(t, memory.New(), `
 version: 1
@@ -83,6 +84,7 @@ rules:
 // A place of one request is not given back by another that has its memory, and whose answer comes
 // without a decision.
 func TestInFlightMemory(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
 	var handler http.Handler
 	handler = Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -108,6 +110,7 @@ func TestInFlightMemory(t *testing.T) {
 
 // A connection that was taken over counts for as long as its handler runs.
 func TestInFlightHijacked(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
 	server := httptest.NewUnstartedServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -143,6 +146,7 @@ func TestInFlightHijacked(t *testing.T) {
 
 // A client that leaves a queue has no place any more.
 func TestInFlightQueue(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := mustEngine(t, memory.New(), `
 version: 1
@@ -170,6 +174,7 @@ rules:
 
 // Where something else serves the request, it takes no place and passes if there is one.
 func TestInFlightAuthOnly(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
 	auth := Config{AuthOnly: true}.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if n := underWay(t, e); n != 0 {
@@ -207,6 +212,7 @@ func (s slowToFree) Take(ctx context.Context, charges []sluice.Charge, receipts 
 // A client that asks anew when it has read all of a response is not refused for that one, however the
 // handler has written it.
 func TestInFlightOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	const size = 100_000
 	text := strings.Repeat("0123456789", size/10)
 	file := filepath.Join(t.TempDir(), "file")

@@ -38,6 +38,7 @@ func upstream(t *testing.T) *httputil.ReverseProxy {
 }
 
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	limiter := mustLimiter(t, memory.New(), "1000/hour", sluice.TokenBucket)
 	s := httptest.NewServer(Limit(limiter, nil)(Keep(upstream(t))))
 	defer s.Close()
@@ -72,6 +73,7 @@ func TestKeep(t *testing.T) {
 
 // Where no door has said anything, the upstream has its say.
 func TestKeepNothing(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(Keep(upstream(t)))
 	defer s.Close()
 	response, err := http.Get(s.URL)
@@ -87,6 +89,7 @@ func TestKeepNothing(t *testing.T) {
 // A handler that does not use WriteHeader, one that does not write at all, and one that
 // hijacks.
 func TestKeepHandlers(t *testing.T) {
+	t.Parallel()
 	limiter := mustLimiter(t, memory.New(), "1000/hour", sluice.TokenBucket)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/write", func(w http.ResponseWriter, r *http.Request) {

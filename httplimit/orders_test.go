@@ -74,6 +74,7 @@ func outcomeOf(words []string) (o policy.Outcome) {
 
 // What a handler does uses up what testdata/outcomes.txt says.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/outcomes.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			c.Play(t, func(step string) (used string) {

@@ -19,6 +19,7 @@ answers:
 
 // What the program says comes before what the policy says, but for requests that are malformed.
 func TestRefuseBeforeOwnAnswers(t *testing.T) {
+	t.Parallel()
 	h := Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) { fmt.Fprint(w, "mine") }}.Policy(mustEngine(t, memory.New(), ownAnswers))(things)
 	page := func(host string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/", nil)
@@ -37,6 +38,7 @@ func TestRefuseBeforeOwnAnswers(t *testing.T) {
 
 // A policy that is swapped brings its own answers.
 func TestOwnAnswersOfTheNextPolicy(t *testing.T) {
+	t.Parallel()
 	engine := mustEngine(t, memory.New(), once)
 	h := Policy(engine)(things)
 	ask := func() (int, string) {

@@ -14,6 +14,7 @@ import (
 
 // A rule that looks into the body leaves it to the handler.
 func TestPolicyBody(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })))
 	defer s.Close()
@@ -35,6 +36,7 @@ func TestPolicyBody(t *testing.T) {
 
 // The place of a client that leaves the queue of a rule goes to the next one.
 func TestPolicyQueueClientLeaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := Policy(mustEngine(t, memory.New(),
 			"version: 1\nrules: [{name: queue, limit: 1/second burst 2, algorithm: leaky_bucket}]\n"))(things)

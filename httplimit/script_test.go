@@ -19,6 +19,7 @@ import (
 
 // What clients are answered is what testdata/answers.txt has.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	for _, c := range testkit.Script(t, "testdata/answers.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()

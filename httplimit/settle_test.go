@@ -56,6 +56,7 @@ func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server)
 
 // What is not sent in answer to HEAD costs nothing.
 func TestSettleHead(t *testing.T) {
+	t.Parallel()
 	e, server := served(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) })
 	resp, err := http.Head(server.URL)
 	if err != nil {
@@ -70,6 +71,7 @@ func TestSettleHead(t *testing.T) {
 
 // By the time that a client has the head of a response, what does not count is given back.
 func TestSettledBeforeTheResponse(t *testing.T) {
+	t.Parallel()
 	more := make(chan struct{})
 	e, server := served(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Cost", "3")
@@ -95,6 +97,7 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 
 // A client that leaves before there is an answer has made its guess.
 func TestSettleClientLeaves(t *testing.T) {
+	t.Parallel()
 	arrived, returned := make(chan struct{}), make(chan struct{})
 	e := mustEngine(t, memory.New(), byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -123,6 +126,7 @@ func TestSettleClientLeaves(t *testing.T) {
 // A handler speaks to all doors in front of it, and those without such rules leave it the
 // server's own ResponseWriter.
 func TestSettleDoors(t *testing.T) {
+	t.Parallel()
 	outer, inner := mustEngine(t, memory.New(), byOutcome), mustEngine(t, memory.New(), byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, wrapped := w.(*settling); !wrapped {
@@ -147,6 +151,7 @@ func TestSettleDoors(t *testing.T) {
 type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
@@ -163,6 +168,7 @@ func TestSettleHijackFails(t *testing.T) {
 // A framework that writes what its handler has returned once the middleware is done hides the
 // outcome from it: the log says so, once.
 func TestSettleTooLate(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	e := mustEngine(t, memory.New(), byOutcome)
 	limit := Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}.Policy(e)
@@ -182,6 +188,7 @@ func TestSettleTooLate(t *testing.T) {
 
 // What gin's Context.Stream asks for tells when the client has left.
 func TestSettleCloseNotify(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), byOutcome)
 	ctx, leave := context.WithCancel(t.Context())
 	Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -11,6 +11,7 @@ import (
 // Over HTTP/2 the target has a place of its own for the host, and one that names another
 // is refused.
 func TestTargetsOverHTTP2(t *testing.T) {
+	t.Parallel()
 	for path, want := range map[string]int{"/x": 200, "http://b/x": 400, "a:http://b/x": 400, "*": 400} {
 		r := httptest.NewRequest("GET", path, nil)
 		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
@@ -22,6 +23,7 @@ func TestTargetsOverHTTP2(t *testing.T) {
 
 // A handler that has been given a part of the path only is none of our business.
 func TestTargetBehindStripPrefix(t *testing.T) {
+	t.Parallel()
 	h := http.StripPrefix("/api/", Policy(mustEngine(t, memory.New(), layers))(things))
 	for _, path := range []string{"/api/", "/api/other", "/api/*"} {
 		if w := recorded(h, httptest.NewRequest("GET", path, nil)); w.Code != 200 {

@@ -182,6 +182,7 @@ func chrome(without string) (all []string) {
 
 // The example of the specification, which is how many versions of Chrome look.
 func TestPublished(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		hello []byte
 		want  string
@@ -200,6 +201,7 @@ func TestPublished(t *testing.T) {
 }
 
 func TestProtocol(t *testing.T) {
+	t.Parallel()
 	for first, want := range map[string]string{
 		"": "00", "h2": "h2", "http/1.1": "h1", "x": "xx", "\xab": "ab", "\xab\xcd": "ad", "0\xab": "3b", "01\xab\xcd": "3d", "0\xab\xcd1": "01", "h2\n": "6a",
 	} {
@@ -214,6 +216,7 @@ func TestProtocol(t *testing.T) {
 
 // What clients of the standard library send is what is read by hand from the bytes.
 func TestAgainstBytes(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	different := make(map[string]bool)

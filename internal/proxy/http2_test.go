@@ -192,6 +192,7 @@ func pass(http.ResponseWriter, *http.Request) {}
 // What HTTP/2 can carry and HTTP/1 cannot is no way to have something decided about that the
 // upstream does not get.
 func TestOddRequestsOverHTTP2(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"http", "h2c"} {
 		var got atomic.Value
 		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
@@ -252,6 +253,7 @@ func sendOdd(t *testing.T, r *raw, step string) string {
 
 // A body that is not as long as it says reaches nobody as a whole.
 func TestLengthOverHTTP2(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"http", "h2c"} {
 		whole := make(chan bool, 1)
 		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
@@ -279,6 +281,7 @@ func TestLengthOverHTTP2(t *testing.T) {
 
 // Whatever is sent, what is decided about is what the upstream gets.
 func TestUpstreamGetsWhatIsDecidedOverHTTP2(t *testing.T) {
+	t.Parallel()
 	var decided, got atomic.Value // of string
 	describe := func(r *http.Request) string {
 		h := r.Header.Clone()
@@ -345,6 +348,7 @@ func TestUpstreamGetsWhatIsDecidedOverHTTP2(t *testing.T) {
 
 // Trailers pass in both directions.
 func TestTrailersOverHTTP2(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"http", "h2c"} {
 		s := gateTLS(t, scheme, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -367,6 +371,7 @@ func TestTrailersOverHTTP2(t *testing.T) {
 // Streams that are reset as soon as they have begun do not make the gateway work for more than
 // a connection may have, and end the connection when they are too many.
 func TestRapidReset(t *testing.T) {
+	t.Parallel()
 	var now, most atomic.Int64
 	held := make(chan struct{})
 	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) {}, func(http.ResponseWriter, *http.Request) {
@@ -403,6 +408,7 @@ func TestRapidReset(t *testing.T) {
 
 // Heads that are too large, in one frame or in any number of them, cost a bounded amount.
 func TestLargeHeadsOverHTTP2(t *testing.T) {
+	t.Parallel()
 	s := gateTLS(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") }, pass, Client{})
 	large := dialRaw(t, s)
 	block := large.encode(":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/", "x-a", strings.Repeat("a", 12000), "x-b", strings.Repeat("b", 60000), "x-c", strings.Repeat("c", 60000))

@@ -55,6 +55,7 @@ func gateTo(t *testing.T, u Upstream, decide http.HandlerFunc, c Client) *httpte
 // Whatever is sent, what is decided about is what the upstream gets: the path, the query,
 // the host and every field.
 func TestUpstreamGetsWhatIsDecided(t *testing.T) {
+	t.Parallel()
 	var decided, got atomic.Value // of string
 	describe := func(r *http.Request, uri string) string {
 		h := r.Header.Clone()

@@ -26,6 +26,7 @@ func (l one) Addr() net.Addr { return &net.TCPAddr{} }
 // An answer does not wait for a body that nobody reads: not at all where the client waits to
 // be asked for it, and else for a moment.
 func TestAnswersDoNotWaitForBodies(t *testing.T) {
+	t.Parallel()
 	for rest, want := range map[string]time.Duration{
 		"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n":          0,
 		"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n": 0,

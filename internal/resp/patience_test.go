@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/resp"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -29,8 +30,8 @@ func (c *client) closedAfter() time.Duration {
 const patience, idle = 10 * time.Second, 10 * time.Minute
 
 func TestSilentFromTheBeginning(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		if after := p.dial(t).closedAfter(); after != patience {
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		if after := dial(t, p).closedAfter(); after != patience {
 			t.Errorf("closed after %v", after)
 		}
 	})
@@ -39,8 +40,8 @@ func TestSilentFromTheBeginning(t *testing.T) {
 // Who never gets in is not waited for like a client.
 func TestSilentWithoutToken(t *testing.T) {
 	config := resp.Config{Authorize: func(string, string) error { return errors.New("no") }}
-	virtual(t, config, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, config, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		time.Sleep(patience - time.Second)
 		if got := c.do("PING"); !strings.HasPrefix(got, "-NOAUTH") {
 			t.Error(got)
@@ -53,8 +54,8 @@ func TestSilentWithoutToken(t *testing.T) {
 
 // A command whose bytes come one by one has to be whole in time, however steadily they come.
 func TestHalfACommand(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		c.do("PING")
 		time.Sleep(3 * time.Minute)
 		begin := time.Now()
@@ -77,8 +78,8 @@ func TestHalfACommand(t *testing.T) {
 
 // A client that is slow but not too slow is served, for as long as it likes.
 func TestSlowCommands(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		for range 100 {
 			whole := request("ECHO", "slow")
 			for _, part := range [][]byte{whole[:7], whole[7:15], whole[15:]} {
@@ -96,8 +97,8 @@ func TestSlowCommands(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		for range 10 {
 			c.do("PING")
 			time.Sleep(idle - time.Second)
@@ -111,8 +112,8 @@ func TestIdle(t *testing.T) {
 
 // What has been asked is answered, and who asks nothing is not waited for.
 func TestShutdown(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, s *resp.Server) {
-		silent, busy, half := p.dial(t), p.dial(t), p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
+		silent, busy, half := dial(t, p), dial(t, p), dial(t, p)
 		silent.do("PING")
 		busy.do("PING")
 		half.do("PING")
@@ -144,8 +145,8 @@ func TestShutdown(t *testing.T) {
 
 // Whoever goes on to send is not served for ever.
 func TestShutdownUnderLoad(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, s *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
+		c := dial(t, p)
 		c.do("PING")
 		var busy sync.WaitGroup
 		busy.Go(func() {
@@ -170,8 +171,8 @@ func TestShutdownUnderLoad(t *testing.T) {
 // A client that does not read its replies keeps Shutdown waiting until its context ends, and Close
 // ends it.
 func TestShutdownStuck(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, s *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {
+		c := dial(t, p)
 		if _, err := c.Write(request("PING")); err != nil {
 			t.Fatal(err)
 		}
@@ -195,19 +196,19 @@ func TestNonsense(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, l, resp.Config{Patience: time.Hour})
-	dial := func() *client {
+	connect := func() *client {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return newClient(t, c)
 	}
-	healthy := dial()
+	healthy := connect()
 	for _, sent := range []string{
 		"*-1\r\n", "*1\r\n$9223372036854775807\r\n", "POST / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("x", 1<<20),
 		strings.Repeat("*1\r\n$1\r\n", 1000), "*64\r\n" + strings.Repeat("$60000\r\n"+strings.Repeat("x", 60000)+"\r\n", 64),
 	} {
-		c := dial()
+		c := connect()
 		go func() { _, _ = io.WriteString(c, "PING\r\n"+sent) }()
 		if got := c.read(); got != "+PONG" {
 			t.Errorf("%.20q: %s", sent, got)
@@ -226,12 +227,12 @@ func TestNonsense(t *testing.T) {
 
 // Clients that send without reading are not read any more, so that they take no memory.
 func TestNeverReads(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
 		const clients = 8
 		before := heap()
 		pipeline := request("ECHO", strings.Repeat("x", 1000))
 		for range clients {
-			c := p.dial(t)
+			c := dial(t, p)
 			_ = c.SetWriteDeadline(time.Now().Add(patience / 2))
 			sent := 0
 			for err := error(nil); err == nil; sent++ {
@@ -244,7 +245,7 @@ func TestNeverReads(t *testing.T) {
 		if each := (heap() - before) / clients; each > 256<<10 {
 			t.Errorf("%d bytes for each client that does not read", each)
 		}
-		if got := p.dial(t).do("PING"); got != "+PONG" {
+		if got := dial(t, p).do("PING"); got != "+PONG" {
 			t.Error(got)
 		}
 	})
@@ -265,13 +266,13 @@ func TestPanic(t *testing.T) {
 			panic("unlucky")
 		}
 	})
-	virtual(t, resp.Config{Engine: engine}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{Engine: engine}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		c.send("CL.THROTTLE", "a", "20", "1", "1", "13")
 		if _, err := c.r.ReadByte(); !errors.Is(err, io.EOF) {
 			t.Errorf("%v", err)
 		}
-		if got := p.dial(t).do("CL.THROTTLE", "a", "20", "1", "1", "1"); !strings.HasPrefix(got, "(:0 ") {
+		if got := dial(t, p).do("CL.THROTTLE", "a", "20", "1", "1", "1"); !strings.HasPrefix(got, "(:0 ") {
 			t.Error(got)
 		}
 	})

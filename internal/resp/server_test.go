@@ -12,7 +12,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,33 +24,13 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// pipes is a listener without a network, for tests in virtual time.
-type pipes struct {
-	accepted chan net.Conn
-	closed   chan struct{}
-	once     sync.Once
-}
-
-func newPipes() *pipes {
-	return &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accepted:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
+func dial(t *testing.T, p *testkit.Pipes) *client {
+	t.Helper()
+	c, err := p.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (p *pipes) dial(t *testing.T) *client {
-	ours, theirs := net.Pipe()
-	p.accepted <- theirs
-	return newClient(t, ours)
+	return newClient(t, c)
 }
 
 func newClient(t *testing.T, c net.Conn) *client {
@@ -70,10 +49,10 @@ func engineOf(t *testing.T, rules string) *policy.Engine {
 }
 
 // virtual runs a test against a server in virtual time, which limits nothing unless there is an engine.
-func virtual(t *testing.T, c resp.Config, test func(t *testing.T, p *pipes, s *resp.Server)) {
+func virtual(t *testing.T, c resp.Config, test func(t *testing.T, p *testkit.Pipes, s *resp.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes()
+		p := testkit.NewPipes()
 		test(t, p, serve(t, p, c))
 	})
 }
@@ -189,8 +168,8 @@ func TestCommands(t *testing.T) {
 			} else {
 				config.Engine = engineOf(t, c.Setup)
 			}
-			virtual(t, config, func(t *testing.T, p *pipes, _ *resp.Server) {
-				client := p.dial(t)
+			virtual(t, config, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+				client := dial(t, p)
 				c.Play(t, func(step string) string {
 					words := strings.Fields(step)
 					switch words[0] {
@@ -203,7 +182,7 @@ func TestCommands(t *testing.T) {
 					case "token":
 						token = words[1]
 					case "connect":
-						client = p.dial(t)
+						client = dial(t, p)
 					default:
 						return client.tell(words...)
 					}
@@ -263,8 +242,8 @@ func ceil(r *big.Rat) int64  { return -floor(new(big.Rat).Neg(r)) }
 // so periods are such that an interval is a whole number of them.
 func TestThrottleOracle(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		counts := []int64{1, 2, 4, 5, 8, 10, 25, 64, 100, 1000, 1_000_000}
 		limited := 0
 		for history := range 60 {
@@ -299,8 +278,8 @@ func TestThrottleOracle(t *testing.T) {
 // Replies come in the order of the commands, whatever they are, and the later of them meet what the
 // earlier have taken.
 func TestPipelined(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *pipes, _ *resp.Server) {
-		c := p.dial(t)
+	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+		c := dial(t, p)
 		var sent []byte
 		var want []string
 		for i := range 1000 {

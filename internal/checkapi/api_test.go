@@ -205,6 +205,10 @@ func TestFaults(t *testing.T) {
 			}
 			return pointer + ": " + detail
 		})
+		pointer, detail := a.fault(t, "check", "{\"rule\": \"per-key\", \"key\": {\"api_key\": \"\xff\"}}")
+		if pointer != "/key/api_key" || !strings.Contains(detail, "not UTF-8") {
+			t.Errorf("bytes that are not UTF-8: %s: %s", pointer, detail)
+		}
 		const kept = `{"rule": "per-key", "key": {"api_key": "kept"}}`
 		if w := a.call(t, "POST", "/v1/peek", kept); !strings.Contains(w.Body.String(), `"remaining":20`) {
 			t.Errorf("lists with a mistake have charged: %s", w.Body)

@@ -79,6 +79,14 @@ func Script(t testing.TB, file string) (all []Case) {
 
 func (c *Case) last() *step { return &c.steps[len(c.steps)-1] }
 
+// Steps returns what Play sends.
+func (c *Case) Steps() (all []string) {
+	for _, s := range c.steps {
+		all = append(all, repeated(strings.Join(s.send, "\n")))
+	}
+	return all
+}
+
 // Play sends each step to do, and compares what it returns. Empty lines at the end of that do not count.
 func (c *Case) Play(t testing.TB, do func(step string) string) {
 	t.Helper()

@@ -1,7 +1,6 @@
 package checkapi_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -63,33 +62,4 @@ func BenchmarkCheck(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkDecode is what reading a body costs, beside what encoding/json takes for it, which
-// refuses less.
-func BenchmarkDecode(b *testing.B) {
-	text := benchBodies["request"]
-	b.Run("own", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, _, ok := checkapi.Decode("/v1/check", text); !ok {
-				b.Fatal("it is refused")
-			}
-		}
-	})
-	b.Run("encoding/json", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var v struct {
-				Request *struct {
-					Method, Host, Path, Client string
-					Headers                    map[string]any
-				}
-				Cost int64
-			}
-			if err := json.Unmarshal([]byte(text), &v); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -183,6 +183,12 @@ func TestCommands(t *testing.T) {
 						token = words[1]
 					case "connect":
 						client = dial(t, p)
+					case "send":
+						_, _ = io.WriteString(client, unquote(t, words[1]))
+					case "read":
+						return client.read()
+					case "closed":
+						return fmt.Sprint("after ", client.closedAfter())
 					default:
 						return client.tell(words...)
 					}
@@ -191,6 +197,15 @@ func TestCommands(t *testing.T) {
 			})
 		})
 	}
+}
+
+func unquote(t *testing.T, text string) string {
+	t.Helper()
+	s, err := strconv.Unquote(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func right(sent, token string) error {

@@ -27,32 +27,16 @@ rules:
 
 const question = `{"rule": "held", "key": {"client_ip": "192.0.2.1"}}`
 
-// peek sends a question, and returns the status and the body.
-func peek(t *testing.T, client *http.Client, url, token, body string) (int, string) {
+// peek asks a limiter, and returns the status.
+func peek(t *testing.T, l *limiter, token string) int {
 	t.Helper()
-	r, err := http.NewRequest("POST", url+"/v1/peek", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, fmt.Sprintf("HTTP/%d %s", response.ProtoMajor, data)
+	return ask(t, "POST", "http://"+l.addr+"/v1/peek", question, "Content-Type", "application/json", "Authorization", "Bearer "+token).status
 }
 
 // Programs of other languages that ask before they work do all of it, and are refused only once for
 // each piece that has to wait: then they wait for as long as they are told.
 func TestClientsByJSON(t *testing.T) {
+	t.Parallel()
 	for _, program := range [][]string{{"python3", "python/json_client.py"}, {"node", "node/json_client.mjs"}} {
 		t.Run(program[0], func(t *testing.T) {
 			t.Parallel()
@@ -79,10 +63,10 @@ func hashed(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte
 
 // The file of tokens is followed, and a slip in it turns nobody away.
 func TestDoorTokens(t *testing.T) {
+	t.Parallel()
 	path := write(t, "tokens", "# who may ask\nold "+hashed("old")+" 2020-01-31\nnew "+hashed("new")+" 2127-01-31\n")
 	l := limit(t, jobs, "--door-tokens", path)
-	url := "http://" + l.addr
-	asked := func(token string) int { status, _ := peek(t, http.DefaultClient, url, token, question); return status }
+	asked := func(token string) int { return peek(t, l, token) }
 	for token, want := range map[string]int{"": 401, "old": 401, "other": 401, "new": 200} {
 		if got := asked(token); got != want {
 			t.Errorf("with %q: %d, want %d", token, got, want)
@@ -113,39 +97,47 @@ func TestDoorTokens(t *testing.T) {
 
 // HTTP/2 is spoken with TLS and without, and /healthz needs no token.
 func TestCheckSpeaksHTTP2(t *testing.T) {
+	t.Parallel()
 	certs := redistest.NewCerts(t)
-	l := limit(t, jobs, "--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tokens", write(t, "tokens", "a "+hashed("secret")+"\n"))
 	pem, err := os.ReadFile(certs.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
-	defer transport.CloseIdleConnections()
-	if status, said := peek(t, &http.Client{Transport: transport}, "https://"+l.addr, "secret", question); status != 200 || !strings.HasPrefix(said, "HTTP/2 {") {
-		t.Errorf("%d %s", status, said)
-	}
-	response, err := (&http.Client{Transport: transport}).Get("https://" + l.addr + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != 200 {
-		t.Errorf("/healthz: %s", response.Status)
-	}
-
-	plain := limit(t, jobs)
+	encrypted := limit(t, jobs, "--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tokens", write(t, "tokens", "a "+hashed("secret")+"\n"))
 	clear := &http.Transport{Protocols: new(http.Protocols)}
 	clear.Protocols.SetUnencryptedHTTP2(true)
-	defer clear.CloseIdleConnections()
-	if status, said := peek(t, &http.Client{Transport: clear}, "http://"+plain.addr, "", question); status != 200 || !strings.HasPrefix(said, "HTTP/2 {") {
-		t.Errorf("%d %s", status, said)
+	for url, transport := range map[string]*http.Transport{
+		"https://" + encrypted.addr:     {TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true},
+		"http://" + limit(t, jobs).addr: clear,
+	} {
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequest("POST", url+"/v1/peek", strings.NewReader(question))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer secret"}}
+		health, err := http.NewRequest("GET", url+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*http.Request{r, health} {
+			response, err := (&http.Client{Transport: transport}).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK || response.ProtoMajor != 2 {
+				t.Errorf("%s: %s by %s", r.URL, response.Status, response.Proto)
+			}
+		}
 	}
 }
 
 // Whoever listens for everybody without asking who they are is warned.
 func TestOpenDoorIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	l := limit(t, jobs, "--check", "0.0.0.0:0")
 	l.awaitLog("spend the limits of others")
 	l = limit(t, jobs, "--check", "0.0.0.0:0", "--door-tokens", write(t, "tokens", "a "+hashed("secret")+"\n"))
@@ -158,6 +150,7 @@ func TestOpenDoorIsWarnedOf(t *testing.T) {
 // Clients that stop in the middle, or announce what they never send, are let go, and others are
 // answered all the while.
 func TestSlowAndOddClients(t *testing.T) {
+	t.Parallel()
 	l := limit(t, jobs, "--header-timeout", "1s")
 	const head = "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 	for name, c := range map[string]struct{ sent, want string }{
@@ -176,7 +169,7 @@ func TestSlowAndOddClients(t *testing.T) {
 			if _, err := io.WriteString(conn, c.sent); err != nil {
 				t.Fatal(err)
 			}
-			if status, _ := peek(t, http.DefaultClient, "http://"+l.addr, "", question); status != 200 {
+			if status := peek(t, l, ""); status != 200 {
 				t.Errorf("another client is answered %d meanwhile", status)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(patience))

@@ -55,12 +55,10 @@ func builds(name, path string) func() (string, error) {
 
 // limiter is a running "sluice serve" with --check.
 type limiter struct {
-	t       *testing.T
-	args    []string
-	addr    string // of --check
-	policy  string // the file
-	process *exec.Cmd
-	ended   chan struct{}
+	t      *testing.T
+	addr   string // of --check
+	policy string // the file
+	ended  chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -69,23 +67,25 @@ type limiter struct {
 // limit starts a limiter by a policy. When the test ends it gets SIGTERM, and has to end with 0.
 func limit(t *testing.T, policy string, args ...string) *limiter {
 	t.Helper()
-	l := &limiter{t: t, policy: write(t, "policy.yaml", policy)}
-	l.args = append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
-	l.start()
-	t.Cleanup(l.stop)
-	return l
-}
-
-func (l *limiter) start() {
-	l.t.Helper()
-	l.process, l.ended = command(program(l.t), l.args...), make(chan struct{})
-	stderr, err := l.process.StderrPipe()
+	l := &limiter{t: t, policy: write(t, "policy.yaml", policy), ended: make(chan struct{})}
+	process := command(program(t), append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	stderr, err := process.StderrPipe()
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := l.process.Start(); err != nil {
-		l.t.Fatal(err)
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = process.Process.Signal(syscall.SIGTERM)
+		<-l.ended
+		if err := process.Wait(); err != nil {
+			t.Errorf("the limiter ends with %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the limiter:\n%s", l.logged())
+		}
+	})
 	started := make(chan string, 1)
 	go l.read(stderr, started)
 	select {
@@ -93,8 +93,9 @@ func (l *limiter) start() {
 	case <-time.After(patience):
 	}
 	if l.addr == "" {
-		l.t.Fatalf("the limiter does not start:\n%s", l.logged())
+		t.Fatalf("the limiter does not start:\n%s", l.logged())
 	}
+	return l
 }
 
 // command is a process without settings of the environment.
@@ -130,21 +131,6 @@ func (l *limiter) logged() string {
 func (l *limiter) awaitLog(text string) {
 	l.t.Helper()
 	await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
-}
-
-// stop ends the limiter, so that nobody listens where it was.
-func (l *limiter) stop() {
-	if l.process.ProcessState != nil {
-		return
-	}
-	_ = l.process.Process.Signal(syscall.SIGTERM)
-	<-l.ended
-	if err := l.process.Wait(); err != nil {
-		l.t.Errorf("the limiter ends with %v", err)
-	}
-	if l.t.Failed() {
-		l.t.Logf("log of the limiter:\n%s", l.logged())
-	}
 }
 
 // seen is what the backend has got of a request.

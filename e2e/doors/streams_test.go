@@ -15,6 +15,7 @@ import (
 // A client of HTTP/2 that takes what comes on its connection, and nothing of a stream, is not
 // waited for longer than --stall-timeout: each such stream keeps an answer in memory.
 func TestUnreadStreamsEnd(t *testing.T) {
+	t.Parallel()
 	l := limit(t, jobs, "--stall-timeout", "1s", "--auth", "envoy")
 	c, err := net.Dial("tcp", l.addr)
 	if err != nil {

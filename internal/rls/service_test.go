@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/rls"
@@ -93,29 +91,11 @@ func files(texts ...string) (all []rls.File) {
 	return all
 }
 
-// of returns a descriptor of keys and values in turn.
-func of(entries ...string) *common.RateLimitDescriptor {
-	d := &common.RateLimitDescriptor{}
-	for i := 0; i < len(entries); i += 2 {
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: entries[i], Value: entries[i+1]})
-	}
-	return d
-}
-
-func hits(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
-	d.HitsAddend = wrapperspb.UInt64(n)
-	return d
-}
-
-// ask asks, within a time in which any answer comes.
-func ask(t testing.TB, client pb.RateLimitServiceClient, domain string, ds ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
+// ask sends a step of testdata/decisions.txt, within a time in which any answer comes.
+func ask(t *testing.T, client pb.RateLimitServiceClient, step string) *pb.RateLimitResponse {
 	t.Helper()
-	return send(t, client, &pb.RateLimitRequest{Domain: domain, Descriptors: ds})
-}
-
-func send(t testing.TB, client pb.RateLimitServiceClient, r *pb.RateLimitRequest) *pb.RateLimitResponse {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	r := requestOf(t, step)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := client.ShouldRateLimit(ctx, r)
 	if err != nil {
@@ -132,15 +112,6 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-// codes are the overall code of a response and those of its descriptors.
-func allCodes(out *pb.RateLimitResponse) (all []pb.RateLimitResponse_Code) {
-	all = append(all, out.GetOverallCode())
-	for _, s := range out.GetStatuses() {
-		all = append(all, s.GetCode())
-	}
-	return all
-}
-
 func TestTokens(t *testing.T) {
 	client := byConfig(t, "{domain: edge, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]}", func(c *rls.Config) {
 		c.Authorize = func(_, token string) error {
@@ -150,7 +121,7 @@ func TestTokens(t *testing.T) {
 			return nil
 		}
 	})
-	r := &pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{of("user", "a")}}
+	r := requestOf(t, "edge user=a")
 	for _, c := range []struct {
 		pairs []string
 		code  codes.Code
@@ -205,19 +176,17 @@ descriptors:
 	}
 	store := &leavingStore{Store: memory.New(), again: make(chan struct{}, 8)}
 	client := serve(t, rls.Config{Engine: policy.NewEngine(store, p), Limits: func() *rls.Limits { return limits }, Algorithm: sluice.FixedWindow})
-	ask(t, client, "edge", of("small", ""))
+	ask(t, client, "edge small=")
 	<-store.again
 
 	ctx, cancel := context.WithCancel(t.Context())
 	store.leave.Store(&cancel)
-	_, err = client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
-		hits(0, of("small", "")), of("large", ""),
-	}})
+	_, err = client.ShouldRateLimit(ctx, requestOf(t, "edge small= +0 | large="))
 	if status.Code(err) != codes.Canceled {
 		t.Fatalf("a caller that has left: %v", err)
 	}
 	<-store.again
-	if n := ask(t, client, "edge", hits(0, of("large", ""))).GetStatuses()[0].GetLimitRemaining(); n != 9 {
+	if n := ask(t, client, "edge large= +0").GetStatuses()[0].GetLimitRemaining(); n != 9 {
 		t.Errorf("%d left of 9, of which none was used", n)
 	}
 }

@@ -20,12 +20,12 @@ func caddy(t *testing.T, limiter, backend string, replaced ...string) (url strin
 	}
 	addr, fallback := testkit.Addr(t), testkit.Addr(t)
 	replaced = append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend, ":8089", port(fallback), "\n:80 {", "\nhttp://"+port(addr)+" {\n\tbind 127.0.0.1")
-	file := write(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
+	file := testkit.File(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
 	c := command(program, "run", "--config", file)
 	c.Env = append(c.Env, "HOME="+t.TempDir())
 	run(t, c, addr, func() string { text, _ := os.ReadFile(file); return string(text) })
 	// Caddy opens its sites one after the other, in any order.
-	await(t, "Caddy listens for itself", func() bool { return listens(fallback) })
+	testkit.Await(t, "Caddy listens for itself", func() bool { return testkit.Listens(fallback) })
 	return "http://" + addr
 }
 

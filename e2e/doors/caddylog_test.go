@@ -42,12 +42,12 @@ func TestCaddyLog(t *testing.T) {
 		blocks += fmt.Sprintf("http://%s {\nbind 127.0.0.1\nlog {\noutput file %q\nformat json %s\n}\nrespond /empty 204\nrespond \"hello\" 201\n}\n",
 			port(s.addr), s.log, s.encoder)
 	}
-	file := write(t, "Caddyfile", "{\nadmin off\npersist_config off\nauto_https off\n"+servers+"}\n"+blocks)
+	file := testkit.File(t, "Caddyfile", "{\nadmin off\npersist_config off\nauto_https off\n"+servers+"}\n"+blocks)
 	process := command(caddy, "run", "--adapter", "caddyfile", "--config", file)
 	process.Env = append(process.Env, "HOME="+t.TempDir())
 	run(t, process, sites[0].addr, func() string { return "" })
 	for _, s := range sites {
-		await(t, "Caddy listens for "+s.name, func() bool { return listens(s.addr) })
+		testkit.Await(t, "Caddy listens for "+s.name, func() bool { return testkit.Listens(s.addr) })
 		t.Run(s.name, s.test)
 	}
 }
@@ -72,7 +72,7 @@ func (s *loggedSite) test(t *testing.T) {
 		t.Fatalf("Caddy has taken %d of %d requests", len(logged), len(sent))
 	}
 	var lines [][]byte
-	await(t, "all requests are logged", func() bool {
+	testkit.Await(t, "all requests are logged", func() bool {
 		data, _ := os.ReadFile(s.log)
 		lines = bytes.SplitAfter(data, []byte("\n"))
 		lines = lines[:len(lines)-1]
@@ -187,7 +187,7 @@ func (r *hostileRequest) send(t *testing.T, addr string) bool {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", r.method, r.target, r.host)
 	for _, h := range [][2]string{{"User-Agent", r.agent}, {"Referer", r.referer}, {"X-Forwarded-For", r.forwarded}, {"X-Api-Key", r.key}, {"Cookie", r.cookie}} {
 		if h[1] != "" {

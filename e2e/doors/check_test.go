@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const jobs = `
@@ -40,7 +41,7 @@ func TestClientsByJSON(t *testing.T) {
 	for _, program := range [][]string{{"python3", "python/json_client.py"}, {"node", "node/json_client.mjs"}} {
 		t.Run(program[0], func(t *testing.T) {
 			t.Parallel()
-			l := limit(t, jobs, "--door-tokens", write(t, "tokens", "worker "+hashed("secret")+"\n"))
+			l := limit(t, jobs, "--door-tokens", testkit.File(t, "tokens", "worker "+hashed("secret")+"\n"))
 			path := filepath.Join("..", "..", "examples", "clients", program[1])
 			c := command(program[0], path, l.addr, "4")
 			c.Env = append(c.Env, "DOOR_TOKEN=secret")
@@ -64,7 +65,7 @@ func hashed(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte
 // The file of tokens is followed, and a slip in it turns nobody away.
 func TestDoorTokens(t *testing.T) {
 	t.Parallel()
-	path := write(t, "tokens", "# who may ask\nold "+hashed("old")+" 2020-01-31\nnew "+hashed("new")+" 2127-01-31\n")
+	path := testkit.File(t, "tokens", "# who may ask\nold "+hashed("old")+" 2020-01-31\nnew "+hashed("new")+" 2127-01-31\n")
 	l := limit(t, jobs, "--door-tokens", path)
 	asked := func(token string) int { return peek(t, l, token) }
 	for token, want := range map[string]int{"": 401, "old": 401, "other": 401, "new": 200} {
@@ -81,7 +82,7 @@ func TestDoorTokens(t *testing.T) {
 		}
 	}
 	replace("newer secret\n")
-	await(t, "the slip is logged", func() bool { asked("new"); return strings.Contains(l.logged(), "the tokens that it had go on") })
+	testkit.Await(t, "the slip is logged", func() bool { asked("new"); return strings.Contains(l.logged(), "the tokens that it had go on") })
 	if asked("new") != 200 {
 		t.Error("a slip in the file has turned away who may ask")
 	}
@@ -89,7 +90,7 @@ func TestDoorTokens(t *testing.T) {
 		t.Error("the log has what is in the file")
 	}
 	replace("newer " + hashed("newer") + "\n")
-	await(t, "the new token is known", func() bool { return asked("newer") == 200 })
+	testkit.Await(t, "the new token is known", func() bool { return asked("newer") == 200 })
 	if asked("new") != 401 {
 		t.Error("a token that has gone lets in")
 	}
@@ -105,7 +106,7 @@ func TestCheckSpeaksHTTP2(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	encrypted := limit(t, jobs, "--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tokens", write(t, "tokens", "a "+hashed("secret")+"\n"))
+	encrypted := limit(t, jobs, "--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tokens", testkit.File(t, "tokens", "a "+hashed("secret")+"\n"))
 	clear := &http.Transport{Protocols: new(http.Protocols)}
 	clear.Protocols.SetUnencryptedHTTP2(true)
 	for url, transport := range map[string]*http.Transport{
@@ -140,7 +141,7 @@ func TestOpenDoorIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	l := limit(t, jobs, "--check", "0.0.0.0:0")
 	l.awaitLog("spend the limits of others")
-	l = limit(t, jobs, "--check", "0.0.0.0:0", "--door-tokens", write(t, "tokens", "a "+hashed("secret")+"\n"))
+	l = limit(t, jobs, "--check", "0.0.0.0:0", "--door-tokens", testkit.File(t, "tokens", "a "+hashed("secret")+"\n"))
 	l.awaitLog("tokens cross the network in the clear")
 	if l = limit(t, jobs); strings.Contains(l.logged(), "--door-tokens") {
 		t.Error(l.logged())
@@ -172,7 +173,7 @@ func TestSlowAndOddClients(t *testing.T) {
 			if status := peek(t, l, ""); status != 200 {
 				t.Errorf("another client is answered %d meanwhile", status)
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 			answer, err := io.ReadAll(conn) // until it is let go
 			if err != nil && !strings.Contains(err.Error(), "reset") {
 				t.Fatal(err)

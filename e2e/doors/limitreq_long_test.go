@@ -108,7 +108,7 @@ func TestLongMigrateNginx(t *testing.T) {
 	atOnce(6, "/search")
 
 	var requests []logged
-	await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
+	testkit.Await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
 	rules, err := policyfile.Parse("policy.yaml", []byte(block(t, page, "yaml")))
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,6 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 5 * time.Minute
-
 // program returns the path of the program.
 func program(t *testing.T) string {
 	t.Helper()
@@ -67,7 +64,7 @@ type limiter struct {
 // limit starts a limiter by a policy. When the test ends it gets SIGTERM, and has to end with 0.
 func limit(t *testing.T, policy string, args ...string) *limiter {
 	t.Helper()
-	l := &limiter{t: t, policy: write(t, "policy.yaml", policy), ended: make(chan struct{})}
+	l := &limiter{t: t, policy: testkit.File(t, "policy.yaml", policy), ended: make(chan struct{})}
 	process := command(program(t), append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 	stderr, err := process.StderrPipe()
 	if err != nil {
@@ -90,7 +87,7 @@ func limit(t *testing.T, policy string, args ...string) *limiter {
 	go l.read(stderr, started)
 	select {
 	case l.addr = <-started:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 	}
 	if l.addr == "" {
 		t.Fatalf("the limiter does not start:\n%s", l.logged())
@@ -130,7 +127,7 @@ func (l *limiter) logged() string {
 // awaitLog waits until the log has the text.
 func (l *limiter) awaitLog(text string) {
 	l.t.Helper()
-	await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
+	testkit.Await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
 }
 
 // seen is what the backend has got of a request.
@@ -155,16 +152,6 @@ func backend(t *testing.T) (addr string) {
 	return s.Listener.Addr().String()
 }
 
-// write makes a file in a directory of the test.
-func write(t *testing.T, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // example returns a file of deploy/ with texts replaced, each of which it has to have.
 func example(t *testing.T, name string, replaced ...string) string {
 	t.Helper()
@@ -180,25 +167,6 @@ func example(t *testing.T, name string, replaced ...string) string {
 		text = strings.ReplaceAll(text, replaced[i], replaced[i+1])
 	}
 	return text
-}
-
-// listens reports whether somebody does.
-func listens(addr string) bool {
-	c, err := net.Dial("tcp", addr)
-	if err == nil {
-		c.Close()
-	}
-	return err == nil
-}
-
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if so() {
-			return
-		}
-	}
-	t.Fatalf("it never comes to be that %s", what)
 }
 
 // reply is what a client gets.
@@ -248,7 +216,7 @@ func raw(t *testing.T, addr, request string) (status, body string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}

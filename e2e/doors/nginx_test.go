@@ -53,7 +53,7 @@ func nginx(t *testing.T, addr, config string) (url string) {
 // nginxFile writes a whole configuration, in a directory of its own.
 func nginxFile(t *testing.T, config string) string {
 	t.Helper()
-	dir, included := t.TempDir(), write(t, "example.conf", config)
+	dir, included := t.TempDir(), testkit.File(t, "example.conf", config)
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, nginxMain, dir, included), 0o644); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestNginxForbids(t *testing.T) {
 func TestNginxToken(t *testing.T) {
 	t.Parallel()
 	hash := sha256.Sum256([]byte("secret"))
-	tokens := write(t, "tokens", "edge "+hex.EncodeToString(hash[:])+"\n")
+	tokens := testkit.File(t, "tokens", "edge "+hex.EncodeToString(hash[:])+"\n")
 	l := limit(t, "version: 1\nrules: [{name: keys, key: [api_key], missing: refuse, limit: 1/day}]\n", "--auth", "nginx+id", "--door-tokens", tokens)
 	start := nginxExample("nginx/auth-request.conf")
 	status(t, http.StatusServiceUnavailable, "GET", start(t, l.addr, backend(t))+"/", "", "Authorization", "Bearer k-1", "X-Sluice-Token", "guess")
@@ -105,13 +105,13 @@ func run(t *testing.T, c *exec.Cmd, addr string, log func() string) {
 			t.Logf("%s says:\n%s%s", c.Path, &out, log())
 		}
 	})
-	await(t, c.Path+" listens", func() bool {
+	testkit.Await(t, c.Path+" listens", func() bool {
 		select {
 		case <-ended:
 			t.Fatalf("%s has ended:\n%s%s", c.Path, &out, log())
 		default:
 		}
-		return listens(addr)
+		return testkit.Listens(addr)
 	})
 }
 

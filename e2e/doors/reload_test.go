@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // asNginx asks a limiter as nginx does, and returns the status of the answer.
@@ -39,7 +41,7 @@ func TestReloadWithBodies(t *testing.T) {
 	}
 	l.awaitLog(`"policy loaded"`)
 
-	out, err := command(program(t), "import", "--rules", rules, "--yes", write(t, "name.yaml", byName)).CombinedOutput()
+	out, err := command(program(t), "import", "--rules", rules, "--yes", testkit.File(t, "name.yaml", byName)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -23,41 +23,6 @@ func TestReadDirDevice(t *testing.T) {
 	}
 }
 
-// Rules have names that people can read, and no two the same.
-func TestNames(t *testing.T) {
-	limits := read(t, sluice.FixedWindow, `
-domain: Edge_EU
-descriptors:
-  - {key: path, value: /Login, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: user, value: x.path_y, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - key: user
-    value: x
-    rate_limit: {unit: hour, requests_per_unit: 1}
-    descriptors:
-      - {key: path, value: y, rate_limit: {unit: hour, requests_per_unit: 1}}
-      - {key: path, value: z, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: very, value: `+strings.Repeat("long", 30)+`, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a/b, value: c, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, value: b/c, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: free, rate_limit: {unlimited: true}}
-`)
-	var names []string
-	seen := make(map[string]bool)
-	for _, r := range limits.Document.Rules {
-		if seen[r.Name] || len(r.Name) > 64 {
-			t.Errorf("the name %q", r.Name)
-		}
-		seen[r.Name] = true
-		names = append(names, r.Name)
-	}
-	if len(names) != 8 || !seen["edge_eu.path_-login"] || !seen["edge_eu.user_x"] || !seen["edge_eu.user_x.path_z"] || seen["edge_eu.user_x.path_y"] {
-		t.Errorf("names: %q", names)
-	}
-	if _, err := policy.Compile(limits.Document); err != nil {
-		t.Error(err)
-	}
-}
-
 // Whatever is read makes a policy or is told to be wrong, and ends.
 func FuzzRead(f *testing.F) {
 	for _, c := range testkit.Script(f, "testdata/decisions.txt") {

@@ -136,18 +136,6 @@ func TestCheckSpeaksHTTP2(t *testing.T) {
 	}
 }
 
-// Whoever listens for everybody without asking who they are is warned.
-func TestOpenDoorIsWarnedOf(t *testing.T) {
-	t.Parallel()
-	l := limit(t, jobs, "--check", "0.0.0.0:0")
-	l.awaitLog("spend the limits of others")
-	l = limit(t, jobs, "--check", "0.0.0.0:0", "--door-tokens", testkit.File(t, "tokens", "a "+hashed("secret")+"\n"))
-	l.awaitLog("tokens cross the network in the clear")
-	if l = limit(t, jobs); strings.Contains(l.logged(), "--door-tokens") {
-		t.Error(l.logged())
-	}
-}
-
 // Clients that stop in the middle, or announce what they never send, are let go, and others are
 // answered all the while.
 func TestSlowAndOddClients(t *testing.T) {

@@ -45,7 +45,7 @@ func TestCaddyLog(t *testing.T) {
 	file := testkit.File(t, "Caddyfile", "{\nadmin off\npersist_config off\nauto_https off\n"+servers+"}\n"+blocks)
 	process := command(caddy, "run", "--adapter", "caddyfile", "--config", file)
 	process.Env = append(process.Env, "HOME="+t.TempDir())
-	run(t, process, sites[0].addr, func() string { return "" })
+	run(t, process, sites[0].addr)
 	for _, s := range sites {
 		testkit.Await(t, "Caddy listens for "+s.name, func() bool { return testkit.Listens(s.addr) })
 		t.Run(s.name, s.test)

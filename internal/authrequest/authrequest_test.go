@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
@@ -144,6 +145,10 @@ func questionOf(step string) *http.Request {
 // What a proxy has to tell and does not is never made up: the request is refused as this kind of
 // proxy understands it, and the log says what is missing, once.
 func TestMissing(t *testing.T) {
+	synctest.Test(t, testMissing)
+}
+
+func testMissing(t *testing.T) {
 	for kind, refused := range map[string]int{"nginx": 403, "nginx-accel": 503, "caddy": 503, "traefik": 503} {
 		for field := range question(kind, "POST", "/a?b=c").Header {
 			for _, fault := range []string{"missing", "empty", "twice"} {

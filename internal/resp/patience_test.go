@@ -138,8 +138,8 @@ func TestNonsense(t *testing.T) {
 	}
 	healthy := connect()
 	for _, sent := range []string{
-		"*-1\r\n", "*1\r\n$9223372036854775807\r\n", "POST / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("x", 1<<20),
-		strings.Repeat("*1\r\n$1\r\n", 1000), "*64\r\n" + strings.Repeat("$60000\r\n"+strings.Repeat("x", 60000)+"\r\n", 64),
+		"*-1\r\n", "*1\r\n$9223372036854775807\r\n", "POST / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("x", 1<<17),
+		strings.Repeat("*1\r\n$1\r\n", 1000), "*64\r\n" + strings.Repeat("$60000\r\n"+strings.Repeat("x", 60000)+"\r\n", 2),
 	} {
 		c := connect()
 		go func() { _, _ = io.WriteString(c, "PING\r\n"+sent) }()

@@ -1,3 +1,5 @@
+//go:build long
+
 package doors
 
 import (
@@ -63,7 +65,7 @@ const slack = 10 * time.Millisecond
 
 // The policy of the page decides about what nginx has been sent, at the times in its log, as
 // nginx's limit_req did.
-func TestMigrateNginx(t *testing.T) {
+func TestLongMigrateNginx(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/migrating.md"
 	addr, log := testkit.Addr(t), filepath.Join(t.TempDir(), "access.log")
@@ -106,7 +108,7 @@ func TestMigrateNginx(t *testing.T) {
 	atOnce(6, "/search")
 
 	var requests []logged
-	await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
+	testkit.Await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
 	rules, err := policyfile.Parse("policy.yaml", []byte(block(t, page, "yaml")))
 	if err != nil {
 		t.Fatal(err)
@@ -189,21 +191,4 @@ type logClock struct {
 
 func (c *logClock) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return c.store.TakeAt(ctx, c.now, charges, receipts)
-}
-
-// In nginx, too, what one limit refuses has used up none of another, in whichever order they are.
-func TestNginxSeveral(t *testing.T) {
-	t.Parallel()
-	limits := []string{"limit_req zone=all burst=4 nodelay;", "limit_req zone=each;"}
-	for range 2 {
-		addr := testkit.Addr(t)
-		url := nginx(t, addr, "limit_req_zone all zone=all:1m rate=1r/m;\nlimit_req_zone $http_x_key zone=each:1m rate=1r/m;\nlimit_req_status 429;\n"+
-			strings.Join(limits, "\n")+"\nserver { listen "+addr+"; location / { proxy_pass http://"+backend(t)+"; } }\n")
-		for i, key := range []string{"a", "a", "a", "a", "a", "a", "b", "c", "d", "e", "f"} {
-			if got, want := limited(t, url, "X-Key", key), i > 0 && key == "a" || key == "f"; got != want {
-				t.Errorf("%v: request %d, of %s: limited %v", limits, i+1, key, got)
-			}
-		}
-		slices.Reverse(limits)
-	}
 }

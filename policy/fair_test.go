@@ -429,7 +429,7 @@ func TestShareAway(t *testing.T) {
 					{name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
 				}
 				for _, err := range []error{nil, errors.New("connection refused"), nil} {
-					f.store.err = err
+					f.store.set(err, false)
 					total := f.serve(t, crowd, seconds*time.Second, nil)
 					for s, passed := range total {
 						if s >= settled && (passed < 0.97*rate || passed > 1.01*rate) {
@@ -451,7 +451,7 @@ func TestShareAwayOfLittle(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const tenants, seconds = 12, 60
 		f := newFleet(t, 4, "10/second", "local")
-		f.store.err = errors.New("connection refused")
+		f.store.set(errors.New("connection refused"), false)
 		var crowd []*caller
 		for i := range tenants {
 			crowd = append(crowd, &caller{name: fmt.Sprint(i), rate: 4.1, phase: float64(i) / tenants})
@@ -473,14 +473,14 @@ func TestShareOnError(t *testing.T) {
 	for onError, want := range map[string]bool{"allow": true, "deny": false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, 2, "10/second", onError)
-			f.store.err = errors.New("connection refused")
+			f.store.set(errors.New("connection refused"), false)
 			ask := func() Decision { return f.engines[0].Decide(t.Context(), tenantOf("a", "")) }
 			for i := range 100 {
 				if d := ask(); d.Allowed != want || !d.Degraded || !want && d.RetryAfter != time.Second {
 					t.Fatalf("%s, request %d: %+v", onError, i, d)
 				}
 			}
-			f.store.err = nil
+			f.store.set(nil, false)
 			time.Sleep(3 * time.Second)
 			passed := 0
 			for range 100 {

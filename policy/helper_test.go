@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -121,6 +122,7 @@ func reset(t testing.TB, e *Engine, rule string) {
 // testStore passes charges on to a store, remembers them, and fails as a test says.
 type testStore struct {
 	sluice.Store
+	mu          sync.Mutex // of what follows: holders of places call on goroutines of their own
 	record      bool
 	charges     []sluice.Charge
 	err         error // in place of answers
@@ -130,6 +132,8 @@ type testStore struct {
 }
 
 func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if _, bounded := ctx.Deadline(); !bounded {
 		s.unbounded = true
 	}
@@ -206,8 +210,17 @@ func virtually(t *testing.T, name string, test func(t *testing.T)) {
 
 // keys returns the keys of what was charged.
 func (s *testStore) keys() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range s.charges {
 		all = append(all, c.Key)
 	}
 	return all
+}
+
+// set changes how the store behaves, and forgets what was charged.
+func (s *testStore) set(err error, closedLocks bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.closedLocks, s.charges = err, closedLocks, nil
 }

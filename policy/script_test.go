@@ -205,7 +205,8 @@ func (s *script) passes(want []string) int {
 // decide holds Explain to Decide, and Decide to what is wanted.
 func (s *script) decide(r *testRequest, want []string) Decision {
 	would := s.engine.Explain(s.Context(), &r.Request)
-	s.seen, s.store.charges, r.reads = nil, nil, 0
+	s.seen, r.reads = nil, 0
+	s.store.set(s.store.err, s.store.closedLocks)
 	d := s.engine.Decide(s.Context(), &r.Request)
 	is := would.Decision
 	if verdictOf(&is) != verdictOf(&d) || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
@@ -222,8 +223,8 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 			s.errorf("rules explain %+v, and the decision %+v", told, counted)
 		}
 	}
-	if d.Blocked != "" && s.store.charges != nil {
-		s.errorf("a request that is blocked is charged: %v", s.store.charges)
+	if d.Blocked != "" && s.store.keys() != nil {
+		s.errorf("a request that is blocked is charged: %v", s.store.keys())
 	}
 	if s.passes(want) < 0 && want[0] != "any" {
 		s.check(&d, r, &would, want)
@@ -588,7 +589,7 @@ func init() {
 				s.Cleanup(func() { shared.Close() })
 				s.use(NewEngine(shared, s.engine.Policy()))
 			}
-			s.store.err, s.store.closedLocks = map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks"
+			s.store.set(map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks")
 		},
 		"shadow-all": func(s *script, _, _, _ []string) { s.engine.ShadowAll() },
 		"outcomes":   (*script).outcomes,

@@ -30,13 +30,13 @@ rules:
     key: [api_key]
     missing: skip
     limit: 100/day burst 20
-    tiers: {pro: 1000/minute}
+    tiers: {pro: 1000/day}
   - name: login
     match: POST /login
     key: [client_ip, "body:username"]
     limits: [5/day, 20/7d]
     algorithm: fixed_window
-  - {name: all, limit: 100000/day}
+  - {name: all, limit: 1000/7d}
 overrides:
   - {rule: per-key, key: {api_key: k-42}, limit: 5000/minute, until: 2127-01-31, reason: a launch}
   - {rule: per-address, key: {client_ip: 203.0.113.0/24}, block: true}

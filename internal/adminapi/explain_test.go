@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 	got := explain("url=/&from=192.0.2.7&header.X-API-Key=k-7")
 	if got := words(got); !slices.Equal(got, []string{
 		"health false ", "per-address true per-address/192.0.2.7 per-address rule 1-2/200→3",
-		"per-key true per-key/k-7 per-key tier:pro 1-2/1000→3", "login false ", "all true all/ all rule 1-2/100000→3",
+		"per-key true per-key/k-7 per-key tier:pro 1-2/1000→3", "login false ", "all true all/ all rule 1-2/1000→3",
 	}) {
 		t.Errorf("%q", got)
 	}

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // gateway is a running "sluice serve".
 type gateway struct {
-	t     *testing.T
+	t     testing.TB
 	url   string // of the proxy
 	addr  string // likewise, without http://
 	admin string // URL
@@ -54,12 +57,14 @@ type gateway struct {
 
 // record is a line of the log.
 type record struct {
-	Level, Msg, Problem, Error, Proxy, Admin, Check, Resp, Rule, Was string
+	Level, Msg, Problem, Error, Proxy, Admin, Check, Resp string
+
+	text string // the line
 }
 
 // serve starts the gateway on free ports. When the test ends it gets SIGTERM, and has to
 // end with 0.
-func serve(t *testing.T, args ...string) *gateway {
+func serve(t testing.TB, args ...string) *gateway {
 	t.Helper()
 	g := begin(t, args...)
 	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
@@ -74,19 +79,25 @@ func environ() []string {
 }
 
 // begin is serve that does not wait until the gateway is ready.
-func begin(t *testing.T, args ...string) *gateway {
+func begin(t testing.TB, args ...string) *gateway {
 	t.Helper()
 	return beginAs(t, nil, args...)
 }
 
+// beginIn is begin in a directory.
+func beginIn(t testing.TB, dir string, args ...string) *gateway {
+	t.Helper()
+	return beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, args...)
+}
+
 // beginAs is begin by way of another program, which gets the command as its arguments.
-func beginAs(t *testing.T, program []string, args ...string) *gateway {
+func beginAs(t testing.TB, program []string, args ...string) *gateway {
 	t.Helper()
 	return beginWith(t, func(*exec.Cmd) {}, program, args...)
 }
 
 // beginWith is beginAs with a process that edit has a say in.
-func beginWith(t *testing.T, edit func(*exec.Cmd), program []string, args ...string) *gateway {
+func beginWith(t testing.TB, edit func(*exec.Cmd), program []string, args ...string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
@@ -121,6 +132,7 @@ func (g *gateway) read(stderr io.Reader) {
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		var r record
 		err := json.Unmarshal(lines.Bytes(), &r)
+		r.text = lines.Text()
 		g.mu.Lock()
 		if err == nil {
 			g.logs = append(g.logs, r)
@@ -149,6 +161,15 @@ func (g *gateway) await(what string, fits func(record) bool) record {
 		}
 		g.grown.Wait()
 	}
+}
+
+// awaitNext is await for the records behind the one that it has found last.
+func (g *gateway) awaitNext(what string, fits func(record) bool) {
+	g.t.Helper()
+	g.await(what, fits)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.logs = g.logs[slices.IndexFunc(g.logs, fits)+1:]
 }
 
 // log returns all that was logged.
@@ -223,14 +244,14 @@ func (g *gateway) stop() {
 }
 
 // write makes a file in a directory of the test.
-func write(t *testing.T, name, content string) string {
+func write(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	overwrite(t, path, content)
 	return path
 }
 
-func overwrite(t *testing.T, path, content string) {
+func overwrite(t testing.TB, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -238,7 +259,7 @@ func overwrite(t *testing.T, path, content string) {
 }
 
 // get returns the status and the body.
-func get(t *testing.T, url string) (int, string) {
+func get(t testing.TB, url string) (int, string) {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
@@ -253,7 +274,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 // run runs the program to its end.
-func run(t *testing.T, args ...string) (code int, stderr string) {
+func run(t testing.TB, args ...string) (code int, stderr string) {
 	t.Helper()
 	var out bytes.Buffer
 	c := exec.CommandContext(t.Context(), binary, args...)
@@ -264,4 +285,124 @@ func run(t *testing.T, args ...string) (code int, stderr string) {
 		t.Fatal(err)
 	}
 	return c.ProcessState.ExitCode(), out.String()
+}
+
+func request(t testing.TB, method, url, body string, header ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+func do(t testing.TB, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// upstreamOf serves a handler until the test ends, and returns its URL.
+func upstreamOf(t testing.TB, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// dial opens a connection to the gateway and sends a text.
+func dial(t testing.TB, g *gateway, send string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := io.WriteString(c, send); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// readAnswer reads the head of an answer.
+func readAnswer(t testing.TB, c net.Conn) *http.Response {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// metric reads one number from /metrics.
+func metric(t testing.TB, g *gateway, name string) float64 {
+	t.Helper()
+	_, text := get(t, g.admin+"/metrics")
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("/metrics has no %s", name)
+	return 0
+}
+
+// A store that is slow because the machine is busy must not be taken for one that is away.
+var patientStore = []string{"--store-timeout", patience.String(), "--require-store"}
+
+// limited is a policy whose one limit can be read off RateLimit-Policy.
+func limited(n int) string {
+	return fmt.Sprintf("version: 1\nrules:\n  - {name: r, limit: %d/day, algorithm: fixed_window}\n", n)
+}
+
+const broken = "version: 1\nrules:\n  - name: r\n    limt: 5/day\n"
+
+// inForce returns what clients are told of the policy.
+func inForce(t *testing.T, g *gateway) string {
+	t.Helper()
+	resp, _ := do(t, request(t, "GET", g.url+"/health", ""))
+	return resp.Header.Get("RateLimit-Policy")
+}
+
+func wantInForce(t *testing.T, g *gateway, n int) {
+	t.Helper()
+	if got, want := inForce(t, g), fmt.Sprintf(`"r";q=%d;w=86400`, n); got != want {
+		t.Errorf("the policy in force is %s, want %s", got, want)
+	}
+}
+
+func loaded(r record) bool { return r.Msg == "policy loaded" }
+
+func refused(r record) bool { return strings.HasPrefix(r.Msg, "policy refused") }
+
+// awayFromMidnight waits where the windows of a day would end during the test.
+func awayFromMidnight(t *testing.T) {
+	if left := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)); left < 2*time.Minute {
+		t.Logf("waiting %v for the next day", left)
+		time.Sleep(left + time.Second)
+	}
+}
+
+// newClient keeps a connection for each request that may be under way.
+func newClient(t *testing.T) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 4096}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
 }

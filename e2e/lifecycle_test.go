@@ -6,175 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// limited is a policy whose one limit can be read off RateLimit-Policy.
-func limited(n int) string {
-	return fmt.Sprintf("version: 1\nrules:\n  - {name: r, limit: %d/day, algorithm: fixed_window}\n", n)
-}
-
-const broken = "version: 1\nrules:\n  - name: r\n    limt: 5/day\n"
-
-// inForce returns what clients are told of the policy.
-func inForce(t *testing.T, g *gateway) string {
-	t.Helper()
-	resp, _ := do(t, request(t, "GET", g.url+"/health", ""))
-	return resp.Header.Get("RateLimit-Policy")
-}
-
-func wantInForce(t *testing.T, g *gateway, n int) {
-	t.Helper()
-	if got, want := inForce(t, g), fmt.Sprintf(`"r";q=%d;w=86400`, n); got != want {
-		t.Errorf("the policy in force is %s, want %s", got, want)
-	}
-}
-
-func loaded(r record) bool  { return r.Msg == "policy loaded" }
-func refused(r record) bool { return strings.HasPrefix(r.Msg, "policy refused") }
-
-// The ways in which people and programs change files.
-var changes = map[string]func(t *testing.T, path, content string){
-	"written in place": overwrite,
-	"renamed over": func(t *testing.T, path, content string) {
-		overwrite(t, path+".new", content)
-		rename(t, path+".new", path)
-	},
-	"moved away, then written": func(t *testing.T, path, content string) {
-		rename(t, path, path+"~")
-		overwrite(t, path, content)
-	},
-	"removed, then written": func(t *testing.T, path, content string) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		overwrite(t, path, content)
-	},
-}
-
-func rename(t *testing.T, from, to string) {
-	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestReloadOnChange(t *testing.T) {
-	t.Parallel()
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := write(t, "policy.yaml", limited(100))
-			g := serve(t, "--policy", path, "--upstream", "sample")
-			wantInForce(t, g, 100)
-
-			change(t, path, limited(200))
-			g.await("the change is seen", loaded)
-			wantInForce(t, g, 200)
-
-			g.forget()
-			change(t, path, broken)
-			r := g.await("the broken one is seen", refused)
-			if want := path + ":4: "; !strings.HasPrefix(r.Problem, want) || !strings.Contains(r.Problem, `"limit"`) {
-				t.Errorf("the log says %q, want it to begin with %s and to name the mend", r.Problem, want)
-			}
-			wantInForce(t, g, 200)
-
-			g.forget()
-			change(t, path, limited(300))
-			g.await("the mend is seen", loaded)
-			wantInForce(t, g, 300)
-		})
-	}
-}
-
-// Kubernetes mounts a ConfigMap as a link to a link, and turns the one in the middle.
-func TestReloadOnLinkTurned(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	link := func(target, name string) {
-		t.Helper()
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, n := range []int{100, 200, 300} {
-		version := filepath.Join(dir, fmt.Sprint("..v", i))
-		if err := os.Mkdir(version, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		overwrite(t, filepath.Join(version, "policy.yaml"), limited(n))
-	}
-	link("..v0", "..data")
-	link("..data/policy.yaml", "policy.yaml")
-	g := serve(t, "--policy", filepath.Join(dir, "policy.yaml"), "--upstream", "sample")
-	wantInForce(t, g, 100)
-	for i, n := range []int{200, 300} {
-		g.forget()
-		link(fmt.Sprint("..v", i+1), "..data_tmp")
-		rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
-		g.await("the turn is seen", loaded)
-		wantInForce(t, g, n)
-	}
-}
-
-// A link to a file elsewhere, which is written in place.
-func TestReloadOnChangeBehindLink(t *testing.T) {
-	t.Parallel()
-	target := write(t, "target.yaml", limited(100))
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
-	g := serve(t, "--policy", path, "--upstream", "sample")
-	wantInForce(t, g, 100)
-	overwrite(t, target, limited(200))
-	g.await("the change is seen", loaded)
-	wantInForce(t, g, 200)
-}
-
-func TestReloadOnHangup(t *testing.T) {
-	t.Parallel()
-	path := write(t, "policy.yaml", limited(100))
-	g := serve(t, "--policy", path, "--upstream", "sample")
-	inForce(t, g)
-	g.signal(syscall.SIGHUP)
-	g.await("the same policy is loaded again", loaded)
-	// What was counted stays.
-	if resp, _ := do(t, request(t, "GET", g.url+"/health", "")); !strings.HasPrefix(resp.Header.Get("RateLimit"), `"r";r=98;`) {
-		t.Errorf("RateLimit: %s, want 98 to remain", resp.Header.Get("RateLimit"))
-	}
-	g.forget()
-	rename(t, path, path+"~")
-	g.signal(syscall.SIGHUP)
-	g.await("it is missed", func(r record) bool {
-		return r.Msg == "policy cannot be read, the old one stays" && strings.Contains(r.Error, path)
-	})
-	wantInForce(t, g, 100)
-}
-
-// A limit that begins anew because of a reload is named in the log, and another is not.
-func TestReloadBeginsAnew(t *testing.T) {
-	t.Parallel()
-	const content = "version: 1\nrules:\n  - {name: r, limit: %s}\n  - {name: same, limit: 9/day}\n"
-	path := write(t, "policy.yaml", fmt.Sprintf(content, "100/day"))
-	g := serve(t, "--policy", path, "--upstream", "sample")
-	overwrite(t, path, fmt.Sprintf(content, "200/day"))
-	g.await("the log names it", func(r record) bool {
-		return strings.HasPrefix(r.Msg, "limit begins anew") && r.Rule == "r" && r.Was == "100/day burst 100 (token_bucket)"
-	})
-	g.await("the change is seen", loaded)
-	if strings.Contains(g.log(), `"rule":"same"`) {
-		t.Error("the log names a limit that has not changed")
-	}
-}
 
 // A reload while requests come loses none of them and none of the counts.
 func TestReloadUnderLoad(t *testing.T) {
@@ -217,11 +54,11 @@ func TestDrain(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(inFlight)
 	answer := make(chan struct{})
-	g := before(t, func(w http.ResponseWriter, r *http.Request) {
+	g := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Done()
 		<-answer
 		fmt.Fprint(w, "done")
-	})
+	}))
 	var clients sync.WaitGroup
 	for range inFlight {
 		clients.Go(func() {
@@ -334,10 +171,10 @@ func TestDrainAdmin(t *testing.T) {
 func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
-	g := before(t, func(_ http.ResponseWriter, r *http.Request) {
+	g := before(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
-	}, "--drain-timeout", "100ms")
+	}), "--drain-timeout", "100ms")
 	cut := make(chan error, 1)
 	go func() {
 		resp, err := http.Get(g.url)
@@ -355,17 +192,4 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Error("a request that never ends has got an answer")
 	}
 	g.await("it is said", func(r record) bool { return r.Msg == "requests were cut off" })
-}
-
-func TestAddressInUse(t *testing.T) {
-	t.Parallel()
-	taken := httptest.NewServer(http.NotFoundHandler())
-	defer taken.Close()
-	addr := taken.Listener.Addr().String()
-	for _, flag := range []string{"--proxy", "--admin"} {
-		code, stderr := run(t, "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", flag, addr)
-		if code != 1 || !strings.Contains(stderr, flag+": listen tcp "+addr) || !strings.Contains(stderr, "stop what listens there") {
-			t.Errorf("%s: exit code %d, %s", flag, code, stderr)
-		}
-	}
 }

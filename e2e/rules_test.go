@@ -1,12 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"database/sql"
 	"io"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +102,10 @@ func TestRulesFleet(t *testing.T) {
 	awaitLimit(t, "b", "100", late)
 	awaitLimit(t, "b", "200", fleet...)
 	awaitLimit(t, "a", "7", fleet...)
+	change := request(t, "POST", late.admin+"/v1/overrides", `{"rule": "per-user", "key": {"header:X-User": "c"}, "limit": "1/minute"}`, "Content-Type", "application/json")
+	if resp, said := do(t, change); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || strings.Contains(said, server.Addr) {
+		t.Errorf("a change without a database: %s %v %s", resp.Status, resp.Header, said)
+	}
 	server.Restart()
 	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "300/minute"}'`)
 	awaitLimit(t, "b", "300", append(fleet, late)...)
@@ -129,31 +130,4 @@ func TestRulesFleet(t *testing.T) {
 	execute(`DELETE FROM sluice_overrides`)
 	awaitLimit(t, "b", "100", append(fleet, late)...)
 	late.await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
-}
-
-// A database alone is enough, and what a command puts into it is in force while the gateway runs.
-func TestRulesAlone(t *testing.T) {
-	t.Parallel()
-	url := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
-	g := serve(t, "--upstream", "sample", "--rules", url)
-	if got := limitOf(t, g, "a"); got != "" {
-		t.Errorf("an empty database limits to %q", got)
-	}
-	run := func(args ...string) {
-		t.Helper()
-		cmd := exec.Command(binary, args...)
-		cmd.Env = environ()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
-	run("import", "--rules", url, "--yes", write(t, "api.yaml", floor))
-	awaitLimit(t, "a", "100", g)
-	run("import", "--rules", url, "--yes", write(t, "api.yaml", strings.Replace(floor, "100/", "60/", 1)))
-	awaitLimit(t, "a", "60", g)
-	cmd := exec.Command(binary, "export", "--rules", url)
-	cmd.Env = environ()
-	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("60/minute")) {
-		t.Errorf("export: %v\n%s", err, out)
-	}
 }

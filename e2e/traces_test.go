@@ -2,13 +2,13 @@ package e2e
 
 import (
 	"compress/gzip"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -103,6 +103,7 @@ const (
 
 // The callers' traces go on through every door, and to the upstream.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	to := receiver(t)
 	var mu sync.Mutex
 	var passed []string
@@ -113,24 +114,13 @@ func TestTraces(t *testing.T) {
 	}))
 	t.Cleanup(upstream.Close)
 	policy := write(t, "policy.yaml", "version: 1\nrules:\n  - {name: api, limit: 3/day, key: [client_ip], match: /api}\n")
-	t.Setenv("OTEL_SERVICE_NAME", "edge")
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=ours")
-	g := serve(t, "--policy", policy, "--upstream", upstream.URL, "--traces", to.URL, "--check", "127.0.0.1:0", "--auth", "caddy", "--grpc", "127.0.0.1:0")
+	g := beginWith(t, func(c *exec.Cmd) {
+		c.Env = append(c.Env, "OTEL_SERVICE_NAME=edge", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test", "OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ours")
+	}, nil, "--policy", policy, "--upstream", upstream.URL, "--traces", to.URL, "--check", "127.0.0.1:0", "--auth", "caddy", "--grpc", "127.0.0.1:0")
+	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
 	ask := func(url string, fields ...string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(fields); i += 2 {
-			r.Header[fields[i]] = append(r.Header[fields[i]], fields[i+1])
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		resp, _ := do(t, request(t, "GET", url, "", fields...))
 		return resp.StatusCode
 	}
 	const unsampled = "00-" + callerTrace + "-" + callerSpan + "-00"
@@ -214,44 +204,14 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// Without --traces, what callers say of traces passes unchanged; without --log-refusals nobody is
-// told of refusals.
-func TestTracesOff(t *testing.T) {
-	t.Parallel()
-	var passed string
-	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { passed = r.Header.Get("Traceparent") }))
-	t.Cleanup(upstream.Close)
-	policy := write(t, "policy.yaml", "version: 1\nrules:\n  - {name: api, limit: 1/day}\n")
-	g := serve(t, "--policy", policy, "--upstream", upstream.URL, "--log-refusals=false")
-	for range 3 {
-		r, _ := http.NewRequestWithContext(context.Background(), "GET", g.url, nil)
-		r.Header.Set("Traceparent", callerParent)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-	}
-	g.stop()
-	if passed != callerParent || strings.Contains(g.log(), `"refused"`) {
-		t.Errorf("%q came through; the log: %s", passed, g.log())
-	}
-}
-
 // A receiver that does not want them is told of by one line, which is printable, and costs no request.
 func TestTracesRefused(t *testing.T) {
 	t.Parallel()
 	to := receiver(t)
 	to.failing = true
 	g := serve(t, "--upstream", "sample", "--traces", to.URL)
-	for range 2000 {
-		r, _ := http.NewRequestWithContext(t.Context(), "GET", g.url, nil)
-		r.Header.Set("Traceparent", callerParent)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+	for range 500 {
+		do(t, request(t, "GET", g.url, "", "Traceparent", callerParent))
 	}
 	redistest.Eventually(t, "the log tells of it", func() bool { return strings.Contains(g.log(), "traces cannot be sent") })
 	g.stop()

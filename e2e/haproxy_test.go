@@ -148,19 +148,18 @@ func (e *edge) asks(want int, from, method, path, body string, header ...string)
 
 var form = []string{"Content-Type", "application/x-www-form-urlencoded"}
 
-// HAProxy sends a request again that the backend has not answered, a group may be asked twice, as where both a
-// frontend and a backend do so, and a request of a leaky bucket is held for longer than usual.
+// HAProxy sends a request again that the backend has not answered, and a group may be asked twice, as where both a
+// frontend and a backend do so.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
 	const ask, server = "    http-request send-spoe-group sluice check\n", "    server api "
 	e := behindHAProxy(t, haproxyPolicy, append([]edit{
 		{ask, ask + ask}, {server, "    retries 3\n    retry-on all-retryable-errors\n" + server},
-		{"wait=int(400)", "wait=int(50000)"},
 	}, patiently...))
 	for name, test := range map[string]func(*edge){
 		"answers": testHAProxyAnswers, "forged": testHAProxyForged, "paths": testHAProxyPaths, "bodies": testHAProxyBodies,
-		"intact": testHAProxyIntact, "too large": testHAProxyTooLarge, "kept alive": testHAProxyKeptAlive, "queue": testHAProxyQueue,
+		"intact": testHAProxyIntact, "too large": testHAProxyTooLarge, "kept alive": testHAProxyKeptAlive,
 	} {
 		t.Run(name, func(t *testing.T) {
 			was := e.T
@@ -441,7 +440,7 @@ func TestHAProxyTLS(t *testing.T) {
 	}
 	e := behindHAProxy(t, haproxyPolicy, append([]edit{
 		{" check inter 1s", " check inter 1s ssl verify required ca-file " + ours.ca + " crt " + write(t, "haproxy.pem", string(both))},
-		{" body=req.body,bytes(0,8192)", ""}, {"option http-buffer-request", ""},
+		{" body=req.body,bytes(0,8192)", ""}, {"option http-buffer-request", ""}, {"wait=int(400)", "wait=int(50000)"},
 	}, patiently...), "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca)
 	e.asks(200, "127.0.5.1", "GET", "/once", "")
 	e.asks(429, "127.0.5.1", "GET", "/once", "")
@@ -449,4 +448,5 @@ func TestHAProxyTLS(t *testing.T) {
 		t.Errorf("%v", resp.Header)
 	}
 	e.agent.await("it says why", func(r record) bool { return strings.Contains(r.Msg, "add body=req.body to the arguments") })
+	testHAProxyQueue(e)
 }

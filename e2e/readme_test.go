@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,7 +110,7 @@ func TestReadmeCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	called := map[string][]string{} // all arguments that a command gets in documents, behind its name
+	called := map[string][]string{} // a command with the first use of each of its flags in the documents
 	for _, file := range append(pages(t), more...) {
 		for _, block := range blocksOf(t, file, "sh") {
 			const shell = "command_not_found_handle() { :; }\nsluice() { printf '%s\\0' \"$@\" $'\\n' >>calls; }\n"
@@ -119,18 +120,41 @@ func TestReadmeCommands(t *testing.T) {
 				t.Errorf("%s: %v\n%s", file, err, out)
 			}
 			calls, _ := os.ReadFile(filepath.Join(c.Dir, "calls"))
-			for call := range strings.SplitSeq(strings.TrimSuffix(string(calls), "\x00\n\x00"), "\x00\n\x00") {
-				if args := strings.Split(call, "\x00"); args[0] != "" {
-					called[args[0]] = append(called[args[0]], args[1:]...)
-				}
+			for call := range strings.SplitSeq(string(calls), "\x00\n\x00") {
+				name, args := commandOf(strings.Split(call, "\x00"))
+				called[name] = withNew(called[name], args)
 			}
 		}
 	}
+	delete(called, "")
 	for name, args := range called {
-		if code, stderr := run(t, append(append([]string{name}, args...), "--help")...); code != 0 {
+		if code, stderr := run(t, slices.Concat(strings.Fields(name), args, []string{"--help"})...); code != 0 {
 			t.Errorf("sluice %s %q: exit code %d, %s", name, args, code, stderr)
 		}
 	}
+}
+
+// commandOf returns the name of a command, of one word or two, and its arguments.
+func commandOf(call []string) (name string, args []string) {
+	if len(call) > 1 && slices.Contains([]string{"set", "list", "delete", "create", "envoy", "nginx"}, call[1]) {
+		return call[0] + " " + call[1], call[2:]
+	}
+	return call[0], call[1:]
+}
+
+// withNew appends those arguments that are flags which are not there yet, with their values, or words.
+func withNew(all, args []string) []string {
+	known := slices.Clone(all)
+	for i, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.HasPrefix(arg, "-") {
+			flag, _, _ = strings.Cut(args[i-1], "=") // perhaps its value
+		}
+		if !slices.ContainsFunc(known, func(k string) bool { return k == flag || strings.HasPrefix(k, flag+"=") }) {
+			all = append(all, arg)
+		}
+	}
+	return all
 }
 
 func TestReadmePolicies(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // operator runs commands as somebody who administers a gateway does.
@@ -33,8 +35,8 @@ func (g *gateway) operator(env ...string) *operator {
 func (o *operator) run(command string) (code int, stdout, stderr string) {
 	o.t.Helper()
 	var out, errs bytes.Buffer
-	c := exec.CommandContext(o.t.Context(), binary, strings.Fields(command)...)
-	c.Env = append(environ(), o.env...)
+	c := exec.CommandContext(o.t.Context(), testkit.Binary(o.t), strings.Fields(command)...)
+	c.Env = append(testkit.Environ(), o.env...)
 	c.Stdout, c.Stderr = &out, &errs
 	err := c.Run()
 	var exit *exec.ExitError
@@ -165,7 +167,7 @@ func TestAdminCertificates(t *testing.T) {
 	as(ours, "carl", "sluice-viewer").fails("reset per-key api_key=k-1", "certificate carl has the role viewer")
 	as(ours, "dora", "operator").fails("subject api_key=k-1", "who are you?")
 	as(theirs, "eve", "sluice-admin").fails("subject api_key=k-1")
-	if !strings.Contains(g.log(), `"actor":"certificate anna"`) {
-		t.Errorf("the log does not say who it was: %s", g.log())
+	if !strings.Contains(g.Log(), `"actor":"certificate anna"`) {
+		t.Errorf("the log does not say who it was: %s", g.Log())
 	}
 }

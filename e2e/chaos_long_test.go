@@ -26,7 +26,7 @@ import (
 //
 //	killed and started again            here                    failover TestRedisKilled
 //	frozen                              here                    failover TestRedisFrozen
-//	on_error allow, deny, local         here, a test each       failover TestAllow, TestDeny, TestLocal…
+//	on_error allow, deny, local         here                    failover TestAllow, TestDeny, TestLocal…
 //	over-admission, write-back          here                    failover writeback_test.go
 //	answers lost, nothing charged twice faults_test.go          redisstore TestLostAnswers, single and cluster
 //	latency below the deadline          here                    failover TestRedisLatency
@@ -179,27 +179,26 @@ func (all answers) count(status int) (n int) {
 	return n
 }
 
-func TestLongChaosAllow(t *testing.T) {
+// By on_error allow all passes, and by deny nothing, until the store is back.
+func TestLongChaosOnError(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	both := pair(t, byRule("10/day"), server.URL())
-	found := outage(t, both, server, open)
-	if n := found.count(http.StatusOK); n != len(found) {
-		t.Errorf("%d of %d have passed", n, len(found))
+	for path, test := range map[string]struct {
+		limit  string
+		status int
+	}{open: {"10/day", http.StatusOK}, closed: {"100000/second", http.StatusServiceUnavailable}} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			both := pair(t, byRule(test.limit), server.URL())
+			found := outage(t, both, server, path)
+			if n := found.count(test.status); n != len(found) {
+				t.Errorf("%d of %d were answered with %d", n, len(found), test.status)
+			}
+			server.Restart()
+			awaitBoth(both, "the circuit closes", back)
+			decides(t, shot{both[0], path, "k"}, http.StatusOK)
+		})
 	}
-}
-
-func TestLongChaosDeny(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	both := pair(t, byRule("100000/second"), server.URL())
-	found := outage(t, both, server, closed)
-	if n := found.count(http.StatusServiceUnavailable); n != len(found) {
-		t.Errorf("%d of %d were refused because the store is away", n, len(found))
-	}
-	server.Restart()
-	awaitBoth(both, "the circuit closes", back)
-	decides(t, shot{both[0], closed, "k"}, http.StatusOK)
 }
 
 // Each of two instances has half of the limit. What they use is written back.

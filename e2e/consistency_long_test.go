@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -139,8 +140,8 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 		if !consistencyInFull() { // in which a busy machine is not taken for a fault
 			args = append(args, "--store-timeout", "2s")
 		}
-		g := beginAs(t, program, args...)
-		g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+		g := beginWith(t, func(*exec.Cmd) {}, program, args...)
+		g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
 		all = append(all, g)
 	}
 	for _, g := range all {
@@ -221,12 +222,10 @@ func TestLongConsistencyFrozen(t *testing.T) {
 	time.Sleep(time.Second)
 	server.Thaw()
 	time.Sleep(consistencyPhase / 2)
-	if err := all[0].process.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	all[0].Signal(syscall.SIGKILL)
 	time.Sleep(consistencyPhase / 2)
 	c.end(t)
-	all[0].wait()
+	all[0].Wait()
 	c.judge(t, 4, 0, 2) // what was on its way when the store froze, and what the gateway knew that was killed
 }
 

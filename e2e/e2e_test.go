@@ -4,22 +4,17 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,59 +24,28 @@ import (
 // patience bounds the wait for a condition that is sure to come on any machine.
 const patience = 5 * time.Minute
 
-// binary is the program, as TestMain has built it.
-var binary string
-
-func TestMain(m *testing.M) {
-	var err error
-	if binary, err = testkit.Sluice(); err != nil {
-		log.Fatal(err)
-	}
-	os.Exit(m.Run())
-}
-
 // gateway is a running "sluice serve".
 type gateway struct {
-	t     testing.TB
-	url   string // of the proxy
-	addr  string // likewise, without http://
-	admin string // URL
-
-	process *exec.Cmd
-	ended   chan struct{} // closed when the process has ended
-	mu      sync.Mutex
-	grown   *sync.Cond
-	logs    []record
-	raw     bytes.Buffer
+	*testkit.Gateway
+	t                testing.TB
+	url, addr, admin string // those of the Gateway; tests of TLS change url
 }
 
 // record is a line of the log.
-type record struct {
-	Level, Msg, Problem, Error, Proxy, Admin, Check, Resp string
+type record = testkit.Record
 
-	text string // the line
-}
-
-// serve starts the gateway on free ports. When the test ends it gets SIGTERM, and has to
-// end with 0.
+// serve starts the gateway on free ports, and waits until it is ready.
 func serve(t testing.TB, args ...string) *gateway {
 	t.Helper()
 	g := begin(t, args...)
-	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
 	return g
-}
-
-// environ is the environment without settings of the gateway, and those of tests. The race
-// detector's second of sleep at the end of a process adds up.
-func environ() []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
-	return append(env, "GORACE=atexit_sleep_ms=20")
 }
 
 // begin is serve that does not wait until the gateway is ready.
 func begin(t testing.TB, args ...string) *gateway {
 	t.Helper()
-	return beginAs(t, nil, args...)
+	return beginWith(t, func(*exec.Cmd) {}, nil, args...)
 }
 
 // beginIn is begin in a directory.
@@ -90,157 +54,11 @@ func beginIn(t testing.TB, dir string, args ...string) *gateway {
 	return beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, args...)
 }
 
-// beginAs is begin by way of another program, which gets the command as its arguments.
-func beginAs(t testing.TB, program []string, args ...string) *gateway {
+// beginWith is begin with a process that edit has a say in, and by way of another program: see [testkit.Start].
+func beginWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *gateway {
 	t.Helper()
-	return beginWith(t, func(*exec.Cmd) {}, program, args...)
-}
-
-// beginWith is beginAs with a process that edit has a say in.
-func beginWith(t testing.TB, edit func(*exec.Cmd), program []string, args ...string) *gateway {
-	t.Helper()
-	g := &gateway{t: t, ended: make(chan struct{})}
-	g.grown = sync.NewCond(&g.mu)
-	command := append(slices.Clip(program), binary, "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	command = append(command, args...)
-	g.process = exec.Command(command[0], command[1:]...)
-	g.process.Env = environ()
-	edit(g.process)
-	stderr, err := g.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go g.read(stderr)
-	t.Cleanup(g.stop)
-	started := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
-	g.addr = started.Proxy
-	g.url, g.admin = "http://"+started.Proxy, "http://"+started.Admin
-	return g
-}
-
-// read collects the log until the process ends.
-func (g *gateway) read(stderr io.Reader) {
-	defer func() {
-		g.mu.Lock()
-		close(g.ended)
-		g.mu.Unlock()
-		g.grown.Broadcast()
-	}()
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		var r record
-		err := json.Unmarshal(lines.Bytes(), &r)
-		r.text = lines.Text()
-		g.mu.Lock()
-		if err == nil {
-			g.logs = append(g.logs, r)
-		}
-		fmt.Fprintf(&g.raw, "%s\n", lines.Bytes())
-		g.mu.Unlock()
-		g.grown.Broadcast()
-	}
-}
-
-// await returns the first record that fits, now or later.
-func (g *gateway) await(what string, fits func(record) bool) record {
-	g.t.Helper()
-	late := time.AfterFunc(patience, func() { _ = g.process.Process.Kill() })
-	defer late.Stop()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for {
-		if i := slices.IndexFunc(g.logs, fits); i >= 0 {
-			return g.logs[i]
-		}
-		select {
-		case <-g.ended:
-			g.t.Fatalf("waiting until %s, the gateway has ended:\n%s", what, &g.raw)
-		default:
-		}
-		g.grown.Wait()
-	}
-}
-
-// awaitNext is await for the records behind the one that it has found last.
-func (g *gateway) awaitNext(what string, fits func(record) bool) {
-	g.t.Helper()
-	g.await(what, fits)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.logs = g.logs[slices.IndexFunc(g.logs, fits)+1:]
-}
-
-// log returns all that was logged.
-func (g *gateway) log() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.raw.String()
-}
-
-// forget makes await look at later records only.
-func (g *gateway) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.logs = nil
-}
-
-func (g *gateway) awaitStatus(url string, status int) {
-	g.t.Helper()
-	var last string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		resp, err := http.Get(url)
-		if err != nil {
-			last = err.Error()
-			continue
-		}
-		resp.Body.Close()
-		if last = resp.Status; resp.StatusCode == status {
-			return
-		}
-	}
-	g.t.Fatalf("GET %s: %s, and never %d", url, last, status)
-}
-
-func (g *gateway) signal(s os.Signal) {
-	g.t.Helper()
-	if err := g.process.Process.Signal(s); err != nil {
-		g.t.Fatal(err)
-	}
-}
-
-// wait returns the exit code.
-func (g *gateway) wait() int {
-	g.t.Helper()
-	select {
-	case <-g.ended:
-	case <-time.After(patience):
-		_ = g.process.Process.Kill()
-		g.t.Errorf("the gateway does not end")
-		<-g.ended
-	}
-	err := g.process.Wait()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		g.t.Fatal(err)
-	}
-	return g.process.ProcessState.ExitCode()
-}
-
-func (g *gateway) stop() {
-	if g.process.ProcessState != nil {
-		return // the test has waited for it
-	}
-	_ = g.process.Process.Signal(syscall.SIGTERM)
-	if code := g.wait(); code != 0 {
-		g.t.Errorf("exit code %d after SIGTERM", code)
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.t.Failed() {
-		g.t.Logf("log of the gateway:\n%s", &g.raw)
-	}
+	g := testkit.Start(t, edit, by, args...)
+	return &gateway{g, t, g.URL, g.Addr, g.Admin}
 }
 
 // write makes a file in a directory of the test.
@@ -277,8 +95,8 @@ func get(t testing.TB, url string) (int, string) {
 func run(t testing.TB, args ...string) (code int, stderr string) {
 	t.Helper()
 	var out bytes.Buffer
-	c := exec.CommandContext(t.Context(), binary, args...)
-	c.Env, c.Stderr = environ(), &out
+	c := exec.CommandContext(t.Context(), testkit.Binary(t), args...)
+	c.Env, c.Stderr = testkit.Environ(), &out
 	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,19 +28,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/sluicehq/sluice/internal/redistest"
 )
 
-var grpcAddress = regexp.MustCompile(`"grpc":"([^"]+)"`)
-
 // grpcOf returns the address of --grpc.
-func (g *gateway) grpcOf() string {
-	g.t.Helper()
-	m := grpcAddress.FindStringSubmatch(g.log())
-	if m == nil {
-		g.t.Fatal("the log does not name the address of --grpc")
-	}
-	return m[1]
-}
+func (g *gateway) grpcOf() string { return g.Started().Grpc }
 
 func dialGRPC(t *testing.T, g *gateway, c credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
@@ -93,13 +85,13 @@ func TestEnvoyConfigFollowed(t *testing.T) {
 	}
 	loaded := func(r record) bool { return r.Msg == "configuration loaded" }
 	overwrite(t, file, envoyConfig(200))
-	g.await("the change is seen", loaded)
+	g.Await("the change is seen", loaded)
 	if n := envoyLimit(t, conn); n != 200 {
 		t.Errorf("the limit is %d, and not what the file says", n)
 	}
-	g.forget()
+	g.Forget()
 	overwrite(t, file, strings.Replace(envoyConfig(300), "unit:", "units:", 1))
-	r := g.await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
+	r := g.Await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
 	if !strings.HasPrefix(r.Problem, file+":4: unknown key \"units\"") {
 		t.Errorf("the log says %q", r.Problem)
 	}
@@ -110,17 +102,17 @@ func TestEnvoyConfigFollowed(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, file+":4: unknown key") {
 		t.Errorf("a start with a broken file: %d %s", code, stderr)
 	}
-	g.forget()
+	g.Forget()
 	overwrite(t, filepath.Join(dir, "more.yaml"), "domain: edge\ndescriptors:\n  - {key: more, rate_limit: {unit: hour, requests_per_unit: 7}}\n")
 	overwrite(t, file, envoyConfig(400))
-	g.await("the mend and the new file are seen", func(record) bool {
+	g.Await("the mend and the new file are seen", func(record) bool {
 		out, err := askEnvoy(t, conn, "edge", "more", "a")
 		return err == nil && out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 7 && envoyLimit(t, conn) == 400
 	})
 	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	awaitThat(t, "a file that is gone limits nothing", func() bool {
+	redistest.Eventually(t, "a file that is gone limits nothing", func() bool {
 		out, err := askEnvoy(t, conn, "edge", "more", "a")
 		return err == nil && out.GetStatuses()[0].GetCurrentLimit() == nil
 	})
@@ -208,12 +200,12 @@ func TestEnvoyHealthAndReflection(t *testing.T) {
 		t.Errorf("health: %v %v", h, err)
 	}
 	began := time.Now()
-	g.signal(syscall.SIGTERM)
+	g.Signal(syscall.SIGTERM)
 	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("health while it drains: %v %v", h, err)
 	}
-	if code := g.wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.log(), "requests were cut off") {
-		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.log())
+	if code := g.Wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.Log(), "requests were cut off") {
+		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.Log())
 	}
 }
 

@@ -232,9 +232,9 @@ func TestUpstreamAway(t *testing.T) {
 	if status, body := get(t, g.url); status != 200 || body != "here" {
 		t.Errorf("%d %s", status, body)
 	}
-	g.await("the upstream is back", func(r record) bool { return r.Msg == "upstream answers again" })
-	if n := strings.Count(g.log(), "upstream does not answer"); n != 1 {
-		t.Errorf("%d lines for one failure:\n%s", n, g.log())
+	g.Await("the upstream is back", func(r record) bool { return r.Msg == "upstream answers again" })
+	if n := strings.Count(g.Log(), "upstream does not answer"); n != 1 {
+		t.Errorf("%d lines for one failure:\n%s", n, g.Log())
 	}
 	if status, body := get(t, g.url+"/late"); status != 504 || !strings.Contains(body, "did not answer in time") {
 		t.Errorf("%d %s", status, body)

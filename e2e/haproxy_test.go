@@ -371,21 +371,6 @@ func testHAProxyKeptAlive(e *edge) {
 	}
 }
 
-// frozen reports whether all threads of the process are stopped: a signal takes its time.
-func (g *gateway) frozen() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.process.Process.Pid))
-	if err != nil || len(threads) == 0 {
-		g.t.Fatalf("no threads: %v", err)
-	}
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(stat), ") T ") {
-			return false
-		}
-	}
-	return true
-}
-
 // Without an agent the configuration decides, and limits hold again when it is back.
 func TestHAProxyAgentAway(t *testing.T) {
 	t.Parallel()
@@ -411,12 +396,12 @@ func TestHAProxyAgentAway(t *testing.T) {
 				}
 			}
 			limited("127.0.2.1")
-			e.agent.signal(syscall.SIGSTOP)
-			redistest.Eventually(t, "it has stopped", e.agent.frozen)
+			e.agent.Signal(syscall.SIGSTOP)
+			redistest.Eventually(t, "it has stopped", e.agent.Frozen)
 			away("frozen")
-			e.agent.signal(syscall.SIGCONT)
+			e.agent.Signal(syscall.SIGCONT)
 			limited("127.0.2.1")
-			e.agent.stop()
+			e.agent.Stop()
 			away("stopped")
 			e.startAgent(haproxyPolicy)
 			limited("127.0.2.1")
@@ -447,6 +432,6 @@ func TestHAProxyTLS(t *testing.T) {
 	if resp, _ := e.asks(503, "127.0.5.1", "POST", "/login", "user=alice", form...); resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%v", resp.Header)
 	}
-	e.agent.await("it says why", func(r record) bool { return strings.Contains(r.Msg, "add body=req.body to the arguments") })
+	e.agent.Await("it says why", func(r record) bool { return strings.Contains(r.Msg, "add body=req.body to the arguments") })
 	testHAProxyQueue(e)
 }

@@ -18,7 +18,7 @@ func TestUnfinishedHeads(t *testing.T) {
 	ours := newAuthority(t)
 	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--policy", write(t, "policy.yaml", wide)}
 	g := secure(t, ours, doors...)
-	check := g.await("it serves", func(r record) bool { return r.Check != "" }).Check
+	check := g.Await("it serves", func(r record) bool { return r.Check != "" }).Check
 	secret := ours.client()
 	secret.NextProtos = []string{"h2"}
 	for name, at := range map[string]struct {

@@ -96,8 +96,8 @@ func TestLongChaosInFlight(t *testing.T) {
 		enough, tooMany := passed.Load()+30, refused.Load()+30
 		redistest.Eventually(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
 		killed := now[i%gateways].Load()
-		_ = killed.process.Process.Kill()
-		killed.wait()
+		killed.Signal(syscall.SIGKILL)
+		killed.Wait()
 		now[i%gateways].Store(serve(t, args...))
 	}
 	time.Sleep(sized(time.Second, 2*time.Second))
@@ -146,8 +146,8 @@ func TestLongInFlightCutOff(t *testing.T) {
 	if status, _ := get(t, other.url); status != http.StatusTooManyRequests {
 		t.Errorf("beside all places: %d", status)
 	}
-	g.signal(syscall.SIGTERM)
-	g.wait()
+	g.Signal(syscall.SIGTERM)
+	g.Wait()
 	resp, err := http.Get(other.url)
 	if err != nil {
 		t.Fatal(err)

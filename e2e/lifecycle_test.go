@@ -36,9 +36,9 @@ func TestReloadUnderLoad(t *testing.T) {
 		})
 	}
 	for range 5 {
-		g.forget()
-		g.signal(syscall.SIGHUP)
-		g.await("it is loaded again", loaded)
+		g.Forget()
+		g.Signal(syscall.SIGHUP)
+		g.Await("it is loaded again", loaded)
 	}
 	all.Wait()
 	resp, _ := do(t, request(t, "GET", g.url+"/health", ""))
@@ -47,50 +47,41 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// Requests that have begun end, new ones go elsewhere, and nothing is lost.
+// Requests that have begun end, those of connections that were there before are answered, at each door that
+// speaks HTTP, and what does not end in time is cut.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const inFlight = 20
-	var arrived sync.WaitGroup
-	arrived.Add(inFlight)
+	var arrived, clients sync.WaitGroup
+	arrived.Add(inFlight + 1)
 	answer := make(chan struct{})
 	g := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived.Done()
-		<-answer
-		fmt.Fprint(w, "done")
-	}))
-	var clients sync.WaitGroup
+		switch r.URL.Path {
+		case "/wait":
+			arrived.Done()
+			<-answer
+			fmt.Fprint(w, "done")
+		case "/hang":
+			arrived.Done()
+			<-r.Context().Done()
+		}
+	}), "--check", "127.0.0.1:0", "--drain-timeout", "3s")
 	for range inFlight {
 		clients.Go(func() {
-			resp, err := http.Get(g.url)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer resp.Body.Close()
-			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "done" {
-				t.Errorf("%q, %v", body, err)
+			if status, body := get(t, g.url+"/wait"); status != 200 || body != "done" {
+				t.Errorf("%d %q", status, body)
 			}
 		})
 	}
-	arrived.Wait()
-	g.signal(syscall.SIGTERM)
-	g.awaitStatus(g.admin+"/readyz", http.StatusServiceUnavailable)
-	if status, _ := get(t, g.admin+"/healthz"); status != 200 {
-		t.Errorf("/healthz: %d while draining", status)
-	}
-	close(answer)
-	clients.Wait()
-	if code := g.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-}
-
-// Who has connected before is answered, at each door that speaks HTTP.
-func TestDrainAnswersWhoHasConnected(t *testing.T) {
-	t.Parallel()
-	g := serve(t, "--upstream", "sample", "--check", "127.0.0.1:0", "--policy", "example")
-	check := g.await("sluice serves", func(r record) bool { return r.Check != "" }).Check
+	cut := make(chan error, 1)
+	go func() {
+		resp, err := http.Get(g.url + "/hang")
+		if err == nil {
+			resp.Body.Close()
+		}
+		cut <- err
+	}()
+	check := g.Await("sluice serves", func(r record) bool { return r.Check != "" }).Check
 	var early []net.Conn
 	for _, addr := range []string{g.addr, check} {
 		c, err := net.Dial("tcp", addr)
@@ -101,19 +92,25 @@ func TestDrainAnswersWhoHasConnected(t *testing.T) {
 		early = append(early, c)
 		get(t, "http://"+addr+"/healthz") // connections are accepted in their order
 	}
-	g.signal(syscall.SIGTERM)
-	g.awaitStatus(g.admin+"/readyz", http.StatusServiceUnavailable)
+	arrived.Wait()
+	g.Signal(syscall.SIGINT)
+	g.AwaitStatus(g.admin+"/readyz", http.StatusServiceUnavailable)
+	if status, _ := get(t, g.admin+"/healthz"); status != 200 {
+		t.Errorf("/healthz: %d while draining", status)
+	}
+	close(answer)
+	clients.Wait()
 	for _, c := range early {
 		fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+		readAnswer(t, c).Body.Close()
 	}
-	for _, c := range early {
-		if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 ") {
-			t.Errorf("%s answers %q: %v", c.RemoteAddr(), line, err)
-		}
+	if err := <-cut; err == nil {
+		t.Error("a request that never ends has got an answer")
 	}
-	if code := g.wait(); code != 0 {
+	if code := g.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	g.Await("it is said", func(r record) bool { return r.Msg == "requests were cut off" })
 }
 
 // What somebody asks of the admin address ends after the doors have drained, and streams are let go.
@@ -143,8 +140,8 @@ func TestDrainAdmin(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	g.signal(syscall.SIGTERM)
-	g.await("it drains", func(r record) bool { return r.Msg == "draining" })
+	g.Signal(syscall.SIGTERM)
+	g.Await("it drains", func(r record) bool { return r.Msg == "draining" })
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		other, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -162,34 +159,7 @@ func TestDrainAdmin(t *testing.T) {
 	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 		t.Errorf("a question under way gets %q, %v", line, err)
 	}
-	if code := g.wait(); code != 0 || strings.Contains(g.log(), "requests were cut off") {
+	if code := g.Wait(); code != 0 || strings.Contains(g.Log(), "requests were cut off") {
 		t.Errorf("exit code %d, or something was cut off", code)
 	}
-}
-
-// What does not end in time is cut.
-func TestDrainIsBounded(t *testing.T) {
-	t.Parallel()
-	arrived := make(chan struct{})
-	g := before(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-	}), "--drain-timeout", "100ms")
-	cut := make(chan error, 1)
-	go func() {
-		resp, err := http.Get(g.url)
-		if err == nil {
-			resp.Body.Close()
-		}
-		cut <- err
-	}()
-	<-arrived
-	g.signal(syscall.SIGINT)
-	if code := g.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if err := <-cut; err == nil {
-		t.Error("a request that never ends has got an answer")
-	}
-	g.await("it is said", func(r record) bool { return r.Msg == "requests were cut off" })
 }

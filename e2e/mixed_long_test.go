@@ -58,7 +58,7 @@ var disturbances = []struct {
 		s.reload++
 		overwrite(s.both[0].t, s.policy, byRule(fmt.Sprintf("%d/second burst 20", 20+s.reload)))
 		for _, g := range s.both {
-			g.await("the policy is loaded", loaded)
+			g.Await("the policy is loaded", loaded)
 		}
 		return func() {}
 	}},
@@ -160,7 +160,7 @@ func watchMemory(both [2]*gateway) *memory {
 		for {
 			m.minutes = append(m.minutes, time.Since(begin).Minutes())
 			for i, g := range both {
-				m.megabytes[i] = append(m.megabytes[i], resident(g.process.Process.Pid))
+				m.megabytes[i] = append(m.megabytes[i], resident(g.Pid()))
 			}
 			select {
 			case <-m.stop:

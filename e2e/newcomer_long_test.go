@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // newcomer has the tree, an empty home and two terminals, and does what the README says.
@@ -32,26 +34,11 @@ type begun struct {
 	ended chan struct{}
 }
 
-// unused is an address of this machine that nobody listens at. Its port is below those that the system
-// chooses by itself, which another test may be given at any time.
-func unused(t *testing.T) string {
-	t.Helper()
-	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
-		addr := "127.0.0.1:" + strconv.Itoa(port)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
 // Whoever has a copy of the tree and an empty home, and does what the README says in its order, gets what
 // it shows. The caches of Go are not the newcomer's own, since filling them takes minutes and a network.
 func TestLongNewcomer(t *testing.T) {
 	t.Parallel()
-	n := &newcomer{T: t, dir: t.TempDir(), addr: unused(t)}
+	n := &newcomer{T: t, dir: t.TempDir(), addr: testkit.Addr(t)}
 	copyTree(t, n.dir)
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
@@ -136,7 +123,7 @@ func (n *newcomer) first(line string) {
 		_ = b.Wait()
 		close(b.ended)
 	}()
-	awaitThat(n.T, line+" has ended, or serves at "+n.addr, func() bool {
+	redistest.Eventually(n.T, line+" has ended, or serves at "+n.addr, func() bool {
 		select {
 		case <-b.ended:
 			return true

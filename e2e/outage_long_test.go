@@ -23,9 +23,9 @@ func TestLongChaosReloadAndReady(t *testing.T) {
 	server.Kill()
 	for _, g := range both {
 		go http.Get(g.url + "/health") // somebody has to notice
-		g.await("the circuit opens", away)
+		g.Await("the circuit opens", away)
 	}
-	strict.awaitStatus(strict.admin+"/readyz", http.StatusServiceUnavailable)
+	strict.AwaitStatus(strict.admin+"/readyz", http.StatusServiceUnavailable)
 	for url, want := range map[string]int{plain.admin + "/readyz": 200, strict.admin + "/healthz": 200, strict.admin + "/readyz": 503} {
 		if status, _ := get(t, url); status != want {
 			t.Errorf("GET %s while the store is away: %d, want %d", url, status, want)
@@ -33,12 +33,12 @@ func TestLongChaosReloadAndReady(t *testing.T) {
 	}
 	overwrite(t, path, limited(200))
 	for _, g := range both {
-		g.await("the change is seen", loaded)
+		g.Await("the change is seen", loaded)
 		wantInForce(t, g, 200)
 	}
 	server.Restart()
 	awaitBoth(both, "the circuit closes", back)
-	strict.awaitStatus(strict.admin+"/readyz", http.StatusOK)
+	strict.AwaitStatus(strict.admin+"/readyz", http.StatusOK)
 }
 
 // A queue goes on: those who wait get their turn, and others are decided by the rule.
@@ -90,7 +90,7 @@ func TestLongChaosStart(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
 	g := serve(t, "--policy", write(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
-	g.await("it is said", func(r record) bool {
+	g.Await("it is said", func(r record) bool {
 		return strings.Contains(r.Msg, "cannot be reached") && strings.Contains(r.Error, "connection refused")
 	})
 	client := newClient(t)
@@ -102,8 +102,8 @@ func TestLongChaosStart(t *testing.T) {
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
 	decides(t, shot{g, closed, "k"}, http.StatusOK)
-	g.await("a danger is named", func(r record) bool {
-		return strings.Contains(r.Msg, "unsafe store settings") && strings.Contains(r.text, "allkeys-lru")
+	g.Await("a danger is named", func(r record) bool {
+		return strings.Contains(r.Msg, "unsafe store settings") && strings.Contains(r.Text, "allkeys-lru")
 	})
 	node := redistest.StartCluster(t, 3, 0).Nodes[0]
 	code, stderr := run(t, "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "redis://"+node.Addr)

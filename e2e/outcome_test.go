@@ -138,8 +138,8 @@ func TestFailedLoginsKilled(t *testing.T) {
 	upstream, both := beforeLogins(t, "5/day")
 	client := newClient(t)
 	hold(t, upstream, both[0], 3)
-	both[0].signal(syscall.SIGKILL)
-	both[0].wait()
+	both[0].Signal(syscall.SIGKILL)
+	both[0].Wait()
 	for i, want := range []int{http.StatusUnauthorized, http.StatusUnauthorized, http.StatusTooManyRequests} {
 		if resp := guess(t, client, both[1], "wrong"); resp.StatusCode != want {
 			t.Errorf("guess %d beside three that were killed: %s, want %d", i+1, resp.Status, want)

@@ -82,8 +82,8 @@ func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Durat
 	begin := time.Now()
 	for _, g := range both {
 		g.t.Helper()
-		g.await(what, func(record) bool { // called while g.logs is locked
-			for _, r := range slices.Backward(g.logs) {
+		g.AwaitRecords(what, func(all []record) bool {
+			for _, r := range slices.Backward(all) {
 				if away(r) || back(r) {
 					return fits(r)
 				}
@@ -111,20 +111,18 @@ func decides(t *testing.T, s shot, status int) {
 // forget makes changesOf count from now on. awaitBoth would not know the state any more.
 func forget(both [2]*gateway) {
 	for _, g := range both {
-		g.forget()
+		g.Forget()
 	}
 }
 
 // changesOf returns how often the state has changed since the instances last forgot.
 func changesOf(both [2]*gateway) (n int) {
 	for _, g := range both {
-		g.mu.Lock()
-		for _, r := range g.logs {
+		for _, r := range g.Records() {
 			if away(r) || back(r) {
 				n++
 			}
 		}
-		g.mu.Unlock()
 	}
 	return n
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,8 +107,8 @@ func TestFewFiles(t *testing.T) {
 		}
 	})
 	few := []string{"sh", "-c", `ulimit -n 200 && exec "$@"`, "sh"}
-	g := beginAs(t, few, "--upstream", upstreamOf(t, upstream), "--policy", write(t, "p.yaml", wide))
-	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+	g := beginWith(t, func(*exec.Cmd) {}, few, "--upstream", upstreamOf(t, upstream), "--policy", write(t, "p.yaml", wide))
+	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
 	held := make([]net.Conn, 300)
 	for i := range held {
 		send := "GET / HTTP/1.1\r\nHost:" // and no more
@@ -136,7 +137,7 @@ func TestFewFiles(t *testing.T) {
 		c.Close()
 	}
 	awaitRoom(t, g)
-	log := g.log()
+	log := g.Log()
 	if strings.Contains(log, "too many open files") || strings.Contains(log, "upstream does not answer") || !strings.Contains(log, "too many connections") {
 		t.Error("the log does not say what has happened")
 	}

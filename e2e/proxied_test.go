@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -24,7 +23,6 @@ rules:
   - {name: logins, match: POST /login, key: [client_ip], limit: 3/day, algorithm: sliding_window_log, count: {status: [401]}}
   - {name: priced, match: /priced, key: [client_ip], limit: 1000/day, algorithm: fixed_window, cost: {response_header: X-Cost, estimate: 10, max: 600}}
   - {name: egress, match: /file, key: [client_ip], limit: 1000/day, algorithm: fixed_window, cost: {response_bytes: 1024}}
-  - {name: billed, match: /billed, limit: 10000/month from 15}
 `
 
 const upstreamPHP = `<?php
@@ -122,7 +120,7 @@ func TestBehindNginxBeforePHP(t *testing.T) {
 	t.Parallel()
 	f := proxied(t)
 	awayFromMidnight(t)
-	for name, test := range map[string]func(front){"block": testProxiedBlock, "logins": testProxiedLogins, "costs": testProxiedCosts, "month": testProxiedMonth} {
+	for name, test := range map[string]func(front){"block": testProxiedBlock, "logins": testProxiedLogins, "costs": testProxiedCosts} {
 		t.Run(name, func(t *testing.T) { test(front{t, f.url}) })
 	}
 }
@@ -176,29 +174,4 @@ func testProxiedCosts(f front) {
 	left("/priced?cost=0", "90")
 	f.ask(alice, "GET", "/file?bytes=102401", nil)
 	left("/file?bytes=0", "898") // one is the estimate
-}
-
-func testProxiedMonth(f front) {
-	before := time.Now().UTC()
-	from := time.Date(before.Year(), before.Month(), 15, 0, 0, 0, 0, time.UTC)
-	if before.Before(from) {
-		from = from.AddDate(0, -1, 0)
-	}
-	until := from.AddDate(0, 1, 0)
-	resp := f.ask(alice, "GET", "/billed", nil)
-	told := resp.Header.Get("RateLimit")
-	var left, wait int64
-	if _, err := fmt.Sscanf(told, `"billed";r=%d;t=%d`, &left, &wait); err != nil {
-		f.Fatalf("%q: %v", told, err)
-	}
-	most := int64(until.Sub(before)/time.Second) + 1
-	if least := int64(time.Until(until) / time.Second); left != 9999 || wait < least || wait > most {
-		f.Errorf("%s, want a reset in %d s to %d s", told, least, most)
-	}
-	if got, want := resp.Header.Get("RateLimit-Policy"), fmt.Sprintf(`"billed";q=10000;w=%d`, until.Sub(from)/time.Second); got != want {
-		f.Errorf("%s, want %s", got, want)
-	}
-	if got, want := resp.Header.Get("X-RateLimit-Reset"), fmt.Sprint(until.Unix()); got != want {
-		f.Errorf("the reset is %s, want %s", got, want)
-	}
 }

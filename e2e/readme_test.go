@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
@@ -82,14 +83,14 @@ func TestReadmeConsole(t *testing.T) {
 				t.Fatal("the page does not say what to start")
 			}
 			g := beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
-			g.awaitStatus(g.admin+"/readyz", http.StatusOK)
-			check := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" }).Check
+			g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
+			check := g.Await("it serves", func(r record) bool { return r.Msg == "sluice serves" }).Check
 			here := strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check, "http://127.0.0.1:9090", g.admin, "curl ", "curl --silent --show-error --noproxy '*' ")
 			for _, example := range strings.Split("\n"+strings.Join(examples, "\n"), "\n$ ")[1:] {
 				command, want, _ := strings.Cut(example, "\n")
 				c := exec.CommandContext(t.Context(), "bash", "-c", here.Replace(command))
 				c.Dir = dir
-				c.Env = append(environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.admin)
+				c.Env = append(testkit.Environ(), "PATH="+filepath.Dir(testkit.Binary(t))+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.admin)
 				got, err := c.CombinedOutput()
 				if err != nil {
 					t.Fatalf("$ %s\n%v\n%s", command, err, got)
@@ -115,7 +116,7 @@ func TestReadmeCommands(t *testing.T) {
 		for _, block := range blocksOf(t, file, "sh") {
 			const shell = "command_not_found_handle() { :; }\nsluice() { printf '%s\\0' \"$@\" $'\\n' >>calls; }\n"
 			c := exec.CommandContext(t.Context(), "bash", "-euc", shell+block)
-			c.Dir, c.Env = t.TempDir(), append(environ(), "PATH=/nowhere")
+			c.Dir, c.Env = t.TempDir(), append(testkit.Environ(), "PATH=/nowhere")
 			if out, err := c.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", file, err, out)
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // agree holds what "sluice replay" says of the requests to what the gateway did, request by request: the log
@@ -26,7 +28,7 @@ func agree(t *testing.T, entries []entry, refused []bool, policy string) {
 		statuses[fmt.Sprintf("%dxx", status/100)]++
 		fmt.Fprintf(&log, "127.0.0.1 - - [%s] \"%s %s HTTP/1.1\" %d 1 \"-\" \"-\" \"%s\"\n", now, e.method, e.target, status, e.address)
 	}
-	c := exec.Command(binary, "replay", "--policy", write(t, "policy.yaml", policy), "--output", "json", "--format",
+	c := exec.Command(testkit.Binary(t), "replay", "--policy", write(t, "policy.yaml", policy), "--output", "json", "--format",
 		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" "$http_x_forwarded_for"`,
 		write(t, "access.log", log.String()))
 	var stderr strings.Builder

@@ -48,7 +48,7 @@ rules:
 func serveRESP(t *testing.T, args ...string) (addr string) {
 	t.Helper()
 	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
-	return g.await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+	return g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 }
 
 // Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
@@ -248,7 +248,7 @@ func calls(s *redistest.Server, command string) int {
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
-	addr := g.await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+	addr := g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 	for _, block := range blocks(t, "redis") {
 		for _, example := range strings.Split("\n"+block, "\n> ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")

@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/redistest"
 )
 
 const floor = `version: 1
@@ -39,16 +39,7 @@ func limitOf(t *testing.T, g *gateway, user string) string {
 func awaitLimit(t *testing.T, user, limit string, all ...*gateway) {
 	t.Helper()
 	for _, g := range all {
-		awaitThat(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
-	}
-}
-
-func awaitThat(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v until %s, in vain", patience, what)
-		}
+		redistest.Eventually(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
 	}
 }
 
@@ -68,7 +59,7 @@ func TestRulesFleet(t *testing.T) {
 	defer db.Close()
 	execute := func(text string) {
 		t.Helper()
-		awaitThat(t, "the database answers", func() bool { return db.Ping() == nil })
+		redistest.Eventually(t, "the database answers", func() bool { return db.Ping() == nil })
 		if _, err := db.Exec(text); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -79,7 +70,7 @@ func TestRulesFleet(t *testing.T) {
 
 	execute(`INSERT INTO sluice_rules (name, document) VALUES ('per-user', '{"key": ["header:X-User"], "limit": "a lot"}')`)
 	for _, g := range fleet {
-		g.await("the rule is refused", func(r record) bool {
+		g.Await("the rule is refused", func(r record) bool {
 			return strings.HasPrefix(r.Msg, "rules of the database refused") && strings.Contains(r.Problem, `rules["per-user"].limit`)
 		})
 		if metric(t, g, "sluice_policy_refused") != 1 || limitOf(t, g, "b") != "100" {
@@ -88,14 +79,14 @@ func TestRulesFleet(t *testing.T) {
 	}
 	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "200/minute"}'`)
 	awaitLimit(t, "b", "200", fleet...)
-	awaitThat(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
+	redistest.Eventually(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
 
 	server.Kill()
 	for _, g := range fleet {
-		awaitThat(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
+		redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
 	}
 	late := start()
-	awaitThat(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
+	redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
 	if metric(t, late, "sluice_policy_refused") != 0 {
 		t.Error("a database that is away is told as one that makes no policy")
 	}
@@ -122,12 +113,12 @@ func TestRulesFleet(t *testing.T) {
 	// is for a rule that the file has no more.
 	overwrite(t, file, strings.Replace(floor, "per-user", "by-user", 1))
 	for _, g := range append(fleet, late) {
-		g.await("the file is refused", func(r record) bool {
+		g.Await("the file is refused", func(r record) bool {
 			return strings.HasPrefix(r.Msg, "policy refused") && strings.Contains(r.Problem, "per-user")
 		})
 	}
 	awaitLimit(t, "b", "40", append(fleet, late)...)
 	execute(`DELETE FROM sluice_overrides`)
 	awaitLimit(t, "b", "100", append(fleet, late)...)
-	late.await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
+	late.Await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
 }

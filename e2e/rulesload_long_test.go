@@ -142,7 +142,7 @@ func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 		l.t.Errorf("instance %d has acknowledged a change, and does not answer %s with %s", by, user, want)
 	}
 	for i, g := range l.all {
-		awaitThat(l.t, fmt.Sprintf("instance %d answers %s with %s", i, user, want), func() bool { return has(g) })
+		redistest.Eventually(l.t, fmt.Sprintf("instance %d answers %s with %s", i, user, want), func() bool { return has(g) })
 	}
 	took := time.Since(acknowledged)
 	if l.slowest = max(l.slowest, took); fleetTime > 0 && took > time.Second {
@@ -279,7 +279,7 @@ func (l *loadedFleet) endsAt(user string, until time.Time, after string) bool {
 	seen := 0
 	for i, g := range l.all {
 		had := false
-		awaitThat(l.t, "the tier of "+user+" ends", func() bool {
+		redistest.Eventually(l.t, "the tier of "+user+" ends", func() bool {
 			a := l.ask(g, user)
 			gold := strings.HasPrefix(a.numbers, "99 99 ")
 			switch {

@@ -35,7 +35,7 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 		Dir: dir, RequireExplicitExec: true, ContinueOnError: true,
 		Setup: func(e *testscript.Env) error {
 			e.Values["script"] = &script{T: e.T().(testing.TB), dir: e.WorkDir, gateways: map[string]*gateway{}}
-			e.Setenv("PATH", filepath.Dir(binary)+":"+os.Getenv("PATH"))
+			e.Setenv("PATH", filepath.Dir(testkit.Binary(t))+":"+os.Getenv("PATH"))
 			e.Setenv("GORACE", "atexit_sleep_ms=20")
 			e.Setenv("EXAMPLES", examples)
 			e.Vars = append(e.Vars, environment...)
@@ -101,7 +101,7 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	}
 	g := beginIn(s.T, ts.MkAbs("."), args...)
 	s.gateways[name] = g
-	started := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
+	started := g.Started()
 	for variable, value := range map[string]string{
 		"PROXY": g.url, "ADDR": g.addr, "ADMIN": g.admin, "CHECK": "http://" + started.Check, "RESP": port(started.Resp),
 	} {
@@ -264,8 +264,8 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 	g, args := of(ts).gateway(ts, args)
 	pattern := regexp.MustCompile(args[0])
 	if !neg {
-		g.awaitNext(args[0], func(r record) bool { return pattern.MatchString(r.text) })
-	} else if log := g.log(); pattern.MatchString(log) {
+		g.AwaitNext(args[0], func(r record) bool { return pattern.MatchString(r.Text) })
+	} else if log := g.Log(); pattern.MatchString(log) {
 		ts.Fatalf("the log has it:\n%s", log)
 	}
 }
@@ -302,12 +302,12 @@ func (s *script) eventually(ts *testscript.TestScript, args []string) {
 
 func (s *script) signal(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
-	g.signal(map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[0]])
+	g.Signal(map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[0]])
 }
 
 func (s *script) wantEnded(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
-	if code := g.wait(); fmt.Sprint(code) != args[0] {
+	if code := g.Wait(); fmt.Sprint(code) != args[0] {
 		ts.Fatalf("exit code %d", code)
 	}
 }

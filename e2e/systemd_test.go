@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // asSystemd makes systemd's environment of a command: its process's id, and where it says how it goes.
@@ -117,9 +118,9 @@ func TestSystemdRestart(t *testing.T) {
 	defer clients.Wait()
 	defer stop()
 	defer file.Close() // so that nobody waits in its backlog if the gateway is gone
-	g.signal(syscall.SIGTERM)
+	g.Signal(syscall.SIGTERM)
 	states.want("STOPPING=1")
-	if code := g.wait(); code != 0 {
+	if code := g.Wait(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	// Nobody is there now, and yet one can ask.
@@ -147,7 +148,7 @@ func TestSystemdReload(t *testing.T) {
 	last := 0
 	reload := func() {
 		t.Helper()
-		g.signal(syscall.SIGHUP)
+		g.Signal(syscall.SIGHUP)
 		said, at := states.next(), 0
 		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
 			t.Errorf("after %d µs it begins to reload with %q: %v", last, said, err)
@@ -162,11 +163,11 @@ func TestSystemdReload(t *testing.T) {
 	overwrite(t, policy, broken)
 	reload()
 	wantInForce(t, g, 7)
-	g.await("why it is refused", refused)
+	g.Await("why it is refused", refused)
 	reload() // of what has not changed
-	g.signal(syscall.SIGTERM)
+	g.Signal(syscall.SIGTERM)
 	states.want("STOPPING=1")
-	if code := g.wait(); code != 0 {
+	if code := g.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -182,9 +183,9 @@ func TestSystemdSocketElsewhere(t *testing.T) {
 		"untaken":   {"1", "systemd has passed a socket at " + addr},
 		"no number": {"one", `LISTEN_FDS="one" is no number`},
 	} {
-		c := exec.CommandContext(t.Context(), asSystemd[0], append(slices.Clip(asSystemd[1:]), binary, "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+		c := exec.CommandContext(t.Context(), asSystemd[0], append(slices.Clip(asSystemd[1:]), testkit.Binary(t), "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
 		c.ExtraFiles = []*os.File{file}
-		c.Env = append(environ(), "LISTEN_FDS="+tt.fds)
+		c.Env = append(testkit.Environ(), "LISTEN_FDS="+tt.fds)
 		out, _ := c.CombinedOutput()
 		if c.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%s: exit code %d, %s; want %s", name, c.ProcessState.ExitCode(), out, tt.want)
@@ -224,7 +225,7 @@ func TestSystemdUnits(t *testing.T) {
 		t.Skip("NOT VERIFIED: the units, for there is no systemd-analyze")
 	}
 	dir := t.TempDir()
-	overwrite(t, filepath.Join(dir, "sluice.service"), strings.ReplaceAll(service, "/usr/local/bin/sluice", binary))
+	overwrite(t, filepath.Join(dir, "sluice.service"), strings.ReplaceAll(service, "/usr/local/bin/sluice", testkit.Binary(t)))
 	overwrite(t, filepath.Join(dir, "sluice.socket"), socket)
 	out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", "--recursive-errors=no", filepath.Join(dir, "sluice.service"), filepath.Join(dir, "sluice.socket")).CombinedOutput()
 	if err != nil || len(out) > 0 {

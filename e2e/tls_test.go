@@ -158,7 +158,7 @@ func TestResumption(t *testing.T) {
 	ours.make("gateway", nil) // in place of the old one
 	redistest.Eventually(t, "the certificate is renewed", func() bool {
 		_, err := ask()
-		return err == nil && strings.Contains(g.log(), "certificate renewed")
+		return err == nil && strings.Contains(g.Log(), "certificate renewed")
 	})
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("after a renewal: resumed %v, %v", resumed, err)
@@ -218,7 +218,7 @@ func TestRenewal(t *testing.T) {
 
 	cert, key = ours.make("second", nil)
 	renew(t, dir, "..2", cert, key)
-	g.awaitNext("the new one is told", func(r record) bool { return r.Msg == "certificate renewed" })
+	g.AwaitNext("the new one is told", func(r record) bool { return r.Msg == "certificate renewed" })
 	second := serial(t, g, ours.client())
 	if second == first {
 		t.Error("the old certificate is shown")
@@ -227,18 +227,18 @@ func TestRenewal(t *testing.T) {
 	bad := write(t, "bad.pem", "-----BEGIN CERTIFICATE-----\n")
 	for version, pair := range map[string][2]string{"..3": {bad, other}, "..4": {cert, other}} {
 		renew(t, dir, version, pair[0], pair[1])
-		g.awaitNext("the bad pair is told", func(r record) bool { return strings.HasPrefix(r.Msg, "new certificate refused") })
+		g.AwaitNext("the bad pair is told", func(r record) bool { return strings.HasPrefix(r.Msg, "new certificate refused") })
 		if got := serial(t, g, ours.client()); got != second {
 			t.Errorf("%s is shown, and not %s", got, second)
 		}
 	}
 	cert, key = ours.make("third", nil)
 	renew(t, dir, "..5", cert, key)
-	g.awaitNext("the next one is taken", func(r record) bool { return r.Msg == "certificate renewed" })
+	g.AwaitNext("the next one is taken", func(r record) bool { return r.Msg == "certificate renewed" })
 	if got := serial(t, g, ours.client()); got == second {
 		t.Errorf("%s is still shown", got)
 	}
-	if n := strings.Count(g.log(), "new certificate refused"); n != 2 {
+	if n := strings.Count(g.Log(), "new certificate refused"); n != 2 {
 		t.Errorf("told %d times of 2 bad pairs", n)
 	}
 }

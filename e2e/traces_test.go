@@ -117,7 +117,7 @@ func TestTraces(t *testing.T) {
 	g := beginWith(t, func(c *exec.Cmd) {
 		c.Env = append(c.Env, "OTEL_SERVICE_NAME=edge", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test", "OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ours")
 	}, nil, "--policy", policy, "--upstream", upstream.URL, "--traces", to.URL, "--check", "127.0.0.1:0", "--auth", "caddy", "--grpc", "127.0.0.1:0")
-	g.awaitStatus(g.admin+"/readyz", http.StatusOK)
+	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
 	ask := func(url string, fields ...string) int {
 		t.Helper()
 		resp, _ := do(t, request(t, "GET", url, "", fields...))
@@ -132,7 +132,7 @@ func TestTraces(t *testing.T) {
 	if got := ask(g.url+"/api", "Traceparent", callerParent, "X-Request-Id", "r-9"); got != http.StatusTooManyRequests {
 		t.Fatalf("the fourth: %d", got)
 	}
-	started := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
+	started := g.Await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
 	auth := ask("http://"+started.Check+"/auth/caddy", "Traceparent", callerParent, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/api", "X-Forwarded-Host", "h", "X-Forwarded-For", "127.0.0.1")
 	if auth != http.StatusTooManyRequests {
 		t.Errorf("caddy is told %d", auth)
@@ -142,7 +142,7 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	conn, err := grpc.NewClient(grpcAddress.FindStringSubmatch(g.log())[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(g.grpcOf(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestTraces(t *testing.T) {
 	if out, err := checkgrpc.NewChecksClient(conn).Check(ctx, about); err != nil || out.Allowed {
 		t.Errorf("gRPC: %v %v", out, err)
 	}
-	g.stop() // which sends what is left
+	g.Stop() // which sends what is left
 
 	spans := to.all()
 	var got []string
@@ -187,7 +187,7 @@ func TestTraces(t *testing.T) {
 
 	// The line in the log names the same trace.
 	var refused int
-	for text := range strings.Lines(g.log()) {
+	for text := range strings.Lines(g.Log()) {
 		var one map[string]any
 		if json.Unmarshal([]byte(text), &one) == nil && one["msg"] == "refused" {
 			refused++
@@ -200,7 +200,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	if refused != 3 {
-		t.Errorf("there are %d lines of refusals:\n%s", refused, g.log())
+		t.Errorf("there are %d lines of refusals:\n%s", refused, g.Log())
 	}
 }
 
@@ -213,12 +213,12 @@ func TestTracesRefused(t *testing.T) {
 	for range 500 {
 		do(t, request(t, "GET", g.url, "", "Traceparent", callerParent))
 	}
-	redistest.Eventually(t, "the log tells of it", func() bool { return strings.Contains(g.log(), "traces cannot be sent") })
-	g.stop()
-	if n := strings.Count(g.log(), "traces cannot be sent"); n != 1 || strings.Contains(g.log(), "\\u001b") {
-		t.Errorf("%d lines: %s", n, g.log())
+	redistest.Eventually(t, "the log tells of it", func() bool { return strings.Contains(g.Log(), "traces cannot be sent") })
+	g.Stop()
+	if n := strings.Count(g.Log(), "traces cannot be sent"); n != 1 || strings.Contains(g.Log(), "\\u001b") {
+		t.Errorf("%d lines: %s", n, g.Log())
 	}
-	for text := range strings.Lines(g.log()) {
+	for text := range strings.Lines(g.Log()) {
 		if !json.Valid([]byte(text)) {
 			t.Errorf("not a line of the log: %q", text)
 		}

@@ -42,20 +42,25 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve":      positive((*script).serve),
-			"upstream":   positive((*script).startUpstream),
-			"reached":    positive((*script).wantReached),
-			"redis":      positive((*script).useRedis),
-			"ask":        positive((*script).ask),
-			"until":      positive((*script).askUntil),
-			"raw":        positive((*script).askRaw),
-			"logged":     logged,
-			"metric":     positive((*script).awaitMetric),
-			"await":      positive((*script).await),
-			"eventually": positive((*script).eventually),
-			"signal":     positive((*script).signal),
-			"ended":      positive((*script).wantEnded),
-			"needs":      positive(func(s *script, _ *testscript.TestScript, args []string) { testkit.Program(s.T, args[0]) }),
+			"serve":        positive((*script).serve),
+			"certificates": positive((*script).certificates),
+			"haproxy":      positive((*script).startHAProxy),
+			"ports":        positive((*script).ports),
+			"fail":         positive((*script).setFailures),
+			"from":         positive(func(s *script, _ *testscript.TestScript, args []string) { s.source = args[0] }),
+			"upstream":     positive((*script).startUpstream),
+			"reached":      positive((*script).wantReached),
+			"redis":        positive((*script).useRedis),
+			"ask":          positive((*script).ask),
+			"until":        positive((*script).askUntil),
+			"raw":          positive((*script).askRaw),
+			"logged":       logged,
+			"metric":       positive((*script).awaitMetric),
+			"await":        positive((*script).await),
+			"eventually":   positive((*script).eventually),
+			"signal":       positive((*script).signal),
+			"ended":        positive((*script).wantEnded),
+			"needs":        positive(func(s *script, _ *testscript.TestScript, args []string) { testkit.Program(s.T, args[0]) }),
 		},
 	})
 }
@@ -67,6 +72,8 @@ type script struct {
 	gateways map[string]*gateway
 	redis    *redistest.Server
 	reached  atomic.Int64 // requests at the upstream
+	failures atomic.Int64 // how many more of them it does not answer
+	source   string       // the address that requests are from, or ""
 }
 
 // of returns the script that a command belongs to.
@@ -103,7 +110,7 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	s.gateways[name] = g
 	started := g.Started()
 	for variable, value := range map[string]string{
-		"PROXY": g.url, "ADDR": g.addr, "ADMIN": g.admin, "CHECK": "http://" + started.Check, "RESP": port(started.Resp),
+		"PROXY": g.url, "ADDR": g.addr, "ADMIN": g.admin, "ADMIN_ADDR": strings.TrimPrefix(g.admin, "http://"), "CHECK": "http://" + started.Check, "RESP": port(started.Resp),
 	} {
 		ts.Setenv(prefix+variable, value)
 	}
@@ -112,10 +119,26 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	}
 }
 
+// certificates makes an authority and certificates that it signs, each with the unit behind its name, in the
+// directory of the script.
+func (s *script) certificates(ts *testscript.TestScript, args []string) {
+	a := newAuthority(s.T)
+	for _, arg := range args[1:] {
+		name, unit, _ := strings.Cut(arg, ":")
+		a.make(name, []string{unit})
+	}
+	ts.Check(os.Rename(a.ca, filepath.Join(a.dir, args[0]+".pem")))
+	ts.Check(os.Rename(filepath.Join(a.dir, "ca.key"), filepath.Join(a.dir, args[0]+".key")))
+	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.dir)))
+}
+
 // startUpstream starts an upstream that answers with what it has got, or as the query says: ?status=401,
 // ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late.
 func (s *script) startUpstream(ts *testscript.TestScript, _ []string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.failures.Add(-1) >= 0 {
+			panic(http.ErrAbortHandler)
+		}
 		s.reached.Add(1)
 		body, _ := io.ReadAll(r.Body)
 		query := r.URL.Query()
@@ -140,6 +163,20 @@ func (s *script) startUpstream(ts *testscript.TestScript, _ []string) {
 	}))
 	s.T.Cleanup(server.Close)
 	ts.Setenv("UPSTREAM", server.URL)
+}
+
+// setFailures has the upstream not answer so many requests.
+func (s *script) setFailures(ts *testscript.TestScript, args []string) {
+	n, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	s.failures.Store(n)
+}
+
+// ports sets variables to addresses that nobody listens on.
+func (s *script) ports(ts *testscript.TestScript, names []string) {
+	for _, name := range names {
+		ts.Setenv(name, testkit.Addr(s.T))
+	}
 }
 
 func (s *script) wantReached(ts *testscript.TestScript, args []string) {
@@ -215,9 +252,18 @@ func (s *script) send(ts *testscript.TestScript, g *gateway, args []string) (sta
 		}
 		r.Header[name] = append(r.Header[name], value)
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	transport := &http.Transport{DialContext: s.dialer().DialContext, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(r)
 	ts.Check(err)
 	return shown(ts, resp)
+}
+
+// dialer opens connections from the address that "from" has set.
+func (s *script) dialer() *net.Dialer {
+	if s.source == "" {
+		return &net.Dialer{}
+	}
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.source)}}
 }
 
 // shown returns the status and the whole of an answer.
@@ -250,7 +296,7 @@ func (s *script) askRaw(ts *testscript.TestScript, args []string) {
 
 // exchange sends a text over a connection of its own, and returns the answer.
 func (s *script) exchange(ts *testscript.TestScript, g *gateway, text string) *http.Response {
-	c, err := net.Dial("tcp", g.addr)
+	c, err := s.dialer().Dial("tcp", g.addr)
 	ts.Check(err)
 	s.T.Cleanup(func() { c.Close() })
 	_, err = io.WriteString(c, text)
@@ -302,7 +348,12 @@ func (s *script) eventually(ts *testscript.TestScript, args []string) {
 
 func (s *script) signal(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
-	g.Signal(map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[0]])
+	g.Signal(map[string]syscall.Signal{
+		"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
+	}[args[0]])
+	if args[0] == "STOP" {
+		redistest.Eventually(s.T, "it has stopped", g.Frozen)
+	}
 }
 
 func (s *script) wantEnded(ts *testscript.TestScript, args []string) {

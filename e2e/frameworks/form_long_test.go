@@ -37,19 +37,6 @@ func (g grammar) pair(name, value string) string {
 	return name + g.usually("=", "%3d", "==", " = ", "=\t", "\x00=", "%3D=", ":") + value
 }
 
-// fieldNames are names that some reader takes for user_name.
-var fieldNames = []string{
-	"[user_name]", "user_name]", "user_name[", "[user_name", "user_name[]", "user_name[0]", "user_name[a]", "user_name[][]", "user_name[[]]", "user_name[]x", "user_name[a]b",
-	"user.name", "user name", "user[name", "user+name", "user%20name", "user%2ename", "user_name%00x", "user%00_name", "%00user_name", "user_name%00", "user_name\x00",
-	" user_name", "+user_name", "%20user_name", "user_name ", "user_name+", "user_name%20", "\tuser_name", "%09user_name", "user_name%09", "%0auser_name", "user_name%0a", "%0d%0auser_name", "user_name%0d",
-	"\ufeffuser_name", "%ef%bb%bfuser_name", "user_name%ef%bb%bf", "model.user_name", "!user_name", "_user_name", "user_name_", "user_name.", ".user_name", "user_name.x", "user_name.y",
-	"USER_NAME", "User_Name", "uſer_name", "user_na\u212ae", "ｕser_name", "user%5fname", "user%5Fname", "user%5Bname%5D", "%75ser_name", "user_name%5b%5d", "user_name%5b0%5d", "user%u005fname", "%u0075ser_name",
-	"user_name*", "*user_name", "user_name:", "user-name", "userName", "$user_name", "@user_name", "\"user_name\"", "'user_name'", "(user_name)", "{user_name}", "<user_name>",
-	"user_name%", "user_name%5", "user%C5_name", "user_name%ff", "user_name%c2%a0", "%c2%a0user_name", "user_name%c2%ad", "user_name%e2%80%8b", "user%ad_name", "\x0buser_name", "user_name\x0b", "\x1fuser_name", "user_name\x7f", "\u3000user_name", "user_name%85",
-	"__proto__[user_name]", "constructor[user_name]", "prototype.user_name", "user_name[__proto__]", "user_name[toString]", "user_name[length]", "[][user_name]", "[0][user_name]", "[user][name]", "user[_name", "user][name", "user_[name", "a&user_name", "?user_name", "&user_name", "#user_name", ";user_name", "amp;user_name",
-	"user_name[]=x&user_name", "user%5bname", "user%2bname", "user%00name", "user\x00name", "user\tname", "user\u00a0name", "user‿name", "user＿name", "user%ef%bc%bfname", "us%65r_name", "user_n%61me", "user_nam%e9", "user_namé",
-}
-
 // fieldName returns a name that somebody takes for user_name, mostly the name itself.
 func (g grammar) fieldName() string {
 	if !g.one(g.calm) && g.one(2) {
@@ -57,9 +44,9 @@ func (g grammar) fieldName() string {
 	}
 	if g.one(5) {
 		i := g.IntN(len("user_name") + 1)
-		return "user_name"[:i] + pick(g, "%00", "%20", "+", "[", "]", "[]", ".", "%0a", "%09", "\x00", "%ff", "%", "%u200b", "%e2%80%8b", "%cc%81", "%c2%ad", "\xad", "%1f", "%7f", "\x01", "%ef%bb%bf", "%e0%80%80", "%c0%80", "_", "%5f", "%5b", "%5d") + "user_name"[i:]
+		return "user_name"[:i] + pick(g, words["within a name"]...) + "user_name"[i:]
 	}
-	return pick(g, fieldNames...)
+	return pick(g, words["names that some reader takes for user_name"]...)
 }
 
 // spelled writes a name as a value: as it is, or so that some readers take it for the name.
@@ -70,16 +57,16 @@ func (g grammar) spelled(name string) string {
 	name = g.dressed(name)
 	switch g.IntN(6) {
 	case 0:
-		return url.QueryEscape(name) + pick(g, "%00", "%00x", "%20", "+", "\x00", "%0d%0a", "%ff", "%", "%c0%80", ";x", "#", "#x", "\r\n", ";", "\t", "%ad", "%e0", ";charset=x", "%u0000", "&user_name", ",", "%26")
+		return url.QueryEscape(name) + pick(g, words["behind a value"]...)
 	case 1:
-		return pick(g, "+", "%20", "%09", "%00", "%ef%bb%bf", "%ff", "\x00", "%0a", "\ufeff", "=", "%c2%a0", "%e2%80%8b", "\"", "%85") + url.QueryEscape(name)
+		return pick(g, words["before a value"]...) + url.QueryEscape(name)
 	case 2:
 		return g.escapeAll(name)
 	case 3:
 		return g.escapeSome(name, pick(g, "%%%02x", "%%%02X", "%%25%02x", "%%u%04x", "&#%d;", "\\u%04x", "\\x%02x"))
 	case 4: // a byte that is dropped, or replaced
 		i := g.IntN(len(name) + 1)
-		return url.QueryEscape(name[:i]) + pick(g, "%ff", "%c2", "\xff", "%", "%zz", "%ef%bf%bd", "%c0%80", "%ed%a0%80", "%f4%90%80%80", "%00", "%e2%80%8b", "%c2%ad", "%u", "%u0", "+", "%1f", "\x00") + url.QueryEscape(name[i:])
+		return url.QueryEscape(name[:i]) + pick(g, words["within a value"]...) + url.QueryEscape(name[i:])
 	}
 	return url.QueryEscape(name)
 }
@@ -100,7 +87,7 @@ func (g grammar) dressed(name string) string {
 	case 1, 2:
 		letters := []rune(name)
 		i := 1 + g.IntN(len(letters))
-		return string(letters[:i]) + pick(g, marks...) + string(letters[i:])
+		return string(letters[:i]) + pick(g, words["marks"]...) + string(letters[i:])
 	case 3:
 		return g.alike(name)
 	case 4:
@@ -109,42 +96,12 @@ func (g grammar) dressed(name string) string {
 	return name
 }
 
-// marks are characters that collations do not look at on their first level.
-var marks = []string{
-	"\u0301", "\u0308", "\u0345", "\u20d0", "\u20e3", "\ufe0f", "\ufe00", "\u1ab0", "\u1dc4", "\ufe20", "\U000e0100", "\u0591", "\u064b", "\u3099", "\u0488", "\u00ad", "\u200b", "\u200d", "\u2060", "\ufeff", "\u034f", "\u061c", "\u180b", "\u115f", "\u17b4", "\U000e0020", "\u0335", "\u0338", "\u00b7\u0301", "\u3164", "\uffa0", "\u1160", "\u0001", "\u007f", "\u0e31", "\u094d",
-	"\u0900", "\u20dd", "\U0001d165", "\U0001d173", "\u2064", "\u202e", "\u2066", "\u0670", "\u08d3", "\u0c00", "\u0f35", "\u135d", "\u302a", "\ua66f", "\U00010a01", "\U0001e8d0", "\u0640", "\u0e4d",
-}
-
-var alikes = map[rune][]string{
-	'a':  {"ａ", "á", "Å", "ⓐ", "𝐚", "ª", "ᵃ", "ₐ", "Ⱥ", "ⱥ", "ᴀ", "🄰"},
-	'e':  {"ｅ", "é", "ⅇ", "ℯ", "ɇ", "ₑ", "ᴱ", "ẹ", "Ｅ"},
-	'i':  {"ı", "İ", "ｉ", "ⅰ", "í", "ɨ", "ℹ", "ⁱ", "ï"},
-	'l':  {"ł", "ℓ", "ｌ", "ⅼ", "ŀ", "ƚ", "Ｌ", "ḷ", "ɫ"},
-	'c':  {"ç", "ｃ", "ⅽ", "ℂ", "ȼ", "ć"},
-	'n':  {"ñ", "ŉ", "ⁿ", "ｎ", "ŋ", "ň"},
-	'o':  {"ø", "ö", "º", "ℴ", "ｏ", "ỏ", "ɵ"},
-	'r':  {"ř", "ｒ", "ℛ", "ɍ"},
-	's':  {"ſ", "ş", "ｓ", "ﬆ", "ș"},
-	't':  {"ţ", "ŧ", "ｔ", "ⓣ", "ț"},
-	'g':  {"ğ", "ɡ", "ｇ", "ǥ"},
-	'j':  {"ǰ", "ｊ", "ɉ", "ⅉ"},
-	'ü':  {"u", "u\u0308", "Ü", "ｕ", "ù", "ʉ"},
-	'ß':  {"ss", "ẞ", "SS", "ſs"},
-	'4':  {"４", "④", "⁴", "₄", "𝟒", "٤", "४"},
-	'7':  {"７", "⑦", "𝟕", "٧"},
-	'1':  {"１", "①", "¹", "𝟏", "١"},
-	'σ':  {"ς", "Σ", "ϲ", "𝛔"},
-	'ω':  {"ώ", "Ω", "\u2126", "ὠ"},
-	'@':  {"＠", "﹫"},
-	'\'': {"’", "＇"},
-}
-
 // alike replaces a letter by one that looks or sorts like it.
 func (g grammar) alike(name string) string {
 	letters := []rune(name)
 	for range 8 {
 		i := g.IntN(len(letters))
-		if others := alikes[letters[i]]; others != nil {
+		if others := words["like "+string(letters[i])]; others != nil {
 			return string(letters[:i]) + pick(g, others...) + string(letters[i+1:])
 		}
 	}

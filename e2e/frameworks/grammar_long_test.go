@@ -3,10 +3,39 @@
 package frameworks
 
 import (
+	_ "embed"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 )
+
+// The lists of testdata/words.txt by their headings, each word quoted as in Go.
+//
+//go:embed testdata/words.txt
+var wordsText string
+
+var words = readWords(wordsText)
+
+func readWords(text string) map[string][]string {
+	all, heading := map[string][]string{}, ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, found := strings.CutPrefix(line, "# "); found {
+			heading, line = name, ""
+		}
+		for line != "" {
+			quoted, err := strconv.QuotedPrefix(line)
+			if err != nil {
+				panic(fmt.Sprintf("%v: %s", err, line))
+			}
+			word, _ := strconv.Unquote(quoted)
+			all[heading] = append(all[heading], word)
+			line = strings.TrimLeft(line[len(quoted):], " ")
+		}
+	}
+	return all
+}
 
 // A grammar makes odd requests. What it makes depends on nothing but its seed.
 type grammar struct {

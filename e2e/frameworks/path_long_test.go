@@ -18,19 +18,16 @@ func (g grammar) oddPath(path string) string {
 func (g grammar) oddity(path string) string {
 	switch g.IntN(9) {
 	case 0:
-		return pick(g, "/", "//", "/x", "//x", "//static", "///", "///static", "/./", "/x/..", "/static/..", "/static/../", "//static/..", "/static/..;", "/static;/..",
-			"/static/%2e%2e", "/static/..%2f", "/static/..%5c", "/static\\..\\", "/\\", "\\", "/%2f", "/%2f/static", "/static/x/../..", "//static@x", "//x:80", "//x@y", "/.//", "/;/", "/static/%2e%2e%2f",
-			"/static/%252e%252e", "/static/.%00./..", "//[::1]", "//x?", "/static/./..", "/static//..", "/static/.../..", "/x//..", "/static/..\\", "/static/\xc0\xae\xc0\xae", "/static/%c0%ae%c0%ae", "/static/%u002e%u002e", "/http://x", "/static#/..", "/static?/..",
-			"/static/%2e./", "/static/.%09./", "/static/..%00", "/index.php", "/main.php", "/static/index.php") + path
+		return pick(g, words["before a path"]...) + path
 	case 1:
-		return path + pick(g, "/", "//", "/.", "/x/..", "/%2e", "/..;/login", ";", ";x=1", ";/", "%00", "%00x", "%20", "%09", "?", "#", "#x", "%23", "%3f", "%3fx", "%3b", "\\", "%5c", "/%2f", "\t", "%0a", ".", "%2e", "..", "%2f", "%2f..%2flogin", "?/../static/x", "#/../../static", "%2f..", ";/../login", "/;x", "/..", "/../login", "%ff", "%c0%af", "+", ",x", "::$DATA", "%", "%2", "%zz", "\x80")
+		return path + pick(g, words["behind a path"]...)
 	case 2:
 		return g.escapeSome(path, pick(g, "%%%02x", "%%%02X", "%%25%02x", "%%u%04x", "%%2525%02x"))
 	case 3:
 		i := g.IntN(len(path))
-		return path[:i] + pick(g, "%00", "%09", "\t", "%20", "%0d%0a", "%ad", "%c2%ad", "%e2%80%8b", "%", ";x", "\\", "./", "../", "/", "%2f", "%5c", "?", "#", "@", ":", "+", "%25", "%u2215", "%ef%bc%8f", "\x00", "*", "|", "%7f") + path[i:]
+		return path[:i] + pick(g, words["within a path"]...) + path[i:]
 	case 4:
-		return strings.Replace(path, "/", pick(g, "//", "/./", "\\", "%2f", "%2F", "%5c", "/;/", "/;x/", "/%2e/", "/x/../", "/x/%2e%2e/", "/x/..%2f", "%252f", "/%2f", "/x//../", "/..;/", "/.;/", "/\t/", "/x%2f../", "/x%2f..%2f", "/%2e%2e;/", "/%00/../", "//../", "%c0%af", "%e0%80%af", "%u2215", "/.%2e/x/", "/x/.%2e/"), 1+g.IntN(2))
+		return strings.Replace(path, "/", pick(g, words["instead of a slash"]...), 1+g.IntN(2))
 	case 5:
 		return pick(g, strings.ToUpper, strings.ToTitle, func(s string) string { return strings.Replace(s, "login", "Login", 1) },
 			func(s string) string { return strings.Replace(s, "i", "%c4%b1", 1) }, func(s string) string { return strings.Replace(s, "i", "ı", 1) },

@@ -157,9 +157,9 @@ func (s *script) startUpstream(ts *testscript.TestScript, _ []string) {
 			_, _ = w.Write(make([]byte, n))
 			return
 		}
-		fmt.Fprintf(w, "%s %s %s\n", r.Method, r.Host, r.RequestURI)
-		_ = r.Header.Write(w)
-		fmt.Fprintf(w, "\n%s\n", body)
+		var head strings.Builder
+		_ = r.Header.Write(&head)
+		fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
 	}))
 	s.T.Cleanup(server.Close)
 	ts.Setenv("UPSTREAM", server.URL)

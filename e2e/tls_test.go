@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
-	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // secure starts a gateway that ends TLS, with a certificate of ours.
@@ -37,33 +35,6 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	tr.Protocols.SetHTTP2(http2)
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
-}
-
-// curl speaks both versions of HTTP to the gateway, and what the upstream gets is HTTP/1.1 from a
-// client of https.
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %s %s %s", r.Proto, r.Method, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("Cookie"), body)
-	}))
-	t.Cleanup(upstream.Close)
-	ours := newAuthority(t)
-	g := secure(t, ours, "--upstream", upstream.URL, "--policy", write(t, "policy.yaml", wide))
-	for _, version := range []string{"--http1.1", "--http2"} {
-		out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), "-sS", version, "--cacert", ours.ca, "-H", "Cookie: a=1",
-			"--data", "body", "-w", " %{http_version} %header{x-ratelimit-limit}", g.url+"/").CombinedOutput()
-		want := fmt.Sprintf("HTTP/1.1 POST https a=1 body %s 100000", strings.TrimSuffix(strings.TrimPrefix(version, "--http"), ".0"))
-		if err != nil || string(out) != want {
-			t.Errorf("%s: %q, want %q, %v", version, out, want, err)
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), "-sS", g.url).CombinedOutput(); err == nil {
-		t.Errorf("a client that does not know the authority: %s", out)
-	}
-	if got := readAll(t, dial(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")); !strings.Contains(got, "400") {
-		t.Errorf("a client without TLS: %q", got)
-	}
 }
 
 // With --tls-client-ca only clients of that authority get in, by either version of HTTP.
@@ -256,35 +227,6 @@ func keepAsking(ctx context.Context, t *testing.T, url string, client func() *ht
 			resp.Body.Close()
 		}
 		c.CloseIdleConnections()
-	}
-}
-
-// Programs are told apart by how they speak TLS, whatever they say of themselves.
-func TestFingerprints(t *testing.T) {
-	t.Parallel()
-	ours := newAuthority(t)
-	g := secure(t, ours, "--upstream", named(t, "here"), "--policy", write(t, "policy.yaml", `
-version: 1
-rules:
-  - {name: programs, key: [tls_fingerprint], limit: 2/day, missing: skip}
-`))
-	for _, test := range []struct {
-		want string
-		args []string
-	}{
-		{"200", nil},
-		{"200", []string{"-A", "another"}},
-		{"429", []string{"-H", "X-Api-Key: new"}},
-		{"200", []string{"--ciphers", "ECDHE-ECDSA-AES256-GCM-SHA384"}},
-	} {
-		args := append([]string{"-sS", "-o", os.DevNull, "-w", "%{http_code}", "--cacert", ours.ca}, test.args...)
-		out, err := exec.CommandContext(t.Context(), testkit.Program(t, "curl"), append(args, g.url+"/")...).CombinedOutput()
-		if err != nil || string(out) != test.want {
-			t.Errorf("curl %v: %s, %v, want %s", test.args, out, err, test.want)
-		}
-	}
-	if resp, err := over(t, ours.client(), true).Get(g.url); err != nil || resp.StatusCode != 200 {
-		t.Errorf("Go: %v, %v", resp, err)
 	}
 }
 

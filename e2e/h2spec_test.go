@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -35,7 +37,7 @@ func h2spec(t *testing.T, addr string) int {
 // The gateway's HTTP/2 fails nothing of h2spec that net/http does not. The program is that of
 // SLUICE_H2SPEC, which "make h2spec" builds.
 func TestH2Spec(t *testing.T) {
-	upstream := named(t, "upstream")
+	upstream := upstreamOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
 	plain := httptest.NewUnstartedServer(nil)
 	plain.EnableHTTP2 = true
 	plain.StartTLS()

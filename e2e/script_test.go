@@ -31,6 +31,7 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awayFromMidnight(t)
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, ContinueOnError: true,
 		Setup: func(e *testscript.Env) error {

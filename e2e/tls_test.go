@@ -162,12 +162,6 @@ func TestSlowHandshake(t *testing.T) {
 	})
 }
 
-// named is an upstream that says who it is and for which host it was asked.
-func named(t testing.TB, name string) string {
-	t.Helper()
-	return upstreamOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s%s", name, r.Host, r.URL.Path) }))
-}
-
 // New certificates are shown without a restart, and clients that are served meanwhile notice nothing. A pair
 // that is none changes nothing, and is told once.
 func TestRenewal(t *testing.T) {

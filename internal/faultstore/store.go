@@ -1,0 +1,181 @@
+// Package faultstore is a shared store for tests that fails, hangs or is slow on command. It implements
+// what failover, lease and synced need of a shared store.
+package faultstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Store passes calls on to a backing store that never fails, through the fault that is set. Its methods
+// and settings are safe for concurrent use.
+type Store struct {
+	// Calls counts the calls that have reached the store, and Probes those of probes of a failover.Store.
+	Calls, Probes atomic.Int64
+	// Others is how many instances are alive besides those that send heartbeats here.
+	Others atomic.Int64
+	// Silent makes heartbeats fail.
+	Silent atomic.Bool
+
+	backing sluice.Store
+	fault   atomic.Pointer[Fault]
+	known   atomic.Pointer[func(c Call) bool]
+	parts   atomic.Pointer[func(key string) int]
+	ids     sync.Map
+}
+
+// New returns a store without a fault.
+func New(backing sluice.Store) *Store { return &Store{backing: backing} }
+
+// Set sets the fault of all later calls. Nil ends it.
+func (s *Store) Set(f Fault) {
+	if f == nil {
+		s.fault.Store(nil)
+		return
+	}
+	s.fault.Store(&f)
+}
+
+// Know makes the store decide calls without its server, for which f returns true.
+func (s *Store) Know(f func(c Call) bool) { s.known.Store(&f) }
+
+// Split divides the keys among parts.
+func (s *Store) Split(part func(key string) int) { s.parts.Store(&part) }
+
+// Take implements [sluice.Store].
+func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if strings.HasPrefix(charges[0].Key, "failover/") {
+		s.Probes.Add(1)
+	} else {
+		s.Calls.Add(1)
+	}
+	c := Call{charges, receipts, s.backing}
+	if f := s.fault.Load(); f != nil {
+		return (*f)(ctx, c)
+	}
+	return c.Take()
+}
+
+// TakeWithin is Take with a deadline. Without a wait, only what is known is decided.
+func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if f := s.known.Load(); f != nil && (*f)(Call{charges, receipts, s.backing}) {
+		return nil
+	}
+	if wait <= 0 {
+		return NotSent{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return s.Take(ctx, charges, receipts)
+}
+
+// TakeEach is Take of each call in turn.
+func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	for i := range calls {
+		calls[i].Err = s.Take(ctx, calls[i].Charges, calls[i].Receipts)
+	}
+}
+
+// TakeEachWithin is TakeWithin of each call in turn, with one deadline.
+func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
+	until := time.Now().Add(wait)
+	for i := range calls {
+		calls[i].Err = s.TakeWithin(ctx, time.Until(until), calls[i].Charges, calls[i].Receipts)
+	}
+}
+
+// Shard returns the part of a key.
+func (s *Store) Shard(key string) int {
+	if f := s.parts.Load(); f != nil {
+		return (*f)(key)
+	}
+	return 0
+}
+
+// Heartbeat returns how many instances have sent heartbeats, and the others.
+func (s *Store) Heartbeat(_ context.Context, id string) (int, error) {
+	if s.Silent.Load() {
+		return 0, errRefused
+	}
+	s.ids.Store(id, true)
+	n := int(s.Others.Load())
+	s.ids.Range(func(any, any) bool { n++; return true })
+	return n, nil
+}
+
+// Used returns how many units are counted under a key, what is owed above the limit included. It asks the
+// backing store.
+func (s *Store) Used(t testing.TB, key string, plan *sluice.Plan) int64 {
+	t.Helper()
+	var r [1]sluice.Receipt
+	if err := s.backing.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r[:]); err != nil {
+		t.Fatal(err)
+	}
+	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(r[0])
+}
+
+// Call is one Take on its way to the backing store.
+type Call struct {
+	Charges  []sluice.Charge
+	Receipts []sluice.Receipt
+	backing  sluice.Store
+}
+
+// Take has the backing store decide, even if the caller has gone.
+func (c Call) Take() error { return c.backing.Take(context.Background(), c.Charges, c.Receipts) }
+
+// Fault handles a call in place of the store.
+type Fault func(ctx context.Context, c Call) error
+
+var errRefused = errors.New("connection refused")
+
+// NotSent is the error of a call that has certainly not been charged.
+type NotSent struct{}
+
+func (NotSent) Error() string    { return "not sent" }
+func (NotSent) NotCharged() bool { return true }
+
+// Refused fails at once. Whether it has charged is not known.
+func Refused(context.Context, Call) error { return errRefused }
+
+// Unsent fails at once, and has certainly not charged.
+func Unsent(context.Context, Call) error { return NotSent{} }
+
+// Frozen neither answers nor charges.
+func Frozen(ctx context.Context, _ Call) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Mute charges and does not answer.
+func Mute(ctx context.Context, c Call) error {
+	if err := c.Take(); err != nil {
+		return err
+	}
+	return Frozen(ctx, c)
+}
+
+// Deaf answers after an hour, even if the context has ended.
+func Deaf(context.Context, Call) error {
+	time.Sleep(time.Hour)
+	return errRefused
+}
+
+// Late charges and answers after the time that f returns.
+func Late(f func() time.Duration) Fault {
+	return func(ctx context.Context, c Call) error {
+		select {
+		case <-time.After(f()):
+			return c.Take()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

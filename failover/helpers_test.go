@@ -82,9 +82,11 @@ func hundred(t *testing.T, a sluice.Algorithm) *sluice.Plan {
 	return plan(t, "100/hour", a)
 }
 
-// toWindow waits until a window of a length begins.
+// toWindow waits until a window of a length begins, as it does at the beginning of a bubble.
 func toWindow(length time.Duration) {
-	time.Sleep(length - time.Duration(time.Now().UnixNano())%length)
+	if passed := time.Duration(time.Now().UnixNano()) % length; passed > 0 {
+		time.Sleep(length - passed)
+	}
 }
 
 func charge(t testing.TB, s sluice.Store, charges ...sluice.Charge) []sluice.Receipt {

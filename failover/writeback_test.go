@@ -211,19 +211,19 @@ func TestUsedUpStaysSo(t *testing.T) {
 func TestOutagesUnderLoad(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		const limit, callers = 20000, 8
+		const limit, callers = 10000, 4
 		p := plan(t, fmt.Sprintf("%d/day", limit), sluice.FixedWindow)
 		var fit [4]atomic.Int64
 		var ends []func()
 		for caller := range callers {
-			n := caller
+			var n atomic.Int64
+			n.Store(int64(caller))
 			ends = append(ends, steadily(time.Millisecond, func() {
-				n++
-				k := n % len(fit)
+				k := n.Add(1) % int64(len(fit))
 				fit[k].Add(admitted(t, s, 1, fmt.Sprint("k", k), p))
 			}))
 		}
-		for range 10 {
+		for range 8 {
 			time.Sleep(700 * time.Millisecond)
 			sv.Set(faultstore.Unsent)
 			time.Sleep(700 * time.Millisecond)
@@ -283,11 +283,11 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 			wg.Wait()
 		}
 	}
-	load(3*time.Second, o.before)
+	load(2*time.Second, o.before)
 	sv.Set(o.fault)
 	load(o.length, o.during)
 	sv.Set(nil)
-	load(6*time.Second, o.after)
+	load(4*time.Second, o.after)
 	for i, s := range stores {
 		if st := s.Status(); st.Local == 0 && slices.Contains(o.during, i) || st.Degraded() || st.Owing > 0 {
 			t.Errorf("instance %d: %+v", i, st)
@@ -313,7 +313,7 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 func TestOverAdmission(t *testing.T) {
 	t.Parallel()
 	both := []int{0, 1}
-	const every = 10 * time.Millisecond
+	const every = 20 * time.Millisecond
 	refused, frozen := faults["refused"], faults["frozen"]
 	for name, o := range map[string]outage{
 		"both":          {"100/second burst 100", refused, 5, every, 5 * time.Second, both, both, both},
@@ -322,7 +322,7 @@ func TestOverAdmission(t *testing.T) {
 		"back":          {"10/second burst 200", refused, 5, every, 5 * time.Second, []int{0}, both, []int{0}},
 		"long":          {"10/second burst 200", faults["not sent"], 5, every, 15 * time.Second, both, both, both},
 		"short":         {"20/second burst 100", refused, 5, every, 700 * time.Millisecond, both, both, both},
-		"many keys":     {"5/second burst 50", refused, 300, 100 * time.Millisecond, 5 * time.Second, both, both, both},
+		"many keys":     {"5/second burst 50", refused, 100, 100 * time.Millisecond, 5 * time.Second, both, both, both},
 		"window":        {"1000/minute", refused, 5, every, 5 * time.Second, both, both, both},
 		"unseen window": {"500/minute", refused, 5, every, 5 * time.Second, []int{0}, []int{1}, both},
 		"frozen window": {"1000/minute", frozen, 1, every, 5 * time.Second, both, both, both},
@@ -351,7 +351,7 @@ func TestOverAdmissionFormula(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	algorithms := []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter}
 	kinds := []faultstore.Fault{faultstore.Refused, faultstore.Unsent, faultstore.Frozen}
-	for i := range 16 {
+	for i := range 12 {
 		instances := 2 + i%4
 		some := func() []int { return rng.Perm(instances)[:1+rng.IntN(instances)] }
 		a, rate, burst := algorithms[rng.IntN(len(algorithms))], float64(10+rng.IntN(50)), float64(50+rng.IntN(200))
@@ -361,7 +361,7 @@ func TestOverAdmissionFormula(t *testing.T) {
 		}
 		o := outage{
 			limit: limit, fault: kinds[rng.IntN(3)], keys: 1 + rng.IntN(3),
-			interval: 10 * time.Millisecond, length: time.Duration(200+rng.IntN(12000)) * time.Millisecond,
+			interval: 20 * time.Millisecond, length: time.Duration(200+rng.IntN(12000)) * time.Millisecond,
 			before: append(some(), instances-1), during: some(), after: some(),
 		}
 		synctest.Test(t, func(t *testing.T) {

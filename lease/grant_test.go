@@ -13,15 +13,6 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // small is a limit of so many units a period of so many microseconds, which are its ticks.
 func small(t testing.TB, a sluice.Algorithm, count, period, burst int64) *sluice.Plan {
 	l := sluice.Limit{Algorithm: a, Count: count, Period: time.Duration(period) * time.Microsecond}

@@ -5,6 +5,7 @@ package faultstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ type Store struct {
 	// Silent makes heartbeats fail.
 	Silent atomic.Bool
 
-	backing sluice.Store
+	backing atomic.Pointer[sluice.Store]
 	fault   atomic.Pointer[Fault]
 	known   atomic.Pointer[func(c Call) bool]
 	parts   atomic.Pointer[func(key string) int]
@@ -32,7 +33,14 @@ type Store struct {
 }
 
 // New returns a store without a fault.
-func New(backing sluice.Store) *Store { return &Store{backing: backing} }
+func New(backing sluice.Store) *Store {
+	s := &Store{}
+	s.Restart(backing)
+	return s
+}
+
+// Restart replaces the backing store: all that was counted is forgotten.
+func (s *Store) Restart(backing sluice.Store) { s.backing.Store(&backing) }
 
 // Set sets the fault of all later calls. Nil ends it.
 func (s *Store) Set(f Fault) {
@@ -56,7 +64,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	} else {
 		s.Calls.Add(1)
 	}
-	c := Call{charges, receipts, s.backing}
+	c := Call{charges, receipts, *s.backing.Load()}
 	if f := s.fault.Load(); f != nil {
 		return (*f)(ctx, c)
 	}
@@ -65,7 +73,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 
 // TakeWithin is Take with a deadline. Without a wait, only what is known is decided.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if f := s.known.Load(); f != nil && (*f)(Call{charges, receipts, s.backing}) {
+	if f := s.known.Load(); f != nil && (*f)(Call{charges, receipts, *s.backing.Load()}) {
 		return nil
 	}
 	if wait <= 0 {
@@ -115,7 +123,7 @@ func (s *Store) Heartbeat(_ context.Context, id string) (int, error) {
 func (s *Store) Used(t testing.TB, key string, plan *sluice.Plan) int64 {
 	t.Helper()
 	var r [1]sluice.Receipt
-	if err := s.backing.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r[:]); err != nil {
+	if err := (*s.backing.Load()).Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r[:]); err != nil {
 		t.Fatal(err)
 	}
 	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(r[0])
@@ -178,4 +186,59 @@ func Late(f func() time.Duration) Fault {
 			return ctx.Err()
 		}
 	}
+}
+
+// Far is the fault of a store that is some way off: there and back a call takes what way returns each time. An answer
+// for which lost returns true does not come; lost may be nil.
+func Far(way func() time.Duration, lost func() bool) Fault {
+	return func(ctx context.Context, c Call) error {
+		if err := travel(ctx, way()); err != nil {
+			return err
+		}
+		answer := slices.Clone(c.Receipts)
+		err := Call{c.Charges, answer, c.backing}.Take()
+		if lost != nil && lost() {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			return Frozen(ctx, c)
+		}
+		if err := travel(ctx, way()); err != nil {
+			return err
+		}
+		copy(c.Receipts, answer)
+		return err
+	}
+}
+
+func travel(ctx context.Context, way time.Duration) error {
+	if way == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(way):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Clocked is a backing store whose clock a test sets back.
+type Clocked struct {
+	takerAt
+	behind atomic.Int64
+}
+
+type takerAt interface {
+	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+}
+
+// NewClocked returns a store over one that is told the time, such as a memory store.
+func NewClocked(store takerAt) *Clocked { return &Clocked{takerAt: store} }
+
+// SetBack sets the clock back, further each time.
+func (c *Clocked) SetBack(d time.Duration) { c.behind.Add(d.Microseconds()) }
+
+// Take implements [sluice.Store].
+func (c *Clocked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	return c.TakeAt(ctx, time.Now().UnixMicro()-c.behind.Load(), charges, receipts)
 }

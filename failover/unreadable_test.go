@@ -14,41 +14,13 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// odd is an error of a store that cannot read some charges.
-type odd struct {
-	keys    []string
-	indexes []int
-}
-
-func (o *odd) Error() string     { return fmt.Sprintf("cannot read %v", o.keys) }
-func (o *odd) Unreadable() []int { return o.indexes }
-func (o *odd) NotCharged() bool  { return true }
-
-// spoil returns the fault of a store that cannot read some keys, and has another fault for the rest.
-func spoil(rest faultstore.Fault, spoiled ...string) faultstore.Fault {
-	return func(ctx context.Context, c faultstore.Call) error {
-		o := &odd{}
-		for i := range c.Charges {
-			if key := c.Charges[i].Key; slices.Contains(spoiled, key) {
-				o.keys, o.indexes = append(o.keys, key), append(o.indexes, i)
-			}
-		}
-		if len(o.keys) > 0 {
-			return o
-		}
-		return rest(ctx, c)
-	}
-}
-
-func well(_ context.Context, c faultstore.Call) error { return c.Take() }
-
 // A key that cannot be read is decided by the on_error of its charge alone, and all others are counted as ever.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingWindowLog} {
 		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 			p, bad := plan(t, "3/day", sluice.FixedWindow), plan(t, "3/day", a)
-			sv.Set(spoil(well, "bad"))
+			sv.Set(faultstore.Spoil(nil, "bad"))
 			for i, want := range []struct {
 				on        sluice.OnError
 				shadow    bool
@@ -102,7 +74,7 @@ func TestUnreadableOften(t *testing.T) {
 		for i := range 51 {
 			spoiled = append(spoiled, fmt.Sprintf("bad%d.", i))
 		}
-		sv.Set(spoil(well, spoiled...))
+		sv.Set(faultstore.Spoil(nil, spoiled...))
 		const asked = 400
 		for i := range asked {
 			if r := take(t, s, spoiled[0], p, sluice.Deny); r.Fits || !r.Origin.Degraded() {
@@ -140,7 +112,7 @@ func TestUnreadableDebt(t *testing.T) {
 		if n := s.Status().Owing; n != 1 {
 			t.Fatalf("%d keys owe", n)
 		}
-		sv.Set(func(context.Context, faultstore.Call) error { return &odd{indexes: []int{0}} })
+		sv.Set(func(context.Context, faultstore.Call) error { return &faultstore.Odd{Indexes: []int{0}} })
 		before := sv.Calls.Load()
 		time.Sleep(10 * time.Second)
 		if st := s.Status(); st.Degraded() || st.Owing != 0 || st.WrittenBack != 0 || sv.Calls.Load() != before+1 {
@@ -156,7 +128,7 @@ func TestUnreadableThenAway(t *testing.T) {
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 		p := plan(t, "3/minute", sluice.FixedWindow)
 		charges := []sluice.Charge{{Key: "bad", Plan: p, Cost: 1, OnError: sluice.Local}, {Key: "good", Plan: p, Cost: 1, OnError: sluice.Local}}
-		sv.Set(spoil(faultstore.Unsent, "bad"))
+		sv.Set(faultstore.Spoil(faultstore.Unsent, "bad"))
 		for i := range 4 {
 			receipts := charge(t, s, charges...)
 			want := int64(max(0, 2-i))

@@ -5,6 +5,7 @@ package faultstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -241,4 +242,33 @@ func (c *Clocked) SetBack(d time.Duration) { c.behind.Add(d.Microseconds()) }
 // Take implements [sluice.Store].
 func (c *Clocked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return c.TakeAt(ctx, time.Now().UnixMicro()-c.behind.Load(), charges, receipts)
+}
+
+// Odd is the error of a store that cannot read what it has under some keys.
+type Odd struct {
+	Keys    []string
+	Indexes []int // of their charges
+}
+
+func (o *Odd) Error() string     { return fmt.Sprintf("cannot read %v", o.Keys) }
+func (o *Odd) Unreadable() []int { return o.Indexes }
+func (o *Odd) NotCharged() bool  { return true }
+
+// Spoil is the fault of a store that cannot read some keys, and has another fault for the rest. Nil is none.
+func Spoil(rest Fault, keys ...string) Fault {
+	return func(ctx context.Context, c Call) error {
+		o := &Odd{}
+		for i := range c.Charges {
+			if key := c.Charges[i].Key; slices.Contains(keys, key) {
+				o.Keys, o.Indexes = append(o.Keys, key), append(o.Indexes, i)
+			}
+		}
+		switch {
+		case len(o.Keys) > 0:
+			return o
+		case rest != nil:
+			return rest(ctx, c)
+		}
+		return c.Take()
+	}
 }

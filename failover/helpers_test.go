@@ -73,15 +73,6 @@ func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	return p
 }
 
-// hundred returns a plan of a hundred units an hour, all of which may be used at once.
-func hundred(t *testing.T, a sluice.Algorithm) *sluice.Plan {
-	t.Helper()
-	if a == sluice.LeakyBucket {
-		return plan(t, "100/hour burst 100", a)
-	}
-	return plan(t, "100/hour", a)
-}
-
 // toWindow waits until a window of a length begins, as it does at the beginning of a bubble.
 func toWindow(length time.Duration) {
 	if passed := time.Duration(time.Now().UnixNano()) % length; passed > 0 {

@@ -306,37 +306,6 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// A store that was restarted counts only the instances that it has heard of since. A count that is lower is
-// not believed until it has lasted for five seconds.
-func TestHeartbeatsForgotten(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		for _, step := range []struct {
-			what   string
-			others int64
-			silent time.Duration // before
-			after  time.Duration
-			want   int64
-		}{
-			{"at first", 3, 0, 2 * time.Second, 4},
-			{"forgotten", 0, 0, 3 * time.Second, 4},
-			{"forgotten in an outage", 0, 10 * time.Second, 3 * time.Second, 4},
-			{"one more", 4, 0, 2 * time.Second, 5},
-			{"three less for a while", 1, 0, 4 * time.Second, 5},
-			{"three less for good", 1, 0, 4 * time.Second, 2},
-		} {
-			sv.Silent.Store(step.silent > 0)
-			time.Sleep(step.silent)
-			sv.Silent.Store(false)
-			sv.Others.Store(step.others)
-			time.Sleep(step.after)
-			if n := s.Instances(); n != step.want {
-				t.Errorf("%s: %d instances, want %d", step.what, n, step.want)
-			}
-		}
-	})
-}
-
 // Where only heartbeats fail, one line is logged, and one when they are back.
 func TestHeartbeatsFail(t *testing.T) {
 	t.Parallel()

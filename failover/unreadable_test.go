@@ -1,9 +1,7 @@
 package failover_test
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,56 +11,6 @@ import (
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
 )
-
-// A key that cannot be read is decided by the on_error of its charge alone, and all others are counted as ever.
-func TestUnreadable(t *testing.T) {
-	t.Parallel()
-	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingWindowLog} {
-		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-			p, bad := plan(t, "3/day", sluice.FixedWindow), plan(t, "3/day", a)
-			sv.Set(faultstore.Spoil(nil, "bad"))
-			for i, want := range []struct {
-				on        sluice.OnError
-				shadow    bool
-				good      int64 // the cost of the good key
-				fits      bool  // the bad one
-				admitted  bool
-				used      int64 // of the good one, in the shared store
-				remaining int64 // of the share of the bad one
-			}{
-				{on: sluice.Deny, good: 1, fits: false, admitted: false, used: 0},
-				{on: sluice.Deny, shadow: true, good: 1, fits: false, admitted: true, used: 1},
-				{on: sluice.Local, good: 1, fits: true, admitted: true, used: 2, remaining: 2},
-				{on: sluice.Local, good: 9, fits: true, admitted: false, used: 2, remaining: 2}, // nothing is taken of the share
-				{on: sluice.Local, good: 0, fits: true, admitted: true, used: 2, remaining: 1},
-				{on: sluice.Local, good: 0, fits: true, admitted: true, used: 2, remaining: 0},
-				{on: sluice.Local, good: 1, fits: false, admitted: false, used: 2, remaining: 0},
-				{on: sluice.Local, shadow: true, good: 1, fits: false, admitted: true, used: 3, remaining: 0},
-				{on: sluice.Allow, good: 0, fits: true, admitted: true, used: 3, remaining: 0},
-				{on: sluice.Allow, good: 1, fits: true, admitted: false, used: 3, remaining: 0},
-			} {
-				charges := []sluice.Charge{
-					{Key: "good", Plan: p, Cost: want.good, OnError: sluice.Deny},
-					{Key: "bad", Plan: bad, Cost: 1, OnError: want.on, Shadow: want.shadow},
-				}
-				if i%2 == 1 {
-					slices.Reverse(charges)
-				}
-				receipts := charge(t, s, charges...)
-				g, b := receipts[i%2], receipts[1-i%2]
-				if g.Origin.Degraded() || !b.Origin.Degraded() || b.Fits != want.fits || g.Used != want.used || sluice.Admitted(charges, receipts) != want.admitted {
-					t.Errorf("%v, step %d %+v: good %+v, bad %+v", a, i, want, g, b)
-				}
-				if n := bad.Decide(0, b).Remaining; want.on == sluice.Local && n != want.remaining {
-					t.Errorf("%v, step %d: %d of the share remain, want %d", a, i, n, want.remaining)
-				}
-			}
-			if st := s.Status(); st.Degraded() || st.Unreadable != 10 || st.Local != 0 || st.Failed != 0 || st.Owing != 0 {
-				t.Errorf("%v: status %+v", a, st)
-			}
-		})
-	}
-}
 
 // However often such keys are asked for, no circuit opens, and a key is logged once in a minute, ten keys at most.
 func TestUnreadableOften(t *testing.T) {
@@ -97,49 +45,6 @@ func TestUnreadableOften(t *testing.T) {
 		take(t, s, spoiled[0], p, sluice.Deny)
 		if n := log.about("bad0."); n != 2 || log.about("not_logged_since=400") != 1 || log.about("not_logged_since=41\n") != 1 {
 			t.Errorf("a minute later: %s", log.all)
-		}
-	})
-}
-
-// What was decided without the store is not written to a key that cannot be read, and a probe that cannot be read
-// is a sign of life.
-func TestUnreadableDebt(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "3/minute", sluice.TokenBucket)
-		cut(t, sv, s, faultstore.Unsent)
-		take(t, s, "k", p, sluice.Local)
-		if n := s.Status().Owing; n != 1 {
-			t.Fatalf("%d keys owe", n)
-		}
-		sv.Set(func(context.Context, faultstore.Call) error { return &faultstore.Odd{Indexes: []int{0}} })
-		before := sv.Calls.Load()
-		time.Sleep(10 * time.Second)
-		if st := s.Status(); st.Degraded() || st.Owing != 0 || st.WrittenBack != 0 || sv.Calls.Load() != before+1 {
-			t.Errorf("status %+v, %d calls to write one key", st, sv.Calls.Load()-before)
-		}
-	})
-}
-
-// If the store goes away while the other charges are decided, all is decided as without it, and the share is charged
-// once.
-func TestUnreadableThenAway(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "3/minute", sluice.FixedWindow)
-		charges := []sluice.Charge{{Key: "bad", Plan: p, Cost: 1, OnError: sluice.Local}, {Key: "good", Plan: p, Cost: 1, OnError: sluice.Local}}
-		sv.Set(faultstore.Spoil(faultstore.Unsent, "bad"))
-		for i := range 4 {
-			receipts := charge(t, s, charges...)
-			want := int64(max(0, 2-i))
-			for j, r := range receipts {
-				if n := p.Decide(0, r).Remaining; !r.Origin.Degraded() || r.Fits != (i < 3) || n != want {
-					t.Errorf("take %d, charge %d: %+v, %d remain, want %d", i, j, r, n, want)
-				}
-			}
-		}
-		if st := s.Status(); st.Local != 4 || st.Unreadable != 4 || st.Failed != 4 {
-			t.Errorf("status %+v", st)
 		}
 	})
 }

@@ -18,63 +18,6 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// What was used is written back: all of it, but not more than a burst, and not what has come back by itself
-// since. Allow passes everything.
-func TestWriteBack(t *testing.T) {
-	t.Parallel()
-	for _, a := range sluice.Algorithms() {
-		for _, on := range []sluice.OnError{sluice.Local, sluice.Allow} {
-			bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-				p, short := hundred(t, a), plan(t, "10/second", a)
-				takes := func(n int, key string, p *sluice.Plan) {
-					for range n {
-						r := take(t, s, key, p, on)
-						if on == sluice.Allow && r.Origin.Degraded() && (!r.Fits || !p.Decide(1, r).Allowed) {
-							t.Fatalf("%v: refused by Allow: %+v", a, r)
-						}
-					}
-				}
-				toWindow(time.Hour)
-				takes(20, "before", p)
-				cut(t, sv, s, faultstore.Refused)
-				takes(10, "before", p)
-				takes(10, "short", short)
-				takes(150, "much", p)
-				spend(t, s, "back", p, 9, on)
-				spend(t, s, "back", p, -5, on)
-				spend(t, s, "peeked", p, 0, on)
-				time.Sleep(3 * time.Second)
-				calls := sv.Calls.Load()
-				mend(t, sv, s)
-				if n, written := sv.Calls.Load()-calls, s.Status().WrittenBack; n != 3 || written != 3 {
-					t.Errorf("%v, %v: %d calls to write back %d keys, want 3", a, on, n, written)
-				}
-				uses(t, sv, p, map[string]int64{"before": 30, "much": 100, "back": 4, "peeked": 0})
-				uses(t, sv, short, map[string]int64{"short": 0}) // its time has passed
-				if r := take(t, s, "much", p, on); r.Fits || r.Origin.Degraded() {
-					t.Errorf("%v, %v: after the outage: %+v", a, on, r)
-				}
-			})
-		}
-	}
-}
-
-// A debt that does not fit beside what others have used is written as far as it does.
-func TestWriteBackWhatFits(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "100/day", sluice.FixedWindow)
-		cut(t, sv, s, faultstore.Refused)
-		admitted(t, s, 60, "k", p)
-		sv.Set(nil)
-		if r := spend(t, sv, "k", p, 70, sluice.Local); !r.Fits {
-			t.Fatal(r)
-		}
-		mend(t, sv, s)
-		uses(t, sv, p, map[string]int64{"k": 100})
-	})
-}
-
 // At most 500 keys a second are written back, however many there are, and all of them in the end.
 func TestWriteBackRate(t *testing.T) {
 	t.Parallel()

@@ -7,12 +7,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/synced"
 )
 
@@ -35,8 +33,6 @@ type server struct {
 	random  *rand.Rand
 	arrived int64 // units that were counted
 	lost    int64 // units that were to be counted, and of which nothing is known
-	// telling, if it is set, is how long a call that tells of something takes there and back.
-	telling [2]time.Duration
 }
 
 func newServer(backing sluice.Store, trip time.Duration, random *rand.Rand) *server {
@@ -51,13 +47,6 @@ func (s *server) become(m mood) {
 	s.mood = m
 }
 
-// slow makes calls that tell of something take so long there and back.
-func (s *server) slow(there, back time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.telling = [2]time.Duration{there, back}
-}
-
 // heard returns how many units have arrived, and how many were lost.
 func (s *server) heard() (arrived, lost int64) {
 	s.mu.Lock()
@@ -66,18 +55,15 @@ func (s *server) heard() (arrived, lost int64) {
 }
 
 // link returns how a call fares.
-func (s *server) link(c faultstore.Call) (m mood, there, back time.Duration) {
+func (s *server) link() (m mood, there, back time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Charges[0].Cost != 0 && s.telling != [2]time.Duration{} {
-		return s.mood, s.telling[0], s.telling[1]
-	}
 	half := int64(s.trip)/2 + 1
 	return s.mood, time.Duration(s.random.Int64N(half)), time.Duration(s.random.Int64N(half))
 }
 
 func (s *server) call(ctx context.Context, c faultstore.Call) (err error) {
-	m, there, back := s.link(c)
+	m, there, back := s.link()
 	if m == unsent {
 		return faultstore.NotSent{}
 	}
@@ -119,21 +105,13 @@ func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	return p
 }
 
-// slow is a limit by which nothing drains while a test runs: the clock of a bubble begins at midnight.
-const slow = "1000/day"
-
-func still(t testing.TB, limit string) *sluice.Plan { return plan(t, limit, sluice.FixedWindow) }
-
 func steady(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
 // fleet is some processes that share a server.
-type fleet struct {
-	*server
-	stores []*synced.Store
-}
+type fleet struct{ stores []*synced.Store }
 
-func newFleet(n int, sv *server) *fleet {
-	f := &fleet{server: sv}
+func newFleet(n int, sv synced.Shared) *fleet {
+	f := &fleet{}
 	for range n {
 		f.stores = append(f.stores, synced.New(sv))
 	}
@@ -147,16 +125,6 @@ func newFleet(n int, sv *server) *fleet {
 	return f
 }
 
-// near runs f in virtual time, with some processes whose server is not far.
-func near(t *testing.T, processes int, f func(t *testing.T, f *fleet)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		fl := newFleet(processes, newServer(memory.New(), 0, steady(1)))
-		defer fl.close()
-		f(t, fl)
-	})
-}
-
 func (f *fleet) close() {
 	for _, s := range f.stores {
 		s.Close()
@@ -168,22 +136,6 @@ func (f *fleet) try(process int, p *sluice.Plan, cost int64) (sluice.Receipt, er
 	var r [1]sluice.Receipt
 	err := f.stores[process].TakeWithin(context.Background(), 50*time.Millisecond, charges[:], r[:])
 	return r[0], err
-}
-
-// take has a process take, and fails unless that fits or not.
-func (f *fleet) take(t testing.TB, process int, p *sluice.Plan, cost int64, fits bool) sluice.Receipt {
-	t.Helper()
-	r, err := f.try(process, p, cost)
-	if err != nil || r.Fits != fits {
-		t.Fatalf("a cost of %d: %+v, %v; want fits %v", cost, r, err, fits)
-	}
-	return r
-}
-
-// rounds waits until so much has been told as often, and a moment more.
-func rounds(n int) {
-	time.Sleep(time.Duration(n)*synced.Every + time.Millisecond)
-	synctest.Wait()
 }
 
 func notCharged(err error) bool {

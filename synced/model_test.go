@@ -229,7 +229,8 @@ func TestOwed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := newFleet(callers, newServer(memory.New(), 4*time.Millisecond, steady(1)))
+			sv := newServer(memory.New(), 4*time.Millisecond, steady(1))
+			f := newFleet(callers, sv)
 			var mu sync.Mutex
 			passed, began := int64(0), time.Now()
 			var all sync.WaitGroup
@@ -268,7 +269,7 @@ func TestOwed(t *testing.T) {
 			if passed > most || passed < minutes*limit*3/4 {
 				t.Errorf("%v: %d passed in %d minutes, want %d at most", a, passed, minutes, most)
 			}
-			if arrived, _ := f.heard(); a == sluice.TokenBucket && arrived != passed {
+			if arrived, _ := sv.heard(); a == sluice.TokenBucket && arrived != passed {
 				t.Errorf("%d passed, and %d were told", passed, arrived)
 			}
 		})

@@ -272,3 +272,16 @@ func Spoil(rest Fault, keys ...string) Fault {
 		return c.Take()
 	}
 }
+
+// Telling is the fault of a store to which calls that cost something take so long, there and back.
+func Telling(there, back time.Duration) Fault {
+	return func(_ context.Context, c Call) error {
+		if c.Charges[0].Cost == 0 {
+			return c.Take()
+		}
+		time.Sleep(there)
+		err := c.Take()
+		time.Sleep(back)
+		return err
+	}
+}

@@ -1,0 +1,35 @@
+package failover_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/faultstore"
+)
+
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	faultstore.Play(t, "testdata/histories.txt", func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
+		instances, _ := strconv.Atoi(settings["instances"])
+		s := open(sv, failover.Config{Instances: instances})
+		take := func(_ time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+			return s.Take(context.Background(), charges, receipts)
+		}
+		status := func() map[string]int {
+			st := s.Status()
+			numbers := map[string]int{
+				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack),
+				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed),
+			}
+			if st.Degraded() {
+				numbers["away"] = 1
+			}
+			return numbers
+		}
+		return faultstore.Subject{Takes: []func(time.Duration, []sluice.Charge, []sluice.Receipt) error{take}, Status: status, Close: s.Close}
+	})
+}

@@ -20,7 +20,7 @@ func TestLeasedShare(t *testing.T) {
 		sv := faultstore.New(memory.New())
 		leased := lease.New(sv)
 		defer leased.Close()
-		s := open(leased, failover.Config{})
+		s := failover.New(leased, failover.Config{})
 		defer s.Close()
 		p := plan(t, "20000/5m", sluice.FixedWindow)
 		admitted, origins := int64(0), map[sluice.Origin]int{}

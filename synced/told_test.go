@@ -57,6 +57,7 @@ func TestToldOnce(t *testing.T) {
 			}
 			all.Wait()
 			f.close()
+			f.close() // which does nothing more
 			arrived, lost := sv.heard()
 			if used := sv.Used(t, "k", p); used != passed-lost || used != arrived || passed < 50 {
 				t.Errorf("seed %d: %d were let pass, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -91,19 +92,10 @@ func TestAllocations(t *testing.T) {
 		telemetry.Watch(e, telemetry.Config{Subjects: subjects})
 		req := &policy.Request{Door: "gateway", Header: http.Header{"X-User": {"alice"}}}
 		var d policy.Decision
-		if n := fewestAllocations(func() { e.DecideInto(t.Context(), req, &d) }); n != 0 {
+		if n := testkit.Allocations(func() { e.DecideInto(t.Context(), req, &d) }); n != 0 {
 			t.Errorf("with subjects %v, %v allocations a decision", subjects, n)
 		}
 	}
-}
-
-// fewestAllocations of many calls: the race detector makes pools forget now and then.
-func fewestAllocations(f func()) float64 {
-	n := testing.AllocsPerRun(1, f)
-	for range 100 {
-		n = min(n, testing.AllocsPerRun(1, f))
-	}
-	return n
 }
 
 func deny(t testing.TB, e *policy.Engine, n int) {
@@ -175,7 +167,7 @@ func TestMemory(t *testing.T) {
 		rules[i] = policy.Rule{Name: fmt.Sprintf("rule%05d", i), Match: []string{fmt.Sprintf("/%d/{rest...}", i)}, Key: []string{"client_ip"}, Limit: "1/hour"}
 	}
 	e := policy.NewEngine(memory.New(), compile(t, rules...))
-	before := heap()
+	before := testkit.Heap()
 	r := telemetry.Watch(e, telemetry.Config{})
 	f := &telemetry.Fleet{Recorder: r}
 	random := rand.New(rand.NewPCG(4, 5))
@@ -216,7 +208,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d of %d are in the series of %d rules", series.Total(), requests, own)
 	}
 	f, v = nil, nil
-	if used := heap() - before; used > 30<<20 {
+	if used := testkit.Heap() - before; used > 30<<20 {
 		t.Errorf("it holds %d MiB, and 30 are promised", used>>20)
 	}
 	runtime.KeepAlive(r)
@@ -224,7 +216,7 @@ func TestMemory(t *testing.T) {
 	// Nothing stays of rules that have left.
 	e.Swap(compile(t, policy.Rule{Name: "a", Block: true}))
 	r.Rules()
-	if used := heap() - before; used > 2<<20 {
+	if used := testkit.Heap() - before; used > 2<<20 {
 		t.Errorf("it still holds %d MiB", used>>20)
 	}
 	runtime.KeepAlive(r)
@@ -252,14 +244,6 @@ func TestPardoned(t *testing.T) {
 			t.Errorf("%s: %+v, and not %v", name, door, want)
 		}
 	}
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // Of events there are the latest.

@@ -434,7 +434,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 		if e, ok := errors.AsType[interface {
 			error
 			NotCharged() bool
-		}](err); !ok || !e.NotCharged() {
+		}](err); !ok || !e.NotCharged() || e.Error() == "" {
 			p.t.Errorf("%q: error %v, want one that has charged nothing", p.now, err)
 		}
 		return
@@ -443,7 +443,7 @@ func (p *play) receipts(c Call, err error, admitted bool, want string) {
 		if e, ok := errors.AsType[interface {
 			error
 			Unreadable() []int
-		}](err); !ok || len(e.Unreadable()) == 0 {
+		}](err); !ok || len(e.Unreadable()) == 0 || e.Error() == "" {
 			p.t.Errorf("%q: error %v, want one of charges that cannot be read", p.now, err)
 		}
 		return

@@ -254,12 +254,13 @@ func (o *Odd) Error() string     { return fmt.Sprintf("cannot read %v", o.Keys) 
 func (o *Odd) Unreadable() []int { return o.Indexes }
 func (o *Odd) NotCharged() bool  { return true }
 
-// Spoil is the fault of a store that cannot read some keys, and has another fault for the rest. Nil is none.
+// Spoil is the fault of a store that cannot read some keys, or any if none is named, and has another fault for the rest.
+// Nil is none.
 func Spoil(rest Fault, keys ...string) Fault {
 	return func(ctx context.Context, c Call) error {
 		o := &Odd{}
 		for i := range c.Charges {
-			if key := c.Charges[i].Key; slices.Contains(keys, key) {
+			if key := c.Charges[i].Key; len(keys) == 0 || slices.Contains(keys, key) {
 				o.Keys, o.Indexes = append(o.Keys, key), append(o.Indexes, i)
 			}
 		}

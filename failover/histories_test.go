@@ -23,7 +23,7 @@ func TestHistories(t *testing.T) {
 			st := s.Status()
 			numbers := map[string]int{
 				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack),
-				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed),
+				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "probes": int(sv.Probes.Load()),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

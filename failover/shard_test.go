@@ -185,26 +185,6 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// A server that answers reads and refuses writes is not back.
-func TestProbesWrite(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		cut(t, sv, s, faultstore.Refused)
-		sv.Set(func(ctx context.Context, c faultstore.Call) error {
-			if c.Charges[0].Cost != 0 {
-				return faultstore.Refused(ctx, c)
-			}
-			return c.Take()
-		})
-		for range 1000 {
-			time.Sleep(10 * time.Millisecond)
-			if !s.Status().Degraded() {
-				t.Fatal("the circuit is closed")
-			}
-		}
-	})
-}
-
 // twoParts divides a store: keys of the second part begin with 2.
 func twoParts(key string) int {
 	if strings.HasPrefix(key, "2") || strings.HasPrefix(key, "failover/") && strings.HasSuffix(key, "7") {
@@ -327,25 +307,6 @@ func TestHeartbeatsFail(t *testing.T) {
 			t.Errorf("%d lines contain %q, want %d:\n%s", n, what, want, log.all)
 		}
 	}
-}
-
-// An idle store is probed now and then, also where instances are not counted.
-func TestIdle(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{Instances: 2}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		for range 3 {
-			sv.Set(faultstore.Frozen)
-			until(t, 3*time.Second, "away", func() bool { return s.Status().Degraded() })
-			sv.Set(nil)
-			until(t, 3*time.Second, "back", func() bool { return !s.Status().Degraded() })
-			time.Sleep(10 * time.Second)
-		}
-		probes := sv.Probes.Load()
-		time.Sleep(100 * time.Second)
-		if n := sv.Probes.Load() - probes; n > 200 {
-			t.Errorf("%d probes in 100 s of an idle store", n)
-		}
-	})
 }
 
 // With a longer deadline a store that hangs is found away later, as documented.

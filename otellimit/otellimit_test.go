@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluicehq/sluice/grpclimit"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/otellimit"
 	"github.com/sluicehq/sluice/policy"
@@ -133,19 +134,10 @@ func TestCost(t *testing.T) {
 	var d policy.Decision
 	for name, ctx := range map[string]context.Context{"no span": t.Context(), "not sampled": unsampled} {
 		e.DecideInto(ctx, r, &d)
-		if n := fewestAllocations(func() { e.DecideInto(ctx, r, &d) }); n > 0 {
+		if n := testkit.Allocations(func() { e.DecideInto(ctx, r, &d) }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
-}
-
-// fewestAllocations of many calls: the race detector makes pools forget now and then.
-func fewestAllocations(f func()) float64 {
-	n := testing.AllocsPerRun(1, f)
-	for range 100 {
-		n = min(n, testing.AllocsPerRun(1, f))
-	}
-	return n
 }
 
 func ExampleObserve() {

@@ -93,16 +93,7 @@ func (s *server) call(ctx context.Context, c faultstore.Call) (err error) {
 
 func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	t.Helper()
-	l, err := sluice.ParseLimit(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Algorithm = a
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return faultstore.Plan(t, limit+" "+a.String())
 }
 
 func steady(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }

@@ -250,17 +250,18 @@ func TestForeignPosts(t *testing.T) {
 
 // Two instances that share a Redis add up to what both have decided.
 func TestRedis(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, url := range map[string]func() string{
-		"single":   func() string { return redistest.Start(t).URL() },
-		"hash key": func() string { return redistest.Start(t).URL() + "?hash_key=" + secret },
-		"cluster":  func() string { return redistest.StartCluster(t, 3, 0).URL() },
+	for name, at := range map[string]string{
+		"single":   redistest.Shared(t).URL(),
+		"hash key": redistest.Shared(t).URL() + "?hash_key=" + secret,
+		"cluster":  redistest.SharedCluster(t).URL(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := url()
+			t.Parallel()
 			open := func() *stores.Store {
 				s, err := stores.Open(t.Context(), at, stores.Config{Deadline: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -280,60 +279,4 @@ func FuzzSubjectsAdd(f *testing.F) {
 			}
 		}
 	})
-}
-
-func BenchmarkSubjectsNote(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		keys int
-	}{{"known", 200}, {"flood", 1 << 20}} {
-		b.Run(c.name, func(b *testing.B) {
-			s := newSubjects()
-			keys := make([]string, c.keys)
-			for i := range keys {
-				keys[i] = fmt.Sprintf("pages/2001:db8:%x::", i)
-			}
-			rules := []string{"pages", "logins", "all"}
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(p *testing.PB) {
-				i := rand.IntN(len(keys))
-				who := uintptr(rand.Uint64())
-				for p.Next() {
-					for _, rule := range rules {
-						s.count(who, rule, keys[i], false, noon.UnixMilli())
-					}
-					if i++; i == len(keys) {
-						i = 0
-					}
-				}
-			})
-		})
-	}
-}
-
-func BenchmarkSubjectsExport(b *testing.B) {
-	s := newSubjects()
-	r := rand.New(rand.NewPCG(1, 1))
-	at := noon
-	for range 24 * 12 {
-		for rule := range 10 {
-			name := fmt.Sprintf("rule-%d", rule)
-			for range 600 {
-				s.count(0, name, fmt.Sprintf("%s/%x", name, r.IntN(10_000)), true, at.UnixMilli())
-			}
-		}
-		at = at.Add(5 * time.Minute)
-		s.export(at)
-	}
-	b.ReportMetric(float64(s.budget.used.Load())/10, "B/rule")
-	b.ReportAllocs()
-	for b.Loop() {
-		s.count(0, "rule-0", "rule-0/a", true, at.UnixMilli())
-		said := s.export(at)
-		var f fleetSubjects
-		if err := f.add(said); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

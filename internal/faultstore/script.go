@@ -32,7 +32,7 @@ type Subject struct {
 //	                              no name begins with another, and ~ is a space
 //	NAME = VALUE                  a setting for open
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
-//	fault NAME [for KEY…]         refused, unsent, frozen, mute, odd, telling THERE BACK, none; for these keys only
+//	fault NAME [for KEY…]         refused, unsent, frozen, mute, odd, writes (refused), telling THERE BACK, none; for these keys only
 //	cut NAME, mend                a fault, and its end; waits until the store is away, or used and nothing is owed
 //	wait DURATION, at DURATION    from now, from midnight
 //	restart                       of the shared store, which forgets all
@@ -228,27 +228,50 @@ func (p *play) cutPlan() *sluice.Plan {
 }
 
 func (p *play) plan(words []string) *sluice.Plan {
-	var plan *sluice.Plan
-	var err error
-	switch words[0] {
-	case "in_flight":
-		plan, err = sluice.NewInFlight(p.number(words[1]))
-	case "penalty":
-		plan, err = sluice.Penalty{First: p.duration(words[1]), Factor: 2}.Plan()
-	default:
-		plan, err = p.rate(words)
-	}
+	plan, err := parse(words)
 	if err != nil {
 		p.fatal("%v", err)
 	}
 	return plan
 }
 
-// rate makes a plan of a limit, whose last words may be an algorithm and what keys may owe.
-func (p *play) rate(words []string) (*sluice.Plan, error) {
+// Plan makes a plan of a limit as the histories of [Play] have it, such as "100/day fixed_window".
+func Plan(t testing.TB, limit string) *sluice.Plan {
+	t.Helper()
+	plan, err := parse(strings.Fields(limit))
+	if err != nil {
+		t.Fatalf("%s: %v", limit, err)
+	}
+	return plan
+}
+
+func parse(words []string) (*sluice.Plan, error) {
+	switch words[0] {
+	case "in_flight":
+		n, err := strconv.ParseInt(words[1], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		return sluice.NewInFlight(n)
+	case "penalty":
+		d, err := time.ParseDuration(words[1])
+		if err != nil {
+			return nil, err
+		}
+		return sluice.Penalty{First: d, Factor: 2}.Plan()
+	}
+	return parseRate(words)
+}
+
+// parseRate makes a plan of a limit, whose last words may be an algorithm and what keys may owe.
+func parseRate(words []string) (*sluice.Plan, error) {
 	owe := int64(0)
 	if n := len(words); n > 2 && words[n-2] == "owe" {
-		owe, words = p.number(words[n-1]), words[:n-2]
+		var err error
+		if owe, err = strconv.ParseInt(words[n-1], 10, 64); err != nil {
+			return nil, err
+		}
+		words = words[:n-2]
 	}
 	algorithm := sluice.TokenBucket
 	for _, a := range sluice.Algorithms() {
@@ -293,6 +316,13 @@ func (p *play) fault(words []string) Fault {
 			rest = p.fault(words[1:])
 		}
 		return Spoil(rest, keys...)
+	case "writes":
+		f = func(ctx context.Context, c Call) error {
+			if c.Charges[0].Cost != 0 {
+				return Refused(ctx, c)
+			}
+			return c.Take()
+		}
 	case "telling":
 		f = Telling(p.duration(words[1]), p.duration(words[2]))
 	case "none":

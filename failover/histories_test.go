@@ -15,7 +15,9 @@ func TestHistories(t *testing.T) {
 	t.Parallel()
 	faultstore.Play(t, "testdata/histories.txt", func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
 		instances, _ := strconv.Atoi(settings["instances"])
-		s := open(sv, failover.Config{Instances: instances})
+		deadline, _ := time.ParseDuration(settings["deadline"])
+		var log lines
+		s := open(sv, failover.Config{Instances: instances, Deadline: deadline, Logger: logTo(&log)})
 		take := func(_ time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 			return s.Take(context.Background(), charges, receipts)
 		}
@@ -23,7 +25,7 @@ func TestHistories(t *testing.T) {
 			st := s.Status()
 			numbers := map[string]int{
 				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack),
-				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "probes": int(sv.Probes.Load()),
+				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "shared": int(st.Shared), "timed_out": int(st.TimedOut), "changes": log.about("shared store is"),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

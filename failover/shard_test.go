@@ -84,50 +84,6 @@ func testCircuit(t *testing.T, sv *faultstore.Store, s *failover.Store, f faults
 	}
 }
 
-// A slow store is not an absent one.
-func TestLatency(t *testing.T) {
-	t.Parallel()
-	for _, latency := range []time.Duration{5 * time.Millisecond, 40 * time.Millisecond} {
-		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-			sv.Set(faultstore.Late(func() time.Duration { return time.Duration(float64(latency) * (0.8 + 0.4*rand.Float64())) }))
-			p := plan(t, "1000000/minute", sluice.TokenBucket)
-			end := steadily(2*time.Millisecond, func() { take(t, s, "k", p, sluice.Local) })
-			for range 10 {
-				time.Sleep(time.Second)
-				if s.Status().Degraded() {
-					t.Errorf("%v: the circuit is open", latency)
-				}
-			}
-			end()
-			if st := s.Status(); st.Shared < 4500 || st.Local*100 > st.Shared {
-				t.Errorf("%v: more than 1 %% are local: %+v", latency, st)
-			}
-		})
-	}
-}
-
-// A store that is silent for a moment, however many call it then, is not away.
-func TestHiccup(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "1000000/minute", sluice.TokenBucket)
-		end := steadily(time.Millisecond, func() { take(t, s, "k", p, sluice.Local) })
-		for range 5 {
-			time.Sleep(2 * time.Second)
-			sv.Set(faultstore.Frozen)
-			time.Sleep(200 * time.Millisecond)
-			sv.Set(nil)
-			if s.Status().Degraded() {
-				t.Error("the circuit is open")
-			}
-		}
-		end()
-		if st := s.Status(); st.TimedOut < 500 {
-			t.Errorf("only %d calls have met a silent store", st.TimedOut)
-		}
-	})
-}
-
 // One answer in ten is lost after the charge. Nothing is charged twice, and the circuit does not open.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
@@ -158,31 +114,6 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%d answers lost: %+v", lost.Load(), st)
 		}
 	})
-}
-
-// The state does not follow a store that comes and goes.
-func TestFlapping(t *testing.T) {
-	t.Parallel()
-	for _, period := range []time.Duration{300 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond} {
-		var log lines
-		bubble(t, failover.Config{Logger: logTo(&log)}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-			p := plan(t, "1000000/minute", sluice.TokenBucket)
-			end := steadily(4*time.Millisecond, func() { take(t, s, "k", p, sluice.Local) })
-			time.Sleep(time.Second)
-			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-				sv.Set(faultstore.Refused)
-				time.Sleep(period)
-				sv.Set(nil)
-				time.Sleep(period)
-			}
-			// In half a minute a store comes and goes 50 times by 300 ms.
-			if n := log.about(""); n < 1 || n > 6 {
-				t.Errorf("%v: %d changes of state in half a minute", period, n)
-			}
-			until(t, 2*time.Second, "closes", func() bool { return !s.Status().Degraded() })
-			end()
-		})
-	}
 }
 
 // twoParts divides a store: keys of the second part begin with 2.
@@ -305,33 +236,6 @@ func TestHeartbeatsFail(t *testing.T) {
 	for what, want := range map[string]int{"cannot be counted": 2, "instances=3": 4, "counted again": 2, "=\"shared store is away": 1, "used again": 1} {
 		if n := log.about(what); n != want {
 			t.Errorf("%d lines contain %q, want %d:\n%s", n, what, want, log.all)
-		}
-	}
-}
-
-// With a longer deadline a store that hangs is found away later, as documented.
-func TestLongDeadline(t *testing.T) {
-	t.Parallel()
-	for _, deadline := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second} {
-		for _, busy := range []bool{true, false} {
-			bubble(t, failover.Config{Deadline: deadline}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-				p := plan(t, "1000/second", sluice.TokenBucket)
-				most := 1500*time.Millisecond + 5*deadline + 200*time.Millisecond // the next look, and five probes
-				ask := func() {}
-				if busy {
-					most = deadline + 500*time.Millisecond
-					ask = func() { take(t, s, "k", p, sluice.Local) }
-				}
-				end := steadily(5*time.Millisecond, ask)
-				time.Sleep(5 * time.Second)
-				sv.Set(faultstore.Frozen)
-				start := time.Now()
-				until(t, time.Minute, "opens", func() bool { return s.Status().Degraded() })
-				if took := time.Since(start); took > most || took < deadline {
-					t.Errorf("deadline %v, busy %v: found away after %v, at most %v is documented", deadline, busy, took, most)
-				}
-				end()
-			})
 		}
 	}
 }

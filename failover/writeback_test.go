@@ -61,94 +61,6 @@ func TestWriteBackRate(t *testing.T) {
 	})
 }
 
-// What may have been charged is not charged again: neither decisions whose answer was lost, nor a debt.
-func TestWriteBackOnce(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "1000/day", sluice.FixedWindow)
-		sv.Set(faultstore.Mute)
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() { take(t, s, "k", p, sluice.Local) })
-		}
-		wg.Wait()
-		if !s.Status().Degraded() {
-			t.Fatal("the circuit is closed after 100 lost answers")
-		}
-		admitted(t, s, 50, "k", p)
-		// On return the answer to the debt is lost, too.
-		var lost atomic.Bool
-		sv.Set(func(ctx context.Context, c faultstore.Call) error {
-			if c.Charges[0].Plan == p && lost.CompareAndSwap(false, true) {
-				return faultstore.Mute(ctx, c)
-			}
-			return c.Take()
-		})
-		until(t, 10*time.Second, "settles", func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 })
-		time.Sleep(3 * time.Second)
-		if uses(t, sv, p, map[string]int64{"k": 150}); !lost.Load() {
-			t.Error("premise: no answer was lost")
-		}
-	})
-}
-
-// A debt that has certainly not arrived is sent again.
-func TestWriteBackAgain(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "1000/day", sluice.FixedWindow)
-		cut(t, sv, s, faultstore.Refused)
-		admitted(t, s, 50, "k", p)
-		var tries atomic.Int64
-		sv.Set(func(_ context.Context, c faultstore.Call) error {
-			if c.Charges[0].Plan == p && tries.Load() < 3 {
-				tries.Add(1)
-				return faultstore.NotSent{}
-			}
-			return c.Take()
-		})
-		until(t, 10*time.Second, "settles", func() bool { return s.Status().WrittenBack == 1 })
-		if uses(t, sv, p, map[string]int64{"k": 50}); tries.Load() != 3 {
-			t.Errorf("it took %d tries, want 3", tries.Load())
-		}
-	})
-}
-
-// A key that is used up locally stays so: until its debt is written, and in the next outage, even if the shared
-// store was not called in between.
-func TestUsedUpStaysSo(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "100/day", sluice.FixedWindow)
-		names := make([]string, 200) // which takes four turns to write back
-		for i := range names {
-			names[i] = fmt.Sprint("k", i)
-		}
-		ask := func(when string) {
-			t.Helper()
-			for _, k := range names {
-				if admitted(t, s, 1, k, p) > 0 {
-					t.Fatalf("%s: %s is admitted again", when, k)
-				}
-			}
-		}
-		cut(t, sv, s, faultstore.Refused)
-		for _, k := range names {
-			spend(t, s, k, p, 100, sluice.Local)
-		}
-		ask("away")
-		sv.Set(nil)
-		until(t, 10*time.Second, "closes", func() bool { return !s.Status().Degraded() })
-		for range 300 {
-			ask("on return")
-			time.Sleep(time.Millisecond)
-		}
-		mend(t, sv, s)
-		cut(t, sv, s, faultstore.Refused)
-		ask("away again")
-	})
-}
-
 // Many callers, and an outage that comes and goes: in the end the shared store has counted what was admitted. The
 // limit is reached, and an outage admits no more beyond it than the decisions under way when it began.
 func TestOutagesUnderLoad(t *testing.T) {
@@ -317,41 +229,6 @@ func TestOverAdmissionFormula(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A key whose decisions are never answered, by a store that answers for others, has one share and not a new one
-// each time that the others succeed.
-func TestUnansweredKey(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "10/hour", sluice.TokenBucket)
-		sv.Set(func(ctx context.Context, c faultstore.Call) error {
-			if c.Charges[0].Key == "slow" {
-				return faultstore.Frozen(ctx, c)
-			}
-			return c.Take()
-		})
-		ask := func(what string, want int64) {
-			t.Helper()
-			fit := int64(0)
-			for range 100 {
-				for i := range 5 {
-					take(t, s, fmt.Sprint("fast", i), p, sluice.Local)
-				}
-				fit += admitted(t, s, 1, "slow", p)
-				time.Sleep(200 * time.Millisecond)
-			}
-			if fit != want {
-				t.Errorf("%s: %d of 100 were admitted, want %d: %+v", what, fit, want, s.Status())
-			}
-		}
-		ask("without an answer", 10)
-		time.Sleep(30 * time.Minute)
-		ask("half an hour later", 5) // one unit in six minutes comes back to the share
-		sv.Set(nil)
-		ask("with an answer", 10)
-		uses(t, sv, p, map[string]int64{"slow": 10})
-	})
 }
 
 // A part of the store that hangs on debts takes no others with it, nor delays them.

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +37,8 @@ type Subject struct {
 //	                              no name begins with another, and ~ is a space
 //	NAME = VALUE                  a setting for open
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
-//	fault NAME [for KEY…]         refused, unsent, frozen, mute, odd, writes (refused), telling THERE BACK, none; for these keys only
+//	fault NAME [times N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
+//	                              telling THERE BACK, none; as often, and for these keys only
 //	cut NAME, mend                a fault, and its end; waits until the store is away, or used and nothing is owed
 //	wait DURATION, at DURATION    from now, from midnight
 //	restart                       of the shared store, which forgets all
@@ -40,7 +46,12 @@ type Subject struct {
 //	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
 //	used KEY LIMIT N              units that the shared store has counted
 //	calls N                       of the shared store, since the last such line
+//	probes N                      as calls
+//	admitted KEY N                Takes of one charge that were admitted, since the last such line
 //	status NAME=N…
+//	until NAME=N [within D]       waits for a status, and fails if that takes longer, or not in the range D..D
+//	traffic DURATION CHARGE…      starts Takes at that interval, without waiting for them; "traffic none" ends them
+//	repeat N [every D] … end      plays the lines in between as often, with their number in place of $i
 //	[Nx [every DURATION]] [@PROCESS] CHARGE [+ CHARGE…] [-> RECEIPT [+ RECEIPT…][, admitted|refused] | N admitted]
 //
 // A charge is "KEY LIMIT" and, in any order, its cost (1) or "all", allow, deny or local, leased or synced, shadow, owe,
@@ -60,7 +71,7 @@ func Play(t *testing.T, path string, open func(t *testing.T, sv *Store, settings
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					p := &play{t: t, open: open, began: time.Now(), settings: map[string]string{}, plans: map[string]*sluice.Plan{}}
+					p := &play{t: t, open: open, began: time.Now(), settings: map[string]string{}, plans: map[string]*sluice.Plan{}, admitted: map[string]int64{}}
 					p.clock = NewClocked(memory.New())
 					p.sv = New(p.clock)
 					defer func() {
@@ -68,9 +79,8 @@ func Play(t *testing.T, path string, open func(t *testing.T, sv *Store, settings
 							p.subject.Close()
 						}
 					}()
-					for _, line := range lines {
-						p.line(line)
-					}
+					p.lines(lines)
+					p.stop()
 				})
 			})
 		}
@@ -112,7 +122,65 @@ type play struct {
 	sv       *Store
 	subject  Subject
 	calls    int64
+	probes   int64
+	admitted map[string]int64
 	now      string // the line that is played
+	traffic  chan struct{}
+	running  sync.WaitGroup
+}
+
+// lines plays lines, and those of a repetition as often.
+func (p *play) lines(lines []string) {
+	p.t.Helper()
+	for i := 0; i < len(lines); i++ {
+		words := strings.Fields(lines[i])
+		if len(words) == 0 || words[0] != "repeat" {
+			p.line(lines[i])
+			continue
+		}
+		end := i + 1
+		for end < len(lines) && strings.TrimSpace(lines[end]) != "end" {
+			end++
+		}
+		for n := range p.number(words[1]) {
+			for _, line := range lines[i+1 : end] {
+				p.line(strings.ReplaceAll(line, "$i", strconv.FormatInt(n, 10)))
+			}
+			if len(words) == 4 {
+				time.Sleep(p.duration(words[3]))
+			}
+		}
+		i = end
+	}
+}
+
+// start starts Takes at an interval.
+func (p *play) start(every time.Duration, line string) {
+	p.ready()
+	stop := make(chan struct{})
+	p.traffic = stop
+	asked, _, _, _ := p.parse(line)
+	p.running.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(every):
+			}
+			p.running.Go(func() {
+				_ = p.subject.Takes[0](time.Minute, slices.Clone(asked), make([]sluice.Receipt, len(asked)))
+			})
+		}
+	})
+}
+
+// stop ends them.
+func (p *play) stop() {
+	if p.traffic != nil {
+		close(p.traffic)
+		p.traffic = nil
+	}
+	p.running.Wait()
 }
 
 func (p *play) fatal(format string, args ...any) {
@@ -137,6 +205,7 @@ func (p *play) line(line string) {
 		p.sv.Set(p.fault(words[1:]))
 		p.until("the store is away", func() bool {
 			p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
+			time.Sleep(9 * time.Millisecond)
 			return p.status()["away"] > 0
 		})
 	case "mend":
@@ -162,6 +231,28 @@ func (p *play) line(line string) {
 		n := p.sv.Calls.Load()
 		p.within("calls", n-p.calls, words[1])
 		p.calls = n
+	case "probes":
+		n := p.sv.Probes.Load()
+		p.within("probes", n-p.probes, words[1])
+		p.probes = n
+	case "admitted":
+		p.within("admitted", p.admitted[words[1]], words[2])
+		p.admitted[words[1]] = 0
+	case "traffic":
+		if p.stop(); words[1] != "none" {
+			p.start(p.duration(words[1]), strings.Join(words[2:], " "))
+		}
+	case "until":
+		name, want, _ := strings.Cut(words[1], "=")
+		began := time.Now()
+		p.until(words[1], func() bool { return int64(p.status()[name]) == p.number(want) })
+		if len(words) == 4 {
+			within := words[3]
+			if !strings.Contains(within, "..") {
+				within = "0s.." + within
+			}
+			p.times("it took", time.Since(began), within)
+		}
 	case "status":
 		for _, word := range words[1:] {
 			name, want, _ := strings.Cut(word, "=")
@@ -177,11 +268,11 @@ func (p *play) line(line string) {
 }
 
 func (p *play) until(what string, holds func() bool) {
-	for range 10_000 {
+	for range 100_000 {
 		if holds() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(time.Millisecond)
 	}
 	p.fatal("in vain until %s", what)
 }
@@ -293,59 +384,61 @@ func parseRate(words []string) (*sluice.Plan, error) {
 }
 
 func (p *play) fault(words []string) Fault {
-	var f Fault
 	var keys []string
-	for i, word := range words {
-		if word == "for" {
-			words, keys = words[:i], words[i+1:]
-			break
-		}
+	if i := slices.Index(words, "for"); i > 0 {
+		words, keys = words[:i], words[i+1:]
 	}
-	switch words[0] {
-	case "refused":
-		f = Refused
-	case "unsent":
-		f = Unsent
-	case "frozen":
-		f = Frozen
-	case "mute":
-		f = Mute
-	case "odd":
+	if words[0] == "odd" {
 		var rest Fault
 		if len(words) > 1 {
 			rest = p.fault(words[1:])
 		}
 		return Spoil(rest, keys...)
+	}
+	times := int64(math.MaxInt64)
+	if n := len(words); n > 2 && words[n-2] == "times" {
+		times, words = p.number(words[n-1]), words[:n-2]
+	}
+	f := p.faultOf(words)
+	if f == nil || keys == nil && times == math.MaxInt64 {
+		return f
+	}
+	var struck atomic.Int64
+	return func(ctx context.Context, c Call) error {
+		if keys != nil && !slices.Contains(keys, c.Charges[0].Key) || struck.Add(1) > times {
+			return c.Take()
+		}
+		return f(ctx, c)
+	}
+}
+
+func (p *play) faultOf(words []string) Fault {
+	switch words[0] {
+	case "refused":
+		return Refused
+	case "unsent":
+		return Unsent
+	case "frozen":
+		return Frozen
+	case "mute":
+		return Mute
 	case "writes":
-		f = func(ctx context.Context, c Call) error {
+		return func(ctx context.Context, c Call) error {
 			if c.Charges[0].Cost != 0 {
 				return Refused(ctx, c)
 			}
 			return c.Take()
 		}
+	case "late":
+		d := p.duration(words[1])
+		return Late(func() time.Duration { return d - d/5 + rand.N(d*2/5) })
 	case "telling":
-		f = Telling(p.duration(words[1]), p.duration(words[2]))
+		return Telling(p.duration(words[1]), p.duration(words[2]))
 	case "none":
 		return nil
-	default:
-		p.fatal("there is no such fault")
 	}
-	if keys == nil {
-		return f
-	}
-	return only(f, keys)
-}
-
-// only is a fault for some keys.
-func only(f Fault, keys []string) Fault {
-	return func(ctx context.Context, c Call) error {
-		for _, key := range keys {
-			if c.Charges[0].Key == key {
-				return f(ctx, c)
-			}
-		}
-		return c.Take()
-	}
+	p.fatal("there is no such fault")
+	return nil
 }
 
 func (p *play) status() map[string]int {
@@ -367,34 +460,41 @@ func (p *play) do(c Call, process int, wait time.Duration) error {
 	return p.subject.Takes[process](wait, c.Charges, c.Receipts)
 }
 
-// take plays a line of charges.
-func (p *play) take(line string) {
-	p.t.Helper()
-	asked, want, _ := strings.Cut(line, "->")
+// parse reads the charges of a line, and to which process they go, unless it is the shared store itself.
+func (p *play) parse(asked string) (charges []sluice.Charge, process int, wait time.Duration, shared bool) {
+	wait = time.Minute
 	words := strings.Fields(asked)
-	times, every, process, wait, shared := int64(1), time.Duration(0), 0, time.Minute, false
-	if n, ok := strings.CutSuffix(words[0], "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
-		times, words = p.number(n), words[1:]
-	}
-	if words[0] == "every" {
-		every, words = p.duration(words[1]), words[2:]
-	}
 	if words[0] == "shared" {
 		shared, words = true, words[1:]
 	}
 	if n, ok := strings.CutPrefix(words[0], "@"); ok {
 		process, words = int(p.number(n)), words[1:]
 	}
+	for _, text := range strings.Split(strings.Join(words, " "), " + ") {
+		if strings.Contains(text, "nowait") {
+			wait = 0
+		}
+		charges = append(charges, p.charge(strings.Fields(text)))
+	}
+	return charges, process, wait, shared
+}
+
+// take plays a line of charges.
+func (p *play) take(line string) {
+	p.t.Helper()
+	asked, want, _ := strings.Cut(line, "->")
+	words := strings.Fields(asked)
+	times, every := int64(1), time.Duration(0)
+	if n, ok := strings.CutSuffix(words[0], "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
+		times, words = p.number(n), words[1:]
+	}
+	if words[0] == "every" {
+		every, words = p.duration(words[1]), words[2:]
+	}
+	charges, process, wait, shared := p.parse(strings.Join(words, " "))
 	admitted := int64(0)
 	for range times {
-		c := Call{backing: p.clock}
-		for _, text := range strings.Split(strings.Join(words, " "), " + ") {
-			if strings.Contains(text, "nowait") {
-				wait = 0
-			}
-			c.Charges = append(c.Charges, p.charge(strings.Fields(text)))
-		}
-		c.Receipts = make([]sluice.Receipt, len(c.Charges))
+		c := Call{slices.Clone(charges), make([]sluice.Receipt, len(charges)), p.clock}
 		var err error
 		if shared {
 			err = c.Take()
@@ -404,6 +504,7 @@ func (p *play) take(line string) {
 		fits := err == nil && sluice.Admitted(c.Charges, c.Receipts)
 		if fits {
 			admitted++
+			p.admitted[charges[0].Key]++
 		}
 		if !counts(want) {
 			p.receipts(c, err, fits, want)

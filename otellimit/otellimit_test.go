@@ -70,6 +70,7 @@ const layered = `
 
 // A program with the instrumentation of OpenTelemetry around the middleware.
 func TestHTTP(t *testing.T) {
+	t.Parallel()
 	exporter, provider := recorder(t)
 	h := otelhttp.NewHandler(httplimit.Policy(engine(t, layered))(http.NotFoundHandler()), "api", otelhttp.WithTracerProvider(provider))
 	for range 3 {
@@ -94,6 +95,7 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	exporter, provider := recorder(t)
 	server := grpclimit.Policy(engine(t, "- {name: r, limit: 1/day, key: [attr:none]}"))
 	for range 2 {
@@ -107,6 +109,7 @@ func TestGRPC(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ rules, want string }{
 		{"- {name: r, clients: [192.0.2.0/24], block: true}", "outcome=deny degraded=false refused_by=r because=block"},
 		{"- {name: r, limit: 9/day, key: [api_key], missing: refuse}", "outcome=deny degraded=false because=malformed missing=api_key"},

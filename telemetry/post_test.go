@@ -19,6 +19,7 @@ func randomSeries(r *rand.Rand, at int64) *series {
 
 // What is posted is read as it was.
 func TestPost(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
 	const at = 1_800_000_000
 	for range 300 {
@@ -66,6 +67,7 @@ func FuzzPost(f *testing.F) {
 // A clock that steps, and steps back, never brings back what was counted, and loses none of what
 // was counted at times that were.
 func TestClockSteps(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(10, 11))
 	for range 200 {
 		rec := &Recorder{}

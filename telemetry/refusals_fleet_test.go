@@ -8,25 +8,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/telemetry"
 )
 
 // Every refusal has an ID, by which each instance finds it, whichever has refused it. What is posted for that
 // stays small, and a post that cannot be read hides no other.
 func TestRefusalsOfAllInstances(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		rules := []policy.Rule{{Name: "address", Key: []string{"client_ip"}, Limit: "1/day"}}
-		start := func(name string) *member {
-			m := &member{engine: policy.NewEngine(memory.New(), compile(t, rules...))}
-			kept := telemetry.KeepRefusals(m.engine)
-			m.fleet = &telemetry.Fleet{Recorder: telemetry.Watch(m.engine, telemetry.Config{Instance: name}), Board: board, Refusals: kept}
-			m.run(t)
-			return m
-		}
-		a, b := start("a"), start("b")
+		a, b := join(t, "a", board, rules...), join(t, "b", board, rules...)
 		refuse := func(m *member, address netip.Addr, id string) policy.Decision {
 			r := &policy.Request{Method: "GET", Path: "/", Peer: address, Header: http.Header{}}
 			if id != "" {

@@ -46,6 +46,7 @@ func keeping(t *testing.T, test func(t *testing.T, kept *telemetry.Refusals, ask
 
 // A refusal is found by the ID of its request, and by its trace, and says what people may know.
 func TestFindRefusal(t *testing.T) {
+	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
 		if n, since := kept.Kept(); n != 0 || !since.IsZero() {
 			t.Errorf("%d are kept of nothing, since %v", n, since)
@@ -92,6 +93,7 @@ func TestFindRefusal(t *testing.T) {
 // However many are refused, so many are kept and no more, and who refuses the most does not push out
 // the others.
 func TestRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
 		ask("/a/", "192.0.2.1")
 		ask("/a/", "192.0.2.1", "X-Request-Id", "before the flood")
@@ -132,6 +134,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // Neither keys that are made up, from one address, nor a crowd at one rule push out what others are
 // asked about.
 func TestRefusalsOutliveFloods(t *testing.T) {
+	t.Parallel()
 	keeping(t, func(t *testing.T, kept *telemetry.Refusals, ask func(string, string, ...string) bool) {
 		refuse := func(id, path, address, key string) {
 			for range 2 {

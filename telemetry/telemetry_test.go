@@ -23,6 +23,7 @@ import (
 
 // Nothing is lost where many decide at once, while the policy changes and others look.
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	const workers, each = 16, 2000
 	rules := func(burst int) *policy.Policy {
 		return compile(t,
@@ -106,6 +107,7 @@ func deny(t testing.TB, e *policy.Engine, n int) {
 
 // Series are what a list of times says, whatever the time between.
 func TestSeries(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Block: true}))
 		r := telemetry.Watch(e, telemetry.Config{})
@@ -222,32 +224,9 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-// What only watches, and would refuse a request for what it lacks, is told of: nobody knows otherwise
-// what becomes of such requests once the rule is enforced.
-func TestPardoned(t *testing.T) {
-	lacking := policy.Rule{Name: "named", Key: []string{"header:X-User"}, Missing: "refuse", Limit: "1000/hour"}
-	watched, partly := lacking, lacking
-	watched.Shadow, partly.Enforce = true, "10%"
-	for name, c := range map[string]struct {
-		rule   policy.Rule
-		shadow bool
-	}{"shadow": {watched, false}, "partly enforced": {partly, false}, "--shadow": {lacking, true}} {
-		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "all", Limit: "1000/hour"}, c.rule))
-		if c.shadow {
-			e.ShadowAll()
-		}
-		r := telemetry.Watch(e, telemetry.Config{})
-		e.Decide(t.Context(), &policy.Request{Door: "door"})
-		e.Decide(t.Context(), &policy.Request{Door: "door", Header: http.Header{"X-User": {"alice"}}})
-		want := telemetry.Counts{telemetry.Allow: 1, telemetry.WouldDeny: 1}
-		if door := r.Doors()[0]; door.Counts != want || door.Malformed != 0 {
-			t.Errorf("%s: %+v, and not %v", name, door, want)
-		}
-	}
-}
-
 // Of events there are the latest.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t))
 		r := telemetry.Watch(e, telemetry.Config{Instance: "me", Version: "v1"})
@@ -272,12 +251,22 @@ func TestEvents(t *testing.T) {
 		if strings.Join(kinds, " ") != "circuit circuit start" || !strings.Contains(v.Events[1].Text, "2 of 3 shards") {
 			t.Errorf("there are %v", v.Events)
 		}
-		for i := range 200 {
-			r.Note("reload", fmt.Sprint(i, strings.Repeat("é", 1000)))
+		for i := range 300 { // a circuit that flaps does not push out what people did
+			r.Note("circuit", fmt.Sprint(i, strings.Repeat("é", 1000)))
 			time.Sleep(time.Second)
 		}
 		v = f.View()
-		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "199é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
+		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "299é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
+			t.Errorf("of 300 there are %d, the first %v", len(v.Events), v.Events[0])
+		}
+		if last := v.Events[99]; last.Kind != "start" {
+			t.Errorf("the first event is %v", last)
+		}
+		for i := range 200 {
+			r.Note("reload", fmt.Sprint(i))
+			time.Sleep(time.Second)
+		}
+		if v = f.View(); len(v.Events) != 100 || v.Events[0].Text != "199" {
 			t.Errorf("of 200 there are %d, the first %v", len(v.Events), v.Events[0])
 		}
 	})

@@ -401,6 +401,7 @@ func FuzzRefusals(f *testing.F) {
 }
 
 func TestTraceID(t *testing.T) {
+	t.Parallel()
 	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	const good = "00-" + trace + "-" + parent + "-01"
 	for _, value := range []string{good, good[:54] + "0", "cc" + good[2:], "cc" + good[2:] + "-what-the-future-brings"} {

@@ -72,7 +72,7 @@ func TestFleetSubjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := func(name string) *member {
-			return joinBy(t, board, policy.NewEngine(memory.New(), p), telemetry.Config{Instance: name, Subjects: true})
+			return joinBy(t, board, policy.NewEngine(memory.New(), p), telemetry.Config{Instance: name, Subjects: true}, nil)
 		}
 		a, b := begin("a"), begin("b")
 		ask := func(m *member, n int, address, key, name string) {

@@ -89,12 +89,12 @@ type member struct {
 }
 
 func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule) *member {
-	return joinBy(t, board, policy.NewEngine(memory.New(), compile(t, rules...)), telemetry.Config{Instance: name})
+	return joinBy(t, board, policy.NewEngine(memory.New(), compile(t, rules...)), telemetry.Config{Instance: name}, nil)
 }
 
-// joinBy joins with an engine, until the test ends, or stop is called.
-func joinBy(t *testing.T, board telemetry.Board, e *policy.Engine, c telemetry.Config) *member {
-	m := &member{engine: e, fleet: &telemetry.Fleet{Recorder: telemetry.Watch(e, c), Board: board, Refusals: telemetry.KeepRefusals(e)}}
+// joinBy joins with an engine, and its refusals if they are kept, until the test ends, or stop is called.
+func joinBy(t *testing.T, board telemetry.Board, e *policy.Engine, c telemetry.Config, kept *telemetry.Refusals) *member {
+	m := &member{engine: e, fleet: &telemetry.Fleet{Recorder: telemetry.Watch(e, c), Board: board, Refusals: kept}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { m.fleet.Run(ctx) })

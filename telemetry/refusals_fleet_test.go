@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // Every refusal has an ID, by which each instance finds it, whichever has refused it. What is posted for that
@@ -18,7 +20,11 @@ func TestRefusalsOfAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		rules := []policy.Rule{{Name: "address", Key: []string{"client_ip"}, Limit: "1/day"}}
-		a, b := join(t, "a", board, rules...), join(t, "b", board, rules...)
+		start := func(name string) *member {
+			e := policy.NewEngine(memory.New(), compile(t, rules...))
+			return joinBy(t, board, e, telemetry.Config{Instance: name}, telemetry.KeepRefusals(e))
+		}
+		a, b := start("a"), start("b")
 		refuse := func(m *member, address netip.Addr, id string) policy.Decision {
 			r := &policy.Request{Method: "GET", Path: "/", Peer: address, Header: http.Header{}}
 			if id != "" {

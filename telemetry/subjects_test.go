@@ -118,17 +118,19 @@ func verify(t *testing.T, keys []string) *Rule {
 	t.Helper()
 	refused, asked, r := split(t, keys, 4*time.Minute)
 	for _, w := range []Window{Hour, Day} {
-		check(t, r.Traffic[w], asked)
-		check(t, r.Refusals[w], refused)
-		if !near(r.Asked[w], len(asked)) || !near(r.Refused[w], len(refused)) {
-			t.Errorf("%d asked and %d were refused, and there are said to be %d and %d", len(asked), len(refused), r.Asked[w], r.Refused[w])
-		}
-		for i, key := range asked.largest(10) {
-			at := slices.IndexFunc(r.Traffic[w].Items, func(s Subject) bool { return s.Key == key })
-			if at < 0 {
-				t.Errorf("%s is the %dth, and is missing", key, i+1)
+		t.Run(w.String(), func(t *testing.T) {
+			check(t, r.Traffic[w], asked)
+			check(t, r.Refusals[w], refused)
+			if !near(r.Asked[w], len(asked)) || !near(r.Refused[w], len(refused)) {
+				t.Errorf("%d asked and %d were refused, and there are said to be %d and %d", len(asked), len(refused), r.Asked[w], r.Refused[w])
 			}
-		}
+			for i, key := range asked.largest(10) {
+				at := slices.IndexFunc(r.Traffic[w].Items, func(s Subject) bool { return s.Key == key })
+				if at < 0 {
+					t.Errorf("%s is the %dth, and is missing", key, i+1)
+				}
+			}
+		})
 	}
 	return r
 }

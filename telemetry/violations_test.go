@@ -155,7 +155,7 @@ rules:
 // Why something is refused, and which rule, limit and subject it is; an address that a rule hides is not shown either.
 func TestRefusalBecause(t *testing.T) {
 	t.Parallel()
-	const known = "192.0.2.7"
+	const known, six = "192.0.2.7", "2001:db8:1:2::9"
 	for _, c := range []struct {
 		rule  string
 		store sluice.Store
@@ -170,12 +170,16 @@ func TestRefusalBecause(t *testing.T) {
 			logLine{Msg: "would refuse", Because: "malformed", Missing: "api_key", Address: known}},
 		{"{name: r, limit: 1/day, key: [method], show_key: hash}", memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1", Address: known}},
 		{"{name: r, limit: 1/day, key: [client_ip], show_key: hash}", memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1"}},
+		{"{name: r, limit: 1/day, key: [client_ip]} #" + six, memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1", Address: six}},
+		{"{name: r, limit: 1/day, key: [client_ip, method], show_key: hash} #" + six, memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1"}},
 		{"{name: r, limit: 1/day, key: [client_ip], show_key: short}", memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1"}},
 		{"{name: r, limit: 1/day, key: [client_ip, method], show_key: hash}", memory.New(), logLine{Rule: "r", Because: "limit", Limit: "1/day burst 1"}},
 	} {
-		l := logRefusals(t, c.store, "rules: ["+c.rule+"]")
+		rule, client, _ := strings.Cut(c.rule, " #")
+		client = cmp.Or(client, known)
+		l := logRefusals(t, c.store, "rules: ["+rule+"]")
 		for range 3 {
-			l.Decide(t.Context(), askFrom(known, "/"))
+			l.Decide(t.Context(), askFrom(client, "/"))
 		}
 		all := l.lines(t)
 		if len(all) == 0 {
@@ -186,7 +190,7 @@ func TestRefusalBecause(t *testing.T) {
 			c.want.Subject != "" && got.Subject != c.want.Subject || got.Missing != c.want.Missing || got.Address != c.want.Address {
 			t.Errorf("%s: %s", c.rule, &l.out)
 		}
-		if strings.Contains(l.out.String(), known) != (c.want.Address != "") {
+		if strings.Contains(l.out.String(), client) != (c.want.Address != "") {
 			t.Errorf("%s: the address is shown, or not: %s", c.rule, &l.out)
 		}
 	}

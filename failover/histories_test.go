@@ -25,7 +25,8 @@ func TestHistories(t *testing.T) {
 			st := s.Status()
 			numbers := map[string]int{
 				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack),
-				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "shared": int(st.Shared), "timed_out": int(st.TimedOut), "changes": log.about("shared store is"),
+				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "shared": int(st.Shared), "timed_out": int(st.TimedOut), "changes": log.about("=\"shared store is"),
+				"uncounted": log.about("cannot be counted"), "counted": log.about("counted again"), "of_three": log.about("instances=3"),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

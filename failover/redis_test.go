@@ -11,7 +11,9 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/redisstore"
+	"github.com/sluicehq/sluice/synced"
 )
 
 // patient is a deadline that is so long that a busy machine is not taken for a fault.
@@ -57,8 +59,8 @@ var redisFaults = map[string]struct {
 	},
 }
 
-// A circuit opens for any fault of a real server, and closes after it. All decisions are made, what is owed is
-// written back, and in the end nothing is left.
+// A circuit opens for any fault of a real server, and closes after it. All decisions are made, of any consistency,
+// what is owed is written back, and in the end nothing is left.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	for name, f := range redisFaults {
@@ -70,8 +72,10 @@ func TestRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := open(shared, failover.Config{Deadline: patient, Instances: 1})
-			l := start(s, 200, plan(t, "100/second", sluice.TokenBucket), "a", "b", "c", "d")
+			leased := lease.New(shared)
+			counts := synced.New(leased)
+			s := open(counts, failover.Config{Deadline: patient, Instances: 1})
+			l := start(s, 200, plan(t, "100/second", sluice.TokenBucket))
 			decides := func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 }
 			redistest.Eventually(t, "the server decides", func() bool { return decides() && s.Status().Shared > 20 })
 			f.begin(server, px)
@@ -83,6 +87,8 @@ func TestRedis(t *testing.T) {
 			redistest.Eventually(t, "the server decides again", func() bool { return decides() && s.Status().Shared > before+20 })
 			l.done(t)
 			s.Close()
+			counts.Close()
+			leased.Close()
 			shared.Close()
 			redistest.Eventually(t, "its connections are closed", func() bool {
 				return strings.Count(server.Do("CLIENT", "LIST"), " addr=") <= 1 // this question's
@@ -91,7 +97,7 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// load is an open loop of decisions over some keys, and what has come of them.
+// load is an open loop of decisions, and what has come of them.
 type load struct {
 	mu      sync.Mutex
 	errors  []error
@@ -101,8 +107,8 @@ type load struct {
 	running sync.WaitGroup
 }
 
-// start asks s a number of times a second, for keys in turn, until done is called.
-func start(s sluice.Store, perSecond int, p *sluice.Plan, keys ...string) *load {
+// start asks s a number of times a second, for a key of each consistency in turn, until done is called.
+func start(s sluice.Store, perSecond int, p *sluice.Plan) *load {
 	l := &load{stop: make(chan struct{})}
 	l.running.Go(func() {
 		tick := time.NewTicker(2 * time.Millisecond)
@@ -116,18 +122,18 @@ func start(s sluice.Store, perSecond int, p *sluice.Plan, keys ...string) *load 
 			}
 			// What a late tick has missed is asked, too.
 			for due := int(time.Since(begin).Seconds() * float64(perSecond)); n < due; n++ {
-				key := keys[n%len(keys)]
+				c := []sluice.Consistency{sluice.Strict, sluice.Leased, sluice.Synced}[n%3]
 				l.asked.Add(1)
-				l.running.Go(func() { l.ask(s, key, p) })
+				l.running.Go(func() { l.ask(s, c, p) })
 			}
 		}
 	})
 	return l
 }
 
-func (l *load) ask(s sluice.Store, key string, p *sluice.Plan) {
+func (l *load) ask(s sluice.Store, c sluice.Consistency, p *sluice.Plan) {
 	var r [1]sluice.Receipt
-	err := s.Take(context.Background(), []sluice.Charge{{Key: key, Plan: p, Cost: 1, OnError: sluice.Local}}, r[:])
+	err := s.Take(context.Background(), []sluice.Charge{{Key: c.String(), Plan: p, Cost: 1, OnError: sluice.Local, Consistency: c}}, r[:])
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.made++; err != nil {

@@ -3,7 +3,6 @@ package failover_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,38 +81,6 @@ func testCircuit(t *testing.T, sv *faultstore.Store, s *failover.Store, f faults
 	if st := s.Status(); sv.Calls.Load() == calls || st.Owing != 0 || st.Degraded() {
 		t.Errorf("after the fault: %+v", st)
 	}
-}
-
-// One answer in ten is lost after the charge. Nothing is charged twice, and the circuit does not open.
-func TestLostAnswers(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		var lost atomic.Int64
-		sv.Set(func(ctx context.Context, c faultstore.Call) error {
-			if !strings.HasPrefix(c.Charges[0].Key, "failover/") && rand.IntN(10) == 0 {
-				lost.Add(1)
-				return faultstore.Mute(ctx, c)
-			}
-			return c.Take()
-		})
-		const decisions = 4000
-		p := plan(t, "20000/day", sluice.FixedWindow)
-		var wg sync.WaitGroup
-		for range decisions {
-			wg.Go(func() {
-				if !take(t, s, "k", p, sluice.Local).Fits {
-					t.Error("refused below the limit")
-				}
-			})
-			time.Sleep(time.Millisecond)
-		}
-		wg.Wait()
-		time.Sleep(10 * time.Second)
-		uses(t, sv, p, map[string]int64{"k": decisions})
-		if st := s.Status(); st.Degraded() || st.Local != uint64(lost.Load()) || st.Local < 300 || st.Owing != 0 {
-			t.Errorf("%d answers lost: %+v", lost.Load(), st)
-		}
-	})
 }
 
 // twoParts divides a store: keys of the second part begin with 2.
@@ -215,29 +182,6 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("%d units of a share of 8 were admitted", n)
 		}
 	})
-}
-
-// Where only heartbeats fail, one line is logged, and one when they are back.
-func TestHeartbeatsFail(t *testing.T) {
-	t.Parallel()
-	var log lines
-	bubble(t, failover.Config{Logger: logTo(&log)}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		sv.Others.Store(2)
-		time.Sleep(10 * time.Second)
-		for _, f := range []faultstore.Fault{nil, nil, faultstore.Refused} { // an outage is logged once
-			sv.Silent.Store(true)
-			sv.Set(f)
-			time.Sleep(time.Minute)
-			sv.Silent.Store(false)
-			sv.Set(nil)
-			time.Sleep(time.Minute)
-		}
-	})
-	for what, want := range map[string]int{"cannot be counted": 2, "instances=3": 4, "counted again": 2, "=\"shared store is away": 1, "used again": 1} {
-		if n := log.about(what); n != want {
-			t.Errorf("%d lines contain %q, want %d:\n%s", n, what, want, log.all)
-		}
-	}
 }
 
 // Decisions of the shared store that it makes without its server are no sign of life, and Config.Asked is

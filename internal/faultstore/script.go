@@ -37,8 +37,8 @@ type Subject struct {
 //	                              no name begins with another, and ~ is a space
 //	NAME = VALUE                  a setting for open
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
-//	fault NAME [times N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
-//	                              telling THERE BACK, none; as often, and for these keys only
+//	fault NAME [times N] [one_in N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
+//	                              telling THERE BACK, none; as often, as rarely, and for these keys only
 //	cut NAME, mend                a fault, and its end; waits until the store is away, or used and nothing is owed
 //	wait DURATION, at DURATION    from now, from midnight
 //	restart                       of the shared store, which forgets all
@@ -395,17 +395,22 @@ func (p *play) fault(words []string) Fault {
 		}
 		return Spoil(rest, keys...)
 	}
+	var part int64
+	if n := len(words); n > 2 && words[n-2] == "one_in" {
+		part, words = p.number(words[n-1]), words[:n-2]
+	}
 	times := int64(math.MaxInt64)
 	if n := len(words); n > 2 && words[n-2] == "times" {
 		times, words = p.number(words[n-1]), words[:n-2]
 	}
 	f := p.faultOf(words)
-	if f == nil || keys == nil && times == math.MaxInt64 {
+	if f == nil || keys == nil && times == math.MaxInt64 && part == 0 {
 		return f
 	}
 	var struck atomic.Int64
 	return func(ctx context.Context, c Call) error {
-		if keys != nil && !slices.Contains(keys, c.Charges[0].Key) || struck.Add(1) > times {
+		if keys != nil && !slices.Contains(keys, c.Charges[0].Key) || struck.Add(1) > times ||
+			part > 0 && rand.Int64N(part) > 0 {
 			return c.Take()
 		}
 		return f(ctx, c)

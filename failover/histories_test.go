@@ -24,9 +24,11 @@ func TestHistories(t *testing.T) {
 		status := func() map[string]int {
 			st := s.Status()
 			numbers := map[string]int{
-				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack),
-				"unreadable": int(st.Unreadable), "local": int(st.Local), "failed": int(st.Failed), "shared": int(st.Shared), "timed_out": int(st.TimedOut), "changes": log.about("=\"shared store is"),
-				"uncounted": log.about("cannot be counted"), "counted": log.about("counted again"), "of_three": log.about("instances=3"),
+				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
+				"shared": int(st.Shared), "local": int(st.Local), "failed": int(st.Failed), "timed_out": int(st.TimedOut),
+				// lines of the log
+				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot be counted"),
+				"counted": log.about("counted again"), "of_three": log.about("instances=3"),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

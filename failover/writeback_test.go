@@ -66,7 +66,7 @@ func TestWriteBackRate(t *testing.T) {
 func TestOutagesUnderLoad(t *testing.T) {
 	t.Parallel()
 	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		const limit, callers = 10000, 4
+		const limit, callers = 5000, 2
 		p := plan(t, fmt.Sprintf("%d/day", limit), sluice.FixedWindow)
 		var fit [4]atomic.Int64
 		var ends []func()
@@ -171,15 +171,15 @@ func TestOverAdmission(t *testing.T) {
 	const every = 20 * time.Millisecond
 	refused, frozen := faults["refused"], faults["frozen"]
 	for name, o := range map[string]outage{
-		"both":          {"100/second burst 100", refused, 5, every, 5 * time.Second, both, both, both},
+		"both":          {"100/second burst 100", refused, 3, every, 5 * time.Second, both, both, both},
 		"frozen":        {"100/second burst 100", frozen, 1, every, 5 * time.Second, both, both, both},
-		"unseen":        {"10/second burst 200", refused, 5, every, 5 * time.Second, []int{0}, []int{1}, both},
-		"back":          {"10/second burst 200", refused, 5, every, 5 * time.Second, []int{0}, both, []int{0}},
-		"long":          {"10/second burst 200", faults["not sent"], 5, every, 15 * time.Second, both, both, both},
-		"short":         {"20/second burst 100", refused, 5, every, 700 * time.Millisecond, both, both, both},
+		"unseen":        {"10/second burst 200", refused, 3, every, 5 * time.Second, []int{0}, []int{1}, both},
+		"back":          {"10/second burst 200", refused, 3, every, 5 * time.Second, []int{0}, both, []int{0}},
+		"long":          {"10/second burst 200", faults["not sent"], 3, every, 15 * time.Second, both, both, both},
+		"short":         {"20/second burst 100", refused, 3, every, 700 * time.Millisecond, both, both, both},
 		"many keys":     {"5/second burst 50", refused, 100, 100 * time.Millisecond, 5 * time.Second, both, both, both},
-		"window":        {"1000/minute", refused, 5, every, 5 * time.Second, both, both, both},
-		"unseen window": {"500/minute", refused, 5, every, 5 * time.Second, []int{0}, []int{1}, both},
+		"window":        {"1000/minute", refused, 3, every, 5 * time.Second, both, both, both},
+		"unseen window": {"500/minute", refused, 3, every, 5 * time.Second, []int{0}, []int{1}, both},
 		"frozen window": {"1000/minute", frozen, 1, every, 5 * time.Second, both, both, both},
 	} {
 		algorithms := []sluice.Algorithm{sluice.TokenBucket}

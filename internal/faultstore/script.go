@@ -71,7 +71,10 @@ func Play(t *testing.T, path string, open func(t *testing.T, sv *Store, settings
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					p := &play{t: t, open: open, began: time.Now(), settings: map[string]string{}, plans: map[string]*sluice.Plan{}, admitted: map[string]int64{}}
+					p := &play{
+						t: t, open: open, began: time.Now(),
+						settings: map[string]string{}, plans: map[string]*sluice.Plan{}, admitted: map[string]int64{},
+					}
 					p.clock = NewClocked(memory.New())
 					p.sv = New(p.clock)
 					defer func() {

@@ -106,7 +106,7 @@ func split(t *testing.T, keys []string, over time.Duration) (refused, asked exac
 func TestSubjectsZipf(t *testing.T) {
 	t.Parallel()
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
-	keys := make([]string, 60_000)
+	keys := make([]string, 30_000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("pages/2001:db8::%x", zipf.Uint64())
 	}
@@ -140,7 +140,7 @@ func TestSubjectsFlood(t *testing.T) {
 	t.Parallel()
 	const heavy = 1000
 	var keys []string
-	for i := range 80_000 {
+	for i := range 50_000 {
 		keys = append(keys, fmt.Sprintf("pages/%016x", i))
 	}
 	for i := range 10 {

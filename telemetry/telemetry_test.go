@@ -24,7 +24,7 @@ import (
 // Nothing is lost where many decide at once, while the policy changes and others look.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	const workers, each = 16, 2000
+	const workers, each = 8, 1500
 	rules := func(burst int) *policy.Policy {
 		return compile(t,
 			policy.Rule{Name: "a", Key: []string{"header:X-User"}, Limit: fmt.Sprintf("%d/hour", burst)},

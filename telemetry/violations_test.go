@@ -319,6 +319,7 @@ func TestRefusalsBlocked(t *testing.T) {
 			t.Errorf("stop has waited %v", time.Since(began))
 		}
 		time.Sleep(2 * time.Hour)
+		synctest.Wait()
 		var told uint64
 		for text := range strings.Lines(out.String()) {
 			var one logLine

@@ -9,11 +9,13 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/memory"
 )
 
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	faultstore.Play(t, "testdata/histories.txt", func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
+	fresh := func() faultstore.TakerAt { return memory.New() }
+	faultstore.Play(t, "testdata/histories.txt", fresh, func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
 		instances, _ := strconv.Atoi(settings["instances"])
 		deadline, _ := time.ParseDuration(settings["deadline"])
 		var log lines

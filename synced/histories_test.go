@@ -9,11 +9,13 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/memory"
 )
 
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	faultstore.Play(t, "testdata/histories.txt", func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
+	fresh := func() faultstore.TakerAt { return memory.New() }
+	faultstore.Play(t, "testdata/histories.txt", fresh, func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
 		processes, _ := strconv.Atoi(cmp.Or(settings["processes"], "1"))
 		f := newFleet(processes, sv)
 		var takes []func(time.Duration, []sluice.Charge, []sluice.Receipt) error

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/memory"
 )
 
 // Subject is what a history is played to.
@@ -29,8 +28,8 @@ type Subject struct {
 	Close  func()
 }
 
-// Play plays the histories in a file, each in virtual time from midnight on, over a shared store of its own. Open is
-// called before the first Take, with the settings of the history.
+// Play plays the histories in a file, each in virtual time from midnight on, over a shared store of its own in memory.
+// Open is called before the first Take, with the settings of the history.
 //
 //	== title
 //	with NAME VALUE…              the history is played with each value in place of $NAME; "NAME,NAME VALUE,VALUE…";
@@ -58,7 +57,7 @@ type Subject struct {
 // place=N and nowait. It may begin with "shared", to be charged to the shared store itself. A receipt is yes or no
 // (whether it fits), the origin, and "left", "used", "wait" and "delay" with values; or "unsent" or "odd" for an error that
 // has charged nothing, or of charges that cannot be read. Numbers may be ranges, N..M.
-func Play(t *testing.T, path string, open func(t *testing.T, sv *Store, settings map[string]string) Subject) {
+func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing.T, sv *Store, settings map[string]string) Subject) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +71,10 @@ func Play(t *testing.T, path string, open func(t *testing.T, sv *Store, settings
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					p := &play{
-						t: t, open: open, began: time.Now(),
+						t: t, open: open, memory: memory, began: time.Now(),
 						settings: map[string]string{}, plans: map[string]*sluice.Plan{}, admitted: map[string]int64{},
 					}
-					p.clock = NewClocked(memory.New())
+					p.clock = NewClocked(memory())
 					p.sv = New(p.clock)
 					defer func() {
 						if p.subject.Close != nil {
@@ -118,6 +117,7 @@ func variants(lines []string) [][]string {
 type play struct {
 	t        *testing.T
 	open     func(t *testing.T, sv *Store, settings map[string]string) Subject
+	memory   func() TakerAt
 	began    time.Time
 	settings map[string]string
 	plans    map[string]*sluice.Plan
@@ -221,7 +221,8 @@ func (p *play) line(line string) {
 		time.Sleep(time.Until(p.began.Add(p.duration(words[1]))))
 		synctest.Wait()
 	case "restart":
-		p.sv.Restart(memory.New())
+		p.clock = NewClocked(p.memory())
+		p.sv.Restart(p.clock)
 	case "clock":
 		p.clock.SetBack(p.duration(words[1]))
 	case "others":

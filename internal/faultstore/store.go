@@ -225,16 +225,17 @@ func travel(ctx context.Context, way time.Duration) error {
 
 // Clocked is a backing store whose clock a test sets back.
 type Clocked struct {
-	takerAt
+	TakerAt
 	behind atomic.Int64
 }
 
-type takerAt interface {
+// TakerAt is a store that is told the time, such as a memory store.
+type TakerAt interface {
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// NewClocked returns a store over one that is told the time, such as a memory store.
-func NewClocked(store takerAt) *Clocked { return &Clocked{takerAt: store} }
+// NewClocked returns a store over one that is told the time.
+func NewClocked(store TakerAt) *Clocked { return &Clocked{TakerAt: store} }
 
 // SetBack sets the clock back, further each time.
 func (c *Clocked) SetBack(d time.Duration) { c.behind.Add(d.Microseconds()) }

@@ -109,7 +109,7 @@ deluge:
 # Redis against memory, and that against the model, over random histories, for as many steps as STEPS says.
 STEPS = 1000000
 histories:
-	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'Differential|Batches|Coalesce' ./redisstore ./memory
+	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'TestLongHistories|Differential' ./redisstore ./memory
 
 # What is drawn at random, drawn by a new seed, and POLICIES of the random policies. What fails says from
 # which SLUICE_SEED. The other targets always draw the same.

@@ -110,7 +110,8 @@ func deluges(t *testing.T, size int64, clients, keys int) {
 			if stats := d.store.StatsAt(midday); stats.Bytes > size {
 				t.Errorf("%+v, want at most %d bytes", stats, size)
 			}
-			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); heap > size+size/50 {
+			// What the test and the runtime keep beside a small store would hide it.
+			if heap := int64(after.HeapAlloc) - int64(before.HeapAlloc); size >= 1<<20 && heap > size+size/50 {
 				t.Errorf("%d bytes are in use, want at most %d", heap, size)
 			}
 			runtime.KeepAlive(d)

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +15,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/test/bufconn"
-
-	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // certified has a certificate.
@@ -41,18 +37,6 @@ func virtual(t *testing.T, h http.HandlerFunc, c Client) (dial func() *raw) {
 			t.Fatal(err)
 		}
 		return newRaw(t, tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
-	}
-}
-
-// virtualUpstream serves an upstream in virtual time.
-func virtualUpstream(t *testing.T, h http.HandlerFunc) Upstream {
-	t.Helper()
-	network, server := testkit.NewPipes(), &http.Server{Handler: h}
-	go server.Serve(network)
-	t.Cleanup(func() { server.Close() })
-	return Upstream{
-		URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: network.Dial,
-		Trusted: func() []netip.Prefix { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -226,7 +226,7 @@ func FuzzWritten(f *testing.F) {
 		text := func(s string) bool { return s != "-" && strings.ToValidUTF8(s, "") == s && s != "REDACTED" }
 		if !clean(method) || !clean(path) || path[0] != '/' || !clean(query) || !text(agent) || !text(referer) || !text(forwarded) || !text(user) ||
 			status < 0 || status > 999 || sent < 0 || sent > 1e15 || micros < 0 || micros > longest {
-			t.Skip()
+			return // what no log of these formats can have
 		}
 		target := path + "?" + query
 		js := func(v any) []byte {

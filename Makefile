@@ -23,8 +23,10 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 
 # Packages that compute and share little between goroutines: "make test" runs them without the race
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
-PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./internal/replay/... ./internal/schemagen
-CONCURRENT = $$(go list ./... | grep -vxF "$$(go list $(PURE))")
+PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./internal/replay/... ./internal/schemagen ./internal/licencegen
+# The slowest of the others begin first.
+SLOWEST = ./redisstore ./e2e ./cmd/sluice ./e2e/console ./memory
+CONCURRENT = $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
@@ -42,7 +44,7 @@ test:
 # What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
 # named TestLong, which have a build tag, and those of the other modules. Databases and a proxy that take
 # long to install or to build have targets of their own: collations and traefik.
-LONG = $$(grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
+LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench --exclude-dir=examples '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
 	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik' -vet=off -p 2 -timeout 40m $(LONG)

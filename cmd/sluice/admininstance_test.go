@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -86,9 +87,9 @@ func newInstanceAs(t *testing.T, database, token string) *instance {
 	if err := stack.Contents(contents); err != nil {
 		t.Fatal(err)
 	}
-	rules := &adminRules{stack: stack, db: i.db}
+	rules := &control.Policy{Stack: stack, Database: i.db}
 	i.api = adminapi.New(adminapi.Config{
-		Engine: i.engine, Current: rules.now, Database: rules.database(), Tokens: rules.tokens, Local: true, Logger: log,
+		Engine: i.engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: log,
 	})
 	server := httptest.NewServer(i.api)
 	i.url = server.URL

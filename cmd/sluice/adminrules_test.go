@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -102,7 +103,7 @@ func (i *instance) auditIs(want ...string) {
 	var got []string
 	for path := "/v1/audit?limit=2"; ; {
 		var page struct {
-			Items []adminapi.Entry
+			Items []source.Entry
 			Next  string
 		}
 		if err := json.Unmarshal(i.do("GET", path, "").want(200).body, &page); err != nil {
@@ -174,7 +175,7 @@ func TestOnTopOfFile(t *testing.T) {
 	if again := i.do("GET", "/v1/rules/per-key", "").want(200); again.etag() != file.etag() {
 		t.Errorf("the ETag of the file's rule was %s and is %s", file.etag(), again.etag())
 	}
-	override := "/v1/overrides/" + adminapi.OverrideID("per-key", map[string]string{"api_key": "k-file"})
+	override := "/v1/overrides/" + control.OverrideID("per-key", map[string]string{"api_key": "k-file"})
 	etag := i.do("GET", override, "").want(200).etag()
 	i.do("DELETE", override, "", match("*")).want(409)
 	i.do("PUT", override, `{"rule": "per-key", "key": {"api_key": "k-file"}, "exempt": true}`, match(etag)).want(200)
@@ -381,14 +382,14 @@ func testParallelWriters(t *testing.T, database string) {
 
 // What another instance has done to an override counts at once, and not what is known of it here.
 func testUnheardOverrides(t *testing.T, database string) {
-	writer, deaf := newInstance(t, database).db, &adminRules{stack: &source.Stack{Swap: func(*policy.Policy) {}}}
+	writer, deaf := newInstance(t, database).db, &control.Policy{Stack: &source.Stack{Swap: func(*policy.Policy) {}}}
 	var err error
 	if deaf.db, err = source.Open(database, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	defer deaf.db.Close()
 	key := map[string]string{"api_key": "k-1"}
-	id := adminapi.OverrideID("per-key", key)
+	id := control.OverrideID("per-key", key)
 	create := func() (version int64) {
 		t.Helper()
 		_, err := writer.Change(t.Context(), "writer", func(tx *source.Tx) error {
@@ -402,7 +403,7 @@ func testUnheardOverrides(t *testing.T, database string) {
 		return version
 	}
 	remove := func(match int64) error {
-		return deaf.Delete(t.Context(), "tester", adminapi.Overrides, id, match, false)
+		return deaf.Delete(t.Context(), "tester", control.Overrides, id, match, false)
 	}
 	deaf.db.Check = func(*source.Contents) error { return nil } // the file beneath has the rule
 	if err := remove(create()); err != nil {
@@ -411,7 +412,7 @@ func testUnheardOverrides(t *testing.T, database string) {
 	if err := remove(create()); err != nil { // the same, in another row
 		t.Errorf("one that was made again elsewhere: %v", err)
 	}
-	if err := remove(1); !errors.Is(err, adminapi.ErrNotFound) {
+	if err := remove(1); !errors.Is(err, source.ErrNotFound) {
 		t.Errorf("one that is gone: %v", err)
 	}
 	version := create()
@@ -443,7 +444,7 @@ func testSubjectsAreAudited(t *testing.T, database string) {
 	one.do("POST", "/v1/subjects/block", strings.ReplaceAll(body, "k-1", "k-2")).want(409).says("override")
 	// And a block for others is not lifted for one.
 	one.do("POST", "/v1/overrides", `{"rule": "per-address", "key": {"client_ip": "203.0.113.0/24"}, "block": true}`).want(201)
-	one.do("POST", "/v1/subjects/unblock", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}}`).want(409).says(adminapi.OverrideID("per-address", map[string]string{"client_ip": "203.0.113.0/24"}))
+	one.do("POST", "/v1/subjects/unblock", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}}`).want(409).says(control.OverrideID("per-address", map[string]string{"client_ip": "203.0.113.0/24"}))
 	// Not even if the one has had a block of its own.
 	one.do("POST", "/v1/overrides", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}, "block": true, "until": "2020-01-01"}`).want(201)
 	one.do("POST", "/v1/subjects/unblock", `{"rule": "per-address", "key": {"client_ip": "203.0.113.9"}}`).want(409)
@@ -482,7 +483,7 @@ func testDatabaseTokens(t *testing.T, database string) {
 		}
 	}
 	two.token = secrets[source.Viewer]
-	if log := two.do("GET", "/v1/audit", "").want(200); bytes.Contains(log.body, []byte(secrets[source.Admin])) || bytes.Contains(log.body, []byte(adminapi.HashToken(secrets[source.Admin]))) {
+	if log := two.do("GET", "/v1/audit", "").want(200); bytes.Contains(log.body, []byte(secrets[source.Admin])) || bytes.Contains(log.body, []byte(control.HashToken(secrets[source.Admin]))) {
 		t.Error("the audit log has a secret, or its hash")
 	}
 }
@@ -529,7 +530,7 @@ func testDatabaseAway(t *testing.T, server *postgrestest.Server) {
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
 	err := apiError(fmt.Errorf("sqlite:rules.db: %w", source.ErrFull))
-	if !errors.Is(err, adminapi.ErrFull) || !errors.Is(err, adminapi.ErrAway) {
+	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrAway) {
 		t.Errorf("the admin API is told %v", err)
 	}
 }

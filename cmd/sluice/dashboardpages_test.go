@@ -23,6 +23,7 @@ import (
 	xhtml "golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -785,9 +786,9 @@ func (c *console) edit(page *shown, to string, replace ...string) *shown {
 }
 
 // audited returns the latest entries of the audit log.
-func (c *console) audited(n int) []adminapi.Entry {
+func (c *console) audited(n int) []source.Entry {
 	c.t.Helper()
-	var page struct{ Items []adminapi.Entry }
+	var page struct{ Items []source.Entry }
 	if err := json.Unmarshal(c.do("GET", fmt.Sprintf("/v1/audit?limit=%d", n), "").want(200).body, &page); err != nil {
 		c.t.Fatal(err)
 	}
@@ -916,7 +917,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	if err := stack.UseFile(); err != nil {
 		t.Fatal(err)
 	}
-	rules := &adminRules{stack: stack}
+	rules := &control.Policy{Stack: stack}
 	server := httptest.NewServer(dashboardOf(adminapi.New(adminapi.Config{
 		Engine: i.engine, Current: rules.now, Tokens: rules.tokens, Local: true, Logger: slog.New(slog.DiscardHandler),
 	}), ""))
@@ -1053,7 +1054,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 	first, ids := page("/overrides", 100)
 	first.says("100 k overrides")
-	if want := adminapi.OverrideID("per-key", doc.Overrides[70_000].Key); len(ids) != 100 || ids[0] != want {
+	if want := control.OverrideID("per-key", doc.Overrides[70_000].Key); len(ids) != 100 || ids[0] != want {
 		t.Errorf("the first of %d is %q, and %q ends first", len(ids), ids[0], want)
 	}
 	all := map[string]bool{}
@@ -1072,7 +1073,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only := func(query string, i int) {
 		t.Helper()
 		_, ids := page("/overrides?"+query, 100)
-		if want := adminapi.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+		if want := control.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
 			t.Errorf("%s finds %q, want %s", query, ids, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -77,11 +78,11 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
-	current := &adminapi.Current{Document: &doc, File: &doc}
+	current := &control.Current{Document: &doc, File: &doc}
 	s.config = adminapi.Config{
 		Engine:  s.engine,
-		Current: func() *adminapi.Current { return current },
-		Tokens:  func() ([]adminapi.Token, error) { return nil, nil },
+		Current: func() *control.Current { return current },
+		Tokens:  func() ([]control.Token, error) { return nil, nil },
 		Local:   true,
 		Logger:  slog.New(slog.NewTextHandler(s.log, nil)),
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 type verdict struct {
@@ -84,8 +86,8 @@ func TestCheckMistakes(t *testing.T) {
 // A viewer may ask what would happen, and not make it happen.
 func TestCheckTakeNeedsOperator(t *testing.T) {
 	s := start(t, func(c *adminapi.Config) {
-		c.Tokens = func() ([]adminapi.Token, error) {
-			return []adminapi.Token{{Name: "v", Hash: adminapi.HashToken("viewer"), Role: adminapi.Viewer}, {Name: "o", Hash: adminapi.HashToken("operator"), Role: adminapi.Operator}}, nil
+		c.Tokens = func() ([]control.Token, error) {
+			return []control.Token{{Name: "v", Hash: control.HashToken("viewer"), Role: source.Viewer}, {Name: "o", Hash: control.HashToken("operator"), Role: source.Operator}}, nil
 		}
 	})
 	for token, status := range map[string]int{"viewer": 403, "operator": 200} {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -110,7 +112,7 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 		}
 		s := start(t, func(c *adminapi.Config) {
 			c.View = func() *telemetry.View { return v }
-			c.Current = func() *adminapi.Current { return &adminapi.Current{Document: &doc} }
+			c.Current = func() *control.Current { return &control.Current{Document: &doc} }
 			c.Engine = policy.NewEngine(memory.New(), p)
 		})
 		var got adminapi.Stats
@@ -248,12 +250,12 @@ func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
 	done := make(chan struct{})
-	tokens := make(chan []adminapi.Token, 1)
+	tokens := make(chan []control.Token, 1)
 	all, _ := roles()
 	tokens <- all
 	s := start(t, func(c *adminapi.Config) {
 		c.Done = done
-		c.Tokens = func() ([]adminapi.Token, error) { all := <-tokens; tokens <- all; return all, nil }
+		c.Tokens = func() ([]control.Token, error) { all := <-tokens; tokens <- all; return all, nil }
 		c.View = view.Load
 	})
 	s.token = "viewer"
@@ -317,7 +319,7 @@ func TestEvents(t *testing.T) {
 	}
 	// A token that is gone takes its streams along.
 	<-tokens
-	tokens <- []adminapi.Token{{Name: "other", Hash: adminapi.HashToken("other"), Role: adminapi.Viewer}}
+	tokens <- []control.Token{{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}}
 	for first.Scan() { // to its end
 	}
 	tokens <- append(<-tokens, all...)
@@ -326,7 +328,7 @@ func TestEvents(t *testing.T) {
 	close(done)
 	for last.Scan() {
 	}
-	if status, _, body := adminapi.New(s.config).Do(t.Context(), "x", adminapi.Viewer, "GET", "/v1/events", "", nil); status != 501 {
+	if status, _, body := adminapi.New(s.config).Do(t.Context(), "x", source.Viewer, "GET", "/v1/events", "", nil); status != 501 {
 		t.Errorf("within the process: %d %s", status, body)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -263,7 +262,7 @@ func TestWithoutDatabase(t *testing.T) {
 	s.do("GET", "/v1/rules", "").want(200).says(`"id":"per-key","source":"file"`, `"limit":"100/minute burst 20"`)
 	s.do("GET", "/v1/tiers", "").want(200).says(`{"name":"pro","limits":{"per-key":"1000/minute"}}`)
 	s.do("GET", "/v1/subjects", "").want(200).says(`{"subject":"k-7","tier":"pro"}`)
-	s.do("GET", "/v1/overrides?rule=per-key", "").want(200).says(`"reason":"a launch"`, adminapi.OverrideID("per-key", map[string]string{"api_key": "k-42"}))
+	s.do("GET", "/v1/overrides?rule=per-key", "").want(200).says(`"reason":"a launch"`, adminapi.control.OverrideID("per-key", map[string]string{"api_key": "k-42"}))
 	a := s.do("GET", "/v1/rules/per-key", "").want(200).says(`"name":"per-key"`)
 	etag := a.header.Get("ETag")
 	for _, change := range [][3]string{

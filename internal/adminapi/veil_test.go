@@ -13,7 +13,7 @@ func TestViewersGetNoKeys(t *testing.T) {
 		c.Tokens, c.Local = roles, false
 		c.Find = func(string) (string, bool) { return "per-key/k-42", true }
 	})
-	id := adminapi.OverrideID("per-key", map[string]string{"api_key": "k-42"})
+	id := adminapi.control.OverrideID("per-key", map[string]string{"api_key": "k-42"})
 	for _, test := range []struct{ path, hidden string }{
 		{"/v1/overrides", "k-42"}, {"/v1/overrides?rule=per-key", "k-42"}, {"/v1/overrides/" + id, "k-42"},
 		{"/v1/subjects?id=x", "k-42"}, {"/v1/subjects", "k-7"}, {"/v1/subjects?limit=1", "k-7"},

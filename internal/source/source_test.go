@@ -369,9 +369,9 @@ func testAudit(t *testing.T, url string) {
 	}
 	for i, want := range []struct{ action, before, after string }{{"delete", "2/minute", ""}, {"replace", "1/minute", "2/minute"}, {"create", "", "1/minute"}} {
 		e := all[i+1]
-		limit := func(text string) string {
+		limit := func(text source.Row) string {
 			var r source.RuleRow
-			unmarshal(t, text, &r)
+			unmarshal(t, string(text), &r)
 			return r.Limit
 		}
 		if e.Action != want.action || e.Actor != "tester" || e.Target != "a" || limit(e.Before) != want.before || limit(e.After) != want.after || time.Since(e.At) > patience {
@@ -440,7 +440,7 @@ func testReplace(t *testing.T, url string) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	if unmarshal(t, entries[0].After, &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
+	if unmarshal(t, string(entries[0].After), &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
 		t.Errorf("the audit log has %+v of %+v", entries[0], o)
 	}
 	before := read(t, db).Version

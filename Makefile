@@ -146,7 +146,7 @@ peers:
 	cd peers && go test -count 1 -v ./...
 
 # What the tests of PKG notice of N changes to its code, drawn by SEED: see internal/mutants, and its
-# accepted.txt for changes that no test has to notice. Policy takes half an hour for 40.
+# accepted.txt for changes that no test has to notice.
 PKG = ./policy
 N = 40
 SEED = 1

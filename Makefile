@@ -40,13 +40,14 @@ test:
 	$(call TESTSUM,concurrent) $(RACE) -vet=off -p 3 -timeout 20m $(CONCURRENT)
 
 # What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
-# named TestLong, which have a build tag, and those of the other modules.
+# named TestLong, which have a build tag, and those of the other modules. Databases and a proxy that take
+# long to install or to build have targets of their own: collations and traefik.
 LONG = $$(grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
-	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -vet=off -p 2 -timeout 40m $(LONG)
-	cd examples/frameworks && go test $(RACE) ./...
-	cd bench && go test $(RACE) ./migrate ./fleet ./letpass
+	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik' -vet=off -p 2 -timeout 40m $(LONG)
+	cd examples/frameworks && go test -tags long $(RACE) ./...
+	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...
 
 # Everything, in full: see the table in CONTRIBUTING.md.
@@ -80,7 +81,7 @@ leases:
 # they say.
 COLLATIONS = check
 collations:
-	SLUICE_COLLATIONS=$(COLLATIONS) $(IN_FULL) -run Servers ./policy/internal/fold
+	SLUICE_COLLATIONS=$(COLLATIONS) $(IN_FULL) -run TestLongServers ./policy/internal/fold
 	go generate ./policy/internal/fold
 	git diff --exit-code policy/internal/fold/fold.txt
 	go test -run Name ./policy/internal/fold
@@ -94,12 +95,12 @@ differential:
 # and a replay. The last two need Chromium.
 pictures:
 	cd bench && go run ./letpass ../docs
-	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run Pictures ./e2e/console
+	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run TestLongPictures ./e2e/console
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same
 # configurations, histories and answers.
 ratelimit:
-	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run SameAsRatelimit ./internal/rls
+	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run TestLongSameAsRatelimit ./internal/rls
 
 # Floods of ten and of a hundred million keys against the memory store.
 deluge:
@@ -108,7 +109,7 @@ deluge:
 # Redis against memory, and that against the model, over random histories, for as many steps as STEPS says.
 STEPS = 1000000
 histories:
-	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'Differential|Batches|Coalesce' ./redisstore ./memory
+	SLUICE_STEPS=$(STEPS) $(IN_FULL) -race -run 'TestLongHistories|Differential' ./redisstore ./memory
 
 # What is drawn at random, drawn by a new seed, and POLICIES of the random policies. What fails says from
 # which SLUICE_SEED. The other targets always draw the same.
@@ -130,11 +131,11 @@ fleet:
 # Two to a thousand processes with leases in virtual time, two and four gateways over one Redis beside
 # them, and bench/RESULTS-fleet.md with its pictures made of both.
 simulation:
-	cd bench && SLUICE_SIMULATION=write go test -count 1 -timeout 0 -v ./fleet
+	cd bench && SLUICE_SIMULATION=write $(IN_FULL) -run TestLongSimulation ./fleet
 
 # deploy/traefik with a real Traefik, which takes six minutes to build the first time.
 traefik:
-	SLUICE_TRAEFIK=1 $(IN_FULL) -race -run Traefik ./e2e/doors
+	$(IN_FULL) -run TestLongTraefik ./e2e/doors
 
 # HTTP/2 of the gateway, held to h2spec beside that of net/http.
 h2spec:
@@ -162,8 +163,8 @@ lint:
 	go run $(STATICCHECK) ./...
 	go run $(STATICCHECK) -tags long ./...
 	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
-	cd bench && go vet ./... && go run $(STATICCHECK) ./...
-	cd examples/frameworks && go vet ./... && go run $(STATICCHECK) ./...
+	cd bench && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
+	cd examples/frameworks && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
 	cd peers && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)

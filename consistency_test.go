@@ -1,18 +1,31 @@
 package sluice_test
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-func TestParseConsistency(t *testing.T) {
+// Names are read and written alike.
+func TestNames(t *testing.T) {
+	names := "token_bucket leaky_bucket gcra fixed_window sliding_window_counter sliding_window_log sliding_window_log_exact"
+	for i, name := range strings.Fields(names) {
+		if a, err := sluice.ParseAlgorithm(name); err != nil || a != sluice.Algorithms()[i] || a.String() != name || len(sluice.Algorithms()) != 7 {
+			t.Errorf("%q is algorithm %v, %v", name, a, err)
+		}
+	}
+	for _, name := range []string{"", "GCRA", "token bucket", "tokenbucket"} {
+		if _, err := sluice.ParseAlgorithm(name); err == nil || !strings.Contains(err.Error(), "token_bucket, leaky_bucket, gcra") {
+			t.Errorf("%q: %v, want an error that lists the names", name, err)
+		}
+	}
+	if s := sluice.Algorithm(77).String(); s != "algorithm(77)" {
+		t.Errorf("algorithm 77 is %q", s)
+	}
 	for want, name := range map[sluice.Consistency]string{sluice.Strict: "strict", sluice.Leased: "leased", sluice.Synced: "synced"} {
 		if c, err := sluice.ParseConsistency(name); err != nil || c != want || c.String() != name {
 			t.Errorf("%q is read as %v (%v), and written as %q", name, c, err, want.String())
@@ -21,58 +34,45 @@ func TestParseConsistency(t *testing.T) {
 	if _, err := sluice.ParseConsistency("eventual"); err == nil || !strings.Contains(err.Error(), "strict, leased or synced") {
 		t.Errorf("eventual: %v", err)
 	}
+	for i, name := range strings.Fields("store deny_cache lease sync local_share on_error") {
+		if o := sluice.Origin(i); o.String() != name || o.Degraded() != (i > 3) {
+			t.Errorf("%q is origin %v, degraded %v", name, o, o.Degraded())
+		}
+	}
 }
 
-// What needs the shared store each time is what nobody can know part of: where each unit is, whose
+// What needs the shared store each time is what no instance can know part of: where each unit is, whose
 // turn it is, and what has happened before.
 func TestLeasable(t *testing.T) {
-	leasable := map[sluice.Algorithm]bool{sluice.TokenBucket: true, sluice.GCRA: true, sluice.FixedWindow: true, sluice.SlidingWindowCounter: true}
+	leasable := map[string]*sluice.Plan{}
+	never := map[string]*sluice.Plan{"month": plantest.Plan(t, "10/month"), "in flight": inFlight(t, 3), "lock": lockOf(t, sluice.Penalty{First: time.Minute})}
 	for _, a := range sluice.Algorithms() {
-		p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Minute, Algorithm: a})
-		if err != nil {
-			t.Fatal(err)
+		into := never
+		switch a {
+		case sluice.TokenBucket, sluice.GCRA, sluice.FixedWindow, sluice.SlidingWindowCounter:
+			into = leasable
 		}
-		if err := p.Leasable(); (err == nil) != leasable[a] || err != nil && !errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("%v: %v", a, err)
-		}
+		into[a.String()] = plantest.As(t, a, "10/minute")
 	}
-	month, err := sluice.NewPlan(sluice.Limit{Count: 10, Algorithm: sluice.FixedWindow, MonthDay: 1})
-	if err != nil {
+	var err error
+	if never["once"], err = sluice.NewOnce(time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	once, err := sluice.NewOnce(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	places, err := sluice.NewInFlight(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := sluice.Penalty{First: time.Minute}.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, p := range map[string]*sluice.Plan{"month": month, "once": once, "in flight": places, "lock": lock} {
-		if err := p.Leasable(); err == nil {
-			t.Errorf("%s may be leased", what)
+	for what, p := range leasable {
+		if err := p.Leasable(); err != nil {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-}
-
-// asked is a store that keeps what it was asked last.
-type asked struct {
-	sluice.Store
-	charges []sluice.Charge
-}
-
-func (a *asked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	a.charges = slices.Clone(charges)
-	return a.Store.Take(ctx, charges, receipts)
+	for what, p := range never {
+		if err := p.Leasable(); !errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%s may be leased: %v", what, err)
+		}
+	}
 }
 
 // A limiter has all its limits counted as it says, also those of With.
 func TestLimiterConsistency(t *testing.T) {
-	store := &asked{Store: memory.New()}
+	store := newSpy()
 	minute, hour := sluice.Limit{Count: 10, Period: time.Minute}, sluice.Limit{Count: 100, Period: time.Hour}
 	for _, limits := range [][]sluice.Limit{{minute}, {minute, hour}} {
 		l, err := sluice.NewLimiter(store, "a", limits...)
@@ -88,7 +88,7 @@ func TestLimiterConsistency(t *testing.T) {
 			if _, err := l.Take(t.Context(), "k", 1); err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range store.charges {
+			for _, c := range store.last {
 				if c.Consistency != sluice.Synced {
 					t.Errorf("%+v", c)
 				}

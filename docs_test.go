@@ -1,9 +1,11 @@
 package sluice_test
 
 import (
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,71 +36,79 @@ func anchors(page string) map[string]bool {
 	return all
 }
 
+// pages returns the files below a folder whose names end so, by path. What tests install belongs to others.
+func pages(t *testing.T, folder, suffix string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "bin") {
+			return fs.SkipDir
+		}
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, suffix) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[filepath.ToSlash(path)] = string(text)
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d files %s: %v", len(all), suffix, err)
+	}
+	return all
+}
+
 // Every link of a page to another one, or to a place in it, leads somewhere.
 func TestLinks(t *testing.T) {
 	checked := 0
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		// What tests install is others'.
-		if d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(path, ".md") {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, m := range mdLink.FindAllStringSubmatch(mdCode.ReplaceAllString(mdFence.ReplaceAllString(string(text), ""), "`"), -1) {
+	for file, text := range pages(t, ".", ".md") {
+		for _, m := range mdLink.FindAllStringSubmatch(mdCode.ReplaceAllString(mdFence.ReplaceAllString(text, ""), "`"), -1) {
 			link := m[1] + m[2] + m[3]
 			u, err := url.Parse(link)
 			if err != nil {
-				t.Errorf("%s: %s: %v", path, link, err)
+				t.Errorf("%s: %s: %v", file, link, err)
 				continue
 			}
 			if u.Scheme != "" || u.Host != "" {
 				continue
 			}
 			checked++
-			target := path
+			target := file
 			if u.Path != "" {
-				target = filepath.Join(filepath.Dir(path), filepath.FromSlash(u.Path))
+				target = path.Join(path.Dir(file), u.Path)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: %s leads nowhere: %v", path, link, err)
-				continue
-			}
-			if u.Fragment == "" {
-				continue
-			}
-			if page, err := os.ReadFile(target); err != nil || !anchors(string(page))[u.Fragment] {
-				t.Errorf("%s: %s: there is no such heading (%v)", path, link, err)
+				t.Errorf("%s: %s leads nowhere: %v", file, link, err)
+			} else if page, err := os.ReadFile(target); u.Fragment != "" && !anchors(string(page))[u.Fragment] {
+				t.Errorf("%s: %s: there is no such heading (%v)", file, link, err)
 			}
 		}
-		return nil
-	})
-	if err != nil || checked < 40 {
-		t.Errorf("%d links were found (%v)", checked, err)
 	}
+	if checked < 40 {
+		t.Errorf("%d links were found", checked)
+	}
+}
+
+// matches returns the first group of each match of a pattern in a text.
+func matches(text, pattern string) (all []string) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // The page about operations has a row for each alert, and for no other.
 func TestAlertsExplained(t *testing.T) {
-	names := func(path, pattern string) (all []string) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
-			all = append(all, m[1])
-		}
-		return all
-	}
-	alerts := names("deploy/prometheus/alerts.yaml", `(?m)^ *- alert: (\w+)$`)
-	rows := names("docs/operations.md", "(?m)^\\| `(Sluice\\w+)` \\| [^|]+ \\| [^|]+ \\|$")
+	alerts := matches(read(t, "deploy/prometheus/alerts.yaml"), `(?m)^ *- alert: (\w+)$`)
+	rows := matches(read(t, "docs/operations.md"), "(?m)^\\| `(Sluice\\w+)` \\| [^|]+ \\| [^|]+ \\|$")
 	if len(alerts) == 0 || !slices.Equal(alerts, rows) {
 		t.Errorf("alerts.yaml has\n%v, and docs/operations.md\n%v", alerts, rows)
 	}
@@ -106,99 +116,57 @@ func TestAlertsExplained(t *testing.T) {
 
 // The tests that the page about security names are there.
 func TestSecurityHeld(t *testing.T) {
-	page, err := os.ReadFile("docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
 	there := map[string]bool{}
-	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
+	for _, text := range pages(t, ".", "_test.go") {
+		for _, name := range matches(text, `(?m)^func (Test\w+)\(`) {
+			there[name] = true
 		}
-		text, err := os.ReadFile(path)
-		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
-			there[m[1]] = true
-		}
-		return err
-	})
-	if err != nil || len(named) < 15 {
-		t.Fatalf("%d tests are named (%v)", len(named), err)
 	}
-	for _, m := range named {
-		if !there[m[1]] {
-			t.Errorf("there is no %s", m[1])
+	named := matches(read(t, "docs/security.md"), "`(Test\\w+)`")
+	for _, name := range named {
+		if !there[name] {
+			t.Errorf("there is no %s", name)
 		}
+	}
+	if len(named) < 15 {
+		t.Errorf("only %d tests are named", len(named))
 	}
 }
 
-// The index of the examples has all of them.
-func TestExamplesListed(t *testing.T) {
-	index, err := os.ReadFile("examples/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir("examples")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if name := e.Name(); name != "README.md" && name != "examples.go" && !strings.Contains(string(index), "\n| ["+name+"](") {
-			t.Errorf("examples/README.md does not have %s", name)
+// The indexes of the examples and of the documents have all of them.
+func TestIndexes(t *testing.T) {
+	for pattern, entry := range map[string]string{"examples/*": "\n| [%s](", "docs/*.md": "](%s)"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) < 10 {
+			t.Fatalf("%s: %d files (%v)", pattern, len(files), err)
 		}
-	}
-}
-
-// The first page of the documents leads to all others.
-func TestDocumentsListed(t *testing.T) {
-	index, err := os.ReadFile("docs/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil || len(pages) < 10 {
-		t.Fatalf("there are %d documents (%v)", len(pages), err)
-	}
-	for _, page := range pages {
-		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
-			t.Errorf("docs/README.md does not have %s", name)
+		index := read(t, path.Dir(pattern)+"/README.md")
+		for _, file := range files {
+			name := filepath.Base(file)
+			if name != "README.md" && name != "examples.go" && !strings.Contains(index, fmt.Sprintf(entry, name)) {
+				t.Errorf("%s/README.md does not have %s", path.Dir(pattern), name)
+			}
 		}
 	}
 }
 
 // Every package that programs import has an example.
 func TestPackagesHaveExamples(t *testing.T) {
-	looked := 0
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
+	public := map[string]bool{} // and whether it has an example
+	for file, text := range pages(t, ".", ".go") {
+		dir := path.Dir(file)
+		first, _, _ := strings.Cut(dir, "/")
+		if slices.Contains([]string{"internal", "cmd", "e2e", "examples", "bench", "deploy", "peers"}, first) || strings.Contains(dir, "internal") || strings.Contains(dir, "testdata") {
+			continue
 		}
-		switch name := d.Name(); {
-		case path == ".":
-		case strings.HasPrefix(name, "."), slices.Contains([]string{"bin", "internal", "cmd", "e2e", "examples", "bench", "deploy", "testdata", "node_modules"}, name):
-			return fs.SkipDir
+		public[dir] = public[dir] || strings.HasSuffix(file, "_test.go") && strings.Contains(text, "\nfunc Example")
+	}
+	for dir, has := range public {
+		if !has {
+			t.Errorf("%s has no example", dir)
 		}
-		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != "." {
-			return fs.SkipDir // it is a module of its own
-		}
-		sources, err := filepath.Glob(filepath.Join(path, "*.go"))
-		if err != nil || len(sources) == 0 {
-			return err
-		}
-		looked++
-		for _, source := range sources {
-			text, err := os.ReadFile(source)
-			if err != nil {
-				return err
-			}
-			if strings.HasSuffix(source, "_test.go") && strings.Contains(string(text), "\nfunc Example") {
-				return nil
-			}
-		}
-		t.Errorf("%s has no example", path)
-		return nil
-	})
-	if err != nil || looked < 15 {
-		t.Errorf("%d packages (%v)", looked, err)
+	}
+	if len(public) < 15 {
+		t.Errorf("%d packages", len(public))
 	}
 }

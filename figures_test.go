@@ -1,7 +1,6 @@
 package sluice_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,11 +9,7 @@ import (
 // section is the part of a page whose heading has the anchor.
 func section(t *testing.T, file, anchor string) string {
 	t.Helper()
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range regexp.MustCompile(`(?m)^## `).Split(string(page), -1) {
+	for _, text := range regexp.MustCompile(`(?m)^## `).Split(read(t, file), -1) {
 		if anchors("## " + text)[anchor] {
 			return text
 		}
@@ -26,12 +21,9 @@ func section(t *testing.T, file, anchor string) string {
 // What the README says in figures is what the results say that it links to. Where this fails, the
 // results are newer, and the README has to say what they say.
 func TestFigures(t *testing.T) {
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := read(t, "README.md")
 	row := regexp.MustCompile(`(?m)^\| \[[^\]]+\]\((bench/[^)#]+)#([^)]+)\), [^|]+ \| \**([\d,.]+)\** \| \**([\d,.]+)\**, ([^|]+) \| ([\d.]+) \|$`)
-	rows := row.FindAllStringSubmatch(string(page), -1)
+	rows := row.FindAllStringSubmatch(page, -1)
 	for _, m := range rows {
 		text, rival := section(t, m[1], m[2]), regexp.QuoteMeta(m[5])
 		figure := func(s string) string { return `[^\n]*\| ` + regexp.QuoteMeta(strings.ReplaceAll(s, ",", "")) }
@@ -45,10 +37,10 @@ func TestFigures(t *testing.T) {
 			}
 		}
 	}
-	if all := strings.Count(string(page), "\n| ["); len(rows) != all {
+	if all := strings.Count(page, "\n| ["); len(rows) != all {
 		t.Errorf("%d of %d rows that begin with a link are read", len(rows), all)
 	}
-	sentences := regexp.MustCompile(`\[(\d[\d.]*) [^\]]*\]\((bench/[^)#]+)#([^)]+)\)`).FindAllStringSubmatch(string(page), -1)
+	sentences := regexp.MustCompile(`\[(\d[\d.]*) [^\]]*\]\((bench/[^)#]+)#([^)]+)\)`).FindAllStringSubmatch(page, -1)
 	for _, m := range sentences {
 		if !strings.Contains(section(t, m[2], m[3]), "| "+m[1]+" ") {
 			t.Errorf("%s: %s does not have it", m[0], m[2])

@@ -12,25 +12,17 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/storetest"
 )
 
+// limiterOf returns the limiter "api" of limits as plantest.Limit reads them.
 func limiterOf(t testing.TB, store sluice.Store, texts ...string) *sluice.Limiter {
 	t.Helper()
 	var limits []sluice.Limit
 	for _, text := range texts {
-		text, algorithm, _ := strings.Cut(text, " as ")
-		limit, err := sluice.ParseLimit(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if algorithm != "" {
-			if limit.Algorithm, err = sluice.ParseAlgorithm(algorithm); err != nil {
-				t.Fatal(err)
-			}
-		}
-		limits = append(limits, limit)
+		limits = append(limits, plantest.Limit(t, text))
 	}
 	l, err := sluice.NewLimiter(store, "api", limits...)
 	if err != nil {
@@ -59,7 +51,7 @@ func ExampleNewLimiter_several() {
 // Several limits hold together: what a store in rational numbers says of each is what they say
 // each, nothing is charged unless all fit, and the decision is what all of them let a caller do.
 func TestJointLimits(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, seed))
 			model := new(storetest.Model)
@@ -76,10 +68,7 @@ func TestJointLimits(t *testing.T) {
 				for _, p := range l.Plans() {
 					charges = append(charges, sluice.Charge{Key: key, Plan: p, Cost: cost})
 				}
-				receipts := make([]sluice.Receipt, len(charges))
-				if err := model.Take(t.Context(), charges, receipts); err != nil {
-					t.Fatal(err)
-				}
+				receipts := plantest.Take(t, model, charges...)
 				for i, p := range l.Plans() {
 					want := p.Decide(cost, receipts[i])
 					if !sluice.Admitted(charges, receipts) {
@@ -219,6 +208,11 @@ func TestUsage(t *testing.T) {
 		"Refund of 0 units":          taken(l.Refund(ctx, "a", 0)),
 		"LeaveQueue with 0 units":    l.LeaveQueue("a", 0, sluice.Decision{}),
 		"Take of -3 units":           l.Wait(ctx, "a", -3),
+		"Refund of -4 units":         taken(l.Refund(ctx, "a", -4)),
+		"memory.New()":               noStore,
+		"NewSemaphore needs a store": semaphoreError(nil, 1),
+		"0 places in flight":         semaphoreError(newSpy(), 0),
+		"65537 places in flight":     semaphoreError(newSpy(), 1<<16+1),
 		"add up their costs":         sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)),
 		"room for 1 receipts":        sluice.CheckCharges(duplicate, make([]sluice.Receipt, 1)),
 		"charge 0 has no plan":       sluice.CheckCharges(make([]sluice.Charge, 1), make([]sluice.Receipt, 1)),
@@ -233,18 +227,32 @@ func TestUsage(t *testing.T) {
 	if err := sluice.CheckCharges(duplicate, make([]sluice.Receipt, 2)); !errors.Is(err, sluice.ErrDuplicateCharge) {
 		t.Errorf("%v, want ErrDuplicateCharge", err)
 	}
-	down := limiterOf(t, broken{errors.New("the store is down")}, "1/second", "5/day")
+	wrong := limiterOf(t, memory.New(), "3/day")
+	wrong.Lock = l.Plan() // is no lock
+	if d, err := wrong.Take(ctx, "a", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
+		t.Errorf("a limit as a lock: %+v, %v", d, err)
+	}
+	away := errors.New("the store is away")
+	down := limiterOf(t, &spy{err: away}, "1/second", "5/day")
 	for what, err := range map[string]error{
 		"Take": taken(down.Take(ctx, "a", 1)), "TakeLimit": taken(down.TakeLimit(ctx, "a", 1, second)), "Wait": down.Wait(ctx, "a", 1),
-		"never": l.Wait(ctx, "a", 6),
+		"Peek": taken(down.Peek(ctx, "a")), "Reset": down.Reset(ctx, "a"),
 	} {
-		if err == nil || errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("%s: %v is no mistake of the caller", what, err)
+		if !errors.Is(err, away) || errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%s: %v is no error of the store", what, err)
 		}
+	}
+	if err := l.Wait(ctx, "a", 6); !errors.Is(err, sluice.ErrNever) || errors.Is(err, sluice.ErrUsage) {
+		t.Errorf("more than ever fits: %v", err)
 	}
 	if d, err := l.Peek(ctx, "a"); err != nil || d.Remaining != 1 {
 		t.Errorf("the calls that failed have used something up: %+v, %v", d, err)
 	}
+}
+
+func semaphoreError(store sluice.Store, places int64) error {
+	_, err := sluice.NewSemaphore(store, "", places)
+	return err
 }
 
 func manyCharges(p *sluice.Plan, n int) (all []sluice.Charge) {
@@ -304,13 +312,14 @@ func TestRetryAfterSeconds(t *testing.T) {
 	}
 }
 
-func TestJointAllocations(t *testing.T) {
-	l := limiterOf(t, memory.New(), "1/hour", "5/day")
+func TestAllocations(t *testing.T) {
+	joint, single := limiterOf(t, memory.New(), "1/hour", "5/day"), limiterOf(t, memory.New(), "1/hour")
 	each, limit, allowed := make([]sluice.Decision, 2), sluice.Limit{Count: 7, Period: time.Hour}, 0
 	for what, take := range map[string]func() sluice.Decision{
-		"Take":      func() sluice.Decision { d, _ := l.Take(t.Context(), "alice", 1); return d },
-		"TakeEach":  func() sluice.Decision { d, _ := l.TakeEach(t.Context(), "alice", 1, each); return d },
-		"TakeLimit": func() sluice.Decision { d, _ := l.TakeLimit(t.Context(), "alice", 1, limit); return d },
+		"Take":       func() sluice.Decision { d, _ := single.Take(t.Context(), "alice", 1); return d },
+		"joint Take": func() sluice.Decision { d, _ := joint.Take(t.Context(), "alice", 1); return d },
+		"TakeEach":   func() sluice.Decision { d, _ := joint.TakeEach(t.Context(), "alice", 1, each); return d },
+		"TakeLimit":  func() sluice.Decision { d, _ := joint.TakeLimit(t.Context(), "alice", 1, limit); return d },
 	} {
 		n := math.Inf(1)
 		for range 100 { // the least, since a pool may lose what it holds
@@ -324,7 +333,7 @@ func TestJointAllocations(t *testing.T) {
 			t.Errorf("%s allocates %v times", what, n)
 		}
 	}
-	if allowed != 8 {
-		t.Errorf("premise: %d were allowed, want 1 of one limiter and 7 of the other", allowed)
+	if allowed != 9 {
+		t.Errorf("premise: %d were allowed, want 1 of each limiter and 7 of the other limit", allowed)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // bucket is the state of one key, whatever the kernel.
@@ -31,16 +32,6 @@ func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) 
 	return r, b.Decide(cost, r)
 }
 
-// owe is receipt for a cost that is due in any case.
-func (b *bucket) owe(now, cost int64) (r sluice.Receipt, d sluice.Decision) {
-	if b.Kernel.Log() {
-		r = b.log.Owe(b.Plan, now, cost)
-	} else {
-		b.state = b.Owe(b.state, now, cost, &r)
-	}
-	return r, b.Decide(cost, r)
-}
-
 // ask returns the decision that cost would get, and changes nothing.
 func (b *bucket) ask(now, cost int64) sluice.Decision {
 	if b.Kernel.Log() {
@@ -58,14 +49,7 @@ func (b *bucket) emptyAt() int64 {
 	return b.EmptyAt(b.state)
 }
 
-func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+var plan = plantest.Of
 
 // rates are limits of every size and shape, and of every tick.
 var rates = []sluice.Limit{
@@ -108,24 +92,6 @@ func everyPlan(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.R
 				test(t, p, rand.New(rand.NewPCG(uint64(a), uint64(i))))
 			})
 		}
-	}
-}
-
-// TestRatesAreCounted counts what everyPlan leaves out.
-func TestRatesAreCounted(t *testing.T) {
-	counted := map[sluice.Algorithm]int{}
-	ticks := map[int64]int{}
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, _ *rand.Rand) {
-		counted[p.Limit.Algorithm]++
-		ticks[p.Tick]++
-	})
-	for _, a := range sluice.Algorithms() {
-		if counted[a] < len(rates)-2 {
-			t.Errorf("%v counts %d of %d rates only", a, counted[a], len(rates))
-		}
-	}
-	if ticks[1] == 0 || ticks[1000] == 0 || ticks[1_000_000] == 0 {
-		t.Errorf("not every tick is there: %v", ticks)
 	}
 }
 

@@ -9,17 +9,11 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 )
 
-func lockOf(t testing.TB, p sluice.Penalty) *sluice.Plan {
-	t.Helper()
-	plan, err := p.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
-}
+var lockOf = plantest.Lock
 
 func TestPenaltyPlan(t *testing.T) {
 	const day = 24 * time.Hour
@@ -65,103 +59,9 @@ type locked struct {
 	state sluice.State
 }
 
-func (l *locked) ask(now, cost int64) (r sluice.Receipt) {
-	l.state = l.Step(l.state, now, cost, &r)
-	return r
-}
-
 func (l *locked) offend(now int64) (r sluice.Receipt) {
 	l.state = l.Offend(l.state, now, &r)
 	return r
-}
-
-// TestPenaltyByHand has the numbers of {first: 1m, factor: 3, most: 5m, forget: 10m}.
-func TestPenaltyByHand(t *testing.T) {
-	const second = 1_000_000
-	l := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Minute, Factor: 3, Most: 5 * time.Minute, Forget: 10 * time.Minute})}
-	for i, test := range []struct {
-		now    int64 // in seconds after start
-		offend bool
-		until  int64 // in the same, or 0
-		n      int64
-		fits   bool
-	}{
-		{0, false, 0, 0, true},
-		{0, true, 60, 1, false},
-		{0, false, 60, 1, false},
-		{10, true, 60, 1, false}, // prolongs nothing
-		{59, false, 60, 1, false},
-		{60, false, 60, 1, true},
-		{61, true, 241, 2, false},
-		{241, true, 541, 3, false},  // 9 minutes, but for most
-		{541, true, 841, 3, false},  // and no longer
-		{1440, false, 841, 3, true}, // a second before it is forgotten
-		{1441, false, 0, 0, true},
-		{1441, true, 1501, 1, false},
-	} {
-		now := start + test.now*second
-		r := l.ask(now, 1)
-		if test.offend {
-			r = l.offend(now)
-		}
-		want := sluice.Receipt{Now: now, Used: test.n, Fits: test.fits}
-		if test.until > 0 {
-			want.Tick = start + test.until*second
-			want.Prev = want.Tick + 600*second
-		}
-		if r != want {
-			t.Fatalf("step %d: %+v, want %+v", i, r, want)
-		}
-		wait := time.Duration(max(0, test.until-test.now)) * time.Second
-		if d := l.Decide(1, r); d.Locked != (wait > 0) || d.RetryAfter != wait || d.Allowed != test.fits || d.Remaining != map[bool]int64{true: 1}[wait == 0] {
-			t.Fatalf("step %d: %+v, want a wait of %v", i, d, wait)
-		}
-		if at := l.EmptyAt(l.state); test.until > 0 && at != want.Prev {
-			t.Fatalf("step %d: empty at %d, want %d", i, at, want.Prev)
-		}
-	}
-	if r := l.ask(start, -1); l.state != (sluice.State{}) || !r.Fits || r.Tick != 0 {
-		t.Errorf("after it was lifted: %+v, state %+v", r, l.state)
-	}
-}
-
-// TestPenaltyChanged changes a penalty that is in force.
-func TestPenaltyChanged(t *testing.T) {
-	hour := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Hour})}
-	end := hour.offend(start).Tick
-	for _, test := range []struct {
-		now   sluice.Penalty
-		until int64
-	}{
-		{sluice.Penalty{First: 10 * time.Hour}, end},
-		{sluice.Penalty{First: time.Hour, Factor: 2}, end},
-		{sluice.Penalty{First: 30 * time.Minute}, end},
-		{sluice.Penalty{First: time.Minute}, start + 60e6},
-	} {
-		l := locked{lockOf(t, test.now), hour.state}
-		if r := l.ask(start, 1); r.Tick != test.until || r.Fits || l.state.Tick != test.until {
-			t.Errorf("an hour has become %+v: %+v, want an end %d µs later", test.now, r, test.until-start)
-		}
-	}
-}
-
-// TestPenaltyOfSteppedClock holds that small steps change no end, and that nobody waits for the
-// length of a jump.
-func TestPenaltyOfSteppedClock(t *testing.T) {
-	l := &locked{Plan: lockOf(t, sluice.Penalty{First: time.Minute, Factor: 2, Forget: time.Hour})}
-	end := l.offend(start).Tick
-	for _, back := range []int64{1, 1e6, 59e6, 60e6} {
-		if r := l.ask(start-back, 1); r.Tick != end || r.Fits {
-			t.Errorf("%d µs back: %+v, want the same end", back, r)
-		}
-	}
-	now := int64(start - 60e6 - 1)
-	if r := l.ask(now, 0); r.Tick != now+60e6 || r.Prev != r.Tick+3600e6 || l.state.Tick != r.Tick {
-		t.Errorf("farther back: %+v, want a penalty from now on, and that it is kept", r)
-	}
-	if r := l.ask(1000, 1); r.Tick != 1000+60e6 || r.Fits {
-		t.Errorf("at the epoch: %+v", r)
-	}
 }
 
 // TestPenaltiesAreBounded takes any penalties and offences: none is longer than Most, the state says
@@ -231,49 +131,6 @@ func TestPenaltyWithoutStore(t *testing.T) {
 	r := sluice.Receipt{Now: start, Tick: start + 60e6, Used: 1, Prev: start + 60e6, Fits: true, Origin: sluice.ByOnError}
 	if d := p.Decide(1, r); d.Locked || !d.Allowed || d.RetryAfter != 0 {
 		t.Errorf("%+v, want no lockout", d)
-	}
-}
-
-func TestOffends(t *testing.T) {
-	l := lockOf(t, sluice.Penalty{First: time.Minute})
-	p := plan(t, sluice.Limit{Count: 3, Period: time.Minute})
-	charge := func(key string, p *sluice.Plan, cost int64) sluice.Charge {
-		return sluice.Charge{Key: key, Plan: p, Cost: cost}
-	}
-	for _, test := range []struct {
-		name    string
-		charges []sluice.Charge
-		fit     []bool
-		i       int
-		want    bool
-	}{
-		{"exceeded", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, true},
-		{"two charges before", []sluice.Charge{charge("a", p, 1), charge("b", p, 1), charge("a", l, 1)}, []bool{false, true, true}, 2, true},
-		{"fits", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{true, true}, 1, false},
-		{"another's", []sluice.Charge{charge("b", p, 1), charge("a", l, 1)}, []bool{false, true}, 1, false},
-		{"behind", []sluice.Charge{charge("a", l, 1), charge("a", p, 1)}, []bool{true, false}, 0, false},
-		{"in force", []sluice.Charge{charge("a", p, 1), charge("a", l, 1)}, []bool{false, false}, 1, false},
-		{"peek", []sluice.Charge{charge("a", p, 1), charge("a", l, 0)}, []bool{false, true}, 1, false},
-		{"lifted", []sluice.Charge{charge("a", p, 1), charge("a", l, -1)}, []bool{false, true}, 1, false},
-		{"denied peek", []sluice.Charge{charge("a", p, 0), charge("a", l, 1)}, []bool{false, true}, 1, false},
-		{"a limit", []sluice.Charge{charge("a", p, 1), charge("a", p, 1)}, []bool{false, true}, 1, false},
-	} {
-		receipts := make([]sluice.Receipt, len(test.fit))
-		for i, fits := range test.fit {
-			receipts[i].Fits = fits
-		}
-		if got := sluice.Offends(test.charges, receipts, test.i); got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
-// TestLimiterLockOfALimit gives a limiter a plan that is no lock.
-func TestLimiterLockOfALimit(t *testing.T) {
-	l := limiterOf(t, memory.New(), "3/day")
-	l.Lock = plan(t, sluice.Limit{Count: 3, Period: time.Hour})
-	if d, err := l.Take(t.Context(), "alice", 1); !errors.Is(err, sluice.ErrUsage) || d != (sluice.Decision{}) {
-		t.Errorf("%+v, %v", d, err)
 	}
 }
 

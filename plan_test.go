@@ -2,88 +2,43 @@ package sluice_test
 
 import (
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"math/big"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 const day = 24 * time.Hour
 
 func TestPlans(t *testing.T) {
-	for _, test := range []struct {
-		limit                    sluice.Limit
-		kernel                   sluice.Kernel
-		tick, unit, drain, size  int64
-		span, capacity, bursting int64
-	}{
-		{sluice.Limit{Count: 7, Period: time.Second},
-			sluice.Meter, 1, 1_000_000, 7, 7_000_000, 0, 7, 7},
-		{sluice.Limit{Count: 100, Period: time.Minute, Burst: 20, Algorithm: sluice.GCRA},
-			sluice.Meter, 1, 600_000, 1, 12_000_000, 0, 20, 20},
-		{sluice.Limit{Count: 1, Period: time.Microsecond},
-			sluice.Meter, 1, 1, 1, 1, 0, 1, 1},
-		// A queue whose length is not given holds what drains in ten seconds.
-		{sluice.Limit{Count: 100, Period: time.Minute, Algorithm: sluice.LeakyBucket},
-			sluice.Meter, 1, 600_000, 1, 9_600_000, 0, 16, 16},
-		{sluice.Limit{Count: 100, Period: time.Second, Algorithm: sluice.LeakyBucket},
-			sluice.Meter, 1, 10_000, 1, 1_000_000, 0, 100, 100},
-		{sluice.Limit{Count: 1, Period: time.Hour, Algorithm: sluice.LeakyBucket},
-			sluice.Meter, 1, 3_600_000_000, 1, 3_600_000_000, 0, 1, 1},
-		{sluice.Limit{Count: math.MaxInt64, Period: math.MaxInt64 / 1000 * 1000, Burst: 5, Algorithm: sluice.LeakyBucket},
-			0, 0, 0, 0, 0, 0, 0, 0},
-		// 999983·3600·10^6 is above 2^51, and so is 86400·10^3·(10^9+7).
-		{sluice.Limit{Count: 999_983, Period: time.Hour},
-			sluice.Meter, 1000, 3_600_000, 999_983, 999_983 * 3_600_000, 0, 999_983, 999_983},
-		{sluice.Limit{Count: 1_000_000_007, Period: day, Algorithm: sluice.FixedWindow},
-			sluice.Window, 1_000_000, 0, 0, 0, 86_400, 1_000_000_007, 0},
-		{sluice.Limit{Count: 1, Period: 36500 * day, Algorithm: sluice.SlidingWindowCounter},
-			sluice.Window, 1000, 0, 0, 0, 36500 * 86_400_000, 1, 0},
-		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLog},
-			// 3.6e9 / 32768 is 109863.28, and 109864 fits 32767.8 times.
-			sluice.StampLog, 109_864, 0, 0, 0, 32_769, 5, 0},
-		// Times are exact as long as two bytes are enough for that.
-		{sluice.Limit{Count: 1024, Period: 32768 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.StampLog, 1, 0, 0, 0, 32_768, 1024, 0},
-		{sluice.Limit{Count: 1024, Period: 32769 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.StampLog, 2, 0, 0, 0, 16_385, 1024, 0},
-		{sluice.Limit{Count: 1024, Period: 32770 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.StampLog, 2, 0, 0, 0, 16_386, 1024, 0},
-		{sluice.Limit{Count: 1024, Period: 65536 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.StampLog, 2, 0, 0, 0, 32_769, 1024, 0},
-		// Above 1024 there are 32 parts.
-		{sluice.Limit{Count: 1025, Period: 64 * time.Second, Algorithm: sluice.SlidingWindowLog},
-			sluice.CountLog, 2_000_000, 0, 0, 0, 33, 1025, 0},
-		{sluice.Limit{Count: 1<<32 - 1, Period: 32 * time.Microsecond, Algorithm: sluice.SlidingWindowLog},
-			sluice.CountLog, 1, 0, 0, 0, 32, 1<<32 - 1, 0},
-		{sluice.Limit{Count: 5, Period: 36500 * day, Algorithm: sluice.SlidingWindowLog},
-			sluice.StampLog, 96_240_234_375, 0, 0, 0, 32_769, 5, 0},
-		{sluice.Limit{Count: 5, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact},
-			sluice.ExactLog, 1, 0, 0, 0, 3_600_000_000, 5, 0},
-		{sluice.Limit{Count: sluice.MaxLogCount, Period: 36500 * day, Algorithm: sluice.SlidingWindowLogExact},
-			sluice.ExactLog, 1000, 0, 0, 0, 36500*86_400_000 + 1, sluice.MaxLogCount, 0},
-		{sluice.Limit{Count: 1, Period: 25500 * day},
-			sluice.Meter, 1, 25500 * 86_400_000_000, 1, 25500 * 86_400_000_000, 0, 1, 1},
-	} {
-		if test.tick == 0 {
-			checkPlan(t, test.limit)
-			continue
-		}
-		p := plan(t, test.limit)
-		got := []int64{int64(p.Kernel), p.Tick, p.Unit, p.Drain, p.Size, p.Span, p.Capacity, p.Limit.Burst}
-		want := []int64{int64(test.kernel), test.tick, test.unit, test.drain, test.size, test.span, test.capacity, test.bursting}
-		for i := range got {
-			if got[i] != want[i] {
-				t.Errorf("%v %v: %v, want %v (kernel, tick, unit, drain, size, span, capacity, burst)", test.limit.Algorithm, test.limit, got, want)
-				break
+	kernels := map[sluice.Kernel]string{
+		sluice.Meter: "meter", sluice.Window: "window", sluice.StampLog: "stamps", sluice.CountLog: "counts", sluice.ExactLog: "exact",
+	}
+	for _, line := range texts(t, "testdata/plans.txt") {
+		limit := plantest.Limit(t, line[0])
+		p := plan(t, limit)
+		got := fmt.Sprintf("%s: tick %d", kernels[p.Kernel], p.Tick)
+		for _, field := range []struct {
+			name  string
+			value int64
+		}{{"unit", p.Unit}, {"drain", p.Drain}, {"size", p.Size}, {"span", p.Span}, {"capacity", p.Capacity}, {"burst", p.Limit.Burst}} {
+			if field.value != 0 {
+				got += fmt.Sprintf(", %s %d", field.name, field.value)
 			}
 		}
-		checkPlan(t, test.limit)
+		if got != line[1] {
+			t.Errorf("%s: %s, want %s", line[0], got, line[1])
+		}
+		checkPlan(t, limit)
 	}
+	checkPlan(t, sluice.Limit{Count: math.MaxInt64, Period: math.MaxInt64 / 1000 * 1000, Burst: 5, Algorithm: sluice.LeakyBucket})
 }
 
 // checkPlan holds a plan, if l has one, to what it is for: that its numbers mean l, and
@@ -164,23 +119,29 @@ func checkLogPlan(t *testing.T, p *sluice.Plan) {
 
 func TestPlanErrors(t *testing.T) {
 	for want, l := range map[string]sluice.Limit{
-		"the count is 0, and must be at least 1":                     {Period: time.Second},
-		"the count is -1, and must be at least 1":                    {Count: -1, Period: time.Second},
-		"the period is 0s, and must be positive":                     {Count: 1},
-		"the period is -1s, and must be positive":                    {Count: 1, Period: -time.Second},
-		"the period 1.5µs is not a whole number of microseconds":     {Count: 1, Period: 1500},
-		"the burst is -1, and must be at least 1":                    {Count: 1, Period: time.Second, Burst: -1},
-		"algorithm(7) is not an algorithm":                           {Count: 1, Period: time.Second, Algorithm: 7},
-		"fixed_window has no burst: leave it out":                    {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
-		"sliding_window_counter has no burst":                        {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
-		"sliding_window_log has no burst":                            {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
-		"a log counts at most 4294967295":                            {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
-		"an exact log of more than 1048576 units is not kept":        {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
-		"limit 1/36500d burst 1: a burst of 1 takes more than 70":    {Count: 1, Period: 36500 * day},
-		"a burst of 100000 takes more than 70 years to drain":        {Count: 1, Period: day, Burst: 100_000},
-		"limit 9223372036854775807/second burst 9223372036854775807": {Count: math.MaxInt64, Period: time.Second},
-		"limit 9223372036854775807/1µs: the numbers are too large":   {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
-		"limit 1/second burst 9223372036854775807":                   {Count: 1, Period: time.Second, Burst: math.MaxInt64},
+		"the count is 0, and must be at least 1":                                          {Period: time.Second},
+		"the count is -1, and must be at least 1":                                         {Count: -1, Period: time.Second},
+		"the period is 0s, and must be positive":                                          {Count: 1},
+		"the period is -1s, and must be positive":                                         {Count: 1, Period: -time.Second},
+		"the period 1.5µs is not a whole number of microseconds":                          {Count: 1, Period: 1500},
+		"the burst is -1, and must be at least 1":                                         {Count: 1, Period: time.Second, Burst: -1},
+		"algorithm(7) is not an algorithm":                                                {Count: 1, Period: time.Second, Algorithm: 7},
+		"fixed_window has no burst: leave it out":                                         {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.FixedWindow},
+		"sliding_window_counter has no burst":                                             {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowCounter},
+		"sliding_window_log has no burst":                                                 {Count: 1, Period: time.Second, Burst: 1, Algorithm: sluice.SlidingWindowLog},
+		"a log counts at most 4294967295":                                                 {Count: 1 << 32, Period: time.Second, Algorithm: sluice.SlidingWindowLog},
+		"an exact log of more than 1048576 units is not kept":                             {Count: 1<<20 + 1, Period: time.Second, Algorithm: sluice.SlidingWindowLogExact},
+		"limit 1/36500d burst 1: a burst of 1 takes more than 70":                         {Count: 1, Period: 36500 * day},
+		"a burst of 100000 takes more than 70 years to drain":                             {Count: 1, Period: day, Burst: 100_000},
+		"limit 9223372036854775807/second burst 9223372036854775807":                      {Count: math.MaxInt64, Period: time.Second},
+		"limit 9223372036854775807/1µs: the numbers are too large":                        {Count: math.MaxInt64, Period: time.Microsecond, Algorithm: sluice.FixedWindow},
+		"limit 1/second burst 9223372036854775807":                                        {Count: 1, Period: time.Second, Burst: math.MaxInt64},
+		"limit 5/month from 32: the month begins on day 32, and must on one from 1 to 31": {Count: 5, MonthDay: 32, Algorithm: sluice.FixedWindow},
+		"the month begins on day -1":                                                      {Count: 5, MonthDay: -1, Algorithm: sluice.FixedWindow},
+		"the period of a month of the calendar is 720h0m0s":                               {Count: 5, MonthDay: 1, Period: 30 * day, Algorithm: sluice.FixedWindow},
+		"limit 5/month: token_bucket does not count by the calendar: use fixed_window":    {Count: 5, MonthDay: 1},
+		"a month of the calendar has no burst":                                            {Count: 5, MonthDay: 1, Burst: 5, Algorithm: sluice.FixedWindow},
+		"limit 2251799813685249/month: the numbers are too large":                         {Count: 1<<51 + 1, MonthDay: 1, Algorithm: sluice.FixedWindow},
 		// An odd number of microseconds has no coarser tick.
 		"limit 1000003/27h46m40.000003s: the numbers are too large": {Count: 1_000_003, Period: 100_000_000_003 * time.Microsecond, Algorithm: sluice.FixedWindow},
 	} {
@@ -189,50 +150,38 @@ func TestPlanErrors(t *testing.T) {
 			t.Errorf("%v %v: %v, %v; want the error %q", l.Algorithm, l, p, err, want)
 		}
 	}
+	p := monthly(t, 5, 15)
+	if again, err := sluice.NewPlan(p.Limit); err != nil || *again != *p {
+		t.Errorf("a plan of %+v is %+v, %v, and of its own limit %+v", p.Limit, p, err, again)
+	}
 }
 
 // TestFingerprints: what gives a state its meaning is in it, what does not is not.
 func TestFingerprints(t *testing.T) {
-	groups := [][]sluice.Limit{
-		{{Count: 10, Period: time.Second}, {Count: 10, Period: time.Second, Burst: 3}, {Count: 600, Period: time.Minute},
-			{Count: 10, Period: time.Second, Algorithm: sluice.GCRA}, {Count: 10, Period: time.Second, Algorithm: sluice.LeakyBucket}},
-		{{Count: 11, Period: time.Second}},
-		{{Count: 10, Period: time.Minute}},
-		{{Count: 1, Period: time.Second}},
-		// In ticks of a millisecond, a second and a microsecond.
-		{{Count: 999_983, Period: time.Hour}, {Count: 999_983, Period: time.Hour, Burst: 100_000_000_000}, {Count: 999_983, Period: time.Hour, Burst: 1}},
-		{{Count: 10, Period: time.Second, Algorithm: sluice.FixedWindow}, {Count: 20, Period: time.Second, Algorithm: sluice.FixedWindow}},
-		{{Count: 10, Period: time.Minute, Algorithm: sluice.FixedWindow}},
-		// In ticks of a microsecond, a millisecond and a second.
-		{{Count: 100, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 1000, Period: 30 * day, Algorithm: sluice.FixedWindow}, {Count: 100_000_000, Period: 30 * day, Algorithm: sluice.FixedWindow}},
-		{{Count: 100, Period: 30 * day, Algorithm: sluice.SlidingWindowCounter}, {Count: 1000, Period: 30 * day, Algorithm: sluice.SlidingWindowCounter}},
-		// As many ticks, but of a millisecond and of a microsecond.
-		{{Count: 1_000_000, Period: time.Hour, Algorithm: sluice.FixedWindow}},
-		{{Count: 1_000_000, Period: 3600 * time.Millisecond, Algorithm: sluice.FixedWindow}},
-		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowCounter}},
-		{{Count: 10, Period: time.Second, Algorithm: sluice.SlidingWindowLog}, {Count: 20, Period: time.Second, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1024, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 1025, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}, {Count: 1_000_000, Period: time.Hour, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}, {Count: 1025, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact}},
-		// As many ticks of a microsecond, but kept in other ways.
-		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLogExact}},
-		{{Count: 10, Period: time.Millisecond, Algorithm: sluice.SlidingWindowLog}},
-		{{Count: 10, MonthDay: 1, Algorithm: sluice.FixedWindow}, {Count: 20, MonthDay: 1, Algorithm: sluice.FixedWindow}},
-		{{Count: 10, MonthDay: 15, Algorithm: sluice.FixedWindow}},
-		{{Count: 10, Period: 31 * day, Algorithm: sluice.FixedWindow}},
+	page, err := os.ReadFile("testdata/fingerprints.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	seen := map[uint64]int{}
-	for i, group := range groups {
-		first := plan(t, group[0]).Fingerprint
-		if j, taken := seen[first]; taken {
-			t.Errorf("%+v and %+v share a fingerprint", group[0], groups[j][0])
+	seen := map[uint64]string{}
+	for line := range strings.Lines(string(page)) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "= ")
+		if !ok {
+			continue
 		}
-		seen[first] = i
-		for _, l := range group[1:] {
-			if plan(t, l).Fingerprint != first {
-				t.Errorf("%+v and %+v do not share a fingerprint", group[0], l)
+		limits := strings.Split(group, "; ")
+		first := plantest.Plan(t, limits[0]).Fingerprint
+		if other, taken := seen[first]; taken {
+			t.Errorf("%s and %s share a fingerprint", other, group)
+		}
+		seen[first] = group
+		for _, limit := range limits[1:] {
+			if plantest.Plan(t, limit).Fingerprint != first {
+				t.Errorf("%s and %s do not share a fingerprint", limits[0], limit)
 			}
 		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("%d groups", len(seen))
 	}
 }
 

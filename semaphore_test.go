@@ -3,6 +3,8 @@ package sluice_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,43 +12,48 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/memory"
 )
 
-// flights is a store of places in flight, which can be made to fail and to be slow.
-type flights struct {
-	mu     sync.Mutex
-	places map[string]*sluice.Places
-	err    error
-	takes  atomic.Int64
-	delay  atomic.Int64 // before a place is taken
+// spy is a store that notes what it is asked for, and that can be made to fail and to be slow.
+type spy struct {
+	sluice.Store
+	before func(charges []sluice.Charge) error // of each Take, or nil
+
+	mu    sync.Mutex
+	last  []sluice.Charge
+	err   error
+	takes atomic.Int64
+	delay atomic.Int64
 }
 
-func (f *flights) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if charges[0].Cost > 0 {
-		time.Sleep(time.Duration(f.delay.Load()))
+func newSpy() *spy { return &spy{Store: memory.New()} }
+
+func (s *spy) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	time.Sleep(time.Duration(s.delay.Load()))
+	s.takes.Add(1)
+	s.mu.Lock()
+	err := s.err
+	s.last = slices.Clone(charges)
+	for i := range charges {
+		s.last[i].Key = strings.Clone(charges[i].Key)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.takes.Add(1)
-	if f.err != nil {
-		return f.err
+	s.mu.Unlock()
+	if err == nil && s.before != nil {
+		err = s.before(charges)
 	}
-	for i, c := range charges {
-		if f.places == nil {
-			f.places = map[string]*sluice.Places{}
-		}
-		if f.places[c.Key] == nil {
-			f.places[c.Key] = new(sluice.Places)
-		}
-		receipts[i] = f.places[c.Key].Step(c.Plan, time.Now().UnixMicro(), c.Place, c.Cost)
+	if err != nil {
+		return err
 	}
-	return nil
+	return s.Store.Take(ctx, charges, receipts)
 }
 
-func (f *flights) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
+// fail makes each Take fail, or no longer if err is nil.
+func (s *spy) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 func semaphore(t *testing.T, store sluice.Store, places int64) *sluice.Semaphore {
@@ -70,7 +77,7 @@ func acquire(t *testing.T, s *sluice.Semaphore, key string, want bool) (release 
 
 func TestSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, new(flights), 2)
+		s := semaphore(t, newSpy(), 2)
 		first := acquire(t, s, "a", true)
 		second := acquire(t, s, "a", true)
 		acquire(t, s, "b", true)()
@@ -96,7 +103,7 @@ func TestSemaphore(t *testing.T) {
 // PlaceLasts.
 func TestSemaphoreHoldsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		other := semaphore(t, store, 1)
 		for range 100 {
@@ -119,64 +126,27 @@ func TestSemaphoreHoldsOn(t *testing.T) {
 	})
 }
 
-// Nobody is asked for what is held no more.
-func TestHolderRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
-		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var holds []*sluice.Hold
-		for i := range uint64(3) {
-			holds = append(holds, h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: i + 1}))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := store.takes.Load(); n < 3*30 || n > 3*40 {
-			t.Errorf("three places were taken again %d times in a minute, want every two seconds", n)
-		}
-		for _, p := range holds {
-			if err := p.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		store.takes.Store(0)
-		time.Sleep(time.Minute)
-		if n := store.takes.Load(); n > 0 || h.Held() > 0 {
-			t.Errorf("%d takes of %d places when all are released", n, h.Held())
-		}
-	})
-}
-
 // Whoever ends gives back all that it holds, and later that which is released anyway nothing more.
 func TestHolderReleaseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := inFlight(t, 3)
 		if err := h.ReleaseAll(t.Context()); err != nil || store.takes.Load() > 0 {
 			t.Errorf("of nothing: %v, %d takes", err, store.takes.Load())
 		}
 		var holds []*sluice.Hold
 		for i := range uint64(3) {
 			c := sluice.Charge{Key: string('a' + rune(i/2)), Plan: plan, Cost: 1, Place: i + 1}
-			if err := store.Take(t.Context(), []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
-				t.Fatal(err)
-			}
+			plantest.Take(t, store, c)
 			holds = append(holds, h.Hold(c))
 		}
 		if err := h.ReleaseAll(t.Context()); err != nil || h.Held() > 0 {
 			t.Errorf("%v, %d are held", err, h.Held())
 		}
 		for _, key := range []string{"a", "b"} {
-			r := make([]sluice.Receipt, 1)
-			if err := store.Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r); err != nil || r[0].Used > 0 {
-				t.Errorf("%s: %+v, %v", key, r[0], err)
+			if r := plantest.One(t, store, key, plan, 0); r.Used > 0 {
+				t.Errorf("%s: %+v", key, r)
 			}
 		}
 		takes := store.takes.Load()
@@ -186,26 +156,13 @@ func TestHolderReleaseAll(t *testing.T) {
 	})
 }
 
-// slow is a store that takes its time.
-type slow struct {
-	sluice.Store
-	takes time.Duration
-}
-
-func (s *slow) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	time.Sleep(s.takes)
-	return s.Store.Take(ctx, charges, receipts)
-}
-
 // Whoever ends waits for what others are giving back.
 func TestHolderReleaseAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: new(flights), takes: 100 * time.Millisecond}
+		store := newSpy()
+		store.delay.Store(int64(100 * time.Millisecond))
 		h := sluice.NewHolder(store)
-		plan, err := sluice.NewInFlight(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := inFlight(t, 1)
 		hold := h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 1})
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -215,7 +172,7 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 		if err := h.ReleaseAll(t.Context()); err != nil || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		store.takes = time.Minute
+		store.delay.Store(int64(time.Minute))
 		hold = h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 2})
 		all.Go(func() { _ = hold.Release(context.Background()) })
 		synctest.Wait()
@@ -231,7 +188,7 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 // A place that is released while it is being taken again is free all the same.
 func TestReleasedWhileTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		store.delay.Store(int64(100 * time.Millisecond))
 		time.Sleep(sluice.PlaceLasts/5 + 50*time.Millisecond) // the Take is under way
@@ -245,7 +202,7 @@ func TestReleasedWhileTaken(t *testing.T) {
 // Of many who wait, never more are under way than there are places, and all get one.
 func TestSemaphoreWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, new(flights), 3)
+		s := semaphore(t, newSpy(), 3)
 		var now, most, done atomic.Int64
 		var all sync.WaitGroup
 		for range 50 {
@@ -273,7 +230,7 @@ func TestSemaphoreWait(t *testing.T) {
 
 func TestSemaphoreWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, store, 1)
 		release := acquire(t, s, "a", true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -294,7 +251,7 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 // Whoever leaves while the store is asked leaves no place behind, although it was taken.
 func TestSemaphoreLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, lost{store}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -309,7 +266,7 @@ func TestSemaphoreLeaves(t *testing.T) {
 // A release that fails is tried again, until the store is back.
 func TestReleasedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flights)
+		store := newSpy()
 		s := semaphore(t, store, 2)
 		first, second := acquire(t, s, "a", true), acquire(t, s, "a", true)
 		away := errors.New("away")
@@ -348,15 +305,3 @@ func (l lost) Take(ctx context.Context, charges []sluice.Charge, receipts []slui
 	}
 	return ctx.Err()
 }
-
-func TestSemaphoreMistakes(t *testing.T) {
-	for _, err := range []error{
-		second(sluice.NewSemaphore(nil, "", 1)), second(sluice.NewSemaphore(new(flights), "", 0)), second(sluice.NewSemaphore(new(flights), "", 1<<16+1)),
-	} {
-		if !errors.Is(err, sluice.ErrUsage) {
-			t.Errorf("error %v, want one of usage", err)
-		}
-	}
-}
-
-func second[T any](_ T, err error) error { return err }

@@ -7,54 +7,23 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// TestVectors holds the kernels to the vectors, without a store around them.
-func TestVectors(t *testing.T) {
-	for _, v := range storetest.Vectors(t, "testdata/vectors") {
-		if v.Penalty.First > 0 {
-			continue // takes of several charges need a store
-		}
-		t.Run(v.Name, func(t *testing.T) {
-			p, b := v.Compile(t), new(bucket)
-			var places sluice.Places
-			var siblings sluice.Siblings
-			for i, want := range v.Steps {
-				b.Plan = want.Compile(t, v, p)
-				b.Plan = b.Raised(siblings.Most(b.Plan))
-				c := sluice.Charge{Cost: want.Cost, Until: want.Until}
-				var r sluice.Receipt
-				var d sluice.Decision
-				switch {
-				case b.Kernel == sluice.InFlight:
-					r = places.Step(b.Plan, want.Now, want.Place, c.CostAt(want.Now))
-					d = b.Decide(want.Cost, r)
-				case want.Owe:
-					r, d = b.owe(want.Now, want.Cost)
-				default:
-					r, d = b.receipt(want.Now, c.CostAt(want.Now))
-				}
-				if r.Fits != want.Fits || r.Used != want.Used || r.Tick != want.Tick || r.Prev != want.Prev || r.Wait != want.Wait || r.Cut != want.Cut {
-					t.Fatalf("step %d: receipt %+v, want %+v", i+1, r, want)
-				}
-				retry := time.Duration(want.RetryAfter) * time.Microsecond
-				if want.RetryAfter == -1 {
-					retry = sluice.Never
-				}
-				if d.Allowed != want.Fits || d.Remaining != want.Remaining || d.RetryAfter != retry ||
-					d.ResetAfter.Microseconds() != want.ResetAfter || d.Delay.Microseconds() != want.Delay {
-					t.Fatalf("step %d: decision %+v, want %+v", i+1, d, want)
-				}
-			}
-		})
-	}
+// The kernels, with no more of a store around them than they need, keep the contract of all stores, answer
+// as the vectors say, and as the model.
+func TestKernels(t *testing.T) {
+	t.Parallel()
+	newStore := func(*testing.T) storetest.TimedStore { return plantest.NewKernels() }
+	storetest.Run(t, func(t *testing.T) sluice.Store { return newStore(t) })
+	storetest.RunTimed(t, newStore)
+	storetest.RunVectors(t, "testdata/vectors", newStore)
+	storetest.Differential(t, plantest.NewKernels(), new(storetest.Model), 10_000, 2)
 }
 
 func TestCheckCharges(t *testing.T) {
-	second := plan(t, sluice.Limit{Count: 1, Period: time.Second})
-	burst := plan(t, sluice.Limit{Count: 1, Period: time.Second, Burst: 9})
-	minute := plan(t, sluice.Limit{Count: 1, Period: time.Minute})
+	second, burst, minute := plantest.Plan(t, "1/second"), plantest.Plan(t, "1/second burst 9"), plantest.Plan(t, "1/minute")
 	for _, n := range []int{2, 32, 33, 100} {
 		charges := make([]sluice.Charge, n)
 		for i := range charges {
@@ -85,24 +54,25 @@ func TestCheckCharges(t *testing.T) {
 	}
 }
 
-func TestAdmitted(t *testing.T) {
-	for _, test := range []struct {
-		shadow, fits []bool
-		want         bool
-	}{
-		{nil, nil, true},
-		{[]bool{false}, []bool{true}, true},
-		{[]bool{false}, []bool{false}, false},
-		{[]bool{true}, []bool{false}, true},
-		{[]bool{true, false}, []bool{false, true}, true},
-		{[]bool{true, false}, []bool{true, false}, false},
+func TestCostAt(t *testing.T) {
+	const now = start
+	for _, test := range []struct{ cost, until, want int64 }{
+		{-5, 0, -5}, {-5, now + 1, -5}, {-5, now, 0}, {-5, now - 1, 0}, {sluice.All, now, 0}, {sluice.All, now + 1, sluice.All},
+		{5, now, 5}, {0, now, 0}, {-5, -1, 0},
 	} {
-		charges, receipts := make([]sluice.Charge, len(test.fits)), make([]sluice.Receipt, len(test.fits))
-		for i := range test.fits {
-			charges[i].Shadow, receipts[i].Fits = test.shadow[i], test.fits[i]
+		c := sluice.Charge{Cost: test.cost, Until: test.until}
+		if got := c.CostAt(now); got != test.want {
+			t.Errorf("%d until %d costs %d at %d, want %d", test.cost, test.until, got, now, test.want)
 		}
-		if got := sluice.Admitted(charges, receipts); got != test.want {
-			t.Errorf("shadow %v, fits %v: %v", test.shadow, test.fits, got)
-		}
+	}
+}
+
+// TestLongWaits: a wait of more than 292 years, which no Duration holds, is a long one.
+func TestLongWaits(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	b := &bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
+	d := b.take(start, 1)
+	if refused := b.take(start, 1); refused.RetryAfter != d.ResetAfter || d.ResetAfter < 290*year || d.ResetAfter == sluice.Never {
+		t.Errorf("the wait of 250 and more years is %v, the reset %v", refused.RetryAfter, d.ResetAfter)
 	}
 }

@@ -1,7 +1,6 @@
 package sluice_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,42 +8,22 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// hooked is a store that calls before ahead of each Take.
-type hooked struct {
-	sluice.Store
-	before func(charges []sluice.Charge) error
-}
-
-func (h *hooked) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if h.before != nil {
-		if err := h.before(charges); err != nil {
-			return err
-		}
-	}
-	return h.Store.Take(ctx, charges, receipts)
-}
 
 // queueTest is a queue of one process, where four callers have turns at 0 to 3 s, and that at 1 s was given up.
 type queueTest struct {
 	*testing.T
 	sluice.Turns
-	store *hooked
+	store *spy
 	queue *sluice.Plan
 	day   *sluice.Plan // beside it
 }
 
 func newQueueTest(t *testing.T) *queueTest {
-	q := &queueTest{T: t, store: &hooked{Store: memory.New()}}
-	var err error
-	if q.queue, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Second, Burst: 4}); err != nil {
-		t.Fatal(err)
-	}
-	if q.day, err = sluice.NewPlan(sluice.Limit{Algorithm: sluice.FixedWindow, Count: 7, Period: 24 * time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	q := &queueTest{T: t, store: newSpy()}
+	q.queue, q.day = plantest.Plan(t, "1/second burst 4 as leaky_bucket"), plantest.Plan(t, "7/day as fixed_window")
 	var second sluice.Turn
 	for i := range 4 {
 		turn, at := q.ask()
@@ -82,11 +61,7 @@ func (q *queueTest) expect(what string, want time.Duration) {
 }
 
 func (q *queueTest) used(p *sluice.Plan) int64 {
-	var r [1]sluice.Receipt
-	if err := q.store.Store.Take(q.Context(), []sluice.Charge{{Key: "k", Plan: p}}, r[:]); err != nil {
-		q.Fatal(err)
-	}
-	return p.Capacity - p.Decide(0, r[0]).Remaining
+	return p.Capacity - p.Decide(0, plantest.One(q.T, q.store.Store, "k", p, 0)).Remaining
 }
 
 // TestTurns has turns that were given up meet everything that may happen to them.
@@ -123,15 +98,9 @@ func TestTurns(t *testing.T) {
 			}
 		},
 		"refused by another": func(q *queueTest) {
-			take := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 3}}
-			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
-				q.Fatal(err)
-			}
+			plantest.One(q.T, q.store, "k", q.day, 3)
 			q.expect("the day is used up", -1)
-			take[0].Cost = -3
-			if err := q.store.Take(q.Context(), take, make([]sluice.Receipt, 1)); err != nil {
-				q.Fatal(err)
-			}
+			plantest.One(q.T, q.store, "k", q.day, -3)
 			q.expect("the turn is still there", time.Second)
 		},
 		"an error": func(q *queueTest) {
@@ -160,11 +129,7 @@ func TestTurns(t *testing.T) {
 		"of a longer queue": func(q *queueTest) {
 			l := q.queue.Limit
 			l.Burst = 1 // as of a tier
-			short, err := sluice.NewPlan(l)
-			if err != nil {
-				q.Fatal(err)
-			}
-			q.queue = short
+			q.queue = plantest.Of(q.T, l)
 			q.expect("the turn is longer away than the limit lets wait", -1)
 		},
 	} {
@@ -175,19 +140,13 @@ func TestTurns(t *testing.T) {
 }
 
 func (q *queueTest) reset() {
-	all := []sluice.Charge{{Key: "k", Plan: q.queue, Cost: sluice.All}}
-	if err := q.store.Take(q.Context(), all, make([]sluice.Receipt, 1)); err != nil {
-		q.Fatal(err)
-	}
+	plantest.One(q.T, q.store, "k", q.queue, sluice.All)
 }
 
 // Turns are bounded. Where there are too many, those of some other queue make room for the newest.
 func TestTurnsBound(t *testing.T) {
 	store, turns := memory.New(), new(sluice.Turns)
-	queue, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 1, Period: time.Hour, Burst: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := plantest.Plan(t, "1/hour burst 4 as leaky_bucket")
 	const most, keys = 1 << 16, 1<<16 + 4000
 	receipt := make([]sluice.Receipt, 1)
 	look := func(key string) bool {

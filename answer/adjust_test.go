@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // A limiter is left with what a rule of a policy is that goes by the outcome.
 func TestAdjust(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range sluice.Algorithms() {
 		if algorithm == sluice.LeakyBucket {
 			continue
@@ -77,6 +79,7 @@ func TestAdjust(t *testing.T) {
 
 // A queue stays as it is, and so does what was let pass without the store.
 func TestAdjustNothing(t *testing.T) {
+	t.Parallel()
 	queue := sluice.Limit{Count: 1, Period: time.Hour, Burst: 5, Algorithm: sluice.LeakyBucket}
 	limiter, err := sluice.NewLimiter(memory.New(), "a", queue, sluice.Limit{Count: 9, Period: 24 * time.Hour})
 	if err != nil {
@@ -99,4 +102,16 @@ func TestAdjustNothing(t *testing.T) {
 	if d, err := limiter.Peek(t.Context(), "k"); err != nil || d.Remaining != 2 {
 		t.Errorf("%d are left: %v", d.Remaining, err)
 	}
+}
+
+// encoded returns the answer to a decision as one text.
+func encoded(d *policy.Decision) string {
+	var a Answer
+	h := http.Header{}
+	new(Encoder).Encode(&a, h, d, Client{})
+	text := http.StatusText(a.Status) + "\n"
+	for _, name := range append(StateFields[:], "Retry-After") {
+		text += name + ": " + h.Get(name) + "\n"
+	}
+	return text + string(a.Body())
 }

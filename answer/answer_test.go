@@ -58,3 +58,17 @@ func TestFieldsJoin(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A request that never passes is given no time after which it would, also while the store is away.
+func TestNeverHasNoRetryAfter(t *testing.T) {
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", Limit: "5/day"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, accept := range []string{"", "application/json", "text/plain"} {
+		status, h, body := answered(p, &policy.Decision{Unavailable: true, RetryAfter: sluice.Never}, http.Header{"Accept": {accept}})
+		if status != 503 || h["Retry-After"] != nil || strings.Contains(strings.ToLower(body), "retry") {
+			t.Errorf("%q: %d %v\n%s", accept, status, h, body)
+		}
+	}
+}

@@ -23,6 +23,7 @@ import (
 
 // Numbers are written as the library writes them.
 func TestAppendNumber(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(17, 18))
 	numbers := []int64{0, math.MaxInt64}
 	for n := int64(1); n < maxInteger; n *= 10 {
@@ -99,6 +100,7 @@ func randomName(rnd *rand.Rand) string {
 // The fields of random decisions, read by a parser of structured fields, against the
 // definitions in rational numbers.
 func TestFields(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	encoders := []*Encoder{{}, {Dialect: Draft7, XFields: XDelta}, {Dialect: Draft3}}
 	var refused, never, shadowed int
@@ -350,6 +352,7 @@ func decided(t *testing.T, document string, r *policy.Request) (status int, h ht
 
 // Of very many limits the most restrictive are told, in the order of the document.
 func TestFieldsOfManyRules(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString("version: 1\nrules:\n  - {name: shadow, limit: 1/day, shadow: true}\n")
 	var want []string
@@ -384,6 +387,7 @@ func TestFieldsOfManyRules(t *testing.T) {
 
 // The one that refuses is told, wherever it stands.
 func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString("version: 1\nrules:\n")
 	for i := range 40 {
@@ -399,6 +403,7 @@ func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
 
 // Numbers that do not fit a structured field are announced as the largest that does.
 func TestFieldsLargeNumbers(t *testing.T) {
+	t.Parallel()
 	quota, seconds := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
 	if quota != 999_999_999_999_999 || seconds != 1 {
 		t.Errorf("%d per %d", quota, seconds)
@@ -411,6 +416,7 @@ func TestFieldsLargeNumbers(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
+	t.Parallel()
 	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
 		if got := seconds(us); got != want {
 			t.Errorf("%d µs: %d s, want %d", us, got, want)
@@ -421,6 +427,7 @@ func TestSeconds(t *testing.T) {
 // Sets of rules that share a place in the cache, or differ in one detail, must not get
 // each other's fields.
 func TestHeaderCache(t *testing.T) {
+	t.Parallel()
 	a, b := randomPlan(t, rand.New(rand.NewPCG(1, 1))), randomPlan(t, rand.New(rand.NewPCG(2, 2)))
 	sets := [][]policy.Result{
 		{{Rule: "x", Plan: a}}, {{Rule: "y", Plan: a}}, {{Rule: "x", Plan: b}},
@@ -448,48 +455,5 @@ func TestHeaderCache(t *testing.T) {
 	}
 	if first := c.of(sets[0], Draft11, 0); first != c.of(sets[0], Draft11, 1) {
 		t.Error("nothing is kept")
-	}
-}
-
-// TestMonthField: the window that is announced is the month of now, whatever was announced before.
-func TestMonthField(t *testing.T) {
-	limit, err := sluice.ParseLimit("1000/month from 31")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := sluice.NewPlan(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var e Encoder
-	for _, test := range []struct {
-		now  string
-		days int
-		t    int64
-	}{
-		{"2025-01-30 23:59:59", 31, 1},
-		{"2025-01-31 00:00:00", 28, 28 * 86400},
-		{"2025-02-27 23:59:58", 28, 2},
-		{"2025-02-28 00:00:00", 31, 31 * 86400},
-		{"2025-01-31 00:00:00", 28, 28 * 86400}, // the clock was set
-		{"2024-02-28 12:00:00", 29, 12 * 3600},
-	} {
-		at, err := time.Parse(time.DateTime, test.now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := at.UnixMicro()
-		var r sluice.Receipt
-		plan.Step(sluice.State{}, now, 1, &r)
-		d := policy.Decision{Allowed: true, Now: now, Results: []policy.Result{{Rule: "quota", Plan: plan, Cost: 1, Decision: plan.Decide(1, r)}}}
-		var a Answer
-		h := http.Header{}
-		e.Encode(&a, h, &d, Client{})
-		if got, want := h.Get("Ratelimit-Policy"), fmt.Sprintf(`"quota";q=1000;w=%d`, test.days*86400); got != want {
-			t.Errorf("at %s: %s, want %s", test.now, got, want)
-		}
-		if got, want := h.Get("Ratelimit"), fmt.Sprintf(`"quota";r=999;t=%d`, test.t); got != want {
-			t.Errorf("at %s: %s, want %s", test.now, got, want)
-		}
 	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"math"
 	"os"
 	"reflect"
@@ -158,5 +160,21 @@ func TestWatchdog(t *testing.T) {
 	}
 	if out, err := output(time.Minute, "echo", "1"); err != nil || string(out) != "1\n" {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// The hostile lines are the same in every run, and the works count on as many.
+func TestHostileLines(t *testing.T) {
+	var first, second bytes.Buffer
+	if err := errors.Join(hostileLines(&first, 25_000), hostileLines(&second, 25_000)); err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(first.Bytes(), []byte("\n")); n != 25_000 || !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Errorf("%d lines, or they differ from run to run", n)
+	}
+	for _, part := range []string{`\"quoted\"`, "2001:db8:", `"\x16\x03`, `"-" 408 - "-"`, "20/Nov/2026:23:59:", strings.Repeat("a/", 50_000)} {
+		if !bytes.Contains(first.Bytes(), []byte(part)) {
+			t.Errorf("no line has %.20q", part)
+		}
 	}
 }

@@ -9,60 +9,27 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// pipes is a listener and its dialer, without a network, so that time can be virtual.
+// pipes count the connections that are made.
 type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	dials int
-	mu    sync.Mutex
+	*testkit.Pipes
+	dials atomic.Int32
 }
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	mine, theirs := net.Pipe()
-	p.mu.Lock()
-	p.dials++
-	p.mu.Unlock()
-	select {
-	case p.conns <- addressed{theirs}:
-		return mine, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// addressed is a connection of a client with an address.
-type addressed struct{ net.Conn }
-
-func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711} }
 
 // serve serves h until the test ends. All goroutines have to have ended by then.
 func serve(t *testing.T, h http.Handler) *pipes {
 	t.Helper()
-	p := newPipes()
+	p := &pipes{Pipes: testkit.NewPipes()}
 	server := &http.Server{Handler: h}
 	go func() { _ = server.Serve(p) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -70,7 +37,11 @@ func serve(t *testing.T, h http.Handler) *pipes {
 }
 
 func (p *pipes) transport(t *testing.T) *http.Transport {
-	base := &http.Transport{DialContext: p.dial, MaxIdleConnsPerHost: 1000}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		p.dials.Add(1)
+		return p.Dial(ctx, network, address)
+	}
+	base := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1000}
 	t.Cleanup(base.CloseIdleConnections)
 	return base
 }
@@ -141,147 +112,88 @@ func sameTimes(t *testing.T, got []time.Duration, want ...time.Duration) {
 
 const s = time.Second
 
-func TestRepeatsWhenPromised(t *testing.T) {
-	// The server's clock is an hour behind.
-	date := func(after time.Duration) []string {
-		server := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
-		return []string{"Date: " + server.Format(http.TimeFormat), "Retry-After: " + server.Add(after).Format(http.TimeFormat)}
-	}
-	for name, c := range map[string]struct {
-		refusal http.HandlerFunc
-		wait    time.Duration
-	}{
-		"seconds":                   {say(429, "Retry-After: 17"), 17 * s},
-		"a date":                    {say(429, date(25*s)...), 25 * s},
-		"a date that has passed":    {say(429, date(-25*s)...), 0},
-		"503":                       {say(503, "Retry-After: 3"), 3 * s},
-		"GitHub's 403":              {say(403, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 20"), 20 * s},
-		"GitHub's second 403":       {say(403, "X-RateLimit-Remaining: 9", "X-RateLimit-Reset: 20", "Retry-After: 5"), 5 * s},
-		"no Retry-After but a t":    {say(429, `RateLimit: "a";r=0;t=8, "b";r=3;t=40`), 8 * s},
-		"Retry-After before t":      {say(429, `RateLimit: "a";r=0;t=8`, "Retry-After: 11"), 11 * s},
-		"nothing is left to chance": {say(429), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			status := 0
-			got := run(t, &Transport{}, func(c *http.Client) { status = get(t, c, "/") }, c.refusal, say(200))
-			sameTimes(t, got.at, 0, c.wait)
-			if status != 200 {
-				t.Errorf("status %d", status)
+// A refused request is sent again, or left to the program, as testdata/refusals.txt says.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range testkit.Script(t, "testdata/refusals.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			var settings Transport
+			deadline := time.Hour
+			for line := range strings.Lines(c.Setup) {
+				switch name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name {
+				case "max-wait":
+					settings.MaxWait, _ = time.ParseDuration(value)
+				case "deadline":
+					deadline, _ = time.ParseDuration(value)
+				case "max-retries":
+					settings.MaxRetries, _ = strconv.Atoi(value)
+				}
 			}
+			c.Play(t, func(step string) (outcome string) {
+				tr := &Transport{MaxWait: settings.MaxWait, MaxRetries: settings.MaxRetries}
+				r, first := refused(t, step)
+				got := run(t, tr, func(c *http.Client) { outcome = send(t, c, r, deadline) }, first, say(200))
+				if again := strings.HasPrefix(outcome, "200"); again != (len(got.at) == 2) {
+					t.Errorf("%d requests reached the server", len(got.at))
+				}
+				for _, body := range got.body {
+					if want := "everything"; r.Method != "GET" && body != want {
+						t.Errorf("a body is %q, want %q", body, want)
+					}
+				}
+				return outcome
+			})
 		})
 	}
 }
 
-func TestNotRepeated(t *testing.T) {
-	post := func(r *http.Request) { r.Method, r.Body = "POST", http.NoBody }
-	stream := func(r *http.Request) { r.Method, r.Body = "PUT", io.NopCloser(strings.NewReader("x")) }
-	soon := func(r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 5*s)
-		context.AfterFunc(ctx, cancel)
-		*r = *r.WithContext(ctx)
+// refused reads a step: the request, and its first answer.
+func refused(t *testing.T, step string) (*http.Request, http.HandlerFunc) {
+	t.Helper()
+	lines := strings.Split(step, "\n")
+	status, err := strconv.Atoi(lines[0])
+	if err == nil {
+		r, _ := http.NewRequest("GET", "http://api.test/", nil)
+		return r, say(status, lines[1:]...)
 	}
-	for name, c := range map[string]struct {
-		refusal http.HandlerFunc
-		change  func(*http.Request)
-		maxWait time.Duration
-		retries int
-	}{
-		"an hour is longer than anybody waits": {say(429, "Retry-After: 3600"), nil, 0, 0},
-		"longer than MaxWait":                  {say(429, "Retry-After: 6"), nil, 5 * s, 0},
-		"not before the deadline":              {say(429, "Retry-After: 6"), soon, 0, 0},
-		"at the deadline is too late":          {say(429, "Retry-After: 5"), soon, 0, 0},
-		"not at all":                           {say(429, "Retry-After: 1"), nil, 0, -1},
-		"POST":                                 {say(429, "Retry-After: 1"), post, 0, 0},
-		"a body that cannot be made anew":      {say(429, "Retry-After: 1"), stream, 0, 0},
-		"503 without Retry-After":              {say(503), nil, 0, 0},
-		"403 with something left":              {say(403, "X-RateLimit-Remaining: 1", "X-RateLimit-Reset: 20"), nil, 0, 0},
-		"an error of the server":               {say(500, "Retry-After: 1"), nil, 0, 0},
-		"a redirect that takes its time":       {say(301, "Retry-After: 1"), nil, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tr := &Transport{MaxWait: c.maxWait, MaxRetries: c.retries}
-			var took time.Duration
-			got := run(t, tr, func(client *http.Client) {
-				r, _ := http.NewRequest("GET", "http://api.test/", nil)
-				if c.change != nil {
-					c.change(r)
-				}
-				began := time.Now()
-				response, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				body, err := io.ReadAll(response.Body)
-				if err != nil || string(body) != http.StatusText(response.StatusCode) {
-					t.Errorf("the body is %q, %v", body, err)
-				}
-				_ = response.Body.Close()
-				took = time.Since(began)
-				time.Sleep(10 * s) // until the deadlines of the table are over
-			}, c.refusal, say(200))
-			if len(got.at) != 1 || took != 0 {
-				t.Errorf("%d requests in %v", len(got.at), took)
-			}
-		})
+	method, key, _ := strings.Cut(lines[0], " with ")
+	r, _ := http.NewRequest(method, "http://api.test/", strings.NewReader("everything"))
+	switch {
+	case method == "stream":
+		r.Method, r.GetBody = "PUT", nil
+	case key == "a key":
+		r.Header.Set("Idempotency-Key", "1")
+	case key != "": // which is there, with no value
+		r.Header[key] = nil
 	}
+	if status, err = strconv.Atoi(lines[1]); err != nil {
+		t.Fatal(err)
+	}
+	return r, say(status, lines[2:]...)
 }
 
-func TestRepeatsBodies(t *testing.T) {
-	for name, change := range map[string]func(*http.Request){
-		"PUT":                       func(r *http.Request) { r.Method = "PUT" },
-		"DELETE":                    func(r *http.Request) { r.Method = "DELETE" },
-		"POST with a key":           func(r *http.Request) { r.Header.Set("Idempotency-Key", "1") },
-		"POST with a key to itself": func(r *http.Request) { r.Header["X-Idempotency-Key"] = nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var tr Transport
-			got := run(t, &tr, func(c *http.Client) {
-				r, _ := http.NewRequest("POST", "http://api.test/", strings.NewReader("everything"))
-				change(r)
-				response, err := c.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = response.Body.Close()
-			}, say(429, "Retry-After: 1"), say(429, "Retry-After: 2"), say(200))
-			if want := []string{"everything", "everything", "everything"}; !slices.Equal(got.body, want) {
-				t.Errorf("bodies %q", got.body)
-			}
-			sameTimes(t, got.at, 0, s, 3*s)
-		})
+// send returns the status that the program gets, and when.
+func send(t *testing.T, c *http.Client, r *http.Request, deadline time.Duration) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	began := time.Now()
+	response, err := c.Do(r.WithContext(ctx))
+	if err != nil {
+		t.Error(err)
+		return ""
 	}
-}
-
-// The dialects of those who tell what is left: the second request waits, and is not refused.
-func TestPaces(t *testing.T) {
-	unix := func(after float64) string {
-		return fmt.Sprintf("%.1f", float64(time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC).Unix())+after)
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err != nil || string(body) != http.StatusText(response.StatusCode) {
+		t.Errorf("the body is %q, %v", body, err)
 	}
-	dated := "Date: Sun, 01 Mar 2026 11:00:00 GMT"
-	for name, fields := range map[string][]string{
-		"draft 11":     {`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";r=0;t=12`},
-		"draft 7":      {"RateLimit: limit=10, remaining=0, reset=12"},
-		"draft 3":      {"RateLimit-Limit: 10", "RateLimit-Remaining: 0", "RateLimit-Reset: 12"},
-		"seconds":      {"X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 12"},
-		"since 1970":   {dated, "X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: " + unix(12)},
-		"Twitter":      {dated, "x-rate-limit-limit: 10", "x-rate-limit-remaining: 0", "x-rate-limit-reset: " + unix(12)},
-		"milliseconds": {dated, "X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: " + strings.Replace(unix(12), ".0", "000", 1)},
-		"a duration":   {"x-ratelimit-limit-requests: 10", "x-ratelimit-remaining-requests: 0", "x-ratelimit-reset-requests: 12s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := run(t, &Transport{}, func(c *http.Client) {
-				get(t, c, "/")
-				get(t, c, "/")
-			}, say(200, fields...))
-			sameTimes(t, got.at, 0, 12*s)
-		})
-	}
+	return fmt.Sprintf("%d after %v", response.StatusCode, time.Since(began))
 }
 
 // Where nothing is promised, the waits double, and there are four.
 func TestBacksOff(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &script{steps: []http.HandlerFunc{say(429)}, start: time.Now()}
 		tr := &Transport{Base: serve(t, sc).transport(t)}
@@ -297,6 +209,7 @@ func TestBacksOff(t *testing.T) {
 }
 
 func TestWaitEndsWithContext(t *testing.T) {
+	t.Parallel()
 	for name, fields := range map[string][]string{
 		"after a refusal":  {"429", "Retry-After: 30"},
 		"before a request": {"200", `RateLimit: "a";r=0;t=30`},
@@ -333,6 +246,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 
 // What cannot wait long enough is sent at once, and the server says what it says.
 func TestSentWhereWaitingIsNoUse(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		maxWait, timeout time.Duration
 	}{
@@ -361,6 +275,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 // One path's refusal holds up no other, nor one key's those of another.
 func TestOnlyWhatIsLimitedWaits(t *testing.T) {
+	t.Parallel()
 	refuse := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("RateLimit", `"all";r=9;t=1`)
 		if r.URL.Path == "/login" {
@@ -408,6 +323,7 @@ func TestOnlyWhatIsLimitedWaits(t *testing.T) {
 
 // A whole tenant waits, whatever the path.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	tr := &Transport{Partition: func(r *http.Request) string { return r.Header.Get("Tenant") }}
 	got := run(t, tr, func(c *http.Client) {
 		get(t, c, "/a")
@@ -425,18 +341,20 @@ func TestPartition(t *testing.T) {
 
 // What is refused has its body read, and its connection used again.
 func TestConnectionIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &script{steps: []http.HandlerFunc{say(429, "Retry-After: 1"), say(429, "Retry-After: 1"), say(200)}}
 		p := serve(t, sc)
 		get(t, &http.Client{Transport: &Transport{Base: p.transport(t)}}, "/")
-		if p.dials != 1 || len(sc.at) != 3 {
-			t.Errorf("%d connections for %d requests", p.dials, len(sc.at))
+		if n := p.dials.Load(); n != 1 || len(sc.at) != 3 {
+			t.Errorf("%d connections for %d requests", n, len(sc.at))
 		}
 	})
 }
 
 // A refusal whose body does not come holds nobody up for long.
 func TestBodyThatDoesNotCome(t *testing.T) {
+	t.Parallel()
 	hang := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "2")
 		w.Header().Set("Content-Length", "10")

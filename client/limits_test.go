@@ -21,6 +21,7 @@ import (
 // far the times of their second requests are from evenly spread is the statistic of Kolmogorov and
 // Smirnov: of a thousand even ones it is above 3.5 once in 10^10 runs.
 func TestThousandDoNotComeBackTogether(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		refusal     http.HandlerFunc
 		first, last time.Duration
@@ -69,6 +70,7 @@ func TestThousandDoNotComeBackTogether(t *testing.T) {
 
 // A server that refuses everything gets a tenth more requests, and fifty.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	for name, refusal := range map[string]http.HandlerFunc{"429": say(429), "503": say(503, "Retry-After: 1")} {
 		t.Run(name, func(t *testing.T) {
 			const programs, each = 20, 100
@@ -101,6 +103,7 @@ func TestBudget(t *testing.T) {
 // the pace of the limit, and is refused only before anything is known of it. Where nothing is told
 // but Retry-After, limits are found out by what is refused, and so some are.
 func TestBehindSluice(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog} {
 		for name, config := range map[string]httplimit.Config{
 			"draft 11": {},

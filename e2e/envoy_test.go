@@ -7,10 +7,8 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,8 +16,6 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/sluicehq/sluice/internal/testkit"
-	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,19 +28,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/sluicehq/sluice/internal/redistest"
 )
 
-var grpcAddress = regexp.MustCompile(`"grpc":"([^"]+)"`)
-
 // grpcOf returns the address of --grpc.
-func (g *gateway) grpcOf() string {
-	g.t.Helper()
-	m := grpcAddress.FindStringSubmatch(g.log())
-	if m == nil {
-		g.t.Fatal("the log does not name the address of --grpc")
-	}
-	return m[1]
-}
+func (g *gateway) grpcOf() string { return g.Started().Grpc }
 
 func dialGRPC(t *testing.T, g *gateway, c credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
@@ -96,13 +85,13 @@ func TestEnvoyConfigFollowed(t *testing.T) {
 	}
 	loaded := func(r record) bool { return r.Msg == "configuration loaded" }
 	overwrite(t, file, envoyConfig(200))
-	g.await("the change is seen", loaded)
+	g.Await("the change is seen", loaded)
 	if n := envoyLimit(t, conn); n != 200 {
 		t.Errorf("the limit is %d, and not what the file says", n)
 	}
-	g.forget()
+	g.Forget()
 	overwrite(t, file, strings.Replace(envoyConfig(300), "unit:", "units:", 1))
-	r := g.await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
+	r := g.Await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
 	if !strings.HasPrefix(r.Problem, file+":4: unknown key \"units\"") {
 		t.Errorf("the log says %q", r.Problem)
 	}
@@ -113,17 +102,17 @@ func TestEnvoyConfigFollowed(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, file+":4: unknown key") {
 		t.Errorf("a start with a broken file: %d %s", code, stderr)
 	}
-	g.forget()
+	g.Forget()
 	overwrite(t, filepath.Join(dir, "more.yaml"), "domain: edge\ndescriptors:\n  - {key: more, rate_limit: {unit: hour, requests_per_unit: 7}}\n")
 	overwrite(t, file, envoyConfig(400))
-	g.await("the mend and the new file are seen", func(record) bool {
+	g.Await("the mend and the new file are seen", func(record) bool {
 		out, err := askEnvoy(t, conn, "edge", "more", "a")
 		return err == nil && out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 7 && envoyLimit(t, conn) == 400
 	})
 	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	awaitThat(t, "a file that is gone limits nothing", func() bool {
+	redistest.Eventually(t, "a file that is gone limits nothing", func() bool {
 		out, err := askEnvoy(t, conn, "edge", "more", "a")
 		return err == nil && out.GetStatuses()[0].GetCurrentLimit() == nil
 	})
@@ -211,68 +200,12 @@ func TestEnvoyHealthAndReflection(t *testing.T) {
 		t.Errorf("health: %v %v", h, err)
 	}
 	began := time.Now()
-	g.signal(syscall.SIGTERM)
+	g.Signal(syscall.SIGTERM)
 	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("health while it drains: %v %v", h, err)
 	}
-	if code := g.wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.log(), "requests were cut off") {
-		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.log())
-	}
-}
-
-// Streams that are begun and reset at once, and connections that say nothing or nonsense, cost
-// bounded memory, and everybody else is answered.
-func TestEnvoyAbuse(t *testing.T) {
-	t.Parallel()
-	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
-	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--header-timeout", "2s")
-	conn := dialGRPC(t, g, insecure.NewCredentials())
-	var idle []net.Conn
-	for i := range 50 {
-		c, err := net.Dial("tcp", g.grpcOf())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if i%2 == 0 {
-			_, _ = c.Write([]byte("GET / HTTP/1.1\r\n"))
-		}
-		idle = append(idle, c)
-	}
-	before := metric(t, g, "process_resident_memory_bytes")
-	for range 4 {
-		rapidReset(t, g.grpcOf(), 10_000)
-	}
-	// Far more than fits: the bytes of a message of 4 GiB, which never come.
-	endlessMessage(t, g.grpcOf())
-	if out, err := askEnvoy(t, conn, "edge", "user", "a"); err != nil || out.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("afterwards: %v %v", out, err)
-	}
-	most := 100.0
-	if testkit.Race {
-		most *= 5
-	}
-	if grown := metric(t, g, "process_resident_memory_bytes") - before; grown > most*(1<<20) {
-		t.Errorf("40,000 streams that were reset have cost %.0f MiB", grown/(1<<20))
-	}
-	for _, c := range idle {
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		if _, err := readToEnd(c); err != nil {
-			t.Errorf("a connection that says nothing stays open: %v", err)
-		}
-	}
-}
-
-func readToEnd(c net.Conn) (n int, err error) {
-	buf := make([]byte, 512)
-	for {
-		k, err := c.Read(buf)
-		n += k
-		if ne, ok := err.(net.Error); ok && ne.Timeout() {
-			return n, err
-		} else if err != nil {
-			return n, nil
-		}
+	if code := g.Wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.Log(), "requests were cut off") {
+		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.Log())
 	}
 }
 
@@ -287,54 +220,4 @@ func callHeaders(b *strings.Builder) string {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	return b.String()
-}
-
-// rawHTTP2 opens a connection, whose frames nobody reads but to drop them.
-func rawHTTP2(t *testing.T, addr string) (net.Conn, *http2.Framer) {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	_, _ = c.Write([]byte(http2.ClientPreface))
-	f := http2.NewFramer(c, nil)
-	_ = f.WriteSettings()
-	go func() {
-		r := http2.NewFramer(nil, c)
-		for {
-			if _, err := r.ReadFrame(); err != nil {
-				return
-			}
-		}
-	}()
-	return c, f
-}
-
-// rapidReset begins streams and resets each at once, until the server has had enough.
-func rapidReset(t *testing.T, addr string, streams int) {
-	t.Helper()
-	_, f := rawHTTP2(t, addr)
-	var b strings.Builder
-	for i := range streams {
-		id := uint32(2*i + 1)
-		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(callHeaders(&b)), EndHeaders: true}) != nil || f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
-			return // it has closed the connection
-		}
-	}
-}
-
-// endlessMessage says that a message of 4 GiB comes, on many streams.
-func endlessMessage(t *testing.T, addr string) {
-	t.Helper()
-	_, f := rawHTTP2(t, addr)
-	var b strings.Builder
-	for i := range 100 {
-		id := uint32(2*i + 1)
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(callHeaders(&b)), EndHeaders: true})
-		if f.WriteData(id, false, []byte("\x00\xff\xff\xff\xffabc")) != nil {
-			return
-		}
-	}
 }

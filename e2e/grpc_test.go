@@ -70,9 +70,9 @@ func wordsUpstream(t *testing.T, options ...grpc.ServerOption) (addr string) {
 }
 
 // dialWords connects to the gateway.
-func dialWords(t *testing.T, g *gateway, ours *authority) *grpc.ClientConn {
+func dialWords(t *testing.T, g *gateway, ours *authority, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(g.addr, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))
+	c, err := grpc.NewClient(g.addr, append(options, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestGRPCRefusals(t *testing.T) {
 	ours := newAuthority(t)
 	const rules = "version: 1\nrules: [{name: calls, match: POST /test.Words/Echo, key: [\"header:who\"], limit: 1/day, missing: refuse}]\n"
 	upstream := wordsUpstream(t)
-	g := secure(t, ours, "--policy", write(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream)
+	g := secure(t, ours, "--policy", write(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream, "--upstream", "away.test=h2c://127.0.0.1:1")
 	c := dialWords(t, g, ours)
 	out := new(wrapperspb.StringValue)
 	invoke := func(who string) (metadata.MD, error) {
@@ -186,35 +186,40 @@ func TestGRPCRefusals(t *testing.T) {
 	if _, err := invoke(""); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("what lacks its key: %v", err)
 	}
-	nobody := dialWords(t, secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://127.0.0.1:1"), ours)
-	if err := nobody.Invoke(t.Context(), "/test.Words/Echo", wrapperspb.String("x"), out); status.Code(err) != codes.Unavailable {
+	nobody := dialWords(t, g, ours, grpc.WithAuthority("away.test"))
+	if err := nobody.Invoke(t.Context(), "/test.Words/Other", wrapperspb.String("x"), out); status.Code(err) != codes.Unavailable {
 		t.Errorf("no upstream: %v", err)
 	}
 }
 
-// A stream on which the client says nothing goes on for as long as the upstream says something,
-// and one on which nobody does is ended.
+// A stream on which nobody says anything is ended, while one goes on that only its length ends.
 func TestQuietStreams(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
-	const silence = 3 * time.Second
-	g := secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t),
-		"--stall-timeout", "100ms", "--idle-timeout", fmt.Sprint(silence))
+	g := secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t), "--stall-timeout", "100ms", "--idle-timeout", "2s")
 	c := dialWords(t, g, ours)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	s, err := c.NewStream(ctx, both, "/test.Words/Both")
-	if err != nil {
+	talk := func(s grpc.ClientStream) error {
+		return errors.Join(s.SendMsg(wrapperspb.String("a")), s.RecvMsg(new(wrapperspb.StringValue)))
+	}
+	silent, failed := c.NewStream(ctx, both, "/test.Words/Both")
+	talks, err := c.NewStream(ctx, both, "/test.Words/Both")
+	if err := errors.Join(failed, err, talk(silent)); err != nil {
 		t.Fatal(err)
 	}
-	in := new(wrapperspb.StringValue)
-	for range 4 {
-		if err := errors.Join(s.SendMsg(wrapperspb.String("a")), s.RecvMsg(in)); err != nil {
-			t.Fatal(err)
+	ended := make(chan error, 1)
+	go func() { ended <- silent.RecvMsg(new(wrapperspb.StringValue)) }()
+	for going := true; going; {
+		select {
+		case err := <-ended:
+			if going = false; err == nil || ctx.Err() != nil {
+				t.Errorf("a stream that is silent goes on: %v", err)
+			}
+		case <-time.After(200 * time.Millisecond): // longer than --stall-timeout
 		}
-		time.Sleep(silence * 4 / 15) // longer than --stall-timeout, and in all longer than the silence
-	}
-	if err := s.RecvMsg(in); err == nil || ctx.Err() != nil {
-		t.Errorf("a stream that is silent goes on: %v", err)
+		if err := talk(talks); err != nil {
+			t.Fatalf("a stream on which something is said: %v", err)
+		}
 	}
 }

@@ -1,490 +1,97 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-const haproxyPolicy = `
-version: 1
-rules:
-  - {name: per-ip, match: /things, key: [client_ip], limit: 3/day, algorithm: fixed_window}
-  - {name: login, match: POST /login, key: [body:user], limit: 1/day, algorithm: fixed_window}
-  - {name: once, match: /once, key: [client_ip], limit: 1/day, algorithm: fixed_window}
-  - {name: queue, match: /queue, key: [client_ip], algorithm: leaky_bucket, limit: 5/second burst 4}
-`
-
-// edge is HAProxy with the files of deploy/haproxy, before a backend, and Sluice beside it.
-type edge struct {
-	*testing.T
-	url, addr string
-	agent     *gateway
-	at        string // where the agent listens
-	passed    atomic.Int64
-	fail      atomic.Int64 // how many requests the backend leaves unanswered
+// haproxyEdits are changes of the files of deploy/haproxy that a script names: a text that stands there once, and
+// what to put in its place.
+var haproxyEdits = map[string][]string{
+	"patient": {
+		"timeout processing 500ms", "timeout processing 60s", "timeout hello 200ms", "timeout hello 60s",
+		"timeout connect 200ms", "timeout connect 60s",
+	},
+	"fail-closed": {"#closed ", ""},
+	"twice":       {"    http-request send-spoe-group sluice check\n", strings.Repeat("    http-request send-spoe-group sluice check\n", 2)},
+	"retries": {
+		"    server api ", "    retries 3\n    retry-on all-retryable-errors\n    server api ",
+	},
+	"bodiless": {" body=req.body,bytes(0,8192)", "", "option http-buffer-request", ""},
+	"waits":    {"wait=int(400)", "wait=int(50000)"},
+	"tls":      {" check inter 1s", " check inter 1s ssl verify required ca-file ca.pem crt haproxy.pem"},
 }
 
-// arrived is what the backend says that it was asked.
-type arrived struct {
-	Method, URI, Body string
-	Header            http.Header
-}
-
-func (e *edge) backend(w http.ResponseWriter, r *http.Request) {
-	if e.fail.Add(-1) >= 0 {
-		panic(http.ErrAbortHandler)
+// startHAProxy starts HAProxy before $UPSTREAM and beside $AGENT, with its files as the edits leave them, and
+// patient unless it is said to be impatient: then no verdict depends on how busy the machine is.
+func (s *script) startHAProxy(ts *testscript.TestScript, args []string) {
+	name, addr := "edge", testkit.Addr(s.T)
+	if _, edits := haproxyEdits[args[0]]; !edits {
+		name, args = args[0], args[1:]
 	}
-	e.passed.Add(1)
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		e.Error(err)
+	edits := []string{
+		"bind 127.0.0.1:8000", "bind " + addr,
+		"server api 127.0.0.1:3000", "server api " + strings.TrimPrefix(ts.Getenv("UPSTREAM"), "http://"),
+		"server sluice 127.0.0.1:9000", "server sluice " + ts.Getenv("AGENT"),
+		"/etc/haproxy/spoe-sluice.conf", "spoe-" + name + ".conf",
 	}
-	if err := json.NewEncoder(w).Encode(arrived{r.Method, r.RequestURI, string(body), r.Header}); err != nil {
-		e.Error(err)
+	if args[0] == "impatient" {
+		args = args[1:]
+	} else {
+		args = append(args, "patient")
 	}
-}
-
-// edit is a text of the configuration that stands there once, and what to put in its place.
-type edit struct{ from, to string }
-
-// patiently makes no verdict depend on how busy the machine is.
-var patiently = []edit{{"timeout processing 500ms", "timeout processing 60s"}, {"timeout hello 200ms", "timeout hello 60s"}, {"timeout connect 200ms", "timeout connect 60s"}}
-
-var failClosed = edit{"#closed ", ""}
-
-// behindHAProxy starts all of it.
-func behindHAProxy(t *testing.T, policy string, edits []edit, args ...string) *edge {
-	t.Helper()
-	e := &edge{T: t, addr: testkit.Addr(t)}
-	e.url = "http://" + e.addr
-	upstream := httptest.NewUnstartedServer(http.HandlerFunc(e.backend))
-	upstream.Config.ErrorLog = nil
-	upstream.Start()
-	t.Cleanup(upstream.Close)
-	e.at = testkit.Addr(t)
-	e.startAgent(policy, args...)
-	dir := t.TempDir()
-	edits = append([]edit{
-		{"bind 127.0.0.1:8000", "bind " + e.addr},
-		{"server api 127.0.0.1:3000", "server api " + upstream.Listener.Addr().String()},
-		{"server sluice 127.0.0.1:9000", "server sluice " + e.at},
-		{"/etc/haproxy/spoe-sluice.conf", filepath.Join(dir, "spoe-sluice.conf")},
-	}, edits...)
-	deploy(t, dir, edits)
-	launch(t, e.addr, "haproxy", "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
-	return e
-}
-
-// deploy writes the files of deploy/haproxy, edited.
-func deploy(t *testing.T, dir string, edits []edit) {
-	t.Helper()
+	for _, arg := range args {
+		edits = append(edits, haproxyEdits[arg]...)
+	}
 	found := make([]int, len(edits))
-	for _, name := range []string{"haproxy.cfg", "spoe-sluice.conf"} {
-		data, err := os.ReadFile(filepath.Join("..", "deploy", "haproxy", name))
-		if err != nil {
-			t.Fatal(err)
+	for from, to := range map[string]string{"haproxy.cfg": name + ".cfg", "spoe-sluice.conf": "spoe-" + name + ".conf"} {
+		text := deployed(s.T, filepath.Join("haproxy", from))
+		for i := 0; i < len(edits); i += 2 {
+			found[i] += strings.Count(text, edits[i])
+			text = strings.Replace(text, edits[i], edits[i+1], 1)
 		}
-		text := string(data)
-		for i, x := range edits {
-			found[i] += strings.Count(text, x.from)
-			text = strings.Replace(text, x.from, x.to, 1)
-		}
-		overwrite(t, filepath.Join(dir, name), text)
+		ts.Check(os.WriteFile(ts.MkAbs(to), []byte(text), 0o600))
 	}
-	for i, n := range found {
-		if n != 1 {
-			t.Fatalf("%q stands in deploy/haproxy %d times", edits[i].from, n)
+	for i := 0; i < len(edits); i += 2 {
+		if found[i] != 1 {
+			ts.Fatalf("%q stands in deploy/haproxy %d times", edits[i], found[i])
 		}
 	}
+	launch(s.T, ts.MkAbs("."), addr, "haproxy", "-db", "-f", name+".cfg")
+	s.gateways[name] = &gateway{t: s.T, url: "http://" + addr, addr: addr}
+	ts.Setenv(name+"_PROXY", "http://"+addr)
 }
 
-func (e *edge) startAgent(policy string, args ...string) {
-	e.Helper()
-	e.agent = begin(e.T, append([]string{"--policy", write(e.T, "policy.yaml", policy), "--spoe", e.at}, args...)...)
-}
-
-// ask sends a request from an address.
-func (e *edge) ask(from string, r *http.Request) (*http.Response, string) {
-	e.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		e.Fatal(err)
+// launch starts a program that listens on an address, and kills it when the test ends.
+func launch(t testing.TB, dir, address, name string, args ...string) {
+	t.Helper()
+	var said strings.Builder
+	c := exec.Command(testkit.Program(t, name), args...)
+	c.Dir, c.Stdout, c.Stderr = dir, &said, &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		e.Fatal(err)
-	}
-	return resp, string(body)
-}
-
-func (e *edge) asks(want int, from, method, path, body string, header ...string) (*http.Response, string) {
-	e.Helper()
-	resp, text := e.ask(from, request(e.T, method, e.url+path, body, header...))
-	if resp.StatusCode != want {
-		e.Errorf("%s %s from %s: %s %v %q, want %d", method, path, from, resp.Status, resp.Header, text, want)
-	}
-	return resp, text
-}
-
-var form = []string{"Content-Type", "application/x-www-form-urlencoded"}
-
-func TestHAProxy(t *testing.T) {
-	t.Parallel()
-	awayFromMidnight(t)
-	e := behindHAProxy(t, haproxyPolicy, patiently)
-	for name, test := range map[string]func(*edge){
-		"answers": testHAProxyAnswers, "forged": testHAProxyForged, "paths": testHAProxyPaths, "bodies": testHAProxyBodies,
-		"intact": testHAProxyIntact, "too large": testHAProxyTooLarge, "kept alive": testHAProxyKeptAlive,
-	} {
-		t.Run(name, func(t *testing.T) {
-			was := e.T
-			e.T = t
-			defer func() { e.T = was }()
-			test(e)
-		})
-	}
-}
-
-func testHAProxyAnswers(e *edge) {
-	const client = "127.0.1.1"
-	for left := 2; left >= 0; left-- {
-		resp, body := e.asks(200, client, "GET", "/things?x=1", "")
-		var a arrived
-		if err := json.Unmarshal([]byte(body), &a); err != nil || a.URI != "/things?x=1" {
-			e.Errorf("the backend got %q", body)
-		}
-		h := resp.Header
-		if h.Get("RateLimit-Policy") != `"per-ip";q=3;w=86400` || h.Get("X-RateLimit-Remaining") != strconv.Itoa(left) ||
-			!strings.HasPrefix(h.Get("RateLimit"), fmt.Sprintf(`"per-ip";r=%d;t=`, left)) || h.Get("X-RateLimit-Limit") != "3" || h.Get("Retry-After") != "" {
-			e.Errorf("fields of what passes: %v", h)
-		}
-	}
-	before := e.passed.Load()
-	resp, body := e.asks(429, client, "GET", "/things", "")
-	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if err != nil || after < 1 || after > 86400 || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("X-RateLimit-Remaining") != "0" {
-		e.Errorf("fields of a refusal: %v", resp.Header)
-	}
-	var problem struct {
-		Status     int
-		Policies   []string `json:"violated-policies"`
-		RetryAfter int      `json:"retry_after"`
-	}
-	if err := json.Unmarshal([]byte(body), &problem); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" ||
-		problem.Status != 429 || problem.RetryAfter != after || len(problem.Policies) != 1 || problem.Policies[0] != "per-ip" {
-		e.Errorf("refusal: %q %v", body, resp.Header)
-	}
-	resp, body = e.asks(429, client, "GET", "/things", "", "Accept", "text/plain")
-	if resp.Header.Get("Content-Type") != "text/plain" || !strings.HasPrefix(body, "Limit per-ip:") {
-		e.Errorf("refusal as text: %v %q", resp.Header, body)
-	}
-	e.asks(429, client, "HEAD", "/things", "")
-	e.asks(429, client, "POST", "/things", strings.Repeat("x", 5000))
-	if passed := e.passed.Load() - before; passed != 0 {
-		e.Errorf("%d refused requests reached the backend", passed)
-	}
-	resp, _ = e.asks(200, client, "GET", "/else", "")
-	if resp.Header.Get("RateLimit") != "" {
-		e.Errorf("a request that nothing counts: %v", resp.Header)
-	}
-}
-
-// Nothing that a client says makes it another, or its request one that was asked before.
-func testHAProxyForged(e *edge) {
-	const client = "127.0.1.2"
-	e.asks(200, client, "GET", "/once", "")
-	for _, field := range []string{
-		"X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP", "X-Original-URI", "X-Original-Method", "X-Forwarded-Uri", "X-Forwarded-Method", "X-Unique-ID", "X-Request-ID",
-		"X-HTTP-Method-Override", "Src", "Allowed", "txn.sluice.allowed",
-	} {
-		e.asks(429, client, "GET", "/once", "", field, "127.0.9.9")
-	}
-	e.asks(200, "127.0.9.9", "GET", "/once", "")
-}
-
-func testHAProxyPaths(e *edge) {
-	const client = "127.0.1.3"
-	e.asks(200, client, "GET", "/once", "")
-	for _, path := range []string{"/once?x", "//once", "/./once", "/x/../once", "/%6fnce", "/once/", "/%2fonce", "/once;x"} {
-		if got := e.raw(client, "GET "+path+" HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n"); got != 429 {
-			e.Errorf("%s: %d", path, got)
-		}
-	}
-	if got := e.raw(client, "GET "+e.url+"/once HTTP/1.1\r\nHost: "+e.addr+"\r\nConnection: close\r\n\r\n"); got != 429 {
-		e.Errorf("in absolute form: %d", got)
-	}
-}
-
-// raw returns the status of the answer to what is sent.
-func (e *edge) raw(from, text string) int {
-	e.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	c, err := dialer.DialContext(e.Context(), "tcp", e.addr)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := io.WriteString(c, text); err != nil {
-		e.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		e.Fatal(err)
-	}
-	resp.Body.Close()
-	return resp.StatusCode
-}
-
-func testHAProxyBodies(e *edge) {
-	const client = "127.0.1.4"
-	e.asks(200, client, "POST", "/login", "user=alice&password=x", form...)
-	e.asks(429, "127.0.1.5", "POST", "/login", "password=y&user=ALICE", form...)
-	e.asks(429, client, "POST", "/login", `{"user":"alice"}`, "Content-Type", "application/json")
-	e.asks(200, client, "POST", "/login", `{"user":"bob"}`, "Content-Type", "application/json")
-	// What HAProxy cannot show whole is refused, wherever the name stands in it.
-	e.asks(400, client, "POST", "/login", "user=carol&pad="+strings.Repeat("x", 9000), form...)
-	r := request(e.T, "POST", e.url+"/login", "", form...)
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader("user=carol")), -1
-	if resp, _ := e.ask(client, r); resp.StatusCode != 400 {
-		e.Errorf("chunked: %s", resp.Status)
-	}
-	if status := e.overHTTP2(client, "user=carol"); status != 400 {
-		e.Errorf("over HTTP/2, without a length: %d", status)
-	}
-	e.asks(200, client, "POST", "/login", "user=carol", form...)
-}
-
-// overHTTP2 logs in with a body of which the length is not announced.
-func (e *edge) overHTTP2(from, body string) int {
-	e.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	transport := &http.Transport{DialContext: dialer.DialContext, Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	defer transport.CloseIdleConnections()
-	r := request(e.T, "POST", e.url+"/login", "", form...)
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), -1
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		e.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.ProtoMajor != 2 {
-		e.Errorf("this was %s", resp.Proto)
-	}
-	return resp.StatusCode
-}
-
-// What passes is what was sent.
-func testHAProxyIntact(e *edge) {
-	for _, size := range []int{0, 1, 8191, 8192, 8193, 20_000, 1_000_000} {
-		for _, chunked := range []bool{false, true} {
-			sent := strings.Repeat("0123456789abcde\n", size/16+1)[:size]
-			r := request(e.T, "POST", e.url+"/upload?q=%2f", sent, "X-Mine", "a", "X-Mine", "b")
-			if chunked {
-				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(sent)), -1
-			}
-			resp, body := e.ask("127.0.1.6", r)
-			var a arrived
-			if err := json.Unmarshal([]byte(body), &a); err != nil || resp.StatusCode != 200 || a.Body != sent || a.URI != "/upload?q=%2f" || fmt.Sprint(a.Header["X-Mine"]) != "[a b]" {
-				e.Errorf("%d bytes, chunked %v: %s, and %d bytes arrive", size, chunked, resp.Status, len(a.Body))
-			}
-		}
-	}
-}
-
-// What is too large to be asked about does not pass for that.
-func testHAProxyTooLarge(e *edge) {
-	const client = "127.0.1.7"
-	e.asks(200, client, "GET", "/once", "")
-	before := e.passed.Load()
-	seen := map[int]bool{}
-	for size := 1000; size <= 12_000; size += 500 { // the host is sent twice: alone, and with the fields
-		r := request(e.T, "POST", e.url+"/once", strings.Repeat("b", 9000), "X-Pad", strings.Repeat("x", 3000))
-		r.Host = strings.Repeat("a", size)
-		resp, _ := e.ask(client, r)
-		seen[resp.StatusCode] = true
-	}
-	if e.passed.Load() != before || !seen[431] || !seen[429] {
-		e.Errorf("statuses: %v, %d passed", seen, e.passed.Load()-before)
-	}
-}
-
-// Requests of one connection are told apart.
-func testHAProxyKeptAlive(e *edge) {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 9)}}
-	conn, err := dialer.DialContext(e.Context(), "tcp", e.addr)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer conn.Close()
-	r := bufio.NewReader(conn)
-	for _, c := range []struct {
-		path string
-		want int
-	}{{"/once", 200}, {"/once", 429}, {"/else", 200}, {"/once", 429}} {
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: api\r\n\r\n", c.path); err != nil {
-			e.Fatal(err)
-		}
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			e.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode != c.want || (c.path == "/else") != (resp.Header.Get("RateLimit") == "") {
-			e.Errorf("%s: %s %v, want %d", c.path, resp.Status, resp.Header, c.want)
-		}
-	}
-}
-
-// HAProxy sends a request again that the backend has not answered, and a group may be asked twice,
-// as where both a frontend and a backend do so. A request is charged once.
-func TestHAProxyRetries(t *testing.T) {
-	t.Parallel()
-	awayFromMidnight(t)
-	const ask, server = "    http-request send-spoe-group sluice check\n", "    server api "
-	e := behindHAProxy(t, haproxyPolicy, append([]edit{
-		{ask, ask + ask}, {server, "    retries 3\n    retry-on all-retryable-errors\n" + server},
-	}, patiently...))
-	for left := 2; left >= 0; left-- {
-		e.fail.Store(2)
-		resp, _ := e.asks(200, "127.0.1.8", "GET", "/things", "")
-		if e.fail.Load() >= 0 || resp.Header.Get("X-RateLimit-Remaining") != strconv.Itoa(left) {
-			e.Errorf("after two failures: %v, want %d", resp.Header, left)
-		}
-	}
-	e.asks(429, "127.0.1.8", "GET", "/things", "")
-}
-
-// Without an agent the configuration decides, and limits hold again when it is back.
-func TestHAProxyAgentAway(t *testing.T) {
-	t.Parallel()
-	awayFromMidnight(t)
-	for name, c := range map[string]struct {
-		edits []edit
-		want  int
-	}{"open": {nil, 200}, "closed": {[]edit{failClosed}, 503}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := behindHAProxy(t, haproxyPolicy, c.edits)
-			limited := func(from string) {
-				redistest.Eventually(t, "limits hold", func() bool {
-					resp, _ := e.ask(from, request(t, "GET", e.url+"/once", ""))
-					return resp.StatusCode == 429
-				})
-			}
-			away := func(how string) {
-				t.Helper()
-				for range 3 {
-					resp, _ := e.asks(c.want, "127.0.2.1", "GET", "/once", "")
-					if resp.Header.Get("RateLimit") != "" || c.want == 503 && resp.Header.Get("Retry-After") != "1" {
-						t.Errorf("%s: %v", how, resp.Header)
-					}
-				}
-			}
-			limited("127.0.2.1")
-			e.agent.signal(syscall.SIGSTOP)
-			redistest.Eventually(t, "it has stopped", e.agent.frozen)
-			away("frozen")
-			e.agent.signal(syscall.SIGCONT)
-			limited("127.0.2.1")
-			e.agent.stop()
-			away("stopped")
-			e.startAgent(haproxyPolicy)
-			limited("127.0.2.1")
-		})
-	}
-}
-
-// frozen reports whether all threads of the process are stopped: a signal takes its time.
-func (g *gateway) frozen() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.process.Process.Pid))
-	if err != nil || len(threads) == 0 {
-		g.t.Fatalf("no threads: %v", err)
-	}
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(stat), ") T ") {
-			return false
-		}
-	}
-	return true
-}
-
-// A rule that reads a body which the configuration does not send refuses, open or not.
-func TestHAProxyBodyNotSent(t *testing.T) {
-	t.Parallel()
-	e := behindHAProxy(t, haproxyPolicy, append([]edit{{" body=req.body,bytes(0,8192)", ""}, {"option http-buffer-request", ""}}, patiently...))
-	resp, _ := e.asks(503, "127.0.3.1", "POST", "/login", "user=alice", form...)
-	if resp.Header.Get("Retry-After") == "" {
-		t.Errorf("%v", resp.Header)
-	}
-	e.asks(200, "127.0.3.1", "GET", "/things", "")
-	e.agent.await("it says why", func(r record) bool { return strings.Contains(r.Msg, "add body=req.body to the arguments") })
-}
-
-// A request of a leaky bucket is held until its turn, or refused if HAProxy would not wait so long.
-func TestHAProxyQueue(t *testing.T) {
-	t.Parallel()
-	t.Run("held", func(t *testing.T) {
-		t.Parallel()
-		e := behindHAProxy(t, haproxyPolicy, append([]edit{{"wait=int(400)", "wait=int(50000)"}}, patiently...))
-		start := time.Now()
-		for range 4 { // five a second: the first at once, and 200 ms between two
-			e.asks(200, "127.0.4.1", "GET", "/queue", "")
-		}
-		if took := time.Since(start); took < 600*time.Millisecond {
-			t.Errorf("four turns have come within %v", took)
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		if t.Failed() {
+			t.Logf("%s says:\n%s", name, &said)
 		}
 	})
-	t.Run("refused", func(t *testing.T) {
-		t.Parallel()
-		policy := strings.Replace(haproxyPolicy, "5/second burst 4", "1/hour burst 4", 1)
-		e := behindHAProxy(t, policy, patiently)
-		e.asks(200, "127.0.4.1", "GET", "/queue", "")
-		for range 5 { // more than there are places: each is given back
-			resp, _ := e.asks(429, "127.0.4.1", "GET", "/queue", "")
-			if after, _ := strconv.Atoi(resp.Header.Get("Retry-After")); after < 3500 || after > 3600 {
-				t.Errorf("%v", resp.Header)
-			}
+	redistest.Eventually(t, name+" listens", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
 		}
+		return err == nil
 	})
-}
-
-// Where they are not on one machine, both show certificates.
-func TestHAProxyTLS(t *testing.T) {
-	t.Parallel()
-	certs := redistest.NewCerts(t)
-	var both []byte
-	for _, path := range []string{certs.Cert, certs.Key} {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		both = append(both, data...)
-	}
-	own := write(t, "haproxy.pem", string(both))
-	e := behindHAProxy(t, haproxyPolicy, append([]edit{{" check inter 1s", " check inter 1s ssl verify required ca-file " + certs.CA + " crt " + own}}, patiently...),
-		"--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tls-client-ca", certs.CA)
-	e.asks(200, "127.0.5.1", "GET", "/once", "")
-	e.asks(429, "127.0.5.1", "GET", "/once", "")
 }

@@ -4,35 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	dto "github.com/prometheus/client_model/go"
-
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// withAllMetrics starts a gateway that has something to say in each of its metrics.
-func withAllMetrics(t *testing.T) *gateway {
-	t.Helper()
-	g := serve(t, "--upstream", "sample", "--store", redistest.Start(t).URL(),
-		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", write(t, "policy.yaml", `version: 1
-tiers: {subject: api_key}
-subjects: [{subject: k-pro, tier: pro}]
-rules:
-  - {name: api, key: [api_key], limit: 100/minute, tiers: {pro: 1000/minute}}
-  - {name: tokens, key: [api_key], limit: 100000/day, cost: {response_header: X-Cost, estimate: 100, max: 10000}}
-`))
-	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-pro"))
-	return g
-}
 
 // promtool runs it, from Debian's package prometheus.
 func promtool(t *testing.T, input string, args ...string) {
@@ -157,67 +136,4 @@ func TestPanels(t *testing.T) {
 		t.Fatal(err)
 	}
 	promtool(t, "", "check", "rules", write(t, "panels.json", string(file)))
-}
-
-// What alerts and panels ask about is there, by the names of its labels, too; and it is all as
-// Prometheus wants it.
-func TestMetricsAreThere(t *testing.T) {
-	t.Parallel()
-	g := withAllMetrics(t)
-	p := scrape(t, g)
-	alerts, err := os.ReadFile(alertsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := readDashboard(t)
-	variables := ""
-	for _, v := range d.Templating.List {
-		variables += fmt.Sprintln(v.Query)
-	}
-	asked := string(alerts) + strings.Join(d.exprs(), "\n") + variables
-	selectors := regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`)
-	seen := 0
-	for _, s := range selectors.FindAllStringSubmatch(asked, -1) {
-		if s[1] != "" { // recorded here
-			continue
-		}
-		f := p[s[2]]
-		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(s[2], ""); f == nil && p[base].GetType() == dto.MetricType_HISTOGRAM {
-			f = p[base]
-		}
-		if seen++; f == nil {
-			t.Errorf("there is no %s", s[2])
-			continue
-		}
-		for _, label := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(s[3], -1) {
-			if name := label[1]; name != "job" && name != "instance" && !hasLabel(f, name) {
-				t.Errorf("%s has no label %s", s[2], name)
-			}
-		}
-	}
-	if seen < 60 {
-		t.Errorf("only %d selectors were found", seen)
-	}
-
-	resp, err := http.Get(g.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	promtool(t, string(text), "check", "metrics")
-}
-
-func hasLabel(f *dto.MetricFamily, name string) bool {
-	for _, m := range f.Metric {
-		for _, l := range m.Label {
-			if l.GetName() == name {
-				return true
-			}
-		}
-	}
-	return false
 }

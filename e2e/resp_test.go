@@ -2,18 +2,15 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -21,21 +18,6 @@ import (
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-const respPolicy = `
-version: 1
-rules:
-  - name: per-key
-    key: [api_key]
-    limit: 10/minute
-`
-
-// serveRESP starts an instance with nothing but the Redis protocol, and returns its address.
-func serveRESP(t *testing.T, args ...string) (g *gateway, addr string) {
-	t.Helper()
-	g = serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
-	return g, g.await("it serves", func(r record) bool { return r.Resp != "" }).Resp
-}
 
 // output runs a program, which has to end with 0, and returns what it prints.
 func output(t *testing.T, dir, name string, args ...string) string {
@@ -54,112 +36,31 @@ func port(addr string) string {
 	return port
 }
 
-// promptly fails the test with what f finds wrong, unless f was held up: answers have whole seconds
-// in them, and are others a second later. Then f is tried again, with names of that try.
-func promptly(t *testing.T, f func(try int) (wrong string)) {
+const respPolicy = `
+version: 1
+rules:
+  - name: per-key
+    key: [api_key]
+    limit: 10/minute
+`
+
+// serveRESP starts an instance with nothing but the Redis protocol, and returns its address.
+func serveRESP(t *testing.T, args ...string) (addr string) {
 	t.Helper()
-	for try := range 100 {
-		began := time.Now()
-		wrong := f(try)
-		if wrong == "" {
-			return
-		}
-		if time.Since(began) < time.Second {
-			t.Error(wrong)
-			return
-		}
-	}
-	t.Error("this machine is too slow for whole seconds")
+	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
+	return g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 }
 
-func TestRedisCLI(t *testing.T) {
+// Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
+func TestRESPClients(t *testing.T) {
 	t.Parallel()
-	_, addr := serveRESP(t)
-	promptly(t, func(try int) (wrong string) {
-		for _, c := range []struct{ args, want string }{
-			{"CL.THROTTLE user# 15 30 60 1", "0\n16\n15\n-1\n2"},
-			{"-3 CL.THROTTLE user# 15 30 60 15", "0\n16\n0\n-1\n32"},
-			{"CL.THROTTLE user# 15 30 60", "1\n16\n0\n2\n32"},
-			{"--json -3 SLUICE.CHECK per-key api_key k# COST 3", `{"allowed":1,"reason":"","rule":"per-key","limit":10,"remaining":7,"retry_after":0,"reset_after":18,"delay_ms":0,"limits":[["per-key",1,10,7,0,18]]}`},
-			{"--json -2 SLUICE.PEEK per-key api_key k# COST 8", `["allowed",0,"reason","limit","rule","per-key","limit",10,"remaining",7,"retry_after",6,"reset_after",18,"delay_ms",0,"limits",[["per-key",0,10,7,6,18]]]`},
-			{"SLUICE.RESET per-key api_key k#", "OK"},
-			{"--json -3 SLUICE.PEEK per-key api_key k#", `{"allowed":1,"reason":"","rule":"per-key","limit":10,"remaining":10,"retry_after":0,"reset_after":0,"delay_ms":0,"limits":[["per-key",1,10,10,0,0]]}`},
-			{"PING", "PONG"},
-			{"GET x", `ERR unknown command "GET": Sluice knows CL.THROTTLE, SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET`},
-		} {
-			args := strings.ReplaceAll(c.args, "#", fmt.Sprint(try))
-			if got := output(t, "", "redis-cli", append([]string{"-p", port(addr)}, strings.Fields(args)...)...); got != c.want {
-				wrong += fmt.Sprintf("redis-cli %s\n%s\nwant\n%s\n", args, got, c.want)
-			}
-		}
-		return wrong
-	})
+	addr := serveRESP(t)
+	t.Run("go-redis", func(t *testing.T) { testGoRedis(t, addr) })
+	t.Run("rueidis", func(t *testing.T) { testRueidis(t, addr) })
+	t.Run("examples", func(t *testing.T) { testRESPExamples(t, addr) })
 }
 
-// As people use it: typed line by line, with the help that it asks for when it begins.
-func TestRedisCLITyped(t *testing.T) {
-	t.Parallel()
-	_, addr := serveRESP(t)
-	promptly(t, func(try int) string {
-		c := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), "-p", port(addr))
-		throttle := fmt.Sprintf("CL.THROTTLE \"user %d\" 0 1 60\n", try)
-		c.Stdin = strings.NewReader("HELLO 3\n" + throttle + throttle + "COMMAND DOCS\nQUIT\n")
-		out, err := c.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "0\n1\n0\n-1\n60\n1\n1\n0\n60\n60\n") {
-			return fmt.Sprintf("%v\n%s", err, out)
-		}
-		return ""
-	})
-}
-
-func TestRESPOverTLS(t *testing.T) {
-	t.Parallel()
-	certs := redistest.NewCerts(t)
-	_, addr := serveRESP(t, "--door-tls-cert", certs.Cert, "--door-tls-key", certs.Key, "--door-tls-client-ca", certs.CA)
-	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--tls", "--cacert", certs.CA}
-	if got := output(t, "", "redis-cli", append(with, "--cert", certs.Cert, "--key", certs.Key, "PING")...); got != "PONG" {
-		t.Error(got)
-	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
-		t.Errorf("without a certificate: %s", out)
-	}
-	// Who does not even shake hands is closed, and others go on.
-	silent, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	pair, err := tls.LoadX509KeyPair(certs.Cert, certs.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}})
-	defer client.Close()
-	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 0, 1, 1).Int64Slice(); err != nil || !reflect.DeepEqual(got, []int64{0, 1, 0, -1, 1}) {
-		t.Errorf("go-redis: %v, %v", got, err)
-	}
-}
-
-// It ends at the first error that it is told.
-func TestRedisBenchmark(t *testing.T) {
-	t.Parallel()
-	_, addr := serveRESP(t)
-	for _, args := range []string{
-		"-q -n 2000 -t ping_inline,ping_mbulk",
-		"-q -n 20000 -P 64 -c 20 CL.THROTTLE user__rand_int__ 15 30 60 1",
-		"-q -n 2000 -c 64 -r 100 SLUICE.CHECK per-key api_key k__rand_int__",
-		"-q -n 2000 -3 -P 7 SLUICE.PEEK per-key api_key k",
-	} {
-		got := output(t, "", "redis-benchmark", append([]string{"-p", port(addr)}, strings.Fields(args)...)...)
-		if !strings.Contains(got, "requests per second") || strings.Contains(got, "WARN") {
-			t.Errorf("redis-benchmark %s\n%s", args, got)
-		}
-	}
-}
-
-func TestGoRedis(t *testing.T) {
-	t.Parallel()
-	_, addr := serveRESP(t)
+func testGoRedis(t *testing.T, addr string) {
 	for _, proto := range []int{2, 3} {
 		client := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: proto, ClientName: "test"})
 		defer client.Close()
@@ -197,9 +98,7 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-func TestRueidis(t *testing.T) {
-	t.Parallel()
-	_, addr := serveRESP(t)
+func testRueidis(t *testing.T, addr string) {
 	for name, option := range map[string]rueidis.ClientOption{
 		"as it comes":      {InitAddress: []string{addr}, ForceSingleClient: true},
 		"without tracking": {InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, AlwaysPipelining: true},
@@ -237,45 +136,83 @@ func TestRueidis(t *testing.T) {
 	}
 }
 
-// The examples, with the clients that people have in other languages.
-func TestRESPExamples(t *testing.T) {
-	t.Parallel()
-	const want = "allowed and 15 left of 16\nallowed and 8 left of per-key\n16 of 20 allowed, again in 2 s"
+// The examples, with the clients that people have in other languages, of whom one finds what the other has used.
+func testRESPExamples(t *testing.T, addr string) {
 	dir, err := filepath.Abs("../examples/clients")
 	if err != nil {
 		t.Fatal(err)
 	}
+	said := regexp.MustCompile(`^(allowed|limited) and \d+ left of 16\n(allowed|refused) and \d+ left of per-key\n\d+ of 20 allowed, again in \d+ s$`)
 	for name, command := range map[string][]string{
 		"python": {"/usr/bin/python3", "resp_throttle.py"},
 		"node":   {"node", "resp_throttle.mjs"},
 	} {
-		promptly(t, func(int) string {
-			_, addr := serveRESP(t)
-			got := output(t, filepath.Join(dir, name), command[0], append(command[1:], "redis://"+addr)...)
-			if got != want {
-				return fmt.Sprintf("%s\n%s\nwant\n%s", name, got, want)
-			}
-			return ""
-		})
+		got := output(t, filepath.Join(dir, name), command[0], append(command[1:], "redis://"+addr)...)
+		if !said.MatchString(got) {
+			t.Errorf("%s:\n%s", name, got)
+		}
 	}
 }
 
-// A pipeline is one call of the shared store, whatever it asks for.
-func TestRESPGathers(t *testing.T) {
+// Over TLS a client shows a certificate, and then its token, for as long as that is good.
+func TestRESPOverTLS(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	cert, key := ours.make("server", nil)
+	own, ownKey := ours.make("client", nil)
+	tokens := write(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
+	addr := serveRESP(t, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca, "--door-tokens", tokens)
+	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--no-auth-warning", "--tls", "--cacert", ours.ca, "-a", "a long secret"}
+	if got := output(t, "", "redis-cli", append(with, "--cert", own, "--key", ownKey, "PING")...); got != "PONG" {
+		t.Error(got)
+	}
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
+		t.Errorf("without a certificate: %s", out)
+	}
+	// One that does not even shake hands holds up no other.
+	silent, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	try := func(password string) error {
+		client := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: password, MaxRetries: -1})
+		defer client.Close()
+		return client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err()
+	}
+	in := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: "a long secret", PoolSize: 1})
+	defer in.Close()
+	if err := in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err != nil {
+		t.Errorf("with a token: %v", err)
+	}
+	for _, password := range []string{"", "another"} {
+		if try(password) == nil {
+			t.Errorf("with the token %q it was let in", password)
+		}
+	}
+	overwrite(t, tokens, "") // which ends the connections, too
+	redistest.Eventually(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
+}
+
+// A pipeline is one call of the shared store, whatever it asks for. While that is away, CL.THROTTLE lets pass: its
+// callers have no on_error to say else.
+func TestRESPWithStore(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
-	_, addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "5s")
-	client := goredis.NewClient(&goredis.Options{Addr: addr})
+	addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "5s")
+	client := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
 	defer client.Close()
-	ask := func() (allowed int) {
-		pipeline := client.Pipeline()
-		var all []*goredis.Cmd
-		for i := range 64 {
-			all = append(all, pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("key ", i%4), 9, 1, 3600))
+	scripts := func() int { return calls(store, "eval") + calls(store, "evalsha") }
+	before := scripts()
+	for round := range 10 {
+		pipeline, all := client.Pipeline(), make([]*goredis.Cmd, 64)
+		for i := range all {
+			all[i] = pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("round ", round, i%4), 9, 1, 3600)
 		}
 		if _, err := pipeline.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		allowed := 0
 		for _, one := range all {
 			if got, err := one.Int64Slice(); err != nil {
 				t.Fatal(err)
@@ -283,108 +220,35 @@ func TestRESPGathers(t *testing.T) {
 				allowed++
 			}
 		}
-		return allowed
-	}
-	if allowed := ask(); allowed != 40 {
-		t.Errorf("%d of 64 allowed, want 10 of each of 4 keys", allowed)
-	}
-	// What was refused is remembered: ask for others.
-	before := scriptCalls(store)
-	for round := range 10 {
-		pipeline := client.Pipeline()
-		for i := range 64 {
-			pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("round ", round, i), 9, 1, 3600)
-		}
-		if _, err := pipeline.Exec(t.Context()); err != nil {
-			t.Fatal(err)
+		if allowed != 40 {
+			t.Errorf("%d of 64 allowed, want 10 of each of 4 keys", allowed)
 		}
 	}
-	// A pipeline may reach us in two pieces.
-	if made := scriptCalls(store) - before; made < 10 || made > 40 {
+	// A pipeline may reach us in two pieces, and a heartbeat is a script.
+	if made := scripts() - before; made < 10 || made > 40 {
 		t.Errorf("%d calls for 10 pipelines of 64", made)
 	}
-}
-
-// scriptCalls returns how many scripts the store has run.
-func scriptCalls(store *redistest.Server) (n int) {
-	for _, command := range []string{"eval", "evalsha"} {
-		var one int
-		_, _ = fmt.Sscanf(store.Info("cmdstat_"+command), "calls=%d", &one)
-		n += one
-	}
-	return n
-}
-
-// While the shared store is away, CL.THROTTLE lets pass: its callers have no on_error to say else.
-func TestRESPWithoutStore(t *testing.T) {
-	t.Parallel()
-	store := redistest.Start(t)
-	_, addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "100ms")
-	client := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
-	defer client.Close()
 	store.Kill()
-	for range 5 {
-		if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 3600).Int64Slice(); err != nil || got[0] != 0 || got[1] != 10 {
-			t.Errorf("%v, %v", got, err)
-		}
+	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 3600).Int64Slice(); err != nil || got[0] != 0 || got[1] != 10 {
+		t.Errorf("%v, %v", got, err)
 	}
 	if err := client.Do(t.Context(), "SLUICE.RESET", "per-key", "api_key", "k").Err(); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("SLUICE.RESET: %v", err)
 	}
 }
 
-// SIGTERM under load: what was sent is answered, in order and without a gap, or not taken at all.
-func TestRESPDrains(t *testing.T) {
-	t.Parallel()
-	g, addr := serveRESP(t)
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			text := fmt.Sprint(i)
-			if _, err := fmt.Fprintf(conn, "*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", len(text), text); err != nil {
-				return
-			}
-		}
-	}()
-	var all bytes.Buffer
-	buf := make([]byte, 1<<16)
-	for signalled := false; ; {
-		n, err := conn.Read(buf)
-		all.Write(buf[:n])
-		if err != nil {
-			break
-		}
-		if all.Len() > 1<<20 && !signalled {
-			signalled = true
-			g.signal(syscall.SIGTERM)
-		}
-	}
-	replies := strings.Split(strings.TrimSuffix(all.String(), "\r\n"), "\r\n")
-	for i := 0; i+1 < len(replies); i += 2 {
-		if want := fmt.Sprint(i / 2); replies[i+1] != want || replies[i] != fmt.Sprintf("$%d", len(want)) {
-			t.Fatalf("reply %d is %q %q", i/2, replies[i], replies[i+1])
-		}
-	}
-	if len(replies)%2 != 0 {
-		t.Errorf("the last reply is cut: %q", replies[len(replies)-1])
-	}
-	if code := g.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+// calls returns how often a server was given a command.
+func calls(s *redistest.Server, command string) int {
+	var n int
+	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
+	return n
 }
 
 // Whoever types what the documents say into redis-cli gets what the documents say.
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
-	addr := g.await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+	addr := g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 	for _, block := range blocks(t, "redis") {
 		for _, example := range strings.Split("\n"+block, "\n> ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
@@ -394,29 +258,4 @@ func TestReadmeRedis(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestRESPTokens(t *testing.T) {
-	t.Parallel()
-	hash := sha256.Sum256([]byte("a long secret"))
-	tokens := write(t, "tokens", fmt.Sprintf("shop %x\n", hash))
-	_, addr := serveRESP(t, "--door-tokens", tokens)
-	in := goredis.NewClient(&goredis.Options{Addr: addr, Password: "a long secret", PoolSize: 1})
-	defer in.Close()
-	if err := in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err != nil {
-		t.Errorf("with a token: %v", err)
-	}
-	if got := output(t, "", "redis-cli", "-p", port(addr), "--no-auth-warning", "-a", "a long secret", "PING"); got != "PONG" {
-		t.Error(got)
-	}
-	for _, password := range []string{"", "another"} {
-		out := goredis.NewClient(&goredis.Options{Addr: addr, Password: password, MaxRetries: -1})
-		defer out.Close()
-		if err := out.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err == nil {
-			t.Errorf("with the token %q it was let in", password)
-		}
-	}
-	// A token that is taken back ends with the connections that it has opened.
-	overwrite(t, tokens, "")
-	redistest.Eventually(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
 }

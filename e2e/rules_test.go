@@ -1,19 +1,16 @@
 package e2e
 
 import (
-	"bytes"
 	"database/sql"
 	"io"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/redistest"
 )
 
 const floor = `version: 1
@@ -42,16 +39,7 @@ func limitOf(t *testing.T, g *gateway, user string) string {
 func awaitLimit(t *testing.T, user, limit string, all ...*gateway) {
 	t.Helper()
 	for _, g := range all {
-		awaitThat(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
-	}
-}
-
-func awaitThat(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v until %s, in vain", patience, what)
-		}
+		redistest.Eventually(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
 	}
 }
 
@@ -71,7 +59,7 @@ func TestRulesFleet(t *testing.T) {
 	defer db.Close()
 	execute := func(text string) {
 		t.Helper()
-		awaitThat(t, "the database answers", func() bool { return db.Ping() == nil })
+		redistest.Eventually(t, "the database answers", func() bool { return db.Ping() == nil })
 		if _, err := db.Exec(text); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -82,7 +70,7 @@ func TestRulesFleet(t *testing.T) {
 
 	execute(`INSERT INTO sluice_rules (name, document) VALUES ('per-user', '{"key": ["header:X-User"], "limit": "a lot"}')`)
 	for _, g := range fleet {
-		g.await("the rule is refused", func(r record) bool {
+		g.Await("the rule is refused", func(r record) bool {
 			return strings.HasPrefix(r.Msg, "rules of the database refused") && strings.Contains(r.Problem, `rules["per-user"].limit`)
 		})
 		if metric(t, g, "sluice_policy_refused") != 1 || limitOf(t, g, "b") != "100" {
@@ -91,20 +79,24 @@ func TestRulesFleet(t *testing.T) {
 	}
 	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "200/minute"}'`)
 	awaitLimit(t, "b", "200", fleet...)
-	awaitThat(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
+	redistest.Eventually(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
 
 	server.Kill()
 	for _, g := range fleet {
-		awaitThat(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
+		redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
 	}
 	late := start()
-	awaitThat(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
+	redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
 	if metric(t, late, "sluice_policy_refused") != 0 {
 		t.Error("a database that is away is told as one that makes no policy")
 	}
 	awaitLimit(t, "b", "100", late)
 	awaitLimit(t, "b", "200", fleet...)
 	awaitLimit(t, "a", "7", fleet...)
+	change := request(t, "POST", late.admin+"/v1/overrides", `{"rule": "per-user", "key": {"header:X-User": "c"}, "limit": "1/minute"}`, "Content-Type", "application/json")
+	if resp, said := do(t, change); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || strings.Contains(said, server.Addr) {
+		t.Errorf("a change without a database: %s %v %s", resp.Status, resp.Header, said)
+	}
 	server.Restart()
 	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "300/minute"}'`)
 	awaitLimit(t, "b", "300", append(fleet, late)...)
@@ -121,39 +113,12 @@ func TestRulesFleet(t *testing.T) {
 	// is for a rule that the file has no more.
 	overwrite(t, file, strings.Replace(floor, "per-user", "by-user", 1))
 	for _, g := range append(fleet, late) {
-		g.await("the file is refused", func(r record) bool {
+		g.Await("the file is refused", func(r record) bool {
 			return strings.HasPrefix(r.Msg, "policy refused") && strings.Contains(r.Problem, "per-user")
 		})
 	}
 	awaitLimit(t, "b", "40", append(fleet, late)...)
 	execute(`DELETE FROM sluice_overrides`)
 	awaitLimit(t, "b", "100", append(fleet, late)...)
-	late.await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
-}
-
-// A database alone is enough, and what a command puts into it is in force while the gateway runs.
-func TestRulesAlone(t *testing.T) {
-	t.Parallel()
-	url := "sqlite:" + filepath.Join(t.TempDir(), "rules.db")
-	g := serve(t, "--upstream", "sample", "--rules", url)
-	if got := limitOf(t, g, "a"); got != "" {
-		t.Errorf("an empty database limits to %q", got)
-	}
-	run := func(args ...string) {
-		t.Helper()
-		cmd := exec.Command(binary, args...)
-		cmd.Env = environ()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
-	run("import", "--rules", url, "--yes", write(t, "api.yaml", floor))
-	awaitLimit(t, "a", "100", g)
-	run("import", "--rules", url, "--yes", write(t, "api.yaml", strings.Replace(floor, "100/", "60/", 1)))
-	awaitLimit(t, "a", "60", g)
-	cmd := exec.Command(binary, "export", "--rules", url)
-	cmd.Env = environ()
-	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("60/minute")) {
-		t.Errorf("export: %v\n%s", err, out)
-	}
+	late.Await("it says that the file is in force", func(r record) bool { return strings.HasPrefix(r.Msg, "policy loaded: with") })
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -8,15 +9,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // asSystemd makes systemd's environment of a command: its process's id, and where it says how it goes.
@@ -37,34 +39,57 @@ func handedOver(t *testing.T) (file *os.File, addr string) {
 	return file, l.Addr().String()
 }
 
+// states is where a service tells systemd how it goes.
+type states struct {
+	*net.UnixConn
+	t    *testing.T
+	path string
+}
+
+func listenForStates(t *testing.T) states {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return states{c, t, path}
+}
+
+// next returns what systemd is told next.
+func (s states) next() string {
+	s.t.Helper()
+	buffer := make([]byte, 1024)
+	if err := s.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	n, err := s.Read(buffer)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
+
+func (s states) want(state string) {
+	s.t.Helper()
+	if got := s.next(); got != state {
+		s.t.Fatalf("it says %q; want %s", got, state)
+	}
+}
+
 // Over a socket of systemd the gateway restarts under load, and nobody is refused.
 func TestSystemdRestart(t *testing.T) {
 	t.Parallel()
 	file, addr := handedOver(t)
-	path := filepath.Join(t.TempDir(), "notify")
-	states, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer states.Close()
-	awaitState := func(want string) {
-		t.Helper()
-		buffer := make([]byte, 1024)
-		if err := states.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := states.Read(buffer)
-		if err != nil || string(buffer[:n]) != want {
-			t.Fatalf("it says %q, %v; want %s", buffer[:n], err, want)
-		}
-	}
+	states := listenForStates(t)
 	start := func() *gateway {
 		t.Helper()
 		g := beginWith(t, func(c *exec.Cmd) {
 			c.ExtraFiles = []*os.File{file}
-			c.Env = append(c.Env, "LISTEN_FDS=1", "NOTIFY_SOCKET="+path)
+			c.Env = append(c.Env, "LISTEN_FDS=1", "NOTIFY_SOCKET="+states.path)
 		}, asSystemd, "--upstream", "sample", "--proxy", addr)
-		awaitState("READY=1")
+		states.want("READY=1")
 		if g.addr != addr {
 			t.Errorf("it serves at %s, and not at the socket's %s", g.addr, addr)
 		}
@@ -72,99 +97,64 @@ func TestSystemdRestart(t *testing.T) {
 	}
 
 	g := start()
+	ctx, stop := context.WithCancel(t.Context())
 	var served atomic.Int64
-	var stop atomic.Bool
 	var clients sync.WaitGroup
 	for range 4 {
 		clients.Go(func() {
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			for !stop.Load() {
+			for ctx.Err() == nil {
 				resp, err := client.Get("http://" + addr + "/health")
-				if err != nil {
-					t.Errorf("a request was refused: %v", err)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Errorf("a request was refused: %v, %v", resp, err)
 					return
 				}
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
-				if resp.StatusCode != http.StatusOK {
-					t.Errorf("a request got %s", resp.Status)
-				}
 				served.Add(1)
 			}
 		})
 	}
 	defer clients.Wait()
-	defer stop.Store(true)
+	defer stop()
 	defer file.Close() // so that nobody waits in its backlog if the gateway is gone
-	for range 3 {
-		g.signal(syscall.SIGTERM)
-		awaitState("STOPPING=1")
-		if code := g.wait(); code != 0 {
-			t.Fatalf("exit code %d", code)
-		}
-		// Nobody is there now, and yet one can ask.
-		early, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(early, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		g = start()
-		answer, err := io.ReadAll(early)
-		early.Close()
-		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
-			t.Errorf("who has asked between two processes gets %q, %v", answer, err)
-		}
-		for before := served.Load(); served.Load() == before && !t.Failed(); {
-			time.Sleep(time.Millisecond)
-		}
+	g.Signal(syscall.SIGTERM)
+	states.want("STOPPING=1")
+	if code := g.Wait(); code != 0 {
+		t.Fatalf("exit code %d", code)
 	}
+	// Nobody is there now, and yet one can ask.
+	early, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(early, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	start()
+	if got := readAll(t, early); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("who has asked between two processes gets %q", got)
+	}
+	before := served.Load()
+	redistest.Eventually(t, "others go on", func() bool { return served.Load() > before })
 }
 
 // systemd hears when a reload begins and that it is done, and what the file says is in force then, if it
 // can be.
 func TestSystemdReload(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "notify")
-	states, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer states.Close()
-	state := func() string {
-		t.Helper()
-		buffer := make([]byte, 1024)
-		if err := states.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := states.Read(buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(buffer[:n])
-	}
+	states := listenForStates(t)
 	policy := write(t, "policy.yaml", limited(5))
-	g := beginWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+path) }, []string{"env"}, "--upstream", "sample", "--policy", policy)
-	if got := state(); got != "READY=1" {
-		t.Fatalf("it begins with %q", got)
-	}
-	began := regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=(\d+)$`)
+	g := beginWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+states.path) }, nil, "--upstream", "sample", "--policy", policy)
+	states.want("READY=1")
 	last := 0
 	reload := func() {
 		t.Helper()
-		g.signal(syscall.SIGHUP)
-		said := state()
-		m := began.FindStringSubmatch(said)
-		if m == nil {
-			t.Fatalf("it begins to reload with %q", said)
-		}
-		at, err := strconv.Atoi(m[1])
-		if err != nil || at <= last {
-			t.Errorf("a reload at %s µs, after one at %d", m[1], last)
+		g.Signal(syscall.SIGHUP)
+		said, at := states.next(), 0
+		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
+			t.Errorf("after %d µs it begins to reload with %q: %v", last, said, err)
 		}
 		last = at
-		if got := state(); got != "READY=1" {
-			t.Fatalf("it ends to reload with %q", got)
-		}
+		states.want("READY=1")
 	}
 	wantInForce(t, g, 5)
 	overwrite(t, policy, limited(7))
@@ -173,13 +163,11 @@ func TestSystemdReload(t *testing.T) {
 	overwrite(t, policy, broken)
 	reload()
 	wantInForce(t, g, 7)
-	g.await("why it is refused", refused)
+	g.Await("why it is refused", refused)
 	reload() // of what has not changed
-	g.signal(syscall.SIGTERM)
-	if got := state(); got != "STOPPING=1" {
-		t.Errorf("it ends with %q", got)
-	}
-	if code := g.wait(); code != 0 {
+	g.Signal(syscall.SIGTERM)
+	states.want("STOPPING=1")
+	if code := g.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -195,9 +183,9 @@ func TestSystemdSocketElsewhere(t *testing.T) {
 		"untaken":   {"1", "systemd has passed a socket at " + addr},
 		"no number": {"one", `LISTEN_FDS="one" is no number`},
 	} {
-		c := exec.CommandContext(t.Context(), asSystemd[0], append(slices.Clip(asSystemd[1:]), binary, "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+		c := exec.CommandContext(t.Context(), asSystemd[0], append(slices.Clip(asSystemd[1:]), testkit.Binary(t), "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
 		c.ExtraFiles = []*os.File{file}
-		c.Env = append(environ(), "LISTEN_FDS="+tt.fds)
+		c.Env = append(testkit.Environ(), "LISTEN_FDS="+tt.fds)
 		out, _ := c.CombinedOutput()
 		if c.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%s: exit code %d, %s; want %s", name, c.ProcessState.ExitCode(), out, tt.want)
@@ -206,7 +194,7 @@ func TestSystemdSocketElsewhere(t *testing.T) {
 }
 
 // deployed returns a file of deploy/.
-func deployed(t *testing.T, name string) string {
+func deployed(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "deploy", name))
 	if err != nil {
@@ -237,7 +225,7 @@ func TestSystemdUnits(t *testing.T) {
 		t.Skip("NOT VERIFIED: the units, for there is no systemd-analyze")
 	}
 	dir := t.TempDir()
-	overwrite(t, filepath.Join(dir, "sluice.service"), strings.ReplaceAll(service, "/usr/local/bin/sluice", binary))
+	overwrite(t, filepath.Join(dir, "sluice.service"), strings.ReplaceAll(service, "/usr/local/bin/sluice", testkit.Binary(t)))
 	overwrite(t, filepath.Join(dir, "sluice.socket"), socket)
 	out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", "--recursive-errors=no", filepath.Join(dir, "sluice.service"), filepath.Join(dir, "sluice.socket")).CombinedOutput()
 	if err != nil || len(out) > 0 {

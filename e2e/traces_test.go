@@ -2,13 +2,13 @@ package e2e
 
 import (
 	"compress/gzip"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -103,6 +103,7 @@ const (
 
 // The callers' traces go on through every door, and to the upstream.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	to := receiver(t)
 	var mu sync.Mutex
 	var passed []string
@@ -113,24 +114,13 @@ func TestTraces(t *testing.T) {
 	}))
 	t.Cleanup(upstream.Close)
 	policy := write(t, "policy.yaml", "version: 1\nrules:\n  - {name: api, limit: 3/day, key: [client_ip], match: /api}\n")
-	t.Setenv("OTEL_SERVICE_NAME", "edge")
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=ours")
-	g := serve(t, "--policy", policy, "--upstream", upstream.URL, "--traces", to.URL, "--check", "127.0.0.1:0", "--auth", "caddy", "--grpc", "127.0.0.1:0")
+	g := beginWith(t, func(c *exec.Cmd) {
+		c.Env = append(c.Env, "OTEL_SERVICE_NAME=edge", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test", "OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ours")
+	}, nil, "--policy", policy, "--upstream", upstream.URL, "--traces", to.URL, "--check", "127.0.0.1:0", "--auth", "caddy", "--grpc", "127.0.0.1:0")
+	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
 	ask := func(url string, fields ...string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(fields); i += 2 {
-			r.Header[fields[i]] = append(r.Header[fields[i]], fields[i+1])
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		resp, _ := do(t, request(t, "GET", url, "", fields...))
 		return resp.StatusCode
 	}
 	const unsampled = "00-" + callerTrace + "-" + callerSpan + "-00"
@@ -142,7 +132,7 @@ func TestTraces(t *testing.T) {
 	if got := ask(g.url+"/api", "Traceparent", callerParent, "X-Request-Id", "r-9"); got != http.StatusTooManyRequests {
 		t.Fatalf("the fourth: %d", got)
 	}
-	started := g.await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
+	started := g.Await("it serves", func(r record) bool { return r.Msg == "sluice serves" })
 	auth := ask("http://"+started.Check+"/auth/caddy", "Traceparent", callerParent, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/api", "X-Forwarded-Host", "h", "X-Forwarded-For", "127.0.0.1")
 	if auth != http.StatusTooManyRequests {
 		t.Errorf("caddy is told %d", auth)
@@ -152,7 +142,7 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	conn, err := grpc.NewClient(grpcAddress.FindStringSubmatch(g.log())[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(g.grpcOf(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +152,7 @@ func TestTraces(t *testing.T) {
 	if out, err := checkgrpc.NewChecksClient(conn).Check(ctx, about); err != nil || out.Allowed {
 		t.Errorf("gRPC: %v %v", out, err)
 	}
-	g.stop() // which sends what is left
+	g.Stop() // which sends what is left
 
 	spans := to.all()
 	var got []string
@@ -197,7 +187,7 @@ func TestTraces(t *testing.T) {
 
 	// The line in the log names the same trace.
 	var refused int
-	for text := range strings.Lines(g.log()) {
+	for text := range strings.Lines(g.Log()) {
 		var one map[string]any
 		if json.Unmarshal([]byte(text), &one) == nil && one["msg"] == "refused" {
 			refused++
@@ -210,31 +200,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	if refused != 3 {
-		t.Errorf("there are %d lines of refusals:\n%s", refused, g.log())
-	}
-}
-
-// Without --traces, what callers say of traces passes unchanged; without --log-refusals nobody is
-// told of refusals.
-func TestTracesOff(t *testing.T) {
-	t.Parallel()
-	var passed string
-	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { passed = r.Header.Get("Traceparent") }))
-	t.Cleanup(upstream.Close)
-	policy := write(t, "policy.yaml", "version: 1\nrules:\n  - {name: api, limit: 1/day}\n")
-	g := serve(t, "--policy", policy, "--upstream", upstream.URL, "--log-refusals=false")
-	for range 3 {
-		r, _ := http.NewRequestWithContext(context.Background(), "GET", g.url, nil)
-		r.Header.Set("Traceparent", callerParent)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-	}
-	g.stop()
-	if passed != callerParent || strings.Contains(g.log(), `"refused"`) {
-		t.Errorf("%q came through; the log: %s", passed, g.log())
+		t.Errorf("there are %d lines of refusals:\n%s", refused, g.Log())
 	}
 }
 
@@ -244,21 +210,15 @@ func TestTracesRefused(t *testing.T) {
 	to := receiver(t)
 	to.failing = true
 	g := serve(t, "--upstream", "sample", "--traces", to.URL)
-	for range 2000 {
-		r, _ := http.NewRequestWithContext(t.Context(), "GET", g.url, nil)
-		r.Header.Set("Traceparent", callerParent)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+	for range 500 {
+		do(t, request(t, "GET", g.url, "", "Traceparent", callerParent))
 	}
-	redistest.Eventually(t, "the log tells of it", func() bool { return strings.Contains(g.log(), "traces cannot be sent") })
-	g.stop()
-	if n := strings.Count(g.log(), "traces cannot be sent"); n != 1 || strings.Contains(g.log(), "\\u001b") {
-		t.Errorf("%d lines: %s", n, g.log())
+	redistest.Eventually(t, "the log tells of it", func() bool { return strings.Contains(g.Log(), "traces cannot be sent") })
+	g.Stop()
+	if n := strings.Count(g.Log(), "traces cannot be sent"); n != 1 || strings.Contains(g.Log(), "\\u001b") {
+		t.Errorf("%d lines: %s", n, g.Log())
 	}
-	for text := range strings.Lines(g.log()) {
+	for text := range strings.Lines(g.Log()) {
 		if !json.Valid([]byte(text)) {
 			t.Errorf("not a line of the log: %q", text)
 		}

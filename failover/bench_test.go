@@ -3,25 +3,12 @@ package failover_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// near is a shared store in this process.
-type near struct{ sluice.Store }
-
-func (n near) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return n.Take(ctx, charges, receipts)
-}
-
-func (near) Shard(string) int { return 0 }
-
-func (near) Heartbeat(context.Context, string) (int, error) { return 1, nil }
 
 // BenchmarkTake compares a store with the same store behind failover: as it is, called
 // on a goroutine of its own because it does not keep deadlines, with a local share to be
@@ -29,15 +16,15 @@ func (near) Heartbeat(context.Context, string) (int, error) { return 1, nil }
 func BenchmarkTake(b *testing.B) {
 	over := func(shared failover.Shared) func(b *testing.B) sluice.Store {
 		return func(b *testing.B) sluice.Store {
-			s := failover.New(shared, failover.Config{Logger: quiet()})
+			s := open(shared, failover.Config{})
 			b.Cleanup(s.Close)
 			return s
 		}
 	}
 	away := func(b *testing.B) sluice.Store {
-		sv := newServer()
-		s := over(prompt{sv})(b).(*failover.Store)
-		cut(b, sv, s, refused)
+		sv := faultstore.New(memory.New())
+		s := over(sv)(b).(*failover.Store)
+		cut(b, sv, s, faultstore.Refused)
 		return s
 	}
 	for _, c := range []struct {
@@ -47,8 +34,8 @@ func BenchmarkTake(b *testing.B) {
 		local bool
 	}{
 		{"bare", func(*testing.B) sluice.Store { return memory.New() }, sluice.Allow, false},
-		{"healthy", over(near{memory.New()}), sluice.Allow, false},
-		{"healthy with a share", over(near{memory.New()}), sluice.Local, false},
+		{"healthy", over(faultstore.New(memory.New())), sluice.Allow, false},
+		{"healthy with a share", over(faultstore.New(memory.New())), sluice.Local, false},
 		{"healthy and foreign", over(failover.Bulkhead(memory.New(), 0)), sluice.Allow, false},
 		{"away", away, sluice.Local, true},
 		{"away and denied", away, sluice.Deny, true},

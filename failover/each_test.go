@@ -7,10 +7,10 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/faultstore"
 )
 
-// many makes n calls of one key each, in turn with each on_error.
+// many returns n calls of one key each, in turn with each on_error.
 func many(p *sluice.Plan, n int) []sluice.TakeCall {
 	calls := make([]sluice.TakeCall, n)
 	for i := range calls {
@@ -21,7 +21,7 @@ func many(p *sluice.Plan, n int) []sluice.TakeCall {
 	return calls
 }
 
-// checkAway checks what many are told while the shared store is away, of a limit of n/3.
+// checkAway checks the receipts of many while the shared store is away, of a limit of n/3.
 func checkAway(t *testing.T, calls []sluice.TakeCall, most int) {
 	t.Helper()
 	for i, c := range calls {
@@ -33,57 +33,43 @@ func checkAway(t *testing.T, calls []sluice.TakeCall, most int) {
 	}
 }
 
-// A list of a thousand that a silent server keeps waiting is decided within one deadline, each
-// Take by its on_error. What was asked of one that answers is decided by it.
-func TestEachOverRedis(t *testing.T) {
-	server := redistest.Start(t)
-	s := overRedis(t, server.URL(), quiet())
-	p := plan(t, "100/day", sluice.TokenBucket)
-	calls := many(p, 999)
-	s.TakeEach(t.Context(), calls)
-	for i, c := range calls {
-		if r := c.Receipts[0]; c.Err != nil || r.Origin.Degraded() || r.Fits != (i/3 < 100) {
-			t.Fatalf("Take %d: %+v, %v", i, r, c.Err)
-		}
+// A list is decided by a store that answers, and within one deadline where it does not, each Take by its
+// on_error. One list that fails is one failure and opens no circuit by itself; those that go on failing do.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	for name, f := range faults {
+		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+			p, fresh := plan(t, "100/day", sluice.TokenBucket), plan(t, "50/day", sluice.FixedWindow)
+			calls := many(p, 999)
+			s.TakeEach(t.Context(), calls)
+			for i, c := range calls {
+				if r := c.Receipts[0]; c.Err != nil || r.Origin.Degraded() || r.Fits != (i/3 < 100) {
+					t.Fatalf("Take %d: %+v, %v", i, r, c.Err)
+				}
+			}
+			sv.Set(f)
+			began := time.Now()
+			calls = many(fresh, 999)
+			s.TakeEach(t.Context(), calls)
+			if took := time.Since(began); took > failover.DefaultDeadline {
+				t.Errorf("%s: a list took %v", name, took)
+			}
+			checkAway(t, calls, 50)
+			if s.Status().Degraded() {
+				t.Errorf("%s: a single list has opened the circuit", name)
+			}
+			for range 20 {
+				time.Sleep(50 * time.Millisecond)
+				s.TakeEach(t.Context(), many(p, 3))
+			}
+			if !s.Status().Degraded() {
+				t.Errorf("%s: the circuit is closed after a second of failures", name)
+			}
+			asked := sv.Calls.Load()
+			s.TakeEach(t.Context(), many(p, 30))
+			if n := sv.Calls.Load() - asked; n != 0 {
+				t.Errorf("%s: %d calls of a store that is away", name, n)
+			}
+		})
 	}
-	server.Do("FLUSHALL")
-	server.Freeze()
-	defer server.Thaw()
-	began := time.Now()
-	fresh := plan(t, "50/day", sluice.GCRA)
-	calls = many(fresh, 999)
-	for i := range calls {
-		calls[i].Charges[0].Key += "/fresh"
-	}
-	s.TakeEach(t.Context(), calls)
-	if took := time.Since(began); took > 10*patient {
-		t.Errorf("a list took %v, with a deadline of %v", took, patient)
-	}
-	checkAway(t, calls, 50)
-}
-
-// One list that fails is one failure, and opens no circuit by itself; those that go on failing do.
-func TestEachIsOneFailure(t *testing.T) {
-	bubble(t, failover.Config{}, func(t *testing.T, sv *server, s *failover.Store) {
-		p := plan(t, "100/day", sluice.TokenBucket)
-		sv.set(unsent)
-		calls := many(p, 300)
-		s.TakeEach(t.Context(), calls)
-		checkAway(t, calls, 100)
-		if s.Status().Degraded() {
-			t.Error("a single list has opened the circuit")
-		}
-		for range 20 {
-			time.Sleep(50 * time.Millisecond)
-			s.TakeEach(t.Context(), many(p, 3))
-		}
-		if !s.Status().Degraded() {
-			t.Error("the circuit is closed after a second of failures")
-		}
-		asked := sv.calls.Load()
-		s.TakeEach(t.Context(), many(p, 30))
-		if n := sv.calls.Load() - asked; n != 0 {
-			t.Errorf("%d calls of a store that is away", n)
-		}
-	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -27,8 +28,10 @@ func (c *closing) Close() error {
 
 // A service starts without its shared store, and uses it as soon as it is there.
 func TestOpenLater(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := &closing{Shared: failover.Bulkhead(memory.New(), 0)}
+		sv := faultstore.New(memory.New())
+		shared := &closing{Shared: sv}
 		var there atomic.Bool
 		var tries atomic.Int64
 		pending := failover.OpenLater(func(context.Context) (failover.Shared, error) {
@@ -38,7 +41,7 @@ func TestOpenLater(t *testing.T) {
 			}
 			return shared, nil
 		})
-		s := failover.New(pending, failover.Config{Logger: quiet()})
+		s := open(pending, failover.Config{})
 		if !s.Status().Degraded() {
 			t.Error("a store that has not been opened is in use")
 		}
@@ -66,9 +69,9 @@ func TestOpenLater(t *testing.T) {
 	})
 }
 
-// A store that never came is closed all the same, and what it would have known is passed
-// on from the one that did.
+// A store that was never opened can be closed, and one that was opened is asked for its parts and instances.
 func TestOpenLaterPassesOn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		never := failover.OpenLater(func(ctx context.Context) (failover.Shared, error) {
 			<-ctx.Done()
@@ -80,21 +83,14 @@ func TestOpenLaterPassesOn(t *testing.T) {
 		if err := never.Close(); err != nil {
 			t.Error(err)
 		}
-		sv := &beating{prompt: prompt{newServer()}}
-		sv.others.Store(3)
-		beats := failover.OpenLater(func(context.Context) (failover.Shared, error) { return sv, nil })
-		parts := failover.OpenLater(func(context.Context) (failover.Shared, error) { return &shards{prompt: sv.prompt}, nil })
+		sv := faultstore.New(memory.New())
+		sv.Others.Store(3)
+		sv.Split(twoParts)
+		opened := failover.OpenLater(func(context.Context) (failover.Shared, error) { return sv, nil })
+		defer opened.Close()
 		synctest.Wait()
-		if n, err := beats.Heartbeat(t.Context(), "me"); n != 4 || err != nil {
-			t.Errorf("%d instances, %v", n, err)
+		if n, err := opened.Heartbeat(t.Context(), "me"); n != 4 || err != nil || opened.Shard("2") != 1 || opened.Shard("1") != 0 {
+			t.Errorf("%d instances, %v, parts %d and %d", n, err, opened.Shard("1"), opened.Shard("2"))
 		}
-		if n, err := parts.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
-			t.Errorf("%d instances, %v", n, err)
-		}
-		if parts.Shard("2") != 1 || parts.Shard("1") != 0 || beats.Shard("2") != 0 {
-			t.Error("the parts are not those of the store")
-		}
-		beats.Close()
-		parts.Close()
 	})
 }

@@ -3,8 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const s = time.Second
@@ -26,6 +25,7 @@ const twoInTen = `rules: [{name: calls, limit: 2/10s, algorithm: fixed_window}]`
 
 // A client paces itself: the third call waits for the window to end, and is not refused.
 func TestClientPaces(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{MaxRetries: -1})...)
 		toWindow(10 * s)
@@ -45,15 +45,16 @@ func toWindow(length time.Duration) { time.Sleep(time.Until(time.Now().Truncate(
 // A client that knows nothing of the limit is refused, and comes back after what it is promised, a
 // little later by chance.
 func TestClientRepeats(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes()
+		p := testkit.NewPipes()
 		serve(t, p, grpclimit.Policy(engine(t, twoInTen)))
-		other := connect(t, "passthrough:///test", grpc.WithContextDialer(p.dial))
+		other := connect(t, "passthrough:///test", dialer(p))
 		toWindow(10 * s)
 		for range 2 {
 			call(t.Context(), other, sayMethod, "") // by somebody else
 		}
-		mine := connect(t, "passthrough:///test", append(waiting(&grpclimit.Client{}), grpc.WithContextDialer(p.dial))...)
+		mine := connect(t, "passthrough:///test", append(waiting(&grpclimit.Client{}), dialer(p))...)
 		start := time.Now()
 		if got := call(t.Context(), mine, sayMethod, ""); got.code != codes.OK || time.Since(start) < 10*s || time.Since(start) > 15*s {
 			t.Errorf("%v after %v", got.status, time.Since(start))
@@ -63,6 +64,7 @@ func TestClientRepeats(t *testing.T) {
 
 // What cannot wait is told so at once.
 func TestClientDoesNotWait(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		client *grpclimit.Client
 		within time.Duration
@@ -98,6 +100,7 @@ func TestClientDoesNotWait(t *testing.T) {
 
 // What will never pass is not tried again.
 func TestClientTakesNeverForNever(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: dear, limit: 1/second, cost: {header: X-Cost, max: 9}}]`)), waiting(&grpclimit.Client{})...)
 		start := time.Now()
@@ -109,6 +112,7 @@ func TestClientTakesNeverForNever(t *testing.T) {
 
 // A client that leaves while it waits is told so.
 func TestClientLeaves(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{})...)
 		toWindow(10 * s)
@@ -126,6 +130,7 @@ func TestClientLeaves(t *testing.T) {
 
 // Streams wait before they are opened, and tell what is left.
 func TestClientPacesStreams(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var client grpclimit.Client
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&client)...)
@@ -150,43 +155,9 @@ func TestClientPacesStreams(t *testing.T) {
 	})
 }
 
-// Twenty who share a client get through at the pace of the limit.
-func TestClientsTogether(t *testing.T) {
-	var took time.Duration
-	var refused atomic.Int64
-	synctest.Test(t, func(t *testing.T) {
-		client := &grpclimit.Client{}
-		counted := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			time.Sleep(20 * time.Millisecond)
-			err := invoke(ctx, method, req, reply, cc, opts...)
-			if err != nil {
-				refused.Add(1)
-			}
-			return err
-		}
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: calls, limit: 10/second}]`)), grpc.WithChainUnaryInterceptor(client.Unary, counted))
-		start := time.Now()
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				for range 5 {
-					if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK {
-						t.Error(got.status)
-					}
-				}
-			})
-		}
-		all.Wait()
-		took = time.Since(start)
-	})
-	t.Logf("%d refused, in %v", refused.Load(), took)
-	if n := refused.Load(); n < 10 || n > 15 || took < 9*s || took > 20*s {
-		t.Error("100 were to pass in 9 s, of the 20 at the beginning 10 to be refused, and no others")
-	}
-}
-
 // The client of grpc-go itself comes back after the pushback, without our interceptors.
 func TestRetryOfOthers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 			"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -146,48 +146,14 @@ func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.Clie
 // piped serves the service without a network, so that time can be virtual.
 func piped(t *testing.T, s *grpclimit.Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	p := newPipes()
+	p := testkit.NewPipes()
 	serve(t, p, s)
-	return connect(t, "passthrough:///test", append(options, grpc.WithContextDialer(p.dial))...)
+	return connect(t, "passthrough:///test", append(options, dialer(p))...)
 }
 
-// pipes is a listener and its dialer.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
+func dialer(p *testkit.Pipes) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.Dial(ctx, "", "") })
 }
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-func (p *pipes) dial(ctx context.Context, _ string) (net.Conn, error) {
-	mine, theirs := net.Pipe()
-	select {
-	case p.conns <- addressed{theirs}:
-		return mine, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// addressed is a connection of a client with an address.
-type addressed struct{ net.Conn }
-
-func (addressed) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711} }
 
 // answered is what a call has brought.
 type answered struct {

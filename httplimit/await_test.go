@@ -2,12 +2,9 @@ package httplimit
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
@@ -24,66 +21,10 @@ func left(t *testing.T, l *sluice.Limiter) int64 {
 	return d.Remaining
 }
 
-// A single limit is settled by what the handler says, and charged before.
-func TestAwaitOutcome(t *testing.T) {
-	say := func(o policy.Outcome) func(http.ResponseWriter, *http.Request) {
-		return func(_ http.ResponseWriter, r *http.Request) { Settle(r.Context(), o) }
-	}
-	for _, test := range []struct {
-		name    string
-		handler func(w http.ResponseWriter, r *http.Request)
-		want    int64 // used, of 3 before
-	}{
-		{"nothing", func(http.ResponseWriter, *http.Request) {}, 3},
-		{"a status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 3},
-		{"said status", say(policy.Outcome{Status: 500}), 3},
-		{"counts", say(policy.Outcome{Verdict: policy.Counts}), 3},
-		{"does not count", say(policy.Outcome{Verdict: policy.CountsNot}), 0},
-		{"does not count, and a cost", say(policy.Outcome{Verdict: policy.CountsNot, Cost: 9}), 0},
-		{"more", say(policy.Outcome{Cost: 42}), 42},
-		{"less", say(policy.Outcome{Cost: 1}), 1},
-		{"none", say(policy.Outcome{Cost: -1}), 0},
-		{"more than there is", say(policy.Outcome{Cost: 1000}), 100},
-		{"said twice", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Cost: 5})
-			w.WriteHeader(200)
-			Settle(r.Context(), policy.Outcome{Cost: 50})
-		}, 5},
-		{"changed before the response", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Cost: 5})
-			Settle(r.Context(), policy.Outcome{Verdict: policy.CountsNot})
-			w.WriteHeader(200)
-		}, 0},
-		{"behind the response", func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "text")
-			Settle(r.Context(), policy.Outcome{Cost: 50})
-		}, 50},
-		{"panic", func(_ http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Cost: 50})
-			panic(http.ErrAbortHandler)
-		}, 50},
-	} {
-		limiter := mustLimiter(t, memory.New(), "100/day", sluice.FixedWindow)
-		h := Config{AwaitOutcome: true}.LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Cost: 3}, nil })(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if n := left(t, limiter); n != 97 {
-					t.Errorf("%s: %d are left while the handler runs", test.name, n)
-				}
-				test.handler(w, r)
-			}))
-		func() {
-			defer func() { _ = recover() }()
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-		}()
-		if got := 100 - left(t, limiter); got != test.want {
-			t.Errorf("%s: %d units are used, want %d", test.name, got, test.want)
-		}
-	}
-}
-
 // Without the setting handlers have the server's own ResponseWriter, and what they say is not
 // heard. What is refused has no outcome.
 func TestAwaitNothing(t *testing.T) {
+	t.Parallel()
 	limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
 	key := func(*http.Request) string { return "" }
 	h := Limit(limiter, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,43 +45,4 @@ func TestAwaitNothing(t *testing.T) {
 	if code := serve(waits); code != 429 || left(t, limiter) != 0 {
 		t.Errorf("%d, and %d are left", code, left(t, limiter))
 	}
-}
-
-// Five failed logins: who gives the right password is never counted, and neither the client's next
-// request nor a queue in front of the handler sees otherwise.
-func TestAwaitLogins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := sluice.Limit{Count: 5, Period: time.Hour}
-		limiter, err := sluice.NewLimiter(memory.New(), "login", limit, sluice.Limit{Count: 1, Period: time.Second, Burst: 9, Algorithm: sluice.LeakyBucket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := Config{AwaitOutcome: true}.Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.FormValue("password") == "right" {
-				Settle(r.Context(), policy.Outcome{Verdict: policy.CountsNot})
-				return
-			}
-			w.WriteHeader(http.StatusUnauthorized)
-		}))
-		login := func(ctx context.Context, password string) int {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/?password="+password, nil).WithContext(ctx))
-			return w.Code
-		}
-		for i := range 30 {
-			if code := login(t.Context(), "right"); code != 200 {
-				t.Fatalf("right login %d: %d", i, code)
-			}
-		}
-		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		if code := login(short, "wrong"); code != 429 {
-			t.Errorf("a client that leaves the queue: %d", code)
-		}
-		cancel()
-		for i, want := range []int{401, 401, 401, 401, 401, 429} {
-			if code := login(t.Context(), "wrong"); code != want {
-				t.Errorf("wrong login %d: %d, want %d", i, code, want)
-			}
-		}
-	})
 }

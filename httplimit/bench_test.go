@@ -1,11 +1,8 @@
 package httplimit
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice"
@@ -77,72 +74,6 @@ func BenchmarkMiddleware(b *testing.B) {
 				b.Fatalf("%d of %d calls were not what this measures", other, b.N)
 			}
 		})
-	}
-}
-
-// dearest are heads that make much work for a door, by their size.
-var dearest = map[string]func(h http.Header, size int){
-	"Accept of commas":     func(h http.Header, n int) { h["Accept"] = []string{strings.Repeat(",", n)} },
-	"Accept of ranges":     func(h http.Header, n int) { h["Accept"] = []string{strings.Repeat("text/*,", n/7)} },
-	"Accept of parameters": func(h http.Header, n int) { h["Accept"] = []string{"*/*" + strings.Repeat(";", n)} },
-	"Accept of weights":    func(h http.Header, n int) { h["Accept"] = []string{"*/*" + strings.Repeat(";q", n/2)} },
-	"Accept of blanks": func(h http.Header, n int) {
-		h["Accept"] = []string{strings.Repeat(" ", n/2) + "*/*" + strings.Repeat(" ", n/2)}
-	},
-	"Accept of lines":                        func(h http.Header, n int) { h["Accept"] = slices.Repeat([]string{"*/*"}, n/len("Accept:*/*\r\n")) },
-	"Connection of names, as many as may be": func(h http.Header, n int) { h["Connection"] = []string{strings.Repeat("a,", min(n, 1000)/2)} },
-	"Connection of few": func(h http.Header, n int) {
-		h["Connection"] = []string{strings.Repeat(strings.Repeat("a", n/100)+",", 99)}
-	},
-	"Connection of one":   func(h http.Header, n int) { h["Connection"] = []string{strings.Repeat("a", n)} },
-	"Connection of lines": func(h http.Header, n int) { h["Connection"] = slices.Repeat([]string{"a"}, n/len("Connection:a\r\n")) },
-	"Origin": func(h http.Header, n int) {
-		h["Origin"] = []string{"https://" + strings.Repeat("a", n) + ".example.com"}
-	},
-	"X-Forwarded-For":        func(h http.Header, n int) { h["X-Forwarded-For"] = []string{strings.Repeat("192.0.2.1,", n/10)} },
-	"X-Forwarded-For, blank": func(h http.Header, n int) { h["X-Forwarded-For"] = []string{strings.Repeat(" ", n)} },
-	"Forwarded of escapes":   func(h http.Header, n int) { h["Forwarded"] = []string{strings.Repeat(`\"`, n/2)} },
-	"many fields": func(h http.Header, n int) {
-		for i := range n / 10 {
-			h[fmt.Sprintf("X-%05d", i)] = []string{""}
-		}
-	},
-}
-
-// BenchmarkDearest refuses the dearest heads, as large as the gateway lets them be. What a
-// request costs by its path, query, body and so on is for package policy to measure.
-func BenchmarkDearest(b *testing.B) {
-	run := func(name string, head func(h http.Header)) {
-		b.Run(name, func(b *testing.B) {
-			header := ""
-			if strings.Contains(name, "/Forwarded") {
-				header = "Forwarded"
-			}
-			h := Config{ForwardedHeader: header}.Policy(mustEngine(b, memory.New(), `
-version: 1
-trusted_proxies: [192.0.2.0/24]
-cors: {origins: ["https://*.example.com"]}
-rules: [{name: a, limit: 1/day}]
-`))(bare)
-			serveOnce(h, benchRequest())
-			r, other := benchRequest(), 0
-			head(r.Header)
-			b.ReportAllocs()
-			for b.Loop() {
-				if w := serveOnce(h, r); w.status != 429 && w.status != 400 {
-					other++
-				}
-			}
-			if other > 0 {
-				b.Fatalf("%d of %d calls were not refused", other, b.N)
-			}
-		})
-	}
-	run("plain", func(http.Header) {})
-	for _, size := range []int{1 << 10, 64 << 10} {
-		for name, head := range dearest {
-			run(fmt.Sprintf("%dK/%s", size>>10, name), func(h http.Header) { head(h, size) })
-		}
 	}
 }
 

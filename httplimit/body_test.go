@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -32,6 +33,7 @@ func peekServer(t *testing.T, limit int64) *httptest.Server {
 }
 
 func TestPeekBody(t *testing.T) {
+	t.Parallel()
 	s := peekServer(t, 5)
 	tests := []struct {
 		name, body string
@@ -91,6 +93,7 @@ func speak(t *testing.T, s *httptest.Server, text string, then func(net.Conn, *b
 }
 
 func TestPeekBodyOnTheWire(t *testing.T) {
+	t.Parallel()
 	s := peekServer(t, 5)
 	got := speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
 		func(conn net.Conn, in *bufio.Reader) {
@@ -129,6 +132,7 @@ type failing struct {
 func (f *failing) Close() error { f.closed = true; return errors.New("closed") }
 
 func TestPeekBodyClose(t *testing.T) {
+	t.Parallel()
 	body := &failing{Reader: io.MultiReader(bytes.NewReader([]byte("abc")), bytes.NewReader([]byte("def")))}
 	r := &http.Request{Body: body, ContentLength: -1}
 	if got, _ := peekBody(r, 4); got != nil {
@@ -142,9 +146,22 @@ func TestPeekBodyClose(t *testing.T) {
 	}
 }
 
+// connected serves a connection, and returns its other end.
+func connected(t *testing.T, server *http.Server) net.Conn {
+	t.Helper()
+	network := testkit.NewPipes()
+	go func() { _ = server.Serve(network) }()
+	client, err := network.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // A body that trickles is over after a time in all, and its request is counted: with those
 // of all others that cannot be read.
 func TestTricklingBody(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		config  Config
@@ -168,10 +185,7 @@ func TestTricklingBody(t *testing.T) {
 				after = time.Since(start)
 				_, failed = io.Copy(io.Discard, r.Body)
 			}))
-			l := make(pipes)
-			go server.Serve(l)
-			client, conn := net.Pipe()
-			l <- peerConn{conn, "192.0.2.1:4711"}
+			client := connected(t, server)
 			var sender sync.WaitGroup
 			sender.Go(func() {
 				fmt.Fprintf(client, "POST /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n", test.trickle)
@@ -203,6 +217,7 @@ func TestTricklingBody(t *testing.T) {
 
 // The bound is for what is read before the decision, and not for what the handler reads.
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := mustEngine(t, memory.New(), "ambiguous: charge"+layers)
 		var read int64
@@ -210,10 +225,7 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			read, failed = io.Copy(io.Discard, r.Body)
 		}))}
-		l := make(pipes)
-		go server.Serve(l)
-		client, conn := net.Pipe()
-		l <- peerConn{conn, "192.0.2.1:4711"}
+		client := connected(t, server)
 		const large = 65 << 10
 		var sender sync.WaitGroup
 		sender.Go(func() {
@@ -239,6 +251,7 @@ func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 // A refusal waits for what is left of a body for a moment only, and the connection ends
 // where more would have come.
 func TestRefusalsDoNotWaitForBodies(t *testing.T) {
+	t.Parallel()
 	for body, want := range map[string]time.Duration{
 		"Content-Length: 200000\r\n\r\nx":                              lingering,
 		"Transfer-Encoding: chunked\r\n\r\n5\r\nx":                     lingering,
@@ -254,10 +267,7 @@ func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := &http.Server{Handler: Limit(limiter, nil)(things)}
-			l := make(pipes)
-			go server.Serve(l)
-			client, conn := net.Pipe()
-			l <- peerConn{conn, "192.0.2.1:4711"}
+			client := connected(t, server)
 			start := time.Now()
 			go io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\n"+body)
 			answers := bufio.NewReader(client)

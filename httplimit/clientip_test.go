@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/clientip"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func prefixes(s ...string) (all []netip.Prefix) {
@@ -26,84 +28,44 @@ func request(remote string, header http.Header) *http.Request {
 	return r
 }
 
+// Clients and their keys are those of testdata/clientip.txt.
 func TestClientIP(t *testing.T) {
-	const proxy = "10.0.0.1:55555"
-	trusted := prefixes("10.0.0.0/8", "fd00::/8", "127.0.0.1/32")
-	xff := func(lines ...string) http.Header { return http.Header{"X-Forwarded-For": lines} }
-	fwd := func(lines ...string) http.Header { return http.Header{"Forwarded": lines} }
-	tests := []struct {
-		name   string
-		c      ClientIP
-		remote string
-		header http.Header
-		want   string
-	}{
-		{"nobody is believed", ClientIP{}, "192.0.2.1:80", xff("203.0.113.9"), "192.0.2.1"},
-		{"not even the proxy", ClientIP{}, proxy, xff("203.0.113.9"), "10.0.0.1"},
-		{"from a stranger", ClientIP{Trusted: trusted}, "192.0.2.1:80", xff("203.0.113.9"), "192.0.2.1"},
-		{"no header", ClientIP{Trusted: trusted}, proxy, nil, "10.0.0.1"},
-		{"empty header", ClientIP{Trusted: trusted}, proxy, xff(""), "10.0.0.1"},
-		{"one hop", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9"), "203.0.113.9"},
-		{"forged beginning", ClientIP{Trusted: trusted}, proxy, xff("1.1.1.1, 203.0.113.9, 10.9.9.9"), "203.0.113.9"},
-		{"lines are one list", ClientIP{Trusted: trusted}, proxy, xff("1.1.1.1", "203.0.113.9", "10.9.9.9"), "203.0.113.9"},
-		{"only proxies", ClientIP{Trusted: trusted}, proxy, xff("10.0.0.3,10.0.0.2"), "10.0.0.3"},
-		{"garbage at the end", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9, unknown"), "10.0.0.1"},
-		{"garbage behind a proxy", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9, <script>, 10.0.0.2"), "10.0.0.2"},
-		{"garbage nobody looks at", ClientIP{Trusted: trusted}, proxy, xff("\xff\x00, 203.0.113.9"), "203.0.113.9"},
-		{"empty entry", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9,"), "10.0.0.1"},
-		{"empty last line", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9", ""), "10.0.0.1"},
-		{"port", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9:4711"), "203.0.113.9"},
-		{"port out of range of digits", ClientIP{Trusted: trusted}, proxy, xff("203.0.113.9:471100"), "10.0.0.1"},
-		{"IPv6", ClientIP{Trusted: trusted}, proxy, xff("2001:DB8::0:1"), "2001:db8::1"},
-		{"brackets", ClientIP{Trusted: trusted}, proxy, xff("[2001:db8::1]"), "2001:db8::1"},
-		{"brackets and port", ClientIP{Trusted: trusted}, proxy, xff("[2001:db8::1]:443"), "2001:db8::1"},
-		{"open bracket", ClientIP{Trusted: trusted}, proxy, xff("[2001:db8::1"), "10.0.0.1"},
-		{"brackets around IPv4", ClientIP{Trusted: trusted}, proxy, xff("[203.0.113.9]"), "10.0.0.1"},
-		{"zone", ClientIP{Trusted: trusted}, proxy, xff("fe80::1%eth0"), "fe80::1"},
-		{"mapped", ClientIP{Trusted: trusted}, proxy, xff("::ffff:203.0.113.9"), "203.0.113.9"},
-		{"mapped in hexadecimal", ClientIP{Trusted: trusted}, proxy, xff("::ffff:cb00:7109"), "203.0.113.9"},
-		{"mapped proxy", ClientIP{Trusted: trusted}, "[::ffff:10.0.0.1]:5", xff("203.0.113.9"), "203.0.113.9"},
-		{"mapped trust", ClientIP{Trusted: prefixes("::ffff:10.0.0.0/104")}, proxy, xff("203.0.113.9"), "203.0.113.9"},
-		{"octal", ClientIP{Trusted: trusted}, proxy, xff("0313.0.113.9"), "10.0.0.1"},
-		{"endless zone", ClientIP{Trusted: trusted}, proxy, xff("fe80::1%" + strings.Repeat("z", 100)), "10.0.0.1"},
-		{"spaces and tabs", ClientIP{Trusted: trusted}, proxy, xff(" 203.0.113.9\t ,\t10.0.0.2 "), "203.0.113.9"},
-		{"Connection names it", ClientIP{Trusted: trusted}, proxy, http.Header{
-			"X-Forwarded-For": {"203.0.113.9"}, "Connection": {"X-Forwarded-For"}}, "203.0.113.9"},
-		{"the other header is not looked at", ClientIP{Trusted: trusted}, proxy, fwd("for=203.0.113.9"), "10.0.0.1"},
-		{"nor the other way round", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, xff("203.0.113.9"), "10.0.0.1"},
-		{"X-Real-IP", ClientIP{Trusted: trusted, Header: "x-real-ip"}, proxy, http.Header{"X-Real-Ip": {"203.0.113.9"}}, "203.0.113.9"},
-		{"remote without port", ClientIP{}, "192.0.2.1", nil, "192.0.2.1"},
-		{"remote with zone", ClientIP{}, "[fe80::1%eth0]:80", nil, "fe80::1"},
-		{"remote is nonsense", ClientIP{Trusted: trusted}, "nonsense", xff("203.0.113.9"), "invalid IP"},
-		{"unknown socket", ClientIP{Trusted: trusted}, "@", xff("203.0.113.9"), "invalid IP"},
-
-		{"Forwarded", ClientIP{Trusted: trusted, Header: "forwarded"}, proxy, fwd("for=203.0.113.9"), "203.0.113.9"},
-		{"other pairs", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`by=10.0.0.1;For="203.0.113.9:80" ; proto=https;host="a,b;c"`), "203.0.113.9"},
-		{"quoted IPv6", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="[2001:db8::1]:4711"`), "2001:db8::1"},
-		{"made-up port", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="[2001:db8::1]:_gw.1"`), "2001:db8::1"},
-		{"escaped", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.\113.9"`), "203.0.113.9"},
-		{"several elements", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for=1.1.1.1, for=203.0.113.9`, `for="[fd00::2]", for=10.0.0.7`), "203.0.113.9"},
-		{"unknown", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd("for=203.0.113.9, for=unknown"), "10.0.0.1"},
-		{"hidden", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd("for=203.0.113.9, for=_SEVKISEK, for=10.0.0.2"), "10.0.0.2"},
-		{"no for", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd("for=203.0.113.9, proto=https"), "10.0.0.1"},
-		{"two of them", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd("for=203.0.113.9;for=203.0.113.8"), "10.0.0.1"},
-		{"open quote before", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="1.1.1.1, for=203.0.113.9`), "203.0.113.9"},
-		{"open quote before a quoted one", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for=1.1.1.1;x="\, for="[2001:db8::1]:1"`), "2001:db8::1"},
-		{"open quote at the end", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9`), "10.0.0.1"},
-		{"escaped quote", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for=1.1.1.1, for=203.0.113.9;host="a\",b"`), "203.0.113.9"},
-		{"text behind a quote", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9"x`), "10.0.0.1"},
-		{"open escape", ClientIP{Trusted: trusted, Header: "Forwarded"}, proxy, fwd(`for="203.0.113.9\`), "10.0.0.1"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if got := test.c.Addr(request(test.remote, test.header)).String(); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
+	t.Parallel()
+	for _, c := range testkit.Script(t, "testdata/clientip.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			var client ClientIP
+			byKey := false
+			for line := range strings.Lines(c.Setup) {
+				switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+				case "trusted":
+					client.Trusted = prefixes(strings.Fields(value)...)
+				case "header":
+					client.Header = strings.TrimSpace(value)
+				case "key":
+					byKey = true
+					client.IPv6Prefix, _ = strconv.Atoi(strings.TrimSpace(value))
+				}
 			}
+			c.Play(t, func(step string) string {
+				remote, fields, _ := strings.Cut(step, "\n")
+				header := make(http.Header)
+				for field := range strings.SplitSeq(fields, "\n") {
+					if name, value, found := strings.Cut(field, ": "); found {
+						header.Add(name, value)
+					}
+				}
+				if r := request(remote, header); byKey {
+					return client.Key(r)
+				} else {
+					return client.Addr(r).String()
+				}
+			})
 		})
 	}
 }
 
 func TestClientIPManyHops(t *testing.T) {
+	t.Parallel()
 	c := ClientIP{Trusted: prefixes("10.0.0.0/8")}
 	chain := func(n int) http.Header {
 		return http.Header{"X-Forwarded-For": {"203.0.113.9" + strings.Repeat(", 10.0.0.2", n)}}
@@ -113,29 +75,6 @@ func TestClientIPManyHops(t *testing.T) {
 	}
 	if got := c.Addr(request("10.0.0.1:1", chain(1000))).String(); got != "10.0.0.2" {
 		t.Errorf("behind 1000 proxies: %s", got)
-	}
-}
-
-func TestClientIPKey(t *testing.T) {
-	tests := []struct {
-		c      ClientIP
-		remote string
-		want   string
-	}{
-		{ClientIP{}, "192.0.2.1:80", "192.0.2.1"},
-		{ClientIP{}, "[::ffff:192.0.2.1]:80", "192.0.2.1"},
-		{ClientIP{}, "[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"},
-		{ClientIP{}, "[2001:db8:1:2:ffff::]:80", "2001:db8:1:2::/64"},
-		{ClientIP{}, "[fe80::1%eth0]:80", "fe80::/64"},
-		{ClientIP{IPv6Prefix: 48}, "[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1::/48"},
-		{ClientIP{IPv6Prefix: 128}, "[2001:db8::1]:80", "2001:db8::1/128"},
-		{ClientIP{IPv6Prefix: 500}, "[2001:db8::1]:80", "2001:db8::1"},
-		{ClientIP{}, "", "unknown"},
-	}
-	for _, test := range tests {
-		if got := test.c.Key(request(test.remote, nil)); got != test.want {
-			t.Errorf("%+v of %q: %q, want %q", test.c, test.remote, got, test.want)
-		}
 	}
 }
 
@@ -167,6 +106,7 @@ func FuzzPlain4(f *testing.F) {
 
 // A real server on a Unix socket.
 func TestClientIPUnixSocket(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -200,6 +140,7 @@ func TestClientIPUnixSocket(t *testing.T) {
 
 // Something that has replaced RemoteAddr on a network is not a socket of this machine.
 func TestClientIPNotASocket(t *testing.T) {
+	t.Parallel()
 	r := request("@", http.Header{"X-Forwarded-For": {"203.0.113.9"}})
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{}))
 	if got := (ClientIP{Trusted: prefixes("127.0.0.0/8")}).Key(r); got != "unknown" {
@@ -310,6 +251,7 @@ func naivePort(s string) bool {
 }
 
 func TestTrusts(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		network, addr string
 		want          bool

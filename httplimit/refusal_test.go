@@ -24,6 +24,7 @@ rules:
 
 // A Refusal need not know the status, and may set another one.
 func TestRefuse(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name   string
 		refuse Refusal
@@ -90,6 +91,7 @@ func fetch(t *testing.T, server *httptest.Server, path string) *http.Response {
 // What is refused for another reason than a limit has its own status, and what is malformed
 // is for the door to answer.
 func TestRefuseOtherwise(t *testing.T) {
+	t.Parallel()
 	var said []policy.Decision
 	config := Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) {
 		said = append(said, d.Clone())
@@ -120,6 +122,7 @@ func TestRefuseOtherwise(t *testing.T) {
 
 // A program that decides by itself answers as the middleware does.
 func TestAnswerer(t *testing.T) {
+	t.Parallel()
 	limiter := mustLimiter(t, memory.New(), "10/hour", sluice.TokenBucket)
 	a := Config{Name: "units"}.Answerer()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

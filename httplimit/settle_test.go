@@ -38,9 +38,9 @@ func uses(t *testing.T, e *policy.Engine) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, fmt.Sprint([]int64{100, 1000, 1000}[i]-results[0].Remaining))
+		all = append(all, fmt.Sprint(rule, " ", []int64{100, 1000, 1000}[i]-results[0].Remaining))
 	}
-	return strings.Join(all, " ")
+	return strings.Join(all, ", ")
 }
 
 // served starts a server of h behind the rules of byOutcome.
@@ -54,115 +54,9 @@ func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server)
 	return e, server
 }
 
-// What a handler answers, in whatever way it writes, is the outcome.
-func TestSettle(t *testing.T) {
-	text := strings.Repeat("x", 95)
-	for _, test := range []struct {
-		name    string
-		handler http.HandlerFunc
-		want    string // failures, told, bytes
-	}{
-		{"nothing", func(http.ResponseWriter, *http.Request) {}, "0 10 0"},
-		{"write", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }, "0 10 10"},
-		{"text", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }, "0 10 10"},
-		{"copy", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader(text+text)) }, "0 10 19"},
-		{"refused", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "1 10 0"},
-		{"late status", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(nil); w.WriteHeader(401) }, "0 10 0"},
-		{"hints", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(401) }, "1 10 0"},
-		{"uncounted", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Uncount", "1"); w.WriteHeader(401) }, "0 10 0"},
-		{"told", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Cost", "42")
-			_, _ = io.WriteString(w, text)
-		}, "0 42 10"},
-		{"trailer", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Cost")
-			_, _ = io.WriteString(w, text)
-			w.Header().Set("X-Cost", "43")
-		}, "0 43 10"},
-		{"flush", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(401) }, "0 10 0"},
-		{"flush error", func(w http.ResponseWriter, _ *http.Request) {
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				panic(err)
-			}
-			_, _ = io.WriteString(w, text)
-		}, "0 10 10"},
-		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); _, _ = w.Write([]byte(text)) }, "0 10 0"},
-		{"panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "1 10 10"},
-		{"panic behind the head", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, text)
-			panic(http.ErrAbortHandler)
-		}, "0 10 10"},
-		{"hijacked", func(w http.ResponseWriter, _ *http.Request) {
-			c, _, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n"+text)
-			c.Close()
-		}, "1 10 10"},
-		{"said to count", func(_ http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
-		}, "1 10 0"},
-		{"said not to count", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Verdict: policy.CountsNot})
-			w.WriteHeader(401)
-		}, "0 10 0"},
-		{"said and panic", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Status: 200})
-			panic(http.ErrAbortHandler)
-		}, "0 10 0"},
-		{"said to be another status", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Status: 401})
-			_, _ = io.WriteString(w, text)
-		}, "1 10 10"},
-		{"cost", func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, text) // it is known at the end only
-			Settle(r.Context(), policy.Outcome{Cost: 77})
-		}, "0 77 77"},
-		{"no cost", func(w http.ResponseWriter, r *http.Request) {
-			Settle(r.Context(), policy.Outcome{Cost: -1})
-			_, _ = io.WriteString(w, text)
-		}, "0 0 0"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			returned := make(chan struct{})
-			e := mustEngine(t, memory.New(), byOutcome)
-			h := Policy(e)(test.handler)
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer close(returned)
-				h.ServeHTTP(w, r)
-			}))
-			server.Config.ErrorLog = log.New(io.Discard, "", 0)
-			server.Start()
-			defer server.Close()
-			if resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(server.URL); err == nil {
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-			<-returned
-			if got := uses(t, e); got != test.want {
-				t.Errorf("%s units are used, want %s", got, test.want)
-			}
-		})
-	}
-}
-
-// What is not sent in answer to HEAD costs nothing.
-func TestSettleHead(t *testing.T) {
-	e, server := served(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) })
-	resp, err := http.Head(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	server.Close() // the handler has returned
-	if got := uses(t, e); got != "0 10 0" {
-		t.Errorf("%s units are used", got)
-	}
-}
-
 // By the time that a client has the head of a response, what does not count is given back.
 func TestSettledBeforeTheResponse(t *testing.T) {
+	t.Parallel()
 	more := make(chan struct{})
 	e, server := served(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Cost", "3")
@@ -174,20 +68,21 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := uses(t, e); got != "0 3 10" {
+	if got := uses(t, e); got != "failures 0, told 3, bytes 10" {
 		t.Errorf("%s units are used before the body has ended", got)
 	}
 	close(more)
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	server.Close()
-	if got := uses(t, e); got != "0 3 0" {
+	if got := uses(t, e); got != "failures 0, told 3, bytes 0" {
 		t.Errorf("%s units are used in the end", got)
 	}
 }
 
 // A client that leaves before there is an answer has made its guess.
 func TestSettleClientLeaves(t *testing.T) {
+	t.Parallel()
 	arrived, returned := make(chan struct{}), make(chan struct{})
 	e := mustEngine(t, memory.New(), byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -208,7 +103,7 @@ func TestSettleClientLeaves(t *testing.T) {
 	<-arrived
 	c.Close()
 	<-returned
-	if got := uses(t, e); got != "1 10 10" {
+	if got := uses(t, e); got != "failures 1, told 10, bytes 10" {
 		t.Errorf("%s units are used", got)
 	}
 }
@@ -216,6 +111,7 @@ func TestSettleClientLeaves(t *testing.T) {
 // A handler speaks to all doors in front of it, and those without such rules leave it the
 // server's own ResponseWriter.
 func TestSettleDoors(t *testing.T) {
+	t.Parallel()
 	outer, inner := mustEngine(t, memory.New(), byOutcome), mustEngine(t, memory.New(), byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, wrapped := w.(*settling); !wrapped {
@@ -224,7 +120,7 @@ func TestSettleDoors(t *testing.T) {
 		Settle(r.Context(), policy.Outcome{Cost: 5})
 	})))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-	if a, b := uses(t, outer), uses(t, inner); a != "0 5 5" || b != "0 5 5" {
+	if a, b := uses(t, outer), uses(t, inner); a != "failures 0, told 5, bytes 5" || b != "failures 0, told 5, bytes 5" {
 		t.Errorf("%s and %s units are used", a, b)
 	}
 	plain := Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -240,6 +136,7 @@ func TestSettleDoors(t *testing.T) {
 type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
@@ -248,7 +145,7 @@ func TestSettleHijackFails(t *testing.T) {
 		w.WriteHeader(500)
 	}))
 	h.ServeHTTP(unhijackable{httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
-	if got := uses(t, e); got != "0 10 0" {
+	if got := uses(t, e); got != "failures 0, told 10, bytes 0" {
 		t.Errorf("%s units are used", got)
 	}
 }
@@ -256,6 +153,7 @@ func TestSettleHijackFails(t *testing.T) {
 // A framework that writes what its handler has returned once the middleware is done hides the
 // outcome from it: the log says so, once.
 func TestSettleTooLate(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	e := mustEngine(t, memory.New(), byOutcome)
 	limit := Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}.Policy(e)
@@ -275,6 +173,7 @@ func TestSettleTooLate(t *testing.T) {
 
 // What gin's Context.Stream asks for tells when the client has left.
 func TestSettleCloseNotify(t *testing.T) {
+	t.Parallel()
 	e := mustEngine(t, memory.New(), byOutcome)
 	ctx, leave := context.WithCancel(t.Context())
 	Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

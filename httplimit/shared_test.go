@@ -17,6 +17,7 @@ import (
 // Responses share memory, and must not notice: whatever a handler does to the fields of
 // one, the others say what they said at first.
 func TestValuesAreNotShared(t *testing.T) {
+	t.Parallel()
 	limited := func(said *sync.Map) http.Handler {
 		limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
 		return Limit(limiter, func(r *http.Request) string { return r.Host })(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

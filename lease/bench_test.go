@@ -2,23 +2,16 @@ package lease
 
 import (
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/memory"
 )
 
-// near is a shared store that answers at once.
-type near struct {
-	far
-}
-
-func newNear() *near { return &near{far{store: memory.New()}} }
-
 // A decision from a lease, beside one in memory: make both in one run.
 func BenchmarkTake(b *testing.B) {
-	p := plan(b, sluice.Limit{Count: 1_000_000_000, Period: time.Second})
-	leased := New(newNear())
+	p := plan(b, second(1_000_000_000))
+	leased := New(faultstore.New(memory.New()))
 	defer leased.Close()
 	for _, c := range []struct {
 		name  string

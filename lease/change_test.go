@@ -4,95 +4,83 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/faultstore"
 )
 
-// A rule changes while processes hold leases of it, at another moment in each: nothing passes above what the
-// old limit and the new one admit, and within a second nothing is held any more that is of no use.
+// A rule changes while processes hold leases of it, at another moment in each: nothing passes above what the old limit
+// and the new one admit, and within a second nothing is held that is of no use.
 func TestRuleChanges(t *testing.T) {
-	bucket := sluice.Limit{Count: 2_000, Period: time.Second}
-	window := sluice.Limit{Algorithm: sluice.FixedWindow, Count: 100_000, Period: time.Minute}
-	with := func(l sluice.Limit, change func(*sluice.Limit)) *sluice.Limit {
-		change(&l)
-		return &l
+	t.Parallel()
+	bucket := second(2_000)
+	minute := func(n int64) sluice.Limit {
+		return sluice.Limit{Algorithm: sluice.FixedWindow, Count: n, Period: time.Minute}
 	}
 	for _, c := range []struct {
-		name string
-		was  sluice.Limit
-		is   *sluice.Limit // nil: the rule is removed
-		how  sluice.Consistency
-		new  bool // counts from zero
+		name    string
+		was, is sluice.Limit // of the new one a count of 0: the rule is removed
+		how     sluice.Consistency
 	}{
-		{"strict", bucket, &bucket, sluice.Strict, false},
-		{"strict, a window", window, &window, sluice.Strict, false},
-		{"removed", bucket, nil, 0, false},
-		{"removed, a window", window, nil, 0, false},
-		{"less", bucket, with(bucket, func(l *sluice.Limit) { l.Count = 300 }), sluice.Leased, true},
-		{"more", bucket, with(bucket, func(l *sluice.Limit) { l.Count = 9_000 }), sluice.Leased, true},
-		{"less of a window", window, with(window, func(l *sluice.Limit) { l.Count = 1_500 }), sluice.Leased, false},
-		{"less of a window, strict", window, with(window, func(l *sluice.Limit) { l.Count = 1_500 }), sluice.Strict, false},
-		{"less burst", *with(bucket, func(l *sluice.Limit) { l.Burst = 3_000 }), with(bucket, func(l *sluice.Limit) { l.Burst = 1_000 }), sluice.Leased, false},
+		{"strict", bucket, bucket, sluice.Strict},
+		{"strict, a window", minute(100_000), minute(100_000), sluice.Strict},
+		{"removed", bucket, sluice.Limit{}, sluice.Strict},
+		{"removed, a window", minute(100_000), sluice.Limit{}, sluice.Strict},
+		{"less", bucket, second(300), sluice.Leased},
+		{"more", bucket, second(9_000), sluice.Leased},
+		{"less of a window", minute(100_000), minute(1_500), sluice.Leased},
+		{"less of a window, strict", minute(100_000), minute(1_500), sluice.Strict},
+		{"less burst", burst(2_000, 3_000), burst(2_000, 1_000), sluice.Leased},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(time.Minute - time.Duration(time.Now().UnixNano())%time.Minute) // the beginning of a window
-				was := plan(t, c.was)
+			t.Parallel()
+			leasing(t, time.Millisecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
 				var is *sluice.Plan
-				if c.is != nil {
-					is = plan(t, *c.is)
+				if c.is.Count > 0 {
+					is = plan(t, c.is)
 				}
-				testRuleChanges(t, was, is, c.how)
-				if is != nil && c.new == (is.Fingerprint == was.Fingerprint) {
-					t.Errorf("%v counts anew: not %v", is, c.new)
-				}
+				testRuleChanges(t, shared, s, plan(t, c.was), is, c.how)
 			})
 		})
 	}
 }
 
-func testRuleChanges(t *testing.T, was, is *sluice.Plan, how sluice.Consistency) {
+func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, is *sluice.Plan, how sluice.Consistency) {
 	const nodes, perSecond, swapFrom, swapFor, lasts = 4, 3_000, 1200 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second
-	shared := &far{store: memory.New(), way: time.Millisecond, dice: newDice(t)}
+	chance := newDice(t)
 	var mu sync.Mutex
 	var old, fresh []event
 	leased := 0
 	start := time.Now()
-	var all [nodes]*Store
-	var swaps [nodes]time.Time
-	for i := range all {
-		all[i] = New(shared)
-		defer all[i].Close()
-		swaps[i] = start.Add(swapFrom + time.Duration(shared.dice.below(int64(swapFor))))
+	all := []*Store{first}
+	swaps := []time.Time{start.Add(swapFrom)}
+	for range nodes - 1 {
+		s := New(shared)
+		defer s.Close()
+		all, swaps = append(all, s), append(swaps, start.Add(swapFrom+time.Duration(chance.below(int64(swapFor)))))
 	}
 	swapped := start.Add(swapFrom + swapFor)
 	var asking sync.WaitGroup
-	for next := start; next.Sub(start) < lasts; next = next.Add(shared.dice.pause(perSecond)) {
+	for next := start; next.Sub(start) < lasts; next = next.Add(chance.pause(perSecond)) {
 		time.Sleep(time.Until(next))
-		n := shared.dice.below(nodes)
-		c := [1]sluice.Charge{{Key: "hot", Plan: was, Cost: 1, Consistency: sluice.Leased}}
-		events := &old
+		n := chance.below(nodes)
+		p, consistency, events := was, sluice.Leased, &old
 		if time.Now().After(swaps[n]) {
-			if is == nil {
-				continue
-			}
-			c[0].Plan, c[0].Consistency, events = is, how, &fresh
+			p, consistency, events = is, how, &fresh
+		}
+		if p == nil {
+			continue
 		}
 		asking.Go(func() {
-			var r [1]sluice.Receipt
-			if err := all[n].TakeWithin(t.Context(), time.Second, c[:], r[:]); err != nil {
-				t.Error(err)
-			}
+			r := take(t, all[n], p, 1, consistency)
 			mu.Lock()
 			defer mu.Unlock()
-			if r[0].Origin == sluice.ByLease && events == &old {
+			if r.Origin == sluice.ByLease && events == &old {
 				leased++
 			}
-			if r[0].Fits {
-				*events = append(*events, event{r[0].Now, 1})
+			if r.Fits {
+				*events = append(*events, event{r.Now, 1})
 			}
 		})
 	}
@@ -100,35 +88,28 @@ func testRuleChanges(t *testing.T, was, is *sluice.Plan, how sluice.Consistency)
 	if leased < perSecond/2 {
 		t.Errorf("premise: only %d were leased", leased)
 	}
-	if over := replay(was, old); over > 0 {
-		t.Errorf("%d passed above the old limit", over)
+	within := func(what string, p *sluice.Plan, events []event) {
+		t.Helper()
+		if over := replay(p, events); over > 0 {
+			t.Errorf("%d passed above %s", over, what)
+		}
 	}
+	within("the old limit", was, old)
+	both := append(slices.Clone(old), fresh...)
 	switch {
 	case is == nil:
 	case is.Fingerprint != was.Fingerprint: // counts of their own
-		if over := replay(is, fresh); over > 0 {
-			t.Errorf("%d passed above the new limit", over)
-		}
-	case is == was || is.Limit == was.Limit:
-		if over := replay(was, append(old, fresh...)); over > 0 {
-			t.Errorf("%d passed above the limit of both", over)
-		}
+		within("the new limit", is, fresh)
+	case is.Limit == was.Limit:
+		within("the limit of both", was, both)
 	default: // a smaller one, of which what was reserved of the larger may be spent for the horizon
-		both := append(old, fresh...)
-		if over := replay(was, both); over > 0 {
-			t.Errorf("%d passed above the larger limit", over)
-		}
-		// The store forgets at once what a bucket has had above a smaller burst, and by then more may have
-		// been spent: so what follows is looked at by itself.
+		within("the larger limit", was, both)
+		// The store forgets at once what a bucket has had above a smaller burst, and by then more may have been spent: so
+		// what follows is looked at by itself.
 		end := swapped.Add(Horizon).UnixMicro()
-		late := slices.DeleteFunc(slices.Clone(fresh), func(e event) bool { return e.at <= end })
-		if over := replay(is, late); over > 0 || len(late) == 0 && is.Kernel == sluice.Meter {
-			t.Errorf("of %d that passed after the horizon %d were above the new limit", len(late), over)
-		}
-	}
-	if how == sluice.Leased {
-		for _, s := range all {
-			s.Close()
+		late := slices.DeleteFunc(fresh, func(e event) bool { return e.at <= end })
+		if within("the new limit, after the horizon", is, late); len(late) == 0 && is.Kernel == sluice.Meter {
+			t.Error("nothing passed after the horizon")
 		}
 	}
 	for i, s := range all {
@@ -136,10 +117,65 @@ func testRuleChanges(t *testing.T, was, is *sluice.Plan, how sluice.Consistency)
 			t.Errorf("process %d holds %d leases %v after the change", i, held, time.Since(swapped))
 		}
 	}
-	// A bucket has drained by now; a window has what passed and what nobody has given back.
-	if passed := int64(len(old) + len(fresh)); was.Kernel == sluice.Window && (is == nil || is.Limit == was.Limit) {
-		if counted := used(t, shared.store, "hot", was); counted != passed {
-			t.Errorf("the window has %d, and %d have passed", counted, passed)
+	// A bucket has drained by now; a window has what passed and what no process has given back.
+	if was.Kernel == sluice.Window && (is == nil || is.Limit == was.Limit) {
+		if counted := shared.Used(t, "k", was); counted != int64(len(both)) {
+			t.Errorf("the window has %d, and %d have passed", counted, len(both))
 		}
 	}
+}
+
+// Two processes lease a key whose requests turn out to cost four times what was estimated. What is owed goes to the
+// store: in the long run no more passes than the limit allows, and what is leased when a debt begins.
+func TestOwed(t *testing.T) {
+	t.Parallel()
+	leasing(t, 0, func(t *testing.T, shared *faultstore.Store, one *Store) {
+		const perSecond, real, callers = 400, 4, 2
+		p, err := plan(t, burst(perSecond, perSecond)).WithMost(perSecond + 64*perSecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := New(shared)
+		defer other.Close()
+		began := time.Now()
+		var mu sync.Mutex
+		passed, leased := 0, 0
+		var all sync.WaitGroup
+		for _, s := range []*Store{one, other} {
+			all.Go(func() {
+				owed := int64(0)
+				for n := 0; time.Since(began) < time.Minute; n++ {
+					r := take(t, s, p, 1, sluice.Leased)
+					if !r.Fits {
+						time.Sleep(max(time.Millisecond, p.Decide(1, r).RetryAfter))
+						continue
+					}
+					mu.Lock()
+					passed++
+					if r.Origin == sluice.ByLease {
+						leased++
+					}
+					mu.Unlock()
+					// Settled by the hundred, so that there is a lease in between.
+					if owed += real - 1; n%100 == 0 {
+						charge := []sluice.Charge{{Key: "k", Plan: p, Cost: owed, Owe: true, Shadow: true, Consistency: sluice.Leased}}
+						var r [1]sluice.Receipt
+						if err := s.Take(t.Context(), charge, r[:]); err != nil || r[0].Cut > 0 || r[0].Origin != sluice.ByStore {
+							t.Errorf("%+v, %v", r[0], err)
+						}
+						if owed = 0; r[0].Used > p.Size && s.find(s.hash(&charge[0]), &charge[0]) != nil {
+							t.Error("the key owes, and this process has units of it")
+						}
+					}
+					time.Sleep(500 * time.Microsecond)
+				}
+			})
+		}
+		all.Wait()
+		// The last hundred of each are not settled, a hundred of each pass before they are, and what is leased.
+		most := perSecond*60 + perSecond + callers*2*100*real + callers*perSecond/4*real
+		if passed*real > most || passed*real < perSecond*60*9/10 || leased < passed/10 {
+			t.Errorf("%d units passed, %d leased, want %d at most", passed*real, leased, most)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package lease
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,15 +11,6 @@ import (
 
 	"github.com/sluicehq/sluice"
 )
-
-func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // small is a limit of so many units a period of so many microseconds, which are its ticks.
 func small(t testing.TB, a sluice.Algorithm, count, period, burst int64) *sluice.Plan {
@@ -337,12 +327,15 @@ func (s *search) spend(from, step string, w world) {
 	s.found = strings.Join(how, "\n")
 }
 
-// long says to search through more.
-var long = os.Getenv("SLUICE_ORDERS") != ""
-
 // In whatever order things happen, and whatever is lost or late, the exact limiter admits what was
 // spent. A unit that lives a tick too long is found out.
 func TestAllOrders(t *testing.T) {
+	t.Parallel()
+	testAllOrders(t, false)
+}
+
+// testAllOrders searches through more in the long form.
+func testAllOrders(t *testing.T, long bool) {
 	type setup struct {
 		algorithm            sluice.Algorithm
 		count, period, burst int64

@@ -1,12 +1,12 @@
 package memory
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -18,10 +18,7 @@ type taking interface {
 // fill has a store with so many keys that takeClockFirst is asked first: at now, which may be own.
 func fill[S taking](t *testing.T, s S, stripes []stripe, now int64) S {
 	t.Helper()
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 1000 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 1, Period: 1000 * time.Hour})
 	receipts := make([]sluice.Receipt, 1)
 	for i := range 128 * len(stripes) {
 		if err := s.take(now, []sluice.Charge{{Key: fmt.Sprint("filling ", i), Plan: p, Cost: 1}}, receipts); err != nil {
@@ -42,10 +39,6 @@ func NewFilled(t *testing.T) *Store {
 	return fill(t, s, s.stripes, own)
 }
 
-func TestConformanceClockFirst(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) sluice.Store { return NewFilled(t) })
-}
-
 func TestDifferentialClockFirst(t *testing.T) {
 	s := NewSeededSize(t, 1<<20)
 	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(10_000), 4)
@@ -55,24 +48,14 @@ func TestDifferentialClockFirst(t *testing.T) {
 // fits then is taken, and what does not is left to be looked at again, with nothing changed.
 func TestClockFirst(t *testing.T) {
 	const size, ms, later = 10, 1000, 20_000 * 86_400_000_000
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: time.Second, Burst: size})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 1000, Period: time.Second, Burst: size})
 	s := NewSize(256 << 10)
 	fill(t, s, s.stripes, later)
 	l, outcomes := s.plans.layout(p), map[bool]int{}
 	for level := int64(1); level <= size; level++ {
 		for behind := range int64(size + 3) {
 			c := sluice.Charge{Key: fmt.Sprint(level, behind), Plan: p}
-			take := func(cost int64) (r [1]sluice.Receipt) {
-				c.Cost = cost
-				if err := s.TakeAt(context.Background(), later, []sluice.Charge{c}, r[:]); err != nil {
-					t.Fatal(err)
-				}
-				return r
-			}
-			take(level)
+			plantest.OneAt(t, s, later, c.Key, p, level)
 			hash, want := s.hash(&c), level
 			var r sluice.Receipt
 			first, second := s.tables.buckets(hash>>stripeShift, l.tag(hash))
@@ -86,7 +69,7 @@ func TestClockFirst(t *testing.T) {
 					t.Errorf("level %d, %d ms behind: %+v", level, behind, r)
 				}
 			}
-			if left := p.Decide(0, take(0)[0]).Remaining; left != size-want {
+			if left := p.Decide(0, plantest.OneAt(t, s, later, c.Key, p, 0)).Remaining; left != size-want {
 				t.Errorf("level %d, %d ms behind: %d left, want %d", level, behind, left, size-want)
 			}
 			outcomes[got]++
@@ -99,10 +82,7 @@ func TestClockFirst(t *testing.T) {
 
 // Who is refused is known to be, and neither those who are admitted nor new keys take their place.
 func TestLimited(t *testing.T) {
-	p, err := sluice.NewPlan(sluice.Limit{Count: 2, Period: 1000 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 2, Period: 1000 * time.Hour})
 	s := NewFilled(t)
 	c := []sluice.Charge{{Key: "busy", Plan: p, Cost: 1}}
 	known := func() bool {

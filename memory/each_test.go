@@ -8,15 +8,13 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // Lists that are taken at the same time, of the same keys, are given what there is and no more.
 func TestEachAtOnce(t *testing.T) {
 	const keys, size, callers = 5, 1000, 8
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: 100 * time.Hour, Burst: size})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 1, Period: 100 * time.Hour, Burst: size})
 	for name, s := range map[string]*Store{"few keys": New(), "many": NewFilled(t)} {
 		var admitted [keys]atomic.Int64
 		var all sync.WaitGroup
@@ -51,14 +49,8 @@ func TestEachAtOnce(t *testing.T) {
 
 // In a list nobody is told an earlier time than those before, whatever is refused.
 func TestEachTime(t *testing.T) {
-	narrow, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wide, err := sluice.NewPlan(sluice.Limit{Count: 1_000_000, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	narrow := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
+	wide := plantest.Of(t, sluice.Limit{Count: 1_000_000, Period: time.Hour})
 	s := New()
 	calls := make([]sluice.TakeCall, 4*atOnce)
 	for i := range calls {

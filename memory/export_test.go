@@ -20,15 +20,6 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Sized is the full size of a test where SLUICE_DELUGE is set, and else a part of it that the race
-// detector gets through soon.
-func Sized(short, full int) int {
-	if os.Getenv("SLUICE_DELUGE") != "" {
-		return full
-	}
-	return short
-}
-
 // Steps is how long a random history is: SLUICE_STEPS, or short.
 func Steps(short int) int {
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_STEPS")); err == nil {

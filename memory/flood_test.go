@@ -1,14 +1,13 @@
 package memory_test
 
 import (
-	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -21,26 +20,7 @@ const midday = 20_000*aDay + aDay/2
 // takeAt takes cost units of one key and reports whether they fit.
 func takeAt(tb testing.TB, s storetest.TimedStore, now int64, key string, p *sluice.Plan, cost int64) bool {
 	tb.Helper()
-	var receipts [1]sluice.Receipt
-	if err := s.TakeAt(context.Background(), now, []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, receipts[:]); err != nil {
-		tb.Fatal(err)
-	}
-	return receipts[0].Fits
-}
-
-// randomKeys takes one unit of n keys that nobody has used before.
-func randomKeys(tb testing.TB, s storetest.TimedStore, now int64, p *sluice.Plan, n int) {
-	tb.Helper()
-	charges := []sluice.Charge{{Plan: p, Cost: 1}}
-	receipts := make([]sluice.Receipt, 1)
-	rng := rand.New(rand.NewPCG(7, uint64(p.Kernel)))
-	for range n {
-		key := binary.LittleEndian.AppendUint64(nil, rng.Uint64())
-		charges[0].Key = string(binary.LittleEndian.AppendUint64(key, rng.Uint64()))
-		if err := s.TakeAt(context.Background(), now, charges, receipts); err != nil || !receipts[0].Fits {
-			tb.Fatalf("a new key: %+v, %v", receipts[0], err)
-		}
-	}
+	return plantest.OneAt(tb, s, now, key, p, cost).Fits
 }
 
 // limits has one for each kind of state and each place where it is kept.
@@ -55,18 +35,6 @@ var limits = []struct {
 	{"counter", "10/day", sluice.SlidingWindowCounter},
 	{"log", "10/day", sluice.SlidingWindowLog},
 	{"exact log", "10/day", sluice.SlidingWindowLogExact},
-}
-
-// TestBothHalvesFull holds to the bound while cells and logs are flooded at once.
-func TestBothHalvesFull(t *testing.T) {
-	const size = 256 << 10
-	s := memory.NewSeededSize(t, size)
-	for _, tt := range limits {
-		randomKeys(t, s, midday, plan(t, tt.limit, tt.algorithm), 10_000)
-	}
-	if stats := s.StatsAt(midday); stats.Bytes > size || stats.Bytes < size*3/4 {
-		t.Errorf("%+v, want nearly %d bytes and no more", stats, size)
-	}
 }
 
 // TestGrowingLogs holds to the bound where few logs remember more and more moments.
@@ -198,29 +166,9 @@ func TestComingAndGoing(t *testing.T) {
 			used[key] = max(0, used[key]+cost)
 		}
 		for key, want := range used {
-			r := make([]sluice.Receipt, 1)
-			if err := s.TakeAt(t.Context(), midday, []sluice.Charge{{Key: fmt.Sprint(key), Plan: p}}, r); err != nil || r[0].Used != want {
-				t.Fatalf("key %d: %d units are used, want %d, %v", key, r[0].Used, want, err)
+			if r := plantest.OneAt(t, s, midday, fmt.Sprint(key), p, 0); r.Used != want {
+				t.Fatalf("key %d: %d units are used, want %d", key, r.Used, want)
 			}
-		}
-	}
-}
-
-// TestOccupancy holds that a table is nearly full before anything is evicted, also in stores whose
-// size is between powers of two.
-func TestOccupancy(t *testing.T) {
-	for _, size := range []int64{1 << 19, 5 << 17, 3 << 18} {
-		s, p := memory.NewSeededSize(t, size), plan(t, "10/day", sluice.TokenBucket)
-		n := 0
-		for ; s.StatsAt(midday).Evicted == 0; n += 500 {
-			for i := range 500 {
-				takeAt(t, s, midday, fmt.Sprint(n+i), p, 1)
-			}
-		}
-		share := float64(n) * 16 / float64(size/2)
-		t.Logf("%d bytes: the first of %d keys was evicted at %.2f of the cells", size, n, share)
-		if share < 0.8 {
-			t.Error("that is early")
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // TestCountsWhileGrowing holds that nothing is lost and nothing counts twice while tables grow from
@@ -46,10 +47,7 @@ func newGrowth(t *testing.T, size int64, seed uint64) *growth {
 	var plans []*sluice.Plan
 	for _, count := range []int64{1_000_000, 10} {
 		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
-			p, err := sluice.NewPlan(sluice.Limit{Count: count, Period: 24 * time.Hour, Algorithm: a})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := plantest.Of(t, sluice.Limit{Count: count, Period: 24 * time.Hour, Algorithm: a})
 			plans = append(plans, p)
 		}
 	}

@@ -1,8 +1,6 @@
 package memory_test
 
 import (
-	"context"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,28 +32,6 @@ func TestLimiterKey(t *testing.T) {
 			if d, err := l.Peek(t.Context(), key); err != nil || d.Remaining != 96 {
 				t.Errorf("%.10q, %.10q: %+v, %v", name, key, d, err)
 			}
-		}
-	}
-}
-
-func TestLimiterAllocations(t *testing.T) {
-	l, err := sluice.NewLimiter(memory.New(), "api", sluice.Limit{Count: 10, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := make([]string, 5000)
-	for i := range keys {
-		keys[i] = "key-" + strconv.Itoa(i)
-	}
-	for _, known := range []bool{false, true} {
-		n := 0
-		if a := testing.AllocsPerRun(len(keys)-1, func() {
-			if d, err := l.Take(context.Background(), keys[n], 1); err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
-			n++
-		}); a != 0 {
-			t.Errorf("known %v: %v allocations", known, a)
 		}
 	}
 }

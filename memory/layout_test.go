@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // TestPackedStates holds that a state tells the same after it was packed, whatever the
@@ -67,15 +68,7 @@ func TestPackedStates(t *testing.T) {
 func TestCommonLimitsPack(t *testing.T) {
 	for _, a := range sluice.Algorithms()[:5] {
 		for _, limit := range []string{"1/second", "100/minute", "7/second", "999/minute", "5000/hour", "1000000/day", "30000/second"} {
-			l, err := sluice.ParseLimit(limit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.Algorithm = a
-			p, err := sluice.NewPlan(l)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := plantest.As(t, a, limit)
 			if !newLayout(p, 0).fits {
 				t.Errorf("%s %v does not fit a cell", limit, a)
 			}
@@ -89,19 +82,7 @@ func TestCommonLimitsPack(t *testing.T) {
 	if err != nil || !newLayout(p, 0).fits {
 		t.Errorf("a month does not fit a cell: %v", err)
 	}
-}
-
-// TestOddBucketOverflows holds that the odd bucket of the tests does not fit a cell.
-func TestOddBucketOverflows(t *testing.T) {
-	l, err := sluice.ParseLimit("9973/23935h13m burst 10")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if newLayout(p, 0).fits {
-		t.Errorf("%v fits", l)
+	if p := plantest.Plan(t, "9973/23935h13m burst 10"); newLayout(p, 0).fits {
+		t.Errorf("the odd bucket of the tests fits a cell")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -18,10 +19,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := sluice.NewPlan(sluice.Limit{Count: 3, Period: 1e9, Algorithm: sluice.SlidingWindowLog})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := plantest.Of(t, sluice.Limit{Count: 3, Period: 1e9, Algorithm: sluice.SlidingWindowLog})
 	for _, p := range []*sluice.Plan{meter, log} {
 		for others := range 40 {
 			s, now := NewSeededSize(t, 0), int64(1e15)
@@ -84,7 +82,8 @@ func TestOverflowDifferential(t *testing.T) {
 		plans = append(plans, p)
 	}
 	plans = append(plans, inFlight(t, 3))
-	s, model, rng := NewSeededSize(t, 0), new(storetest.Model), rand.New(rand.NewPCG(17, 17))
+	s, rng := NewSeededSize(t, 0), rand.New(rand.NewPCG(17, 17))
+	twins := plantest.Twins{Store: s, Like: new(storetest.Model)}
 	now, most := int64(1_700_000_000_000_000), 0
 	for n := range 10_000 {
 		charges := make([]sluice.Charge, 1+rng.IntN(5))
@@ -101,18 +100,7 @@ func TestOverflowDifferential(t *testing.T) {
 				charges[i].Cost = min(cost, 1)
 			}
 		}
-		got, want := make([]sluice.Receipt, len(charges)), make([]sluice.Receipt, len(charges))
-		if err := s.TakeAt(t.Context(), now, charges, got); err != nil {
-			t.Fatal(err)
-		}
-		if err := model.TakeAt(t.Context(), now, charges, want); err != nil {
-			t.Fatal(err)
-		}
-		for i := range got {
-			if got[i] != want[i] {
-				t.Fatalf("step %d, charge %d of %d, %v: %+v, want %+v", n, i, len(charges), charges[i].Plan.Limit, got[i], want[i])
-			}
-		}
+		twins.At(t, now, charges...)
 		if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
 			t.Fatalf("step %d: %d bytes are accounted for, and there are %d", n, got, want)
 		}
@@ -153,10 +141,7 @@ func TestOneHash(t *testing.T) {
 	s := NewSize(0)
 	var charges []sluice.Charge
 	for i, a := range sluice.Algorithms() {
-		p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: time.Hour, Algorithm: a})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := plantest.Of(t, sluice.Limit{Count: 1000, Period: time.Hour, Algorithm: a})
 		charges = append(charges, sluice.Charge{Key: fmt.Sprint("a", i), Plan: p, Cost: 1}, sluice.Charge{Key: fmt.Sprint("b", i), Plan: p, Cost: 1})
 	}
 	for i := range 2 {

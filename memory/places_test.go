@@ -6,87 +6,101 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
-func inFlight(t testing.TB, places int64) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewInFlight(places)
-	if err != nil {
-		t.Fatal(err)
+var inFlight = plantest.InFlight
+
+// TestHeldIsNotEvicted holds that a flood of keys that have used little, of whatever kind, frees no key from a
+// penalty and no place of a key that has most of its places taken, and that what is over, or held no more, is
+// room for others.
+func TestHeldIsNotEvicted(t *testing.T) {
+	const busy, size = 20, 256 << 10
+	lock, limit := plantest.Lock(t, sluice.Penalty{First: time.Hour, Factor: 2}), plantest.Plan(t, "1/hour")
+	places, few := inFlight(t, 3), inFlight(t, 100)
+	little := plantest.Plan(t, "10/hour as sliding_window_log_exact")
+	for _, test := range []struct {
+		name string
+		hold func(key string) []sluice.Charge // two units of it
+		look sluice.Charge
+		over time.Duration
+	}{
+		{"penalty", func(key string) []sluice.Charge {
+			return []sluice.Charge{{Key: key, Plan: limit, Cost: 2}, {Key: key, Plan: lock, Cost: 1}}
+		}, sluice.Charge{Plan: lock}, 25 * time.Hour},
+		{"places", func(key string) []sluice.Charge {
+			return []sluice.Charge{{Key: key, Plan: places, Place: 1, Cost: 1}}
+		}, sluice.Charge{Plan: places}, sluice.PlaceLasts},
+	} {
+		for _, refuse := range []bool{false, true} {
+			s, now := NewSeeded(t, Config{MaxBytes: size, RefuseNew: refuse}), int64(1e15)
+			flood := func() {
+				before := s.evicted.Load()
+				for i := range 4000 {
+					now++
+					plantest.OneAt(t, s, now, fmt.Sprint("log", now, i), little, 1)
+					plantest.TakeAt(t, s, now, sluice.Charge{Key: fmt.Sprint("place", now, i), Plan: few, Place: uint64(i), Cost: 1})
+				}
+				if s.evicted.Load() == before {
+					t.Error("premise: nothing was evicted")
+				}
+				if b := s.StatsAt(now).Bytes; b > size {
+					t.Errorf("%s, refuse %v: %d bytes, want at most %d", test.name, refuse, b, size)
+				}
+				if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
+					t.Errorf("%s, refuse %v: %d bytes are accounted for, and there are %d", test.name, refuse, got, want)
+				}
+			}
+			held := func() (n int) {
+				for i := range busy {
+					test.look.Key = fmt.Sprint("busy", i)
+					if plantest.TakeAt(t, s, now, test.look)[0].Used > 0 {
+						n++
+					}
+				}
+				return n
+			}
+			for i := range busy {
+				charges := test.hold(fmt.Sprint("busy", i))
+				plantest.TakeAt(t, s, now, charges...)
+				if charges[0].Plan == places {
+					charges[0].Place = 2
+					plantest.TakeAt(t, s, now, charges...)
+				}
+			}
+			flood()
+			if n := held(); n != busy {
+				t.Errorf("%s, refuse %v: a flood has left %d of %d", test.name, refuse, n, busy)
+			}
+			now += test.over.Microseconds()
+			flood()
+			if n := held(); n != 0 {
+				t.Errorf("%s, refuse %v: %d are held that are over", test.name, refuse, n)
+			}
+			if refuse && s.refused.Load() > 0 {
+				t.Errorf("%s: %d keys were refused, though most that there are have used little", test.name, s.refused.Load())
+			}
+		}
 	}
-	return p
 }
 
-// TestPlacesAreNotEvicted holds that a flood of keys that have used little, of whatever kind, frees
-// no place of a key that has most of its places taken, and that places which nobody holds any more
-// are room for others.
-func TestPlacesAreNotEvicted(t *testing.T) {
-	const busy, size = 20, 256 << 10
-	for _, refuse := range []bool{false, true} {
-		s, now := NewSeeded(t, Config{MaxBytes: size, RefuseNew: refuse}), int64(1e15)
-		take := func(key string, p *sluice.Plan, number uint64, cost int64) sluice.Receipt {
-			t.Helper()
-			var r [1]sluice.Receipt
-			if err := s.TakeAt(t.Context(), now, []sluice.Charge{{Key: key, Plan: p, Place: number, Cost: cost}}, r[:]); err != nil {
-				t.Fatal(err)
-			}
-			return r[0]
-		}
-		little, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLogExact})
-		if err != nil {
-			t.Fatal(err)
-		}
-		few, most := inFlight(t, 100), inFlight(t, 3)
-		flood := func() {
-			before := s.evicted.Load()
-			for i := range 4000 {
-				now++
-				take(fmt.Sprint("log", now, i), little, 0, 1)
-				take(fmt.Sprint("place", now, i), few, uint64(i), 1)
-			}
-			if s.evicted.Load() == before {
-				t.Error("premise: nothing was evicted")
-			}
-			if b := s.StatsAt(now).Bytes; b > size {
-				t.Errorf("refuse %v: %d bytes, want at most %d", refuse, b, size)
-			}
-			if got, want := s.overflow.bytes.Load(), s.countOverflow(); got != want {
-				t.Errorf("refuse %v: %d bytes are accounted for, and there are %d", refuse, got, want)
-			}
-		}
-		hold := func() (held int) {
-			for key := range busy {
-				for number := range uint64(2) {
-					take(fmt.Sprint("busy", key), most, number, 1)
-				}
-				if r := take(fmt.Sprint("busy", key), most, 99, 0); r.Used == 2 {
-					held++
-				}
-			}
-			return held
-		}
-		hold()
-		flood()
-		now += 2e6
-		for key := range busy {
-			if r := take(fmt.Sprint("busy", key), most, 99, 0); r.Used != 2 {
-				t.Errorf("refuse %v: of 2 places that are held a flood has left %d", refuse, r.Used)
-			}
-		}
-		if held := hold(); held != busy {
-			t.Errorf("refuse %v: taken again, %d of %d are held", refuse, held, busy)
-		}
-		now += sluice.PlaceLasts.Microseconds()
-		keys := s.StatsAt(now).Keys
-		flood()
-		for key := range busy {
-			if r := take(fmt.Sprint("busy", key), most, 99, 0); r.Used != 0 {
-				t.Errorf("refuse %v: nobody holds them, and %d places are taken", refuse, r.Used)
-			}
-		}
-		if refuse && s.refused.Load() > 0 {
-			t.Errorf("%d keys were refused, though most that there are have used little: %d", s.refused.Load(), keys)
-		}
+// TestPenaltyWithoutRoom holds that a key without a penalty needs no room for one.
+func TestPenaltyWithoutRoom(t *testing.T) {
+	lock := plantest.Lock(t, sluice.Penalty{First: time.Hour})
+	limit := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
+	s, now := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15)
+	take := func(key string, cost int64) bool {
+		charges := []sluice.Charge{{Key: key, Plan: limit, Cost: cost}, {Key: key, Plan: lock, Cost: 1}}
+		return sluice.Admitted(charges, plantest.TakeAt(t, s, now, charges...))
+	}
+	for i := range 1000 {
+		take(fmt.Sprint("guilty", i), 2)
+	}
+	if s.evicted.Load() == 0 {
+		t.Fatal("premise: there is room for all penalties")
+	}
+	if !take("new", 1) || s.refused.Load() > 0 {
+		t.Errorf("a new key was refused, and %d in all, for want of room for a penalty that it does not have", s.refused.Load())
 	}
 }
 
@@ -96,11 +110,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 	s, now, p := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15), inFlight(t, 1)
 	take := func(charges ...sluice.Charge) []sluice.Receipt {
 		t.Helper()
-		receipts := make([]sluice.Receipt, len(charges))
-		if err := s.TakeAt(t.Context(), now, charges, receipts); err != nil {
-			t.Fatal(err)
-		}
-		return receipts
+		return plantest.TakeAt(t, s, now, charges...)
 	}
 	place := func(key string, number uint64, cost int64) sluice.Charge {
 		return sluice.Charge{Key: key, Plan: p, Place: number, Cost: cost}
@@ -115,10 +125,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 	if s.evicted.Load() > 0 {
 		t.Errorf("%d were evicted", s.evicted.Load())
 	}
-	limit, err := sluice.NewPlan(sluice.Limit{Count: 5, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := plantest.Of(t, sluice.Limit{Count: 5, Period: time.Hour})
 	want := sluice.Receipt{Now: now, Used: 1}
 	if r := take(place("new", 1, 1)); r[0] != want {
 		t.Errorf("a new key is told %+v, want %+v", r[0], want)

@@ -2,16 +2,14 @@ package memory_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -20,8 +18,18 @@ func TestVectors(t *testing.T) {
 	storetest.RunVectors(t, "../testdata/vectors", func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
+// The contract is kept in the least memory that there is, and with so many keys that the clock is read first.
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(*testing.T) sluice.Store { return memory.New() })
+	for name, newStore := range map[string]func(t *testing.T) sluice.Store{
+		"default":     func(*testing.T) sluice.Store { return memory.New() },
+		"smallest":    func(*testing.T) sluice.Store { return memory.NewSize(0) },
+		"clock first": func(t *testing.T) sluice.Store { return memory.NewFilled(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, newStore)
+		})
+	}
 }
 
 func TestConformanceTimed(t *testing.T) {
@@ -30,66 +38,6 @@ func TestConformanceTimed(t *testing.T) {
 
 func TestDifferential(t *testing.T) {
 	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), memory.Steps(10_000), 1)
-}
-
-// TestConformanceSmall runs the conformance suite in the least memory that there is.
-func TestConformanceSmall(t *testing.T) {
-	storetest.Run(t, func(*testing.T) sluice.Store { return memory.NewSize(0) })
-}
-
-// TestOverlappingTakes has many callers take the same keys in orders of their own. Each
-// take has three charges that fit and one that lets only some of them pass.
-func TestOverlappingTakes(t *testing.T) {
-	const callers, rounds, keys, admitted = 16, 200, 24, 1000
-	s := memory.NewSize(0) // few stripes, so that takes have some in common
-	plans := []*sluice.Plan{
-		plan(t, "1000000/day", sluice.TokenBucket),
-		plan(t, "1000000/day", sluice.FixedWindow),
-		plan(t, "1000000/day", sluice.SlidingWindowLog),
-	}
-	gate := plan(t, strconv.Itoa(admitted)+"/day", sluice.TokenBucket)
-	var took [keys]atomic.Int64
-	var passed atomic.Int64
-	var wg sync.WaitGroup
-	for caller := range callers {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(3, uint64(caller)))
-			for range rounds {
-				picked := rng.Perm(keys)[:3]
-				charges := []sluice.Charge{{Key: "gate", Plan: gate, Cost: 1}}
-				for _, k := range picked {
-					charges = append(charges, sluice.Charge{Key: strconv.Itoa(k), Plan: plans[k%len(plans)], Cost: int64(k + 1)})
-				}
-				rng.Shuffle(len(charges), func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
-				receipts := make([]sluice.Receipt, len(charges))
-				if err := s.TakeAt(t.Context(), midday, charges, receipts); err != nil {
-					t.Error(err)
-					return
-				}
-				if !sluice.Admitted(charges, receipts) {
-					continue
-				}
-				passed.Add(1)
-				for _, k := range picked {
-					took[k].Add(int64(k + 1))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := passed.Load(); n != admitted {
-		t.Errorf("%d takes passed, want %d", n, admitted)
-	}
-	for k := range took {
-		p := plans[k%len(plans)]
-		receipts := make([]sluice.Receipt, 1)
-		if err := s.TakeAt(t.Context(), midday, []sluice.Charge{{Key: strconv.Itoa(k), Plan: p}}, receipts); err != nil {
-			t.Fatal(err)
-		}
-		if used := p.Capacity - p.Decide(0, receipts[0]).Remaining; used != took[k].Load() {
-			t.Errorf("key %d: %d units are used, and %d were admitted", k, used, took[k].Load())
-		}
-	}
 }
 
 func TestAllocations(t *testing.T) {
@@ -152,27 +100,16 @@ func TestClock(t *testing.T) {
 	})
 }
 
+// What no store is asked for by a caller that keeps to the contract is an error.
 func TestBadArguments(t *testing.T) {
 	s, p := memory.New(), plan(t, "1/minute", sluice.TokenBucket)
-	for name, take := range map[string]func() error{
-		"before 1970": func() error {
-			return s.TakeAt(t.Context(), -1, []sluice.Charge{{Plan: p}}, make([]sluice.Receipt, 1))
-		},
-		"after 2112": func() error {
-			return s.TakeAt(t.Context(), 1<<52, []sluice.Charge{{Plan: p}}, make([]sluice.Receipt, 1))
-		},
-		"literal plan": func() error {
-			return s.Take(t.Context(), []sluice.Charge{{Plan: &sluice.Plan{}}}, make([]sluice.Receipt, 1))
-		},
-		"no receipts": func() error { return s.Take(t.Context(), []sluice.Charge{{Plan: p}}, nil) },
-		"no plan":     func() error { return s.Take(t.Context(), []sluice.Charge{{}}, make([]sluice.Receipt, 1)) },
-	} {
-		if err := take(); err == nil {
-			t.Errorf("%s: no error", name)
+	for _, test := range []struct {
+		now int64
+		p   *sluice.Plan
+	}{{-1, p}, {1 << 52, p}, {midday, &sluice.Plan{}}} { // before 1970, after 2112, a literal
+		if err := s.TakeAt(t.Context(), test.now, []sluice.Charge{{Plan: test.p}}, make([]sluice.Receipt, 1)); err == nil {
+			t.Errorf("at %d, %+v: no error", test.now, test.p)
 		}
-	}
-	if err := s.Take(t.Context(), nil, nil); err != nil {
-		t.Errorf("no charges: %v", err)
 	}
 }
 
@@ -181,10 +118,7 @@ func TestManyPlans(t *testing.T) {
 	s := memory.New()
 	const plans = 1<<16 + 500
 	for i := range plans {
-		p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Hour, Burst: int64(i + 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour, Burst: int64(i + 1)})
 		// All of them have one fingerprint, and each two of them a key.
 		if key := strconv.Itoa(i / 2 * 2); !takeAt(t, s, midday, key, p, 1) {
 			t.Fatalf("plan %d: refused", i)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // newStripe returns a stripe with tables of its own.
@@ -29,10 +30,7 @@ func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), 
 // TestTable fills a stripe through all its sizes, and finds everything in it at each.
 func TestTable(t *testing.T) {
 	s := NewSize(minBytes)
-	l, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(l)
 	const now = 20_000 * 86_400_000_000
 	st := newStripe(firstBuckets, len(s.tables.planes))
@@ -67,10 +65,7 @@ func TestTable(t *testing.T) {
 // TestLeastGoes holds that what is evicted has the least debt of all that could be.
 func TestLeastGoes(t *testing.T) {
 	s := NewSeededSize(t, minBytes)
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1000, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 1000, Period: 24 * time.Hour})
 	const now = 20_000 * 86_400_000_000
 	used := map[string]int64{}
 	take := func(key string, cost int64) (remaining int64) {
@@ -142,10 +137,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 
 // TestTakesWhileCellsMove holds that no take is lost while its state is moved, or its table grows.
 func TestTakesWhileCellsMove(t *testing.T) {
-	p, err := sluice.NewPlan(sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 1e9, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow})
 	const now = 20_000 * 86_400_000_000
 	for name, move := range map[string]func(st *stripe, hash uint64, round int){
 		"grow": func(st *stripe, _ uint64, round int) {
@@ -207,10 +199,7 @@ func TestTakesWhileCellsMove(t *testing.T) {
 // small stripes that lose most, they would in the end lose what should stay.
 func TestOverflowShrinksEvenly(t *testing.T) {
 	s := NewSeededSize(t, 256<<10)
-	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	receipts := make([]sluice.Receipt, 1)
 	for i := range 40_000 {
 		if err := s.TakeAt(t.Context(), 1, []sluice.Charge{{Key: fmt.Sprint(i), Plan: p, Cost: 1}}, receipts); err != nil {
@@ -230,10 +219,7 @@ func TestOverflowShrinksEvenly(t *testing.T) {
 // end of their claims.
 func TestFullBesideClaims(t *testing.T) {
 	s := Config{MaxBytes: minBytes, RefuseNew: true}.New()
-	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(p)
 	const now = 20_000 * 86_400_000_000
 	st := newStripe(len(s.tables.planes), len(s.tables.planes))
@@ -273,10 +259,7 @@ func TestFullBesideClaims(t *testing.T) {
 // TestLateSwap holds that who has read a state does not write that of another key, which has come
 // into its cell since and counts the same.
 func TestLateSwap(t *testing.T) {
-	p, err := sluice.NewPlan(sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
 	l, st := newLayout(p, 0), newStripe(firstBuckets, firstBuckets)
 	state, one, other := sluice.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)
 	put := func(c *cell, tag uint64) {

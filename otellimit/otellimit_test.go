@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluicehq/sluice/grpclimit"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/otellimit"
 	"github.com/sluicehq/sluice/policy"
@@ -69,6 +70,7 @@ const layered = `
 
 // A program with the instrumentation of OpenTelemetry around the middleware.
 func TestHTTP(t *testing.T) {
+	t.Parallel()
 	exporter, provider := recorder(t)
 	h := otelhttp.NewHandler(httplimit.Policy(engine(t, layered))(http.NotFoundHandler()), "api", otelhttp.WithTracerProvider(provider))
 	for range 3 {
@@ -93,6 +95,7 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	exporter, provider := recorder(t)
 	server := grpclimit.Policy(engine(t, "- {name: r, limit: 1/day, key: [attr:none]}"))
 	for range 2 {
@@ -106,6 +109,7 @@ func TestGRPC(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ rules, want string }{
 		{"- {name: r, clients: [192.0.2.0/24], block: true}", "outcome=deny degraded=false refused_by=r because=block"},
 		{"- {name: r, limit: 9/day, key: [api_key], missing: refuse}", "outcome=deny degraded=false because=malformed missing=api_key"},
@@ -133,19 +137,10 @@ func TestCost(t *testing.T) {
 	var d policy.Decision
 	for name, ctx := range map[string]context.Context{"no span": t.Context(), "not sampled": unsampled} {
 		e.DecideInto(ctx, r, &d)
-		if n := fewestAllocations(func() { e.DecideInto(ctx, r, &d) }); n > 0 {
+		if n := testkit.Allocations(func() { e.DecideInto(ctx, r, &d) }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
-}
-
-// fewestAllocations of many calls: the race detector makes pools forget now and then.
-func fewestAllocations(f func()) float64 {
-	n := testing.AllocsPerRun(1, f)
-	for range 100 {
-		n = min(n, testing.AllocsPerRun(1, f))
-	}
-	return n
 }
 
 func ExampleObserve() {

@@ -18,10 +18,7 @@ import (
 // own returns the answer to 429 of a document with a single body.
 func own(t testing.TB, media, text string) *OwnAnswer {
 	t.Helper()
-	p, err := Compile(Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := compile(t, Document{Answers: map[string]Answer{"429": {Body: Body{Type: media, Text: text}}}})
 	return p.Answers().For(429)
 }
 
@@ -142,6 +139,7 @@ func FuzzXMLAnswer(f *testing.F) {
 
 // What json writes is what the built-in problem has, by its names.
 func TestJSONOfAllValues(t *testing.T) {
+	t.Parallel()
 	text, err := own(t, "application/json", "{{json .}}").Append([]byte("before "), 0, &AnswerValues{
 		Type: "about:blank", Title: "T", Status: 503, Detail: "D", ViolatedPolicies: []string{"a-1h"}, Error: "e", RetryAfter: 7, Rule: "a",
 		Limit: 5, Remaining: 1, Reset: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), Wait: 7 * time.Second})
@@ -156,6 +154,7 @@ func TestJSONOfAllValues(t *testing.T) {
 
 // What fails, or is longer than it may be, leaves nothing behind.
 func TestAnswerThatFails(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		`some text {{if eq .Rule "other"}}{{index .ViolatedPolicies 5}}{{end}}`,
 		`some text {{if eq .Rule "other"}}{{range 70000}}x{{end}}{{end}}`,
@@ -171,6 +170,7 @@ func TestAnswerThatFails(t *testing.T) {
 // A template that writes little or nothing, and goes on, is refused, however it repeats
 // itself.
 func TestEndlessAnswer(t *testing.T) {
+	t.Parallel()
 	for i, text := range []string{
 		`{{range 1000000000000}}{{end}}`,
 		`{{range 1000000000000}}{{continue}}x{{end}}`,
@@ -240,14 +240,12 @@ func TestExpensiveAnswer(t *testing.T) {
 
 // HTML, which is for those who name it, comes last; the others as they are written.
 func TestTypesInOrder(t *testing.T) {
+	t.Parallel()
 	var bodies []Body
 	for _, media := range []string{"text/html", "text/plain", "application/xml", "application/json"} {
 		bodies = append(bodies, Body{Type: media, Text: `{}`})
 	}
-	p, err := Compile(Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := compile(t, Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
 	o := p.Answers().For(403)
 	if want := []string{"text/plain", "application/xml", "application/json", "text/html"}; !reflect.DeepEqual(o.Types, want) || !o.Page(3) || o.Page(0) {
 		t.Errorf("%q", o.Types)
@@ -264,6 +262,7 @@ func TestTypesInOrder(t *testing.T) {
 
 // A program says where something is wrong by the path, of a template with the line as an index.
 func TestBadAnswerOfProgram(t *testing.T) {
+	t.Parallel()
 	for want, a := range map[string]Answer{
 		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                                  {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
 		`answers["429"].bodies[0].file[2]: the body cannot be made: there is no function "x"`:                                               {Bodies: []Body{{Type: "text/plain", File: "f", Text: "\n\n{{x}}"}}},

@@ -7,6 +7,7 @@ import (
 
 // What changed is named by rule and field.
 func TestChanges(t *testing.T) {
+	t.Parallel()
 	compile := func(change func(*Document)) *Policy {
 		doc := Document{
 			IPv6Prefix: 64, Tiers: Tiers{Subject: "api_key", Default: "free"},
@@ -17,10 +18,7 @@ func TestChanges(t *testing.T) {
 			},
 		}
 		change(&doc)
-		p, err := Compile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := compile(t, doc)
 		return p
 	}
 	old := compile(func(*Document) {})

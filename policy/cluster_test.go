@@ -12,6 +12,7 @@ import (
 // Two rules are apart if a request that both hold for exists: the engine finds it among
 // those here, or there is none.
 func TestRulesThatMeet(t *testing.T) {
+	t.Parallel()
 	var requests []*Request
 	for _, method := range []string{"GET", "HEAD", "POST"} {
 		for _, host := range []string{"example.com", "api.example.com", "a.api.example.com", "other.test"} {
@@ -50,50 +51,32 @@ func TestRulesThatMeet(t *testing.T) {
 }
 
 func TestHostsThatMeet(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want bool
-	}{
-		{"example.com", "example.com", true},
-		{"example.com", "example.org", false},
-		{"*.example.com", "example.com", false},
-		{"*.example.com", "api.example.com", true},
-		{"*.example.com", "*.api.example.com", true},
-		{"*.example.com", "badexample.com", false},
-	} {
-		p := parse(t, fmt.Sprintf("rules:\n  - {name: a, limit: 1/day, hosts: ['%s']}\n  - {name: b, limit: 1/day, hosts: [x.test, '%s']}\n", test.a, test.b))
-		if _, apart := p.Cluster(); len(apart) > 0 != test.want {
-			t.Errorf("%s and %s: %v", test.a, test.b, apart)
+	t.Parallel()
+	for _, row := range names(t, "hosts of rules that meet") {
+		a, b, _ := strings.Cut(row.In, ", ")
+		p := parse(t, fmt.Sprintf("rules:\n  - {name: a, limit: 1/day, hosts: ['%s']}\n  - {name: b, limit: 1/day, hosts: [x.test, '%s']}\n", a, b))
+		if _, apart := p.Cluster(); fmt.Sprint(len(apart) > 0) != row.Want {
+			t.Errorf("%s: %v", row.In, apart)
 		}
 	}
 }
 
 func TestTags(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want bool
-	}{
-		{"key: [client_ip], together: [client_ip]", "key: [api_key, client_ip], together: [client_ip]", true},
-		{"key: [client_ip], together: [client_ip]", "key: [client_ip]", false},
-		{"key: [client_ip]", "key: [client_ip]", false},
-		{"key: ['header:x-a'], together: ['header:x-a']", "key: ['header:X-A'], together: ['header:X-A']", true},
-		{"key: ['header:a'], together: ['header:a']", "key: ['cookie:a'], together: ['cookie:a']", false},
-		{"key: [host, method], together: [host, method]", "key: [host, method], together: [method, host]", false},
-		{"key: [host, method], together: [host, method]", "key: [host, method], together: [host]", false},
-		{"key: [route], together: [route], match: /", "key: [route], together: [route], match: /", true},
-		{"key: [route], together: [route], match: /", "key: [route], together: [route], match: /a", false},
-	} {
-		e := engine(t, fmt.Sprintf("rules:\n  - {name: a, limit: 9/day, %s}\n  - {name: b, limit: 9/day, %s}\n", test.a, test.b))
-		together, apart := e.policy.Load().Cluster()
-		if len(together) > 0 != test.want || len(apart) > 0 == test.want {
-			t.Errorf("{%s} and {%s}: together %v, apart %v", test.a, test.b, together, apart)
+	t.Parallel()
+	for _, row := range names(t, "hash tags") {
+		a, b, _ := strings.Cut(row.In, " & ")
+		e := engine(t, fmt.Sprintf("rules:\n  - {name: a, limit: 9/day, %s}\n  - {name: b, limit: 9/day, %s}\n", a, b))
+		together, apart := e.Policy().Cluster()
+		want := row.Want == "true"
+		if len(together) > 0 != want || len(apart) > 0 == want {
+			t.Errorf("%s: together %v, apart %v", row.In, together, apart)
 		}
 		// The keys bear it out.
 		trace := e.Explain(t.Context(), get("/a", "X-A: 1", "A: 2", "Cookie: a=3", "X-Api-Key: 4"))
 		first, _, found := strings.Cut(trace.Rules[0].Key, "}")
 		second, _, _ := strings.Cut(trace.Rules[1].Key, "}")
-		if (found && first == second) != test.want {
-			t.Errorf("{%s} and {%s}: the keys are %s and %s", test.a, test.b, trace.Rules[0].Key, trace.Rules[1].Key)
+		if (found && first == second) != want {
+			t.Errorf("%s: the keys are %s and %s", row.In, trace.Rules[0].Key, trace.Rules[1].Key)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -10,24 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // dearestEngine has a rule for each thing that a request can be dear by.
 func dearestEngine(t testing.TB) *Engine {
-	const rules = `version: 1
-rules:
+	const rules = `rules:
   - {name: account, match: POST /auth/login, key: ["body:username"], limit: 100000000/second}
   - {name: charged, match: "POST /auth/{rest...}", key: ["body:user_name", "query:q"], limit: 100000000/second, ambiguous: charge}
   - {name: session, key: ["cookie:sid"], limit: 100000000/second}
   - {name: claim, key: ["jwt:sub"], limit: 100000000/second}
   - {name: key, key: [api_key], limit: 100000000/second}
   - {name: below, hosts: ["*.example.com"], key: [host], limit: 100000000/second}`
-	p, err := Parse("dearest", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return NewEngine(memory.New(), p)
+	return engine(t, rules)
 }
 
 // dear is a request by its parts: of each of them a client may make up what it likes.
@@ -46,58 +40,35 @@ func plainLogin() dear {
 	return dear{path: "/auth/login", kind: jsonType, body: `{"username":"alice","password":"x"}`, cookie: "sid=abc", token: claims(`{"sub":"alice"}`), host: "example.com"}
 }
 
-func claims(payload string) string {
-	return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
-}
-
 // repeat fills size bytes with a unit between a beginning and an end.
 func repeat(start, unit, end string, size int) string {
 	return start + strings.Repeat(unit, max(0, size-len(start)-len(end))/len(unit)) + end
 }
 
-// dearest are the dearest requests of their kind, found by hand and by BenchmarkDearestSearch.
-var dearest = map[string]func(d *dear, size int){
-	"path of dots":            func(d *dear, n int) { d.path = repeat("/", "a/../", "auth/login", n) },
-	"path of escaped slashes": func(d *dear, n int) { d.path = repeat("/auth", "%2f", "login", n) },
-	"path of mixed escapes":   func(d *dear, n int) { d.path = repeat("/auth", "%252f%5c;a/../", "login", n) },
-	"path of ends":            func(d *dear, n int) { d.path = repeat("/auth", "%23%2f../", "login", n) },
-	"path of letters":         func(d *dear, n int) { d.path = repeat("/auth/login", "%41", "", n) },
-	"path of segments":        func(d *dear, n int) { d.path = repeat("/auth/login", "/a", "", n) },
-	"JSON of members":         func(d *dear, n int) { d.body = repeat(`{`, `"":1,`, `"username":"alice"}`, n) },
-	"JSON of similar names":   func(d *dear, n int) { d.body = repeat(`{`, `"username.":1,`, `"username":"alice"}`, n) },
-	"JSON of marks": func(d *dear, n int) {
-		d.body = repeat(`{`, `"`+strings.Repeat(".\u200b", min(n, 960)/4)+`":1,`, `"username":"alice"}`, n)
-	},
-	"JSON of escaped names":        func(d *dear, n int) { d.body = repeat(`{`, `"\u0075":1,`, `"username":"alice"}`, n) },
-	"JSON of one escaped name":     func(d *dear, n int) { d.body = repeat(`{"`, `\u0075`, `":1}`, n) },
-	"JSON of brackets":             func(d *dear, n int) { d.body = repeat(`{"username":"alice","a":[`, `[],`, `1]}`, n) },
-	"JSON of pairs":                func(d *dear, n int) { d.body = repeat(`{"username":"alice","a":"`, `&username.`, `"}`, n) },
-	"JSON of empty pairs":          func(d *dear, n int) { d.body = repeat(`{"username":"alice","a":"`, `&;`, `"}`, n) },
-	"JSON, deep":                   func(d *dear, n int) { d.body = repeat(``, `{"a":`, ``, n) },
-	"form of fields":               func(d *dear, n int) { d.kind, d.body = formType, repeat("", "a&", "username=alice", n) },
-	"form of escaped fields":       func(d *dear, n int) { d.kind, d.body = formType, repeat("", "%75;", "username=alice", n) },
-	"form of similar fields":       func(d *dear, n int) { d.kind, d.body = formType, repeat("", "u.s.e.r.n;", "username=alice", n) },
-	"form of short similar fields": func(d *dear, n int) { d.kind, d.body = formType, repeat("", "u.;", "username=alice", n) },
-	"form, a long name":            func(d *dear, n int) { d.kind, d.body = formType, repeat("", "u.", "=alice", n) },
-	"form, a long value":           func(d *dear, n int) { d.kind, d.body = formType, repeat("username=", "%41", "", n) },
-	"multipart of fields": func(d *dear, n int) {
-		d.kind = "multipart/form-data; boundary=x"
-		d.body = repeat("", "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n", "--x--\r\n", n)
-	},
-	"name of ligatures":    func(d *dear, n int) { d.body = repeat(`{"username":"`, "\uFDFA", `"}`, n) },
-	"name of Hangul":       func(d *dear, n int) { d.body = repeat(`{"username":"`, "각", `"}`, n) },
-	"name of marks":        func(d *dear, n int) { d.body = repeat(`{"username":"a`, "\u0323\u0301", `"}`, n) },
-	"name of wide letters": func(d *dear, n int) { d.body = repeat(`{"username":"`, "𝒶", `"}`, n) },
-	"query of pairs":       func(d *dear, n int) { d.query = repeat("", "q.=1;", "", n) },
-	"cookie of pairs":      func(d *dear, n int) { d.cookie = repeat("", "a=;", "", n) },
-	"cookie of dots":       func(d *dear, n int) { d.cookie = repeat("", "s.=;", "", n) },
-	"cookie of marks":      func(d *dear, n int) { d.cookie = repeat("", "\u200b=;", "", n) },
-	"cookie of brackets":   func(d *dear, n int) { d.cookie = repeat("", ".[=;", "", n) },
-	"cookie of semicolons": func(d *dear, n int) { d.cookie = repeat("", ";", "", n) },
-	"cookie of commas":     func(d *dear, n int) { d.cookie = repeat("a=", ",", "", n) },
-	"token of claims":      func(d *dear, n int) { d.token = claims(repeat(`{`, `"":1,`, `"sub":1}`, n*3/4)) },
-	"token of rubbish":     func(d *dear, n int) { d.token = repeat("", ".", "", n) },
-	"long host":            func(d *dear, n int) { d.host = repeat("", "a.", "example.com", n) },
+// dearest returns the dearest requests of their kind, of so many bytes, found by hand and by BenchmarkDearestSearch.
+func dearest(t testing.TB, size int) map[string]dear {
+	all := make(map[string]dear)
+	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
+		d, fill := plainLogin(), words(row.Want)
+		texts := map[string]*string{
+			"path": &d.path, "query": &d.query, "cookie": &d.cookie, "token": &d.token, "claims": &d.token, "host": &d.host,
+			"json": &d.body, "form": &d.body, "multipart": &d.body,
+		}
+		if d.kind = jsonType; fill[0] == "form" {
+			d.kind = formType
+		} else if fill[0] == "multipart" {
+			d.kind = "multipart/form-data; boundary=x"
+		}
+		text := texts[fill[0]]
+		if *text = repeat(fill[1], fill[2], fill[3], size); fill[0] == "claims" {
+			*text = claims(repeat(fill[1], fill[2], fill[3], size*3/4))
+		}
+		all[row.In] = d
+	}
+	marks := plainLogin()
+	marks.body = repeat(`{`, `"`+strings.Repeat(".\u200b", min(size, 960)/4)+`":1,`, `"username":"alice"}`, size)
+	all["JSON of marks"] = marks
+	return all
 }
 
 // BenchmarkDearest decides about the dearest requests of each kind, as large as the gateway
@@ -115,9 +86,7 @@ func BenchmarkDearest(b *testing.B) {
 	}
 	run("plain", plainLogin())
 	for _, size := range []int{1 << 10, maxBody - 1} {
-		for name, make := range dearest {
-			d := plainLogin()
-			make(&d, size)
+		for name, d := range dearest(b, size) {
 			run(fmt.Sprintf("%dK/%s", (size+1)>>10, name), d)
 		}
 	}
@@ -135,7 +104,7 @@ func BenchmarkDearestSearch(b *testing.B) {
 	for _, size := range []int{1 << 10, maxBody - 1} {
 		var worst dear
 		var most time.Duration
-		for range max(b.N, len(dearest)) {
+		for range max(b.N, len(dearest(b, size))) {
 			d := worst
 			if most == 0 || r.IntN(20) == 0 {
 				d = plainLogin()

@@ -3,8 +3,6 @@ package policy
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +12,7 @@ import (
 
 // An hour of one client, whose requests come one after the other and cost four times what was estimated.
 func TestOverrun(t *testing.T) {
+	t.Parallel()
 	const limit, estimate, real = 5000, 1000, 4000
 	for algorithm, most := range map[string]struct{ hour, window int64 }{
 		// A bucket: what drains, and once its burst and the overrun under way.
@@ -25,79 +24,37 @@ func TestOverrun(t *testing.T) {
 		"sliding_window_log_exact": {60 * (limit + real - estimate), limit + real - estimate},
 		"sliding_window_log":       {60 * (limit + real - estimate), limit + real - estimate},
 	} {
-		t.Run(algorithm, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := engine(t, fmt.Sprintf("rules: [{name: a, limit: %d/minute, algorithm: %s, cost: {response_header: X-Cost, estimate: %d, max: %d}}]", limit, algorithm, estimate, 2*real))
-				begin := time.Now()
-				passed := int64(0)
-				windows := make(map[time.Duration]int64)
-				for time.Since(begin) < time.Hour {
-					d := e.Decide(t.Context(), get("/"))
-					if !d.Allowed {
-						if d.RetryAfter <= 0 || d.RetryAfter > 3*time.Minute {
-							t.Fatalf("after %v: %s waits %v", time.Since(begin), said(d), d.RetryAfter)
-						}
-						if time.Sleep(d.RetryAfter); time.Since(begin) >= time.Hour {
-							break
-						}
-						if d = e.Decide(t.Context(), get("/")); !d.Allowed {
-							t.Fatalf("after %v: refused at the time that was told: %s", time.Since(begin), said(d))
-						}
+		virtually(t, algorithm, func(t *testing.T) {
+			e := engine(t, fmt.Sprintf("rules: [{name: a, limit: %d/minute, algorithm: %s, cost: {response_header: X-Cost, estimate: %d, max: %d}}]", limit, algorithm, estimate, 2*real))
+			begin := time.Now()
+			passed := int64(0)
+			windows := make(map[time.Duration]int64)
+			for time.Since(begin) < time.Hour {
+				d := e.Decide(t.Context(), get("/"))
+				if !d.Allowed {
+					if d.RetryAfter <= 0 || d.RetryAfter > 3*time.Minute {
+						t.Fatalf("after %v: %s waits %v", time.Since(begin), said(d), d.RetryAfter)
 					}
-					e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
-					passed += real
-					windows[time.Since(begin)/time.Minute] += real
-					time.Sleep(10 * time.Millisecond)
-				}
-				t.Logf("%.3f of the limit", float64(passed)/(60*limit))
-				if passed > most.hour || passed < 60*limit*3/4 {
-					t.Errorf("%d passed in an hour, want %d at most", passed, most.hour)
-				}
-				for w, n := range windows {
-					if most.window > 0 && n > most.window {
-						t.Errorf("%d passed in minute %d, want %d at most", n, w, most.window)
+					if time.Sleep(d.RetryAfter); time.Since(begin) >= time.Hour {
+						break
+					}
+					if d = e.Decide(t.Context(), get("/")); !d.Allowed {
+						t.Fatalf("after %v: refused at the time that was told: %s", time.Since(begin), said(d))
 					}
 				}
-			})
-		})
-	}
-}
-
-// However large a number is that a response tells, a key is locked out for no longer than the policy
-// says, a reset forgives it, and what is no number changes nothing.
-func TestBogusCost(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact"} {
-		synctest.Test(t, func(t *testing.T) {
-			e := engine(t, "rules: [{name: a, limit: 100/hour, algorithm: "+algorithm+", cost: {response_header: X-Cost, estimate: 10, max: 200}}]")
-			debts := e.Policy().Debts()
-			if len(debts) != 1 || debts[0].Lockout < time.Hour {
-				t.Fatalf("%s: %+v", algorithm, debts)
+				e.Settle(t.Context(), d, header(200, "X-Cost", fmt.Sprint(real)))
+				passed += real
+				windows[time.Since(begin)/time.Minute] += real
+				time.Sleep(10 * time.Millisecond)
 			}
-			for _, told := range []string{"4611686018427387904", "9223372036854775808", strings.Repeat("9", 400), "201", "-4", "NaN", "1e9", "+Inf", "200"} {
-				reset(t, e, "a")
-				e.Settle(t.Context(), pass(t, e, "/"), header(200, "X-Cost", told))
-				left := remains(t, e, "a")
-				if bogus := !isDigits(told); bogus != (left == 90) || !bogus && left != 0 {
-					t.Errorf("%s, %s: %d are left", algorithm, told, left)
+			t.Logf("%.3f of the limit", float64(passed)/(60*limit))
+			if passed > most.hour || passed < 60*limit*3/4 {
+				t.Errorf("%d passed in an hour, want %d at most", passed, most.hour)
+			}
+			for w, n := range windows {
+				if most.window > 0 && n > most.window {
+					t.Errorf("%d passed in minute %d, want %d at most", n, w, most.window)
 				}
-			}
-			// As many at once as may owe, and more.
-			reset(t, e, "a")
-			var held []Decision
-			for range 10 {
-				held = append(held, pass(t, e, "/"))
-			}
-			for _, d := range held {
-				e.Settle(t.Context(), d, header(200, "X-Cost", "9999999999"))
-			}
-			if d := e.Decide(t.Context(), get("/")); d.Allowed || d.RetryAfter > debts[0].Lockout || d.Results[0].Remaining != 0 {
-				t.Errorf("%s: %s, a wait of %v, want %v at most", algorithm, said(d), d.RetryAfter, debts[0].Lockout)
-			} else if time.Sleep(d.RetryAfter); !e.Decide(t.Context(), get("/")).Allowed {
-				t.Errorf("%s: refused after the wait that was told", algorithm)
-			}
-			reset(t, e, "a")
-			if n := remains(t, e, "a"); n != 100 {
-				t.Errorf("%s: %d are left after a reset", algorithm, n)
 			}
 		})
 	}
@@ -105,6 +62,7 @@ func TestBogusCost(t *testing.T) {
 
 // A key owes 64 of its largest costs, or as many as can be under way, and no more than can be counted.
 func TestDebts(t *testing.T) {
+	t.Parallel()
 	p := parse(t, `
 tiers: {from: "header:X-Plan"}
 rules:
@@ -138,88 +96,46 @@ rules:
 	}
 }
 
-// A request under a small burst cuts nothing of what was taken under a larger one, whichever of them is
-// the rule's, a tier's or an override's, and whether or not it is refused.
-func TestBurstsOfOneRate(t *testing.T) {
-	const text = `
-tiers: {from: "header:X-Plan"}
-rules:
-  - name: a
-    key: [client_ip]
-    limit: 60/hour burst 5
-    tiers: {pro: 60/hour burst 100}
-overrides:
-  - {rule: a, key: {client_ip: 192.0.2.9}, limit: 60/hour burst 300}`
-	e := engine(t, text)
-	ask := func(plan string, n int) (passed int) {
-		for range n {
-			r := get("/", "X-Plan: "+plan)
-			if e.Decide(t.Context(), r).Allowed {
-				passed++
+// However much is owed, a key is locked out for no longer than the policy says, and a reset forgives it.
+func TestLockout(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range exactAlgorithms {
+		synctest.Test(t, func(t *testing.T) {
+			e := engine(t, "rules: [{name: a, limit: 100/hour, algorithm: "+algorithm+", cost: {response_header: X-Cost, estimate: 10, max: 200}}]")
+			debts := e.Policy().Debts()
+			if len(debts) != 1 || debts[0].Lockout < time.Hour {
+				t.Fatalf("%s: %+v", algorithm, debts)
 			}
-			e.Quota(t.Context(), get("/"))
-		}
-		return passed
-	}
-	passed := 0
-	for range 20 {
-		passed += ask("pro", 120) + ask("", 3)
-	}
-	if passed < 100 || passed > 101 { // one may have drained
-		t.Errorf("%d passed at once where 100 may", passed)
-	}
-}
-
-// A settle is no offence, and a request that is refused for a debt is.
-func TestPenaltyInDebt(t *testing.T) {
-	e := engine(t, `rules: [{name: a, limit: 10/hour, cost: {response_header: X-Cost, max: 100}, penalty: 10h}]`)
-	e.Settle(t.Context(), pass(t, e, "/"), header(200, "X-Cost", "50"))
-	results, err := subject(t, e, "a", nil).Peek(t.Context())
-	if err != nil || results[0].Locked || results[0].Remaining != 0 || results[0].Owed != 40 || results[0].RetryAfter < 4*time.Hour {
-		t.Errorf("%+v, %v: want a wait of four hours and no offence", results, err)
-	}
-	if d := e.Decide(t.Context(), get("/")); d.Allowed || !d.Results[0].Locked || d.RetryAfter < 9*time.Hour {
-		t.Errorf("%s, %+v: want an offence", said(d), d)
-	}
-}
-
-// What is told of a key that owes is the same wherever it is asked, and observers hear what was cut.
-func TestDebtIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := engine(t, `rules: [{name: a, limit: 60/hour, cost: {response_header: X-Cost, estimate: 10, max: 100}}]`)
-		var seen []Settlement
-		for range 2 {
-			e.ObserveSettled(func(_ context.Context, s *Settlement) { seen = append(seen, *s) })
-		}
-		e.Settle(t.Context(), pass(t, e, "/"), Outcome{Status: 200, Header: http.Header{"X-Cost": {"150"}}})
-		if len(seen) != 2 || seen[0] != seen[1] || seen[0].Rule != "a" || seen[0].Estimate != 10 || seen[0].Cost != 100 || seen[0].Cut != 50 {
-			t.Errorf("observers heard %+v", seen)
-		}
-		const wait = 50 * time.Minute // of the 40 units owed and the 10 of the next
-		quota, peek := e.Quota(t.Context(), get("/")), get("/")
-		peek.Mode = Peek
-		asked := map[string]Decision{"quota": quota, "peek": e.Decide(t.Context(), peek), "explain": e.Explain(t.Context(), get("/")).Decision, "check": e.Decide(t.Context(), get("/"))}
-		for what, d := range asked {
-			if d.Allowed || d.RetryAfter != wait || d.Results[0].Remaining != 0 || d.Results[0].ResetAfter != 100*time.Minute {
-				t.Errorf("%s: %s, %v, %+v", what, said(d), d.RetryAfter, d.Results)
+			var held []Decision
+			for range 10 { // as many at once as may owe, and more
+				held = append(held, pass(t, e, get("/")))
 			}
-		}
-		time.Sleep(wait - time.Microsecond)
-		if e.Decide(t.Context(), get("/")).Allowed {
-			t.Error("passes too early")
-		}
-		time.Sleep(time.Microsecond)
-		pass(t, e, "/")
-	})
+			for _, d := range held {
+				e.Settle(t.Context(), d, header(200, "X-Cost", "9999999999"))
+			}
+			d := e.Decide(t.Context(), get("/"))
+			if d.Allowed || d.RetryAfter > debts[0].Lockout || d.Results[0].Remaining != 0 {
+				t.Fatalf("%s: %s, a wait of %v, want %v at most", algorithm, said(d), d.RetryAfter, debts[0].Lockout)
+			}
+			time.Sleep(d.RetryAfter)
+			pass(t, e, get("/"))
+			if reset(t, e, "a"); remains(t, e, "a") != 100 {
+				t.Errorf("%s: %d are left after a reset", algorithm, remains(t, e, "a"))
+			}
+		})
+	}
 }
 
-// A limit that cannot hold what one response may cost is warned of.
-func TestDebtTooSmall(t *testing.T) {
-	p := parse(t, "rules: [{name: a, key: [client_ip], limit: 1000/hour, algorithm: sliding_window_log, cost: {response_header: X-Cost, estimate: 10, max: 5000}}]")
-	for _, w := range p.Warnings() {
-		if strings.Contains(w.Message, "can owe only 1048 of it") {
-			return
-		}
+// Observers are told what an outcome has changed, and what was cut of it.
+func TestObserveSettled(t *testing.T) {
+	t.Parallel()
+	e := engine(t, `rules: [{name: a, limit: 60/hour, cost: {response_header: X-Cost, estimate: 10, max: 100}}]`)
+	var seen []Settlement
+	for range 2 {
+		e.ObserveSettled(func(_ context.Context, s *Settlement) { seen = append(seen, *s) })
 	}
-	t.Errorf("%v", p.Warnings())
+	e.Settle(t.Context(), pass(t, e, get("/")), header(200, "X-Cost", "150"))
+	if len(seen) != 2 || seen[0] != seen[1] || seen[0].Rule != "a" || seen[0].Estimate != 10 || seen[0].Cost != 100 || seen[0].Cut != 50 {
+		t.Errorf("observers heard %+v", seen)
+	}
 }

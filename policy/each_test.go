@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -16,117 +16,94 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// TestEachBrought decides about lists of subjects with limits of the caller's, among others, as
-// about each alone, and observers are told the same in the same order.
+// Lists of subjects with limits of the caller's, among others, are decided as each alone is, and observers are told
+// the same in the same order.
 func TestEachBrought(t *testing.T) {
+	t.Parallel()
 	for name, watched := range map[string]bool{"unobserved": false, "observed": true} {
-		t.Run(name, func(t *testing.T) { eachBrought(t, watched) })
+		virtually(t, name, func(t *testing.T) { eachBrought(t, watched) })
 	}
 }
 
-// observed returns what an observer of e is told, as text.
-func observed(e *Engine) *[]string {
-	var all []string
+// observed appends what an observer of e is told to all, as text.
+func observed(e *Engine, all *[]string) {
 	e.Observe(func(_ context.Context, o *Observation) {
 		r := o.Request
 		text := fmt.Sprint(r.Path, r.Cost, r.Mode, r.ID, r.Subject != nil, o.Client(), o.Policy() == e.Policy(), plain(o.Decision))
 		for i := range o.Decision.Results {
 			text += fmt.Sprint(" ", o.RuleIndex(i), " ", o.Key(i), " ", o.Shown(i))
 		}
-		all = append(all, text)
+		*all = append(*all, text)
 	})
-	return &all
 }
 
 func eachBrought(t *testing.T, watched bool) {
-	synctest.Test(t, func(t *testing.T) {
-		seed := seed.Of(t)
-		dice := rand.New(rand.NewPCG(seed, 1))
-		p := parse(t, "rules: [{name: a, limit: 20/hour, count: {status: [401]}}]")
-		listed, alone := NewEngine(memory.New(), p), NewEngine(memory.New(), p)
-		var inList, one *[]string
-		if watched {
-			inList, one = observed(listed), observed(alone)
+	r := dice{rand.New(rand.NewPCG(seed.Of(t), 1))}
+	p := parse(t, "rules: [{name: a, limit: 20/hour, count: {status: [401]}}]")
+	listed, alone := NewEngine(memory.New(), p), NewEngine(memory.New(), p)
+	var inList, one []string
+	if watched {
+		observed(listed, &inList)
+		observed(alone, &one)
+	}
+	plans := []*sluice.Plan{
+		planOf(t, sluice.Limit{Count: 10, Period: time.Minute, Burst: 3}),
+		planOf(t, sluice.Limit{Count: 5, Period: time.Minute, Algorithm: sluice.FixedWindow}),
+		planOf(t, sluice.Limit{Count: 60, Period: time.Minute, Burst: 5, Algorithm: sluice.LeakyBucket}),
+		planOf(t, sluice.Limit{Count: 4, Period: time.Minute, Algorithm: sluice.SlidingWindowLog}),
+	}
+	ds, tally := make([]Decision, 40), map[string]int{}
+	for step := range 200 {
+		mine, others := make([]*Request, 1+r.IntN(40)), make([]*Request, 40)
+		for i := range mine {
+			if mine[i], others[i] = get("/"), get("/"); r.one(9) {
+				continue
+			}
+			is := Request{Cost: r.Int64N(4), Mode: Mode(r.IntN(12) / 10)}
+			if r.one(8) {
+				is.ID = fmt.Sprint(r.IntN(5))
+			}
+			n := r.IntN(len(plans))
+			key, other := fmt.Sprint(n, "/", r.IntN(3)), is
+			is.Subject, other.Subject = listed.Adhoc("brought", key, plans[n], sluice.Allow), alone.Adhoc("brought", key, plans[n], sluice.Allow)
+			mine[i], others[i] = &is, &other
 		}
-		var plans []*sluice.Plan
-		for _, l := range []sluice.Limit{
-			{Count: 10, Period: time.Minute, Burst: 3}, {Count: 5, Period: time.Minute, Algorithm: sluice.FixedWindow},
-			{Count: 60, Period: time.Minute, Burst: 5, Algorithm: sluice.LeakyBucket}, {Count: 4, Period: time.Minute, Algorithm: sluice.SlidingWindowLog},
-		} {
-			plan, err := sluice.NewPlan(l)
-			if err != nil {
-				t.Fatal(err)
+		listed.DecideEach(t.Context(), mine, ds[:len(mine)])
+		for i := range mine {
+			want, got := alone.Decide(t.Context(), others[i]), ds[i].Clone()
+			if !reflect.DeepEqual(plain(got), plain(want)) || got.Unsettled() != want.Unsettled() || got.Queued() != want.Queued() {
+				t.Fatalf("step %d, %d: %+v\nalone: %+v", step, i, got, want)
 			}
-			plans = append(plans, plan)
+			tally[fmt.Sprint(got.Allowed, got.Delay > 0)]++
 		}
-		ds, tally := make([]Decision, 40), map[string]int{}
-		for step := range 200 {
-			mine, others := make([]*Request, 1+dice.IntN(40)), make([]*Request, 40)
-			for i := range mine {
-				r := get("/")
-				if kind := dice.IntN(9); kind > 0 {
-					r = &Request{Cost: dice.Int64N(4), Mode: Mode(dice.IntN(12) / 10)}
-					if kind == 1 {
-						r.ID = fmt.Sprint(dice.IntN(5))
-					}
-					n := dice.IntN(len(plans))
-					key := fmt.Sprint(n, "/", dice.IntN(3))
-					r.Subject = listed.Adhoc("brought", key, plans[n], sluice.Allow)
-					other := *r
-					other.Subject = alone.Adhoc("brought", key, plans[n], sluice.Allow)
-					mine[i], others[i] = r, &other
-					continue
-				}
-				mine[i], others[i] = r, r
-			}
-			listed.DecideEach(t.Context(), mine, ds[:len(mine)])
-			for i := range mine {
-				want, got := alone.Decide(t.Context(), others[i]), ds[i].Clone()
-				if want.Unsettled() != got.Unsettled() {
-					t.Fatalf("seed %d, step %d, %d: to be settled: %t, alone %t", seed, step, i, got.Unsettled(), want.Unsettled())
-				}
-				if (want.queued == nil) != (got.queued == nil) {
-					t.Fatalf("seed %d, step %d, %d: queued: %t, alone %t", seed, step, i, got.Queued(), want.Queued())
-				}
-				want.queued, got.queued = nil, nil
-				want.unsettled, got.unsettled = nil, nil
-				if len(want.Results)+len(got.Results) == 0 {
-					want.Results, got.Results = nil, nil
-				}
-				if !reflect.DeepEqual(want, got) {
-					t.Fatalf("seed %d, step %d, %d: %+v\nalone: %+v", seed, step, i, got, want)
-				}
-				tally[fmt.Sprint(got.Allowed, got.Delay > 0)]++
-			}
-			if watched && !reflect.DeepEqual(*inList, *one) {
-				t.Fatalf("seed %d, step %d: observed:\n%s\nalone:\n%s", seed, step, strings.Join(*inList, "\n"), strings.Join(*one, "\n"))
-			}
-			if watched {
-				*inList, *one = nil, nil
-			}
-			time.Sleep(time.Duration(dice.IntN(5000)) * time.Millisecond)
+		if !slices.Equal(inList, one) {
+			t.Fatalf("step %d: observed:\n%s\nalone:\n%s", step, strings.Join(inList, "\n"), strings.Join(one, "\n"))
 		}
-		if tally["true false"] < 100 || tally["true true"] < 100 || tally["false false"] < 100 {
-			t.Errorf("premise, seed %d: %v", seed, tally)
-		}
-	})
+		inList, one = nil, nil
+		time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
+	}
+	if tally["true false"] < 100 || tally["true true"] < 100 || tally["false false"] < 100 {
+		t.Errorf("premise: %v", tally)
+	}
 }
 
 // A store that does not answer leaves it to what the caller has said, and a block holds in a list,
 // too, which is observed.
 func TestEachBroughtOtherwise(t *testing.T) {
-	plan, err := sluice.NewPlan(sluice.Limit{Count: 3, Period: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	plan := planOf(t, sluice.Limit{Count: 3, Period: time.Hour})
 	down, ds := errors.New("connection refused"), make([]Decision, 2)
-	e := NewEngine(brokenStore{down}, nil)
+	e := NewEngine(broken(down), nil)
 	e.DecideEach(t.Context(), []*Request{{Subject: e.Adhoc("a", "x", plan, sluice.Allow)}, {Subject: e.Adhoc("a", "x", plan, sluice.Deny)}}, ds)
 	if !ds[0].Allowed || !ds[0].Degraded || ds[0].Err != down || ds[1].Allowed || !ds[1].Unavailable || ds[1].Results[0].Rule != "a" {
 		t.Errorf("%+v", ds)
 	}
 
 	e = NewEngine(memory.New(), nil)
+	costly := &Request{Subject: e.Adhoc("a", "costly", plan, sluice.Allow), Cost: 3}
+	if d := pass(t, e, costly); d.Results[0].From != "caller" || e.Decide(t.Context(), costly).Allowed {
+		t.Errorf("%+v", d)
+	}
 	one, other := e.Adhoc("a", "one", plan, sluice.Allow), e.Adhoc("a", "other", plan, sluice.Allow)
 	reqs := []*Request{{Subject: one}, {Subject: other}}
 	seen := 0
@@ -140,9 +117,7 @@ func TestEachBroughtOtherwise(t *testing.T) {
 		t.Errorf("%d were observed of 2", seen)
 	}
 	e.observers = nil
-	if err := one.Block(time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, one.Block(time.Now().Add(time.Hour)))
 	if e.DecideEach(t.Context(), reqs, ds); ds[0].Allowed || ds[0].Blocked != "a" || !ds[1].Allowed {
 		t.Errorf("one is blocked: %+v", ds)
 	}

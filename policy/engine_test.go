@@ -5,196 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
-func parse(t testing.TB, rules string) *Policy {
-	t.Helper()
-	p, err := Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func engine(t testing.TB, rules string) *Engine {
-	t.Helper()
-	return NewEngine(memory.New(), parse(t, rules))
-}
-
-// get is a request of 192.0.2.1 for a path, with headers as "Name: value".
-func get(path string, headers ...string) *Request {
-	return request("GET", path, "192.0.2.1", headers...)
-}
-
-func request(method, path, client string, headers ...string) *Request {
-	r := &Request{Method: method, Host: "example.com", Path: path, Peer: netip.MustParseAddr(client), Header: http.Header{}}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, value)
-	}
-	return r
-}
-
-func withBody(r *Request, body string) *Request {
-	r.Header.Set("Content-Type", "application/json")
-	r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
-	return r
-}
-
-// admitted counts how many of n equal requests pass.
-func admitted(t testing.TB, e *Engine, r *Request, n int) (passed int) {
-	t.Helper()
-	for range n {
-		if e.Decide(t.Context(), r).Allowed {
-			passed++
-		}
-	}
-	return passed
-}
-
-// said returns what each rule has said, as "name:remaining" or "name:refused".
-func said(d Decision) string {
-	var all []string
-	for _, r := range d.Results {
-		word := fmt.Sprint(r.Remaining)
-		if !r.Allowed {
-			word = "refused"
-		}
-		all = append(all, r.Rule+":"+word)
-	}
-	return strings.Join(all, " ")
-}
-
-func TestLayersAllOrNothing(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: per-address, key: [client_ip], limit: 10/day}
-  - {name: global, limit: 100/day}
-  - {name: search, match: /search, key: [client_ip], limit: 3/day}`)
-	if n := admitted(t, e, get("/search"), 50); n != 3 {
-		t.Errorf("%d of /search passed, want 3", n)
-	}
-	d := e.Decide(t.Context(), get("/search"))
-	if got, want := said(d), "per-address:7 global:97 search:refused"; got != want {
-		t.Errorf("got %s, want %s: refused requests have used up other layers", got, want)
-	}
-	if d.Allowed || d.RetryAfter <= 7*time.Hour || d.RetryAfter != d.Results[2].RetryAfter {
-		t.Errorf("retry after %v", d.RetryAfter)
-	}
-	if n := admitted(t, e, get("/other"), 50); n != 7 {
-		t.Errorf("%d others passed, want 7", n)
-	}
-}
-
-// Concurrent requests are admitted up to the smallest layer, and what was refused is
-// found in none.
-func TestLayersConcurrently(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: wide, limit: 1000/day}
-  - {name: user, key: [header:X-User], limit: 50/day}
-  - {name: narrow, match: /narrow, limit: 120/day}`)
-	var passed, narrow atomic.Int64
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for i := range 100 {
-				path := []string{"/narrow", "/free"}[i%2]
-				r := get(path, fmt.Sprintf("X-User: u%d", g%8))
-				if e.Decide(t.Context(), r).Allowed {
-					passed.Add(1)
-					if path == "/narrow" {
-						narrow.Add(1)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// 8 users of 50 each ask 200 times, half of it for the narrow path.
-	if passed.Load() != 400 || narrow.Load() > 120 {
-		t.Errorf("%d passed, want 400; %d of them narrow, want at most 120", passed.Load(), narrow.Load())
-	}
-	d := e.Decide(t.Context(), get("/narrow", "X-User: fresh"))
-	if want := 1000 - passed.Load() - 1; d.Allowed && d.Results[0].Remaining != want {
-		t.Errorf("the wide layer has %d left, want %d", d.Results[0].Remaining, want)
-	}
-}
-
-func TestShadow(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: hard, limit: 5/day}
-  - {name: soft, limit: 2/day, shadow: true}
-  - {name: queue, limit: 1/day burst 5, algorithm: leaky_bucket, shadow: true}`)
-	want := []string{"hard:4 soft:1 queue:4", "hard:3 soft:0 queue:3", "hard:2 soft:refused queue:2", "hard:1 soft:refused queue:1"}
-	for i, w := range want {
-		d := e.Decide(t.Context(), get("/"))
-		if said(d) != w || !d.Allowed || d.Delay != 0 || d.RetryAfter != 0 {
-			t.Errorf("request %d: %s, want %s; %+v", i, said(d), w, d)
-		}
-		if !d.Results[1].Shadow || d.Results[0].Shadow {
-			t.Errorf("the shadow is not marked: %+v", d.Results)
-		}
-	}
-}
-
-// An attacker who tries one account from many addresses, or many accounts from one, is
-// limited by both rules; whoever writes the name in another way is, too.
-func TestLogin(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: by-address, match: POST /auth/login, key: [client_ip], limit: 20/day, on_error: deny}
-  - {name: by-user, match: POST /auth/login, key: [body:username], limit: 5/day, on_error: deny}`)
-	login := func(client, path, body string) bool {
-		return e.Decide(t.Context(), withBody(request("POST", path, client), body)).Allowed
-	}
-	passed := 0
-	for i := range 30 {
-		name := []string{"alice", "Alice", " ALICE "}[i%3]
-		path := []string{"/auth/login", "//auth/./login/", "/auth%2flogin"}[i%3]
-		if login(fmt.Sprintf("198.51.100.%d", i), path, fmt.Sprintf(`{"username": %q}`, name)) {
-			passed++
-		}
-	}
-	if passed != 5 {
-		t.Errorf("30 addresses got %d tries at one account, want 5", passed)
-	}
-	passed = 0
-	for i := range 40 {
-		if login("203.0.113.1", "/auth/login", fmt.Sprintf(`{"username": "user%d"}`, i)) {
-			passed++
-		}
-	}
-	if passed != 20 {
-		t.Errorf("one address got %d tries at 40 accounts, want 20", passed)
-	}
-	passed = 0
-	for i := range 12 {
-		body := []string{"", "{", `{"username": "a", "username": "b"}`, `{"user": "x"}`}[i%4]
-		if login(fmt.Sprintf("198.51.100.%d", 100+i), "/auth/login", body) {
-			passed++
-		}
-	}
-	if passed != 5 {
-		t.Errorf("%d tries without a readable name passed, want 5 for all of them", passed)
-	}
-}
-
 // While policies are swapped, every request is decided by one of them, and what they
 // share is counted on.
 func TestSwapWhileDeciding(t *testing.T) {
+	t.Parallel()
 	a := parse(t, `
 trusted_proxies: [10.0.0.0/8]
 rules: [{name: shared, limit: 500/day}, {name: a, limit: 100000/day}]`)
@@ -210,11 +36,11 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 				if d.Allowed {
 					passed.Add(1)
 				}
-				switch names := said(d); {
-				case len(d.Results) == 2 && strings.HasPrefix(names, "shared:") && d.Results[1].Rule == "a":
+				switch {
+				case len(d.Results) == 2 && d.Results[0].Rule == "shared" && d.Results[1].Rule == "a":
 				case len(d.Results) == 3 && d.Results[0].Rule == "b" && d.Results[2].Rule == "b2":
 				default:
-					t.Errorf("decided by neither policy: %s", names)
+					t.Errorf("decided by neither policy: %s", said(d))
 				}
 			}
 		})
@@ -236,145 +62,134 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 	}
 }
 
-// A decision allocates its results and nothing else, and not even those if it is used again,
-// observed or not. The pool is left out, since the race detector makes it forget.
+// A decision allocates its results and nothing else, and not even those if it is used again, observed or not.
+// The pool is left out, since the race detector makes it forget.
 func TestDecideAllocations(t *testing.T) {
-	p, err := Parse("bench", benchDocument(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, req, s, ctx := NewEngine(memory.New(), p), benchRequest(), new(scratch), t.Context()
-	var d Decision
-	decide := func() {
-		s.reset(p, req)
-		if e.decide(ctx, s, &d); len(d.Results) != 3 || !d.Allowed {
-			t.Fatalf("not what is to be measured: %+v", d)
-		}
-	}
-	decide()
-	if n := testing.AllocsPerRun(1000, func() { d = Decision{}; decide() }); n > 1 {
-		t.Errorf("a decision allocates %v times, want once", n)
-	}
-	seen := 0
-	for name, observe := range map[string]func(context.Context, *Observation){
-		"unobserved": nil,
-		"observed":   func(_ context.Context, o *Observation) { seen += len(o.Key(0)) },
+	withPlan := get("/")
+	withPlan.Attributes = map[string]string{"plan": "pro"}
+	for name, tt := range map[string]struct {
+		p       *Policy
+		r       *Request
+		results int
+	}{
+		"three rules": {parse(t, benchDocument(7)), benchRequest(), 3},
+		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
+		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
 	} {
-		e.observers = nil
-		if observe != nil {
-			e.Observe(observe)
+		e, s, ctx, d := NewEngine(memory.New(), tt.p), new(scratch), t.Context(), Decision{}
+		decide := func() {
+			s.reset(tt.p, tt.r)
+			if e.decide(ctx, s, &d); len(d.Results) != tt.results {
+				t.Fatalf("not what is to be measured: %+v", d)
+			}
 		}
-		if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
-			t.Errorf("%s, a decision that is used again allocates %v times", name, n)
+		decide()
+		if n := testing.AllocsPerRun(1000, func() { d = Decision{}; decide() }); n > 1 {
+			t.Errorf("%s: a decision allocates %v times, want once", name, n)
+		}
+		seen := 0
+		for _, observe := range []func(context.Context, *Observation){nil, func(_ context.Context, o *Observation) { seen += len(o.Key(0)) }} {
+			if observe != nil {
+				e.Observe(observe)
+			}
+			if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
+				t.Errorf("%s: a decision that is used again allocates %v times, observed %v", name, n, observe != nil)
+			}
+		}
+		if seen == 0 {
+			t.Errorf("%s: nothing was observed", name)
 		}
 	}
-	if seen == 0 {
-		t.Error("nothing was observed")
+}
+
+// Observers are told of each decision, by whatever call, and not of explanations; of when, if the engine is timed.
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	for _, untimed := range []bool{false, true} {
+		e := engine(t, `
+trusted_proxies: [192.0.2.1]
+rules:
+  - {name: open, match: /open, exempt: true}
+  - {name: each, key: [client_ip, "header:X-User"], limit: 1/day, missing: refuse}`)
+		if untimed {
+			e.Untimed()
+		}
+		var all []string
+		type mine struct{}
+		ctx := context.WithValue(t.Context(), mine{}, true)
+		e.Observe(func(c context.Context, o *Observation) {
+			if c != ctx || o.Began.IsZero() != untimed || untimed && o.Took != 0 {
+				t.Errorf("untimed %v: another context, or began at %v, took %v", untimed, o.Began, o.Took)
+			}
+			text := fmt.Sprint(o.Request.Path, " ", o.Client(), " ", said(o.Decision))
+			for i := range o.Decision.Results {
+				text += " " + o.Key(i)
+			}
+			all = append(all, text)
+		})
+		known := get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7")
+		for _, r := range []*Request{get("/open"), get("/a"), known} {
+			var d Decision
+			e.Decide(ctx, r)
+			e.DecideInto(ctx, r, &d)
+			e.Explain(ctx, r)
+		}
+		e.DecideEach(ctx, []*Request{known, get("/open")}, make([]Decision, 2))
+		want := []string{
+			"/open 192.0.2.1 exempt", "/open 192.0.2.1 exempt", "/a 192.0.2.1 lacks=header:X-User", "/a 192.0.2.1 lacks=header:X-User",
+			"/b 198.51.100.7 allowed each:0 each/198.51.100.7/u", "/b 198.51.100.7 refused each:refused each/198.51.100.7/u",
+			"/b 198.51.100.7 refused each:refused each/198.51.100.7/u", "/open 192.0.2.1 exempt",
+		}
+		if !slices.Equal(all, want) {
+			t.Errorf("observed %q, want %q", all, want)
+		}
 	}
 }
 
 // The results of a decision are its own. What was in one that is used again does not show.
 func TestDecideInto(t *testing.T) {
+	t.Parallel()
 	p := parse(t, `rules:
   - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
   - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
-	for name, store := range map[string]sluice.Store{"answers": memory.New(), "is away": brokenStore{errors.New("away")}} {
-		e := NewEngine(store, p)
-		kept := e.Decide(t.Context(), get("/"))
-		was := slices.Clone(kept.Results)
-		for range 4 {
-			stale := new(queued)
-			told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Origin: sluice.ByOnError}
-			got := Decision{
-				Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Missing: "stale", RetryAfter: 9, Delay: 9, Now: 9, Err: io.EOF,
-				Results: make([]Result, 5), queued: stale,
-			}
-			for i := range got.Results {
-				got.Results[i] = Result{Rule: "stale", From: "stale", Cost: 9, Shadow: true, Decision: told}
-			}
-			memory := &got.Results[0]
-			want := e.Explain(t.Context(), get("/")).Decision
-			e.DecideInto(t.Context(), get("/"), &got)
-			if len(got.Results) != 2 || &got.Results[0] != memory {
-				t.Fatalf("store %s: %d results, and their memory is not used", name, len(got.Results))
-			}
-			if got.Allowed != want.Allowed || got.Exempt || got.Degraded != want.Degraded || got.Unavailable != want.Unavailable || got.Missing != "" ||
-				got.Now == 9 || got.RetryAfter == 9 || got.Delay == 9 || got.Err == io.EOF || got.queued == stale {
-				t.Errorf("store %s: %+v, and Explain has %+v", name, got, want)
-			}
-			for i, r := range got.Results {
-				w := want.Results[i]
-				if r.Rule != w.Rule || r.Plan != w.Plan || r.From != w.From || r.Cost != w.Cost || r.Shadow || r.Origin != w.Origin || r.Now == 9 || r.Delay == 9 || r.ResetAfter == 9 {
-					t.Errorf("store %s: %+v, and Explain has %+v", name, r, w)
+	for name, store := range map[string]func() sluice.Store{
+		"answers": func() sluice.Store { return memory.New() }, "is away": func() sluice.Store { return broken(io.EOF) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fresh, used := NewEngine(store(), p), NewEngine(store(), p)
+			for range 4 {
+				stale := new(queued)
+				got := Decision{
+					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale",
+					RetryAfter: 9, Delay: 9, Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
 				}
-			}
-		}
-		if !slices.Equal(kept.Results, was) {
-			t.Errorf("store %s: the results of a decision have changed", name)
-		}
-	}
-}
-
-func TestObserve(t *testing.T) {
-	e := engine(t, `
-trusted_proxies: [192.0.2.1]
-rules:
-  - {name: open, match: /open, exempt: true}
-  - {name: each, key: [client_ip, "header:X-User"], limit: 1/day, missing: refuse}`)
-	var all []string
-	type mine struct{}
-	ctx := context.WithValue(t.Context(), mine{}, true)
-	e.Observe(func(c context.Context, o *Observation) {
-		if c != ctx {
-			t.Error("it is another context")
-		}
-		text := fmt.Sprint(o.Request.Path, " ", o.Client(), " allowed:", o.Decision.Allowed, " exempt:", o.Decision.Exempt, " missing:", o.Decision.Missing)
-		for i, r := range o.Decision.Results {
-			text += fmt.Sprint(" ", r.Rule, " ", o.Key(i), " ", r.Remaining)
-		}
-		all = append(all, text)
-	})
-	for _, r := range []*Request{get("/open"), get("/a"), get("/b", "X-User: u", "X-Forwarded-For: 198.51.100.7"), get("/c", "X-User: u", "X-Forwarded-For: 198.51.100.7")} {
-		said := e.Decide(ctx, r)
-		var d Decision
-		if e.DecideInto(ctx, r, &d); len(all) != 2 || d.Missing != said.Missing {
-			t.Errorf("%s: observed %q", r.Path, all)
-		}
-		e.Explain(ctx, r)
-		want := map[string][]string{
-			"/open": {"/open 192.0.2.1 allowed:true exempt:true missing:", "/open 192.0.2.1 allowed:true exempt:true missing:"},
-			"/a":    {"/a 192.0.2.1 allowed:false exempt:false missing:header:X-User", "/a 192.0.2.1 allowed:false exempt:false missing:header:X-User"},
-			"/b":    {"/b 198.51.100.7 allowed:true exempt:false missing: each each/198.51.100.7/u 0", "/b 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
-			"/c":    {"/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0", "/c 198.51.100.7 allowed:false exempt:false missing: each each/198.51.100.7/u 0"},
-		}[r.Path]
-		if !slices.Equal(all, want) {
-			t.Errorf("%s: observed %q, want %q", r.Path, all, want)
-		}
-		all = nil
-	}
-}
-
-// An engine that is not timed tells observers all but when, and how long it took.
-func TestUntimed(t *testing.T) {
-	for _, untimed := range []bool{false, true} {
-		p, err := Compile(Document{Rules: []Rule{{Name: "all", Limit: "1/hour"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := NewEngine(memory.New(), p)
-		if untimed {
-			e.Untimed()
-		}
-		seen := 0
-		e.Observe(func(_ context.Context, o *Observation) {
-			if seen++; o.Began.IsZero() != untimed || untimed && o.Took != 0 || o.Decision.Allowed != (seen == 1) {
-				t.Errorf("untimed %v: decision %d began at %v, took %v, allowed %v", untimed, seen, o.Began, o.Took, o.Decision.Allowed)
+				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true}
+				for i := range got.Results {
+					got.Results[i] = Result{Rule: "stale", Name: "stale", From: "stale", Source: "stale", Cost: 9, Shadow: true, Decision: told}
+				}
+				memory, want := &got.Results[0], fresh.Decide(t.Context(), get("/"))
+				kept := slices.Clone(want.Results)
+				used.DecideInto(t.Context(), get("/"), &got)
+				if !reflect.DeepEqual(plain(got), plain(want)) || &got.Results[0] != memory || got.queued == stale {
+					t.Errorf("store %s: %+v, want %+v", name, got, want)
+				}
+				if fresh.Decide(t.Context(), get("/")); !slices.Equal(kept, want.Results) {
+					t.Errorf("store %s: the results of a decision have changed", name)
+				}
+				used.Decide(t.Context(), get("/"))
 			}
 		})
-		e.Decide(t.Context(), &Request{Path: "/"})
-		e.DecideEach(t.Context(), []*Request{{Path: "/"}, {Path: "/"}}, make([]Decision, 2))
-		if seen != 3 {
-			t.Errorf("untimed %v: observers were told of %d decisions, want 3", untimed, seen)
-		}
 	}
+}
+
+// An engine needs a store, and no policy.
+func TestNewEngine(t *testing.T) {
+	t.Parallel()
+	pass(t, NewEngine(memory.New(), nil), get("/"))
+	defer func() {
+		if s, _ := recover().(string); !strings.Contains(s, "needs a store: memory.New()") {
+			t.Errorf("without a store: %q", s)
+		}
+	}()
+	NewEngine(nil, nil)
 }

@@ -1,39 +1,53 @@
-package policy_test
+package policy
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"math"
+	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // sharedBy is a policy of one limit that tenants share by their headers.
-func sharedBy(of string) policy.Document {
-	return policy.Document{
-		Tiers: policy.Tiers{From: "header:X-Plan"},
-		Rules: []policy.Rule{{Name: "api", Share: policy.Share{
+func sharedBy(of, onError string) Document {
+	return Document{
+		Tiers: Tiers{From: "header:X-Plan"},
+		Rules: []Rule{{Name: "api", OnError: onError, Share: Share{
 			Of: of, By: []string{"header:X-Tenant"}, Weights: map[string]int64{"pro": 3, "big": 10},
 		}}},
 	}
 }
 
-// caller is a tenant who asks at even intervals.
+func tenantOf(name, tier string) *Request {
+	return &Request{Header: http.Header{"X-Tenant": {name}, "X-Plan": {tier}}}
+}
+
+// caller is a tenant that asks at even intervals.
 type caller struct {
 	name, tier string
-	weight     float64
 	rate       float64       // requests a second
 	burst      int           // of which so many come at once; one, if it is 0
 	from, to   time.Duration // to the end, if it is 0
 	phase      float64       // of an interval
-	only       int           // which engine it asks, from 1 on; each in turn, if it is 0
+	only       int           // which engine it asks, from 1 on; any, if it is 0
 
 	next          time.Duration
 	asked, passed []float64 // by second
+}
+
+func (c *caller) weight() float64 {
+	return map[string]float64{"pro": 3, "big": 10}[c.tier] + map[bool]float64{true: 1}[c.tier != "pro" && c.tier != "big"]
 }
 
 func (c *caller) every() time.Duration {
@@ -50,43 +64,57 @@ func mean(all []float64) (sum float64) {
 	return sum / float64(len(all))
 }
 
-// fleet is engines that decide in turn over one store, and talk to each other, if there are several.
-type fleet []*policy.Engine
+// fleet is engines that decide over one store, and talk to each other, if there are several.
+type fleet struct {
+	engines []*Engine
+	store   *testStore
+	off     []time.Duration // what the clock of each is ahead
+	list    string          // requests come in lists: in "any" order, "flood first" or "flood last"
+	tick    time.Duration   // requests are decided so often: every millisecond, if it is 0
+	random  *rand.Rand      // which engine is asked; each in turn, if it is nil
+	turn    int
+}
 
-func newFleet(t *testing.T, n int, of string) (f fleet) {
+// newFleet makes engines that share a store. With on_error each has a fallback for when the store is away.
+func newFleet(t *testing.T, n int, of string, onError ...string) *fleet {
 	t.Helper()
-	p, err := policy.Compile(sharedBy(of))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for store := memory.New(); len(f) < n; {
-		f = append(f, policy.NewEngine(store, p))
+	p := compile(t, sharedBy(of, strings.Join(onError, "")))
+	f := &fleet{store: &testStore{Store: memory.New()}, off: make([]time.Duration, n)}
+	for range n {
+		store := sluice.Store(f.store)
+		if onError != nil {
+			fallback := failover.New(failover.Bulkhead(f.store, 0), failover.Config{Instances: n, Logger: slog.New(slog.DiscardHandler)})
+			t.Cleanup(func() { fallback.Close() })
+			store = fallback
+		}
+		f.engines = append(f.engines, NewEngine(store, p))
 	}
 	return f
 }
 
-func (f fleet) talk() {
-	if len(f) == 1 {
-		return
+// now returns the time of an engine, or the zero time if its clock is right.
+func (f *fleet) now(engine int) (at time.Time) {
+	if f.off[engine] != 0 {
+		at = time.Now().Add(f.off[engine])
 	}
-	now := time.Now()
+	return at
+}
+
+func (f *fleet) talk() {
 	var said [][]byte
-	for _, e := range f {
-		said = append(said, e.Demand(now))
+	for i, e := range f.engines {
+		said = append(said, e.Demand(time.Now().Add(f.off[i])))
 	}
-	for i, e := range f {
-		var others [][]byte
-		for j := range f {
-			if j != i && said[j] != nil {
-				others = append(others, said[j])
-			}
-		}
-		e.HearDemand(now, others)
+	for i, e := range f.engines {
+		others := slices.Delete(slices.Clone(said), i, i+1)
+		others = slices.DeleteFunc(others, func(post []byte) bool { return post == nil })
+		e.HearDemand(time.Now().Add(f.off[i]), others)
 	}
 }
 
-// serve has the callers ask for so long. It returns what has passed in all, by second.
-func (f fleet) serve(t *testing.T, callers []*caller, lasts time.Duration) (total []float64) {
+// serve has the callers ask for so long, and calls each before what is decided at a time. It returns what has
+// passed in all, by second.
+func (f *fleet) serve(t *testing.T, callers []*caller, lasts time.Duration, each func(at time.Duration)) (total []float64) {
 	t.Helper()
 	start, seconds := time.Now(), int(lasts/time.Second)
 	for _, c := range callers {
@@ -94,59 +122,99 @@ func (f fleet) serve(t *testing.T, callers []*caller, lasts time.Duration) (tota
 		c.next = c.from + time.Duration(c.phase*float64(c.every()))
 	}
 	total = make([]float64, seconds)
-	until := func(at time.Duration) { time.Sleep(at - time.Since(start)) }
-	n, talks := 0, time.Duration(0)
-	for {
-		c := callers[0]
-		for _, o := range callers {
-			if o.next < c.next {
-				c = o
-			}
+	f.tick = max(f.tick, time.Millisecond)
+	for at := time.Duration(0); at < lasts; at += f.tick {
+		time.Sleep(at - time.Since(start))
+		if each != nil {
+			each(at)
 		}
-		if c.next >= lasts {
-			return total
-		}
-		for ; talks <= c.next; talks += 250 * time.Millisecond {
-			until(talks)
+		if len(f.engines) > 1 && at%(250*time.Millisecond) == 0 {
 			f.talk()
 		}
-		until(c.next)
-		second := int(c.next / time.Second)
-		for range max(c.burst, 1) {
-			n++
-			e := f[n%len(f)]
-			if c.only > 0 {
-				e = f[c.only-1]
-			}
-			d := e.Decide(t.Context(), &policy.Request{Header: http.Header{"X-Tenant": {c.name}, "X-Plan": {c.tier}}})
+		due := f.due(callers, at)
+		for i, d := range f.decide(t, due) {
+			c, second := due[i], at/time.Second
 			c.asked[second]++
 			if d.Allowed {
 				c.passed[second]++
 				total[second]++
 			}
 		}
-		if c.next += c.every(); c.to > 0 && c.next >= c.to {
-			c.next = math.MaxInt64
+	}
+	time.Sleep(lasts - time.Since(start))
+	return total
+}
+
+// due returns the callers that ask at a time, once for each request.
+func (f *fleet) due(callers []*caller, at time.Duration) (due []*caller) {
+	for _, c := range callers {
+		for ; c.next <= at && (c.to == 0 || c.next < c.to); c.next += c.every() {
+			due = append(due, slices.Repeat([]*caller{c}, max(c.burst, 1))...)
+		}
+	}
+	if f.random != nil {
+		f.random.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	}
+	rank := func(c *caller) int {
+		return map[bool]int{true: map[string]int{"flood first": -1, "flood last": 1}[f.list]}[c.name == "flood"]
+	}
+	slices.SortStableFunc(due, func(a, b *caller) int { return rank(a) - rank(b) })
+	return due
+}
+
+func (f *fleet) decide(t *testing.T, due []*caller) []Decision {
+	reqs, ds := make([]*Request, len(due)), make([]Decision, len(due))
+	for i, c := range due {
+		reqs[i] = tenantOf(c.name, c.tier)
+	}
+	if f.list != "" {
+		f.engines[0].DecideEach(t.Context(), reqs, ds)
+		return ds
+	}
+	for i, c := range due {
+		f.turn++
+		engine := f.turn % len(f.engines)
+		if f.random != nil {
+			engine = f.random.IntN(len(f.engines))
+		}
+		if c.only > 0 {
+			engine = c.only - 1
+		}
+		reqs[i].Time = f.now(engine)
+		ds[i] = f.engines[engine].Decide(t.Context(), reqs[i])
+	}
+	return ds
+}
+
+// checkShares expects that in the seconds from one to another the limit is used, and that callers have all that
+// they ask for up to their part of the rate, but for a request.
+func checkShares(t *testing.T, when string, callers []*caller, rate float64, from, to int) {
+	t.Helper()
+	used, weights := 0.0, 0.0
+	for _, c := range callers {
+		weights += c.weight()
+		used += c.got(from, to)
+	}
+	if used < 0.97*rate {
+		t.Errorf("%s: %v a second passed from %d s to %d s", when, used, from, to)
+	}
+	for _, c := range callers {
+		want := min(mean(c.asked[from:to]), rate*c.weight()/weights)
+		if got := c.got(from, to); got < 0.95*want-1 {
+			t.Errorf("%s: %s got %v a second from %d s to %d s, want %v: %v of %v", when, c.name, got, from, to, want, c.passed, c.asked)
 		}
 	}
 }
 
-// hundred returns 100 tenants of three weights, of whom each asks for so many times its part of a
-// rate, but the first for a hundred times; and their parts.
-func hundred(rate, times float64) (all []*caller, parts []float64) {
-	weights := []float64{1, 3, 10}
+// checkTotal expects that no more has passed than the limit and its burst.
+func checkTotal(t *testing.T, total []float64, rate float64) {
+	t.Helper()
 	sum := 0.0
-	for i := range 100 {
-		c := &caller{name: fmt.Sprintf("t%02d", i), tier: []string{"free", "pro", "big"}[i%3], weight: weights[i%3], phase: float64(i*37%100) / 100}
-		all = append(all, c)
-		sum += c.weight
+	for s, n := range total {
+		if sum += n; sum > rate*float64(s+2) {
+			t.Errorf("%v passed in the first %d seconds of a limit of %v", sum, s+1, rate)
+		}
 	}
-	for _, c := range all {
-		parts = append(parts, rate*c.weight/sum)
-		c.rate = rate * c.weight / sum * times
-	}
-	all[0].rate = parts[0] * 100
-	return all, parts
 }
 
 // jain is Jain's index of fairness: 1 if all are the same.
@@ -159,42 +227,41 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// The figures of fair shares, with engines that decide in turn: 100 tenants of three weights, of whom
-// one asks for a hundred times its part.
+// A hundred tenants of three weights: each asks for so many times its part, and one for a hundred times.
 func TestShareAmongHundred(t *testing.T) {
+	t.Parallel()
 	for engines, all := range map[int][]float64{1: {1, 1.2, 2, 5}, 2: {2}, 4: {3}} {
 		for _, times := range all {
-			t.Run(fmt.Sprintf("%d engines, %v times", engines, times), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testShareAmongHundred(t, engines, times) })
-			})
+			virtually(t, fmt.Sprintf("%d engines, %v times", engines, times), func(t *testing.T) { testShareAmongHundred(t, engines, times) })
 		}
 	}
 }
 
 func testShareAmongHundred(t *testing.T, engines int, times float64) {
 	const rate, settled, seconds = 1000, 2, 10
-	all, parts := hundred(rate, times)
-	total := newFleet(t, engines, "1000/second").serve(t, all, seconds*time.Second)
-	sum := 0.0
-	for s, n := range total {
-		if sum += n; sum > rate*float64(s+1)+rate {
-			t.Errorf("%v passed in the first %d seconds, and the limit is %d a second and as much at once", sum, s+1, rate)
+	var all []*caller
+	weights := 0.0
+	for i := range 100 {
+		all = append(all, &caller{name: fmt.Sprintf("t%02d", i), tier: []string{"free", "pro", "big"}[i%3], phase: float64(i*37%100) / 100})
+		weights += all[i].weight()
+	}
+	for i, c := range all {
+		if c.rate = rate * c.weight() / weights * times; i == 0 {
+			c.rate *= 100 / times
 		}
 	}
-	if used := mean(total[settled:]) / rate; used < 0.97 {
-		t.Errorf("%.3f of the limit were used: %v", used, total)
-	}
+	total := newFleet(t, engines, "1000/second").serve(t, all, seconds*time.Second, nil)
+	checkTotal(t, total, rate)
+	checkShares(t, "in all", all, rate, settled, seconds)
 	var shares []float64
 	for i, c := range all {
-		shares = append(shares, c.got(settled, seconds)/c.weight)
+		shares = append(shares, c.got(settled, seconds)/c.weight())
+		part := rate * c.weight() / weights
 		for from := settled; from+2 <= seconds && i > 0; from++ {
 			// Parts of a request do not pass, and may be due at the end.
-			if got, least := 2*c.got(from, from+2), 0.95*2*parts[i]; got < least-1.2 {
-				t.Errorf("%s got %v from %d s to %d s, and its part is %.1f: %v of %v", c.name, got, from, from+2, 2*parts[i], c.passed, c.asked)
+			if got := 2 * c.got(from, from+2); got < 0.95*2*part-1.2 {
+				t.Errorf("%s got %v from %d s to %d s, and its part is %.1f: %v of %v", c.name, got, from, from+2, 2*part, c.passed, c.asked)
 			}
-		}
-		if got := c.got(settled, seconds); i > 0 && got*(seconds-settled) < 0.95*parts[i]*(seconds-settled)-1 {
-			t.Errorf("%s got %v a second, and its part is %.2f", c.name, got, parts[i])
 		}
 	}
 	if j := jain(shares); j < 0.98 {
@@ -202,11 +269,10 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 	}
 }
 
-// Whoever is alone has all of the limit.
+// A tenant that is alone has all of the limit.
 func TestShareOfOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one := &caller{name: "a", rate: 3000}
-		total := newFleet(t, 1, "1000/second").serve(t, []*caller{one}, 4*time.Second)
+	virtual(t, func(t *testing.T) {
+		total := newFleet(t, 1, "1000/second").serve(t, []*caller{{name: "a", rate: 3000}}, 4*time.Second, nil)
 		for s, n := range total {
 			least, most := 995.0, 1000.0
 			if s == 0 { // the burst without the reserve, and at most all of it
@@ -221,6 +287,7 @@ func TestShareOfOne(t *testing.T) {
 
 // Two tenants: one asks for all that it can get, in each of several ways, and the other for its half.
 func TestShareOfTwo(t *testing.T) {
+	t.Parallel()
 	for name, flood := range map[string]caller{
 		"steady":             {rate: 4_000},
 		"at once each epoch": {rate: 4_000, burst: 1_000},
@@ -230,60 +297,352 @@ func TestShareOfTwo(t *testing.T) {
 		"from second 2 on":   {rate: 4_000, from: 2 * time.Second},
 	} {
 		for _, of := range []string{"1000/second", "1000/second burst 100"} {
-			t.Run(name+" of "+of, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					flood.name = "flood"
-					steady := &caller{name: "steady", rate: 495, phase: 0.5}
-					total := newFleet(t, 1, of).serve(t, []*caller{&flood, steady}, 6*time.Second)
-					for s := int((flood.from + 2*time.Second) / time.Second); s < len(total); s++ {
-						if steady.passed[s] < 0.95*steady.asked[s] {
-							t.Errorf("in second %d, %v of %v passed: %v of %v", s, steady.passed[s], steady.asked[s], steady.passed, total)
-						}
+			virtually(t, name+" of "+of, func(t *testing.T) {
+				flood := flood
+				flood.name = "flood"
+				steady := &caller{name: "steady", rate: 495, phase: 0.5}
+				total := newFleet(t, 1, of).serve(t, []*caller{&flood, steady}, 6*time.Second, nil)
+				for s := int((flood.from + 2*time.Second) / time.Second); s < len(total); s++ {
+					if steady.passed[s] < 0.95*steady.asked[s] {
+						t.Errorf("in second %d, %v of %v passed: %v of %v", s, steady.passed[s], steady.asked[s], steady.passed, total)
 					}
+				}
+			})
+		}
+	}
+}
+
+// An engine divides by what others are asked for, too: by itself, neither of two has too little for its tenant.
+func TestShareIsHeard(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		all := []*caller{{name: "a", rate: 700, only: 1}, {name: "b", tier: "pro", rate: 900, only: 2, phase: 0.5}}
+		newFleet(t, 2, "1000/second").serve(t, all, 8*time.Second, nil)
+		near(t, "heard", all[0], 3, 8, 250)
+		near(t, "heard", all[1], 3, 8, 750)
+	})
+}
+
+func near(t *testing.T, what string, c *caller, from, to int, want float64) {
+	t.Helper()
+	if got := c.got(from, to); got < 0.95*want || got > 1.05*want {
+		t.Errorf("%s: %s got %v a second, not %v: %v", what, c.name, got, want, c.passed)
+	}
+}
+
+// What a tenant does not use is lent to the others, and its own again within two seconds.
+func TestShareIsLent(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		comes := &caller{name: "comes", tier: "pro", rate: 3000, from: 4 * time.Second, to: 8 * time.Second}
+		little := &caller{name: "little", rate: 50}
+		floods := &caller{name: "floods", rate: 3000}
+		too := &caller{name: "too", rate: 3000, phase: 0.5}
+		total := newFleet(t, 1, "1000/second").serve(t, []*caller{comes, little, floods, too}, 13*time.Second, nil)
+		for _, from := range []int{2, 11} {
+			near(t, "while one is away", floods, from, from+2, 475)
+			near(t, "while one is away", too, from, from+2, 475)
+			near(t, "while one is away", little, from, from+2, 50)
+		}
+		if total[8] < 750 {
+			t.Errorf("in the second after one has left, %v passed: %v", total[8], total)
+		}
+		near(t, "while all ask", comes, 5, 8, 950*3/5)
+		near(t, "while all ask", floods, 5, 8, 950/5)
+		near(t, "while all ask", too, 5, 8, 950/5)
+		near(t, "while all ask", little, 5, 8, 50)
+	})
+}
+
+// Lists of requests share as single ones do, whatever their order.
+func TestShareOfLists(t *testing.T) {
+	t.Parallel()
+	for _, every := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
+		for _, order := range []string{"any", "flood first", "flood last"} {
+			t.Run(fmt.Sprint(every, " ", order), func(t *testing.T) {
+				t.Parallel()
+				random := rand.New(rand.NewPCG(seed.Of(t), 0))
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(t, 1, "400/second")
+					f.list, f.tick, f.random = order, every, random
+					crowd := []*caller{
+						{name: "flood", rate: 4000}, {name: "a", rate: 30}, {name: "b", rate: 75}, {name: "c", tier: "pro", rate: 190},
+					}
+					checkTotal(t, f.serve(t, crowd, 8*time.Second, nil), 400)
+					checkShares(t, order, crowd, 400, 2, 8)
+					near(t, "more than its part, of what others leave", crowd[2], 2, 8, 75)
 				})
 			})
 		}
 	}
 }
 
-// An engine divides by what others are asked for, too: by itself, neither of two has too little for its
-// tenant.
-func TestShareIsHeard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := []*caller{{name: "a", rate: 700, only: 1}, {name: "b", tier: "pro", rate: 900, only: 2, phase: 0.5}}
-		total := newFleet(t, 2, "1000/second").serve(t, all, 8*time.Second)
-		for i, want := range []float64{250, 750} {
-			if got := all[i].got(3, 8); got < 0.95*want || got > 1.05*want {
-				t.Errorf("%s got %v a second, not %v: %v of %v", all[i].name, got, want, all[i].passed, total)
+// Whatever the clocks of processes say, and wherever they step to, nothing passes above the limit, and two
+// seconds later shares have settled again.
+func TestShareClockSteps(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		steps []time.Duration // of each process, after four seconds
+		off   []time.Duration // of each, from the beginning
+	}{
+		{"an hour ahead", []time.Duration{time.Hour}, []time.Duration{0}},
+		{"an hour back", []time.Duration{-time.Hour}, []time.Duration{0}},
+		{"a little back", []time.Duration{-300 * time.Millisecond}, []time.Duration{0}},
+		{"two seconds back", []time.Duration{-2 * time.Second}, []time.Duration{0}},
+		{"to before 1970", []time.Duration{-80 * 365 * 24 * time.Hour}, []time.Duration{0}},
+		{"one of two ahead", []time.Duration{time.Hour, 0}, []time.Duration{0, 0}},
+		{"one of two back", []time.Duration{0, -time.Hour}, []time.Duration{0, 0}},
+		{"two that are an hour apart", []time.Duration{0, 0}, []time.Duration{0, time.Hour}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed.Of(t), 0))
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, len(test.steps), "200/second")
+				f.off, f.tick, f.random = test.off, 5*time.Millisecond, random
+				crowd := []*caller{{name: "flood", rate: 2000}, {name: "a", rate: 20}, {name: "b", tier: "pro", rate: 110}}
+				total := f.serve(t, crowd, 9*time.Second, func(at time.Duration) {
+					for i := range f.off {
+						if at == 4*time.Second {
+							f.off[i] += test.steps[i]
+						}
+					}
+				})
+				checkTotal(t, total, 200)
+				checkShares(t, "before", crowd, 200, 2, 4)
+				checkShares(t, "after", crowd, 200, 6, 9)
+			})
+		})
+	}
+}
+
+// While the shared store is away each instance shares its part of the limit among its tenants, and when it is
+// back all share the whole again.
+func TestShareAway(t *testing.T) {
+	t.Parallel()
+	for n, all := range map[int][]float64{2: {19, 193}, 4: {7, 193}} {
+		for _, steady := range all {
+			virtually(t, fmt.Sprintf("%d instances, %v a second", n, steady), func(t *testing.T) {
+				const rate, settled, seconds = 200, 2, 5
+				f := newFleet(t, n, "200/second", "local")
+				crowd := []*caller{
+					{name: "flood", rate: 593}, {name: "steady", rate: steady, phase: 0.5},
+					{name: "pro", tier: "pro", rate: 3 * steady, phase: 0.3},
+				}
+				for _, err := range []error{nil, errors.New("connection refused"), nil} {
+					f.store.set(err, false)
+					total := f.serve(t, crowd, seconds*time.Second, nil)
+					for s, passed := range total {
+						if s >= settled && (passed < 0.97*rate || passed > 1.01*rate) {
+							t.Errorf("%v: in second %d %v passed: %v", err, s, passed, total)
+						}
+					}
+					checkShares(t, fmt.Sprint(err), crowd, rate, settled, seconds)
+					if got := crowd[0].got(settled, seconds); got < 0.95*(rate-4*steady)-1 {
+						t.Errorf("%v: the flood got %v a second: %v", err, got, crowd[0].passed)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A part of a part of a small limit is a request in many seconds, and comes all the same.
+func TestShareAwayOfLittle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const tenants, seconds = 12, 60
+		f := newFleet(t, 4, "10/second", "local")
+		f.store.set(errors.New("connection refused"), false)
+		var crowd []*caller
+		for i := range tenants {
+			crowd = append(crowd, &caller{name: fmt.Sprint(i), rate: 4.1, phase: float64(i) / tenants})
+		}
+		if got := mean(f.serve(t, crowd, seconds*time.Second, nil)[10:]); got < 9 || got > 10.5 {
+			t.Errorf("%v a second passed of 10", got)
+		}
+		for _, c := range crowd {
+			if got, part := c.got(10, seconds), 10./tenants; got < 0.8*part {
+				t.Errorf("%s got %.3f a second, and its part is %.3f", c.name, got, part)
 			}
 		}
 	})
 }
 
-// What somebody does not use is lent to the others, and theirs again within two seconds.
-func TestShareIsLent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		comes := &caller{name: "comes", tier: "pro", rate: 3000, from: 4 * time.Second, to: 8 * time.Second}
-		little := &caller{name: "little", rate: 50}
-		floods := &caller{name: "floods", rate: 3000}
-		too := &caller{name: "too", rate: 3000, phase: 0.5}
-		total := newFleet(t, 1, "1000/second").serve(t, []*caller{comes, little, floods, too}, 13*time.Second)
-		near := func(what string, c *caller, from, to int, want float64) {
-			if got := c.got(from, to); got < 0.95*want || got > 1.05*want {
-				t.Errorf("%s: %s got %v a second, not %v: %v of %v", what, c.name, got, want, c.passed, total)
+// on_error of a limit that is shared holds for all tenants.
+func TestShareOnError(t *testing.T) {
+	t.Parallel()
+	for onError, want := range map[string]bool{"allow": true, "deny": false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2, "10/second", onError)
+			f.store.set(errors.New("connection refused"), false)
+			ask := func() Decision { return f.engines[0].Decide(t.Context(), tenantOf("a", "")) }
+			for i := range 100 {
+				if d := ask(); d.Allowed != want || !d.Degraded || !want && d.RetryAfter != time.Second {
+					t.Fatalf("%s, request %d: %+v", onError, i, d)
+				}
+			}
+			f.store.set(nil, false)
+			time.Sleep(3 * time.Second)
+			passed := 0
+			for range 100 {
+				if ask().Allowed {
+					passed++
+				}
+			}
+			if passed < 7 || passed > 10 { // of the burst, without the reserve
+				t.Errorf("%s: %d passed when the store was back", onError, passed)
+			}
+		})
+	}
+}
+
+// To look at a share after the wall's clock was set leaves it as it was: active tenants still are.
+func TestExplainLeavesShares(t *testing.T) {
+	t.Parallel()
+	e := NewEngine(memory.New(), compile(t, sharedBy("200/second", "")))
+	e.shares.wall -= time.Hour.Microseconds() // as if the wall's clock was set an hour ahead since
+	for _, name := range []string{"a", "b", "c"} {
+		pass(t, e, tenantOf(name, ""))
+	}
+	active := func() (weights int64) {
+		for _, c := range *e.shares.known.Load() {
+			weights = c.Part("", 0, e.shares.time(time.Time{})).Weights
+		}
+		return weights
+	}
+	before := active()
+	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {
+		t.Errorf("%d tenants are active, and %d after a look", before, active())
+	}
+}
+
+// Of three tenants that ask for too much each has its turn; reset, one has the next at once.
+func TestShareReset(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}, {name: "c", rate: 300}}, 3*time.Second, nil)
+		e := f.engines[0]
+		refused := e.Decide(t.Context(), tenantOf("a", ""))
+		if refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > time.Second/33*2 {
+			t.Fatalf("%+v", refused)
+		}
+		ok(t, subject(t, e, "api", map[string]string{"header:X-Tenant": "a"}).Reset(t.Context()))
+		pass(t, e, tenantOf("a", ""))
+		if d := e.Decide(t.Context(), tenantOf("b", "")); d.Allowed {
+			t.Errorf("of another one: %+v", d)
+		}
+	})
+}
+
+// What an explanation says of a tenant's part is what it gets: alone, among others for whom there is enough, and
+// among those for whom there is not.
+func TestSharePresent(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		says := func(name, tier string) string {
+			return f.engines[0].Explain(t.Context(), tenantOf(name, tier)).Rules[0].Share
+		}
+		expect := func(name, tier, want string) {
+			t.Helper()
+			if got := says(name, tier); got != want {
+				t.Errorf("%q, want %q", got, want)
 			}
 		}
-		for _, from := range []int{2, 11} {
-			near("while one is away", floods, from, from+2, 475)
-			near("while one is away", too, from, from+2, 475)
-			near("while one is away", little, from, from+2, 50)
+		expect("a", "", "weight 1, and nobody else is active: all of 100/second")
+		f.serve(t, []*caller{{name: "a", rate: 10}, {name: "b", tier: "pro", rate: 10}}, 3*time.Second, nil)
+		const enough = "that are active: what it asks for, since 100/second is enough for all, and at least "
+		expect("a", "", "weight 1 of 4 "+enough+"25/second")
+		expect("new", "big", "weight 10 of 14 "+enough+"71.4/second")
+		many := []*caller{{name: "a", rate: 300}, {name: "b", tier: "pro", rate: 300}}
+		f.serve(t, many, 5*time.Second, nil)
+		for _, c := range many {
+			var weight, of int
+			var rate float64
+			got := says(c.name, c.tier)
+			if _, err := fmt.Sscanf(got, "weight %d of %d that are active, which ask for more than 100/second: %f/second at present", &weight, &of, &rate); err != nil {
+				t.Fatalf("%s: %q: %v", c.name, got, err)
+			}
+			if had := c.got(3, 5); of != 4 || rate < 0.9*had || rate > 1.1*had {
+				t.Errorf("%s: %q, and it has got %v a second", c.name, got, had)
+			}
 		}
-		if total[8] < 750 {
-			t.Errorf("in the second after one has left, %v passed: %v", total[8], total)
+	})
+}
+
+// What a tenant has left passes at once, and a wait is long enough, if no other asks meanwhile.
+func TestShareToldIsTrue(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
+	for of, slow := range map[string]int64{"100/second": 1, "100/second burst 10": 1, "60/minute": 32} { // an epoch is so many times as long
+		synctest.Test(t, func(t *testing.T) {
+			e := newFleet(t, 1, of).engines[0]
+			promised, waited := 0, 0
+			for i := range 20_000 {
+				req := tenantOf([]string{"a", "b", "c", "d"}[r.IntN(4)], "pro")
+				switch d := e.Decide(t.Context(), req); {
+				case r.IntN(100) > 0:
+				case d.Allowed:
+					for n := range d.Results[0].Remaining {
+						if promised++; !e.Decide(t.Context(), req).Allowed {
+							t.Fatalf("%s: of %d that remain, %d passed: %+v", of, d.Results[0].Remaining, n, d.Results[0])
+						}
+					}
+				// Else shares are divided again before.
+				case (time.Now().UnixMicro()+d.RetryAfter.Microseconds())%(slow*250_000) > d.RetryAfter.Microseconds():
+					waited++
+					time.Sleep(d.RetryAfter)
+					if again := e.Decide(t.Context(), req); !again.Allowed {
+						t.Fatalf("%s: after %v: %+v", of, d.RetryAfter, again)
+					}
+				}
+				time.Sleep(time.Duration(r.Int64N([]int64{5_000, 80_000}[i/500%2]*slow)) * time.Microsecond)
+			}
+			if promised < 20 || waited < 20 {
+				t.Errorf("%s: %d were promised, and %d waited for", of, promised, waited)
+			}
+		})
+	}
+}
+
+// An ID is that of a tenant's request, whatever its time costs by now.
+func TestShareOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		for _, repeated := range []bool{false, true} {
+			for _, name := range []string{"a", "b"} {
+				if d := pass(t, f.engines[0], withID(tenantOf(name, ""), "42")); d.Repeated != repeated {
+					t.Errorf("%s: repeated %v: %+v", name, d.Repeated, d)
+				}
+			}
+			f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}}, 2*time.Second, nil)
 		}
-		near("while all ask", comes, 5, 8, 950*3/5)
-		near("while all ask", floods, 5, 8, 950/5)
-		near("while all ask", too, 5, 8, 950/5)
-		near("while all ask", little, 5, 8, 50)
+	})
+}
+
+// A shadow counts as if it refused, and refuses nothing.
+func TestShareShadow(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		f.engines[0].ShadowAll()
+		refused := 0
+		f.engines[0].Observe(func(_ context.Context, o *Observation) {
+			if !o.Decision.Results[0].Allowed {
+				refused++
+			}
+		})
+		total := f.serve(t, []*caller{{name: "a", rate: 1000}, {name: "b", rate: 1000}}, 4*time.Second, nil)
+		if mean(total) != 2000 || refused < 7300 || refused > 7600 {
+			t.Errorf("%v passed, and %d would have been refused", total, refused)
+		}
+	})
+}
+
+// Shares go by the time of requests, such as those of a log.
+func TestShareByRequestTime(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFleet(t, 1, "100/second")
+		f.off[0] = time.Until(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}
+		f.serve(t, crowd, 4*time.Second, nil)
+		checkShares(t, "of 1999", crowd, 100, 2, 4)
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 // What a trace says of a request once it is charged is what the next decision says, and so is what
 // every way to peek says of one that is refused.
 func TestTraceAfter(t *testing.T) {
+	t.Parallel()
 	for _, rule := range []string{
 		"limit: 7/minute burst 5",
 		"limit: 100/second burst 13",
@@ -26,40 +26,38 @@ func TestTraceAfter(t *testing.T) {
 		"limit: 7/minute burst 5, penalty: 2m",
 		"limit: 7/minute burst 5, shadow: true",
 	} {
-		t.Run(rule, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := engine(t, "rules: [{name: a, "+rule+"}, {name: b, limit: 1000/day}]")
-				random := rand.New(rand.NewPCG(1, 2))
-				for n := range 400 {
-					time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
-					r, peek := get("/"), get("/")
-					r.Cost = 1 + random.Int64N(3)
-					peek.Cost, peek.Mode = r.Cost, Peek
-					trace, peeks := e.Explain(t.Context(), r), e.everyPeek(t, peek)
-					parts := ""
-					if !strings.Contains(rule, "penalty") { // of which the other part would be an offence
-						parts = e.refusedPart(t, r)
-					}
-					after, got := trace.After(), e.Decide(t.Context(), r)
-					if says(&after) != says(&got) {
-						t.Fatalf("request %d: foreseen\n%s\nwas\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
-					}
-					if got.Allowed && len(trace.Rules[0].After) > 0 && trace.Rules[0].After[0] != after.Results[0] {
-						t.Fatal("the rule says something else than the decision")
-					}
-					for how, d := range peeks {
-						switch {
-						case d.Allowed != got.Allowed:
-							t.Fatalf("request %d: %s says %v, and the check itself %v", n, how, d.Allowed, got.Allowed)
-						case !got.Allowed && says(&d) != says(&got):
-							t.Fatalf("request %d: %s says\n%s\nand the check itself\n%s", n, how, says(&d), says(&got))
-						}
-					}
-					if parts != "" && !got.Allowed && parts != says(&got) {
-						t.Fatalf("request %d: a part of several says\n%s\nand the check itself\n%s", n, parts, says(&got))
+		virtually(t, rule, func(t *testing.T) {
+			e := engine(t, "rules: [{name: a, "+rule+"}, {name: b, limit: 1000/day}]")
+			random := rand.New(rand.NewPCG(1, 2))
+			for n := range 400 {
+				time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
+				r, peek := get("/"), get("/")
+				r.Cost = 1 + random.Int64N(3)
+				peek.Cost, peek.Mode = r.Cost, Peek
+				trace, peeks := e.Explain(t.Context(), r), e.everyPeek(t, peek)
+				parts := ""
+				if !strings.Contains(rule, "penalty") { // of which the other part would be an offence
+					parts = e.refusedPart(t, r)
+				}
+				after, got := trace.After(), e.Decide(t.Context(), r)
+				if says(&after) != says(&got) {
+					t.Fatalf("request %d: foreseen\n%s\nwas\n%s\nbefore\n%s", n, says(&after), says(&got), says(&trace.Decision))
+				}
+				if got.Allowed && len(trace.Rules[0].After) > 0 && trace.Rules[0].After[0] != after.Results[0] {
+					t.Fatal("the rule says something else than the decision")
+				}
+				for how, d := range peeks {
+					switch {
+					case d.Allowed != got.Allowed:
+						t.Fatalf("request %d: %s says %v, and the check itself %v", n, how, d.Allowed, got.Allowed)
+					case !got.Allowed && says(&d) != says(&got):
+						t.Fatalf("request %d: %s says\n%s\nand the check itself\n%s", n, how, says(&d), says(&got))
 					}
 				}
-			})
+				if parts != "" && !got.Allowed && parts != says(&got) {
+					t.Fatalf("request %d: a part of several says\n%s\nand the check itself\n%s", n, parts, says(&got))
+				}
+			}
 		})
 	}
 }

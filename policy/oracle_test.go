@@ -208,10 +208,7 @@ func (o *oracle) plan(r *Rule, text string) *sluice.Plan {
 	if r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes > 0 {
 		most += 64 * largest
 	}
-	p, err := p.WithMost(most)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	p = must(p.WithMost(most))
 	o.plans[id] = p
 	return p
 }
@@ -221,18 +218,11 @@ func (o *oracle) plainPlan(r *Rule, text string) *sluice.Plan {
 	if known != nil {
 		return known
 	}
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	l := must(sluice.ParseLimit(text))
 	if r.Algorithm != "" {
-		if l.Algorithm, err = sluice.ParseAlgorithm(r.Algorithm); err != nil {
-			o.t.Fatal(err)
-		}
+		l.Algorithm = must(sluice.ParseAlgorithm(r.Algorithm))
 	}
-	if known, err = sluice.NewPlan(l); err != nil {
-		o.t.Fatal(err)
-	}
+	known = planOf(o.t, l)
 	o.plans[r.Algorithm+text] = known
 	return known
 }
@@ -242,10 +232,7 @@ func (o *oracle) share(r *Rule) float64 {
 	if r.Enforce == "" {
 		return 100
 	}
-	share, err := strconv.ParseFloat(strings.TrimSuffix(r.Enforce, "%"), 64)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	share := must(strconv.ParseFloat(strings.TrimSuffix(r.Enforce, "%"), 64))
 	return share
 }
 
@@ -557,9 +544,7 @@ func (o *oracle) ask(all []oracleCharge, take bool) (d Decision) {
 			}
 		}
 	}
-	if err := o.counts.Take(context.Background(), charges, receipts); err != nil {
-		o.t.Fatal(err)
-	}
+	ok(o.t, o.counts.Take(context.Background(), charges, receipts))
 	d.Now = time.Now().UnixMicro()
 	d.Allowed = sluice.Admitted(charges, receipts)
 	for i := range all {
@@ -608,9 +593,7 @@ func (o *oracle) peek(c oracleCharge) sluice.Decision {
 func (o *oracle) add(c oracleCharge, units int64) sluice.Decision {
 	c.charge.Cost, c.charge.Shadow = units, false
 	var receipt [1]sluice.Receipt
-	if err := o.counts.Take(context.Background(), []sluice.Charge{c.charge}, receipt[:]); err != nil {
-		o.t.Fatal(err)
-	}
+	ok(o.t, o.counts.Take(context.Background(), []sluice.Charge{c.charge}, receipt[:]))
 	return o.counts.Decide(c.charge, receipt[0])
 }
 

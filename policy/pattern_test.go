@@ -12,108 +12,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-func TestParsePattern(t *testing.T) {
-	tests := []struct {
-		in, method, host, segs string
-		multi                  bool
-	}{
-		{"/", "", "", "", true},
-		{"/{$}", "", "", "", false},
-		{"/{rest...}", "", "", "", true},
-		{"GET /health", "GET", "", "health", false},
-		{"POST \t /auth/login", "POST", "", "auth|login", false},
-		{"/a/", "", "", "a", true},
-		{"/a/{$}", "", "", "a", false},
-		{"/a/{x}/b/{_y2...}", "", "", "a||b", true},
-		{"/{type}/{größe}", "", "", "|", false},
-		{"/a%2Fb/100%25", "", "", "a/b|100%", false},
-		{"/%2A/%3Aid/%7Bx%7D", "", "", "*|:id|{x}", false},
-		{"/v1/users:batch", "", "", "v1|users:batch", false},
-		{"GET Example.COM./x", "GET", "example.com", "x", false},
-		{"[2001:DB8:0::1]/x", "", "2001:db8::1", "x", false},
-		{"QUERY /x", "QUERY", "", "x", false},
-	}
-	for _, tt := range tests {
-		p, err := parsePattern(tt.in)
-		if err != nil {
-			t.Errorf("%q: %v", tt.in, err)
-			continue
-		}
-		if p.text != tt.in || p.method != tt.method || p.host != tt.host || p.multi != tt.multi || strings.Join(p.segs, "|") != tt.segs {
-			t.Errorf("%q is %+v", tt.in, p)
-		}
-	}
-}
-
-func TestParsePatternErrors(t *testing.T) {
-	tests := []struct{ in, want string }{
-		{"", `there is no "/"`},
-		{"GET", `there is no "/"`},
-		{"example.com", `there is no "/"`},
-		{"get /x", `written in capitals: "GET"`},
-		{"FETCH /x", `unknown method "FETCH": use one of GET, HEAD`},
-		{"GET,POST /x", "each in a pattern of its own"},
-		{"* /x", "leave the method out to match all"},
-		{" /x", `unknown method ""`},
-		{"GET/x", "put a space between the method GET and the path"},
-		{"GET POST /x", "contains ' '"},
-		{"http://example.com/x", "leave out the scheme"},
-		{"example.com:8080/x", "leave out the port"},
-		{"[::g]/x", "is not an IPv6 address"},
-		{"*.example.com/x", `write it under "hosts:"`},
-		{"bücher.example/x", "xn--"},
-		{"a{x}.com/x", `contains '{'`},
-		{"//x", `doubled "/"`},
-		{"/a//b", `doubled "/"`},
-		{"/a//", `doubled "/"`},
-		{"/a/../b", `contains ".."`},
-		{"/a/%2E", `contains "%2E"`},
-		{"/a/./b", `contains "."`},
-		{"/a%zz", `as "%25"`},
-		{"/100%", `as "%25"`},
-		{"/a b", "write a space as %20"},
-		{"/a\x00", "white space"},
-		{"/a?b=c", "write a literal one as %3F"},
-		{"/a#b", "write a literal one as %23"},
-		{"/api/*", `"{rest...}"`},
-		{"/api/**", `"{rest...}"`},
-		{"/users/:id/x", `write "{id}"`},
-		{"/b_{x}", "not part of one"},
-		{"/{x}y", "not part of one"},
-		{"/{x", "not part of one"},
-		{"/x}", "not part of one"},
-		{"/{{x}}", "not part of one"},
-		{"/{}", "no proper name"},
-		{"/{...}", "no proper name"},
-		{"/{a-b}", "no proper name"},
-		{"/{1}", "no proper name"},
-		{"/{$...}", "no proper name"},
-		{"/{x...}/y", "not at the end"},
-		{"/{x...}/", "not at the end"},
-		{"/{$}/y", "not at the end"},
-		{"/{x}/{x}", "occurs twice"},
-		{"/{x}/{x...}", "occurs twice"},
-	}
-	for _, tt := range tests {
-		p, err := parsePattern(tt.in)
-		if err == nil {
-			t.Errorf("%q is taken for %+v", tt.in, p)
-		} else if !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q: %v; want %s", tt.in, err, tt.want)
-		}
-	}
-	if _, err := parsePattern("/" + strings.Repeat("x/{", 1000)); len(err.Error()) > 400 {
-		t.Errorf("an error of %d bytes", len(err.Error()))
-	}
-}
-
 // matches reports whether any reading of the path matches, and whether all do.
 func matches(t testing.TB, patternText, method, host, path string, ignoreCase bool) (some, all bool) {
 	t.Helper()
-	p, err := parsePattern(patternText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := patternOf(t, patternText)
 	tr := tree{ignoreCase: ignoreCase}
 	tr.add(p, 7, false)
 	tr.add(p, 8, true)
@@ -123,62 +25,6 @@ func matches(t testing.TB, patternText, method, host, path string, ignoreCase bo
 		some, all = some || slices.Contains(ids, 7), all && slices.Contains(ids, 8)
 	}
 	return some, all
-}
-
-func TestMatch(t *testing.T) {
-	tests := []struct {
-		pattern, method, host, path string
-		want                        bool
-	}{
-		{"/a", "GET", "", "/a", true},
-		{"/a", "", "", "/a/", true},
-		{"/a", "GET", "", "/a/b", false},
-		{"/a", "GET", "", "/A", false},
-		{"/a/", "GET", "", "/a", true},
-		{"/a/", "GET", "", "/a/b/c", true},
-		{"/a/", "GET", "", "/ab", false},
-		{"/a/{$}", "GET", "", "/a/", true},
-		{"/a/{$}", "GET", "", "/a", true},
-		{"/a/{$}", "GET", "", "/a/b", false},
-		{"/a/{x...}", "GET", "", "/a", true},
-		{"/a/{x...}", "GET", "", "/a/b/c", true},
-		{"/a/{x}", "GET", "", "/a/b", true},
-		{"/a/{x}", "GET", "", "/a/", false},
-		{"/a/{x}", "GET", "", "/a/b/c", false},
-		{"/", "GET", "", "", true},
-		{"/{$}", "OPTIONS", "", "*", true},
-		{"/{x}", "OPTIONS", "", "*", false},
-		{"GET /a", "HEAD", "", "/a", true},
-		{"GET /a", "", "", "/a", true},
-		{"GET /a", "get", "", "/a", true},
-		{"GET /a", "POST", "", "/a", false},
-		{"HEAD /a", "GET", "", "/a", false},
-		{"example.com/a", "GET", "EXAMPLE.com.:8080", "/a", true},
-		{"example.com/a", "GET", "www.example.com", "/a", false},
-		{"example.com/a", "GET", "", "/a", false},
-		{"[::1]/a", "GET", "[0:0::1]:80", "/a", true},
-		{"/a", "GET", "example.com", "/a", true},
-		{"/a%2fb/", "GET", "", "/a%2Fb/c", true},
-	}
-	for _, tt := range tests {
-		if got, _ := matches(t, tt.pattern, tt.method, tt.host, tt.path, false); got != tt.want {
-			t.Errorf("%q matches %s %s%s: %v", tt.pattern, tt.method, tt.host, tt.path, got)
-		}
-	}
-}
-
-func TestMatchIgnoreCase(t *testing.T) {
-	for _, path := range []string{"/auth/login", "/AUTH/Login", "/auth/%4CoGin", "/auth/login%5C", "/Auth//LOGIN/"} {
-		if some, _ := matches(t, "/Auth/login", "GET", "", path, true); !some {
-			t.Errorf("%s slips past", path)
-		}
-	}
-	if some, _ := matches(t, "/größe/ſtraße", "GET", "", "/GR%C3%96SSE/Stra%E1%BA%9Ee", true); some {
-		t.Error("ß is not ss in a path")
-	}
-	if some, _ := matches(t, "/größe/ſtraße", "GET", "", "/GR%C3%96%E1%BA%9EE/Stra%E1%BA%9Ee", true); !some {
-		t.Error("letters beyond ASCII have cases too")
-	}
 }
 
 // naive is another way to match: the pattern as a regular expression.
@@ -209,6 +55,7 @@ func randomPattern(r *rand.Rand) string {
 }
 
 func TestTreeAgainstNaive(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	hits := 0
 	for range 100 {
@@ -216,10 +63,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 		var texts []string
 		var exprs []*regexp.Regexp
 		for len(texts) < 40 {
-			p, err := parsePattern(randomPattern(r))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := patternOf(t, randomPattern(r))
 			tr.add(p, len(texts), true)
 			texts, exprs = append(texts, p.text), append(exprs, naive(p.text))
 		}
@@ -299,12 +143,10 @@ func FuzzPattern(f *testing.F) {
 }
 
 func TestLookupOfEveryPattern(t *testing.T) {
+	t.Parallel()
 	var tr tree
 	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
-		p, err := parsePattern(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := patternOf(t, s)
 		tr.add(p, i, true)
 	}
 	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
@@ -317,17 +159,14 @@ func TestLookupOfEveryPattern(t *testing.T) {
 	}
 }
 
-func bigTree(tb testing.TB, n int) *tree {
+func bigTree(t testing.TB, n int) *tree {
 	var tr tree
 	for i := range n {
 		text := fmt.Sprintf("POST /api/v%d/users/{id}/things%d", i%7, i)
 		if i == 0 {
 			text = "/api/{rest...}"
 		}
-		p, err := parsePattern(text)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		p := patternOf(t, text)
 		tr.add(p, i, true)
 	}
 	return &tr
@@ -359,5 +198,85 @@ func BenchmarkLookup(b *testing.B) {
 				b.Fatalf("matched %d", ids)
 			}
 		})
+	}
+}
+
+func patternOf(t testing.TB, text string) *pattern {
+	t.Helper()
+	p, err := parsePattern(text)
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return p
+}
+
+func TestParsePattern(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "patterns") {
+		p := patternOf(t, row.In)
+		want := append(words(row.Want), "")[:4]
+		if p.text != row.In || p.method != want[0] || p.host != want[1] || strings.Join(p.segs, "|") != want[2] || p.multi != (want[3] == "multi") {
+			t.Errorf("%q is %+v, want %q", row.In, p, want)
+		}
+	}
+	for _, row := range names(t, "patterns that are none") {
+		if p, err := parsePattern(row.In); err == nil || !strings.Contains(err.Error(), row.Want) {
+			t.Errorf("%q: %+v, %v; want %s", row.In, p, err, row.Want)
+		}
+	}
+	if _, err := parsePattern("/" + strings.Repeat("x/{", 1000)); len(err.Error()) > 400 {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+}
+
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "patterns that match") {
+		in := words(row.In)
+		r := requestOf(append([]string{"host=", "GET"}, in[1:]...))
+		if got, _ := matches(t, in[0], r.Method, r.Host, r.Path, false); fmt.Sprint(got) != row.Want {
+			t.Errorf("%s: %v", row.In, got)
+		}
+	}
+	for _, row := range names(t, "paths that match /Auth/login or /größe/ſtraße without case") {
+		login, _ := matches(t, "/Auth/login", "GET", "", row.In, true)
+		street, _ := matches(t, "/größe/ſtraße", "GET", "", row.In, true)
+		if fmt.Sprint(login || street) != row.Want {
+			t.Errorf("%s matches: %v, %v", row.In, login, street)
+		}
+	}
+}
+
+// Whatever a path is disguised as, a limit holds for it, and an exemption does not.
+func TestDisguises(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "paths that are POST /auth/login") {
+		if some, _ := matches(t, "POST /auth/login", "POST", "", row.In, false); fmt.Sprint(some) != row.Want {
+			t.Errorf("%s is taken for /auth/login: %v", row.In, some)
+		}
+	}
+	for _, path := range []string{
+		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
+		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
+	} {
+		if some, _ := matches(t, "POST /auth/login", "POST", "", path, false); !some {
+			t.Errorf("%.60q slips past", path)
+		}
+	}
+	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
+		t.Error("/api/search/../x slips past, for a server that leaves dots alone")
+	}
+	exempt := func(path string) bool {
+		_, health := matches(t, "GET /health", "GET", "", path, false)
+		_, static := matches(t, "/static/", "GET", "", path, false)
+		return health || static
+	}
+	for _, row := range names(t, "paths that are exempt") {
+		if got := exempt(row.In); fmt.Sprint(got) != row.Want {
+			t.Errorf("%s is exempt: %v", row.In, got)
+		}
+	}
+	if exempt("/static/x%2fy%2f..%2f..%2f..%2fapi;" + strings.Repeat("x", 1<<17)) {
+		t.Error("a long path is exempt")
 	}
 }

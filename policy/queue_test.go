@@ -45,6 +45,7 @@ func (u *turnsInUse) add(w *waiting) {
 // Whichever requests leave, however they are asked about and wherever they are asked again, no turn is given
 // twice.
 func TestQueueTurns(t *testing.T) {
+	t.Parallel()
 	r := dice{rand.New(rand.NewPCG(seed.Of(t), 5))}
 	tally := make(map[string]int)
 	for engines := range 4 {

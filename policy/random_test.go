@@ -310,6 +310,7 @@ func (t *random) run(steps int) {
 // afterwards. SLUICE_RANDOM_POLICIES says how many, and SLUICE_RANDOM_SEED where they begin: "make
 // draws" has more, which nobody has seen before.
 func TestRandomPolicies(t *testing.T) {
+	t.Parallel()
 	seed, n := uint64(1000), 20
 	if s, err := strconv.ParseUint(os.Getenv("SLUICE_RANDOM_SEED"), 10, 64); err == nil {
 		seed = s

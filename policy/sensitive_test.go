@@ -1,65 +1,16 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/sluicehq/sluice"
 )
 
-func TestDefaultOnError(t *testing.T) {
-	for text, want := range map[string]sluice.OnError{
-		"POST /auth/login":      sluice.Deny,
-		"/v1/Sign-In":           sluice.Deny,
-		"/signIn/{rest...}":     sluice.Deny,
-		"/users/reset_password": sluice.Deny,
-		"/passwordReset":        sluice.Deny,
-		"/v1/payments/{id}":     sluice.Deny,
-		"/pay":                  sluice.Deny,
-		"pay.example.com/":      sluice.Deny,
-		"POST /payload":         sluice.Allow,
-		"/payday":               sluice.Allow,
-		"/blogging/in":          sluice.Allow,
-		"/design/in":            sluice.Allow,
-		"/api/users":            sluice.Allow,
-		"/auth/{action}":        sluice.Allow,
-		"/compass/wd":           sluice.Allow,
-		"/{login}":              sluice.Deny,
-		"GET /status":           sluice.Allow,
-		"/forgot":               sluice.Allow,
-	} {
-		p, err := parsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := defaultOnError(nil, []*pattern{p}, false); got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
-		}
-		if got := defaultOnError(nil, []*pattern{p}, true); got != sluice.Allow {
-			t.Errorf("%q in shadow: %v", text, got)
-		}
-	}
-	if got := defaultOnError([]string{"login.example.com"}, nil, false); got != sluice.Deny {
-		t.Errorf("a host: %v", got)
-	}
-}
-
-// What a rule says itself holds.
-func TestOnErrorWritten(t *testing.T) {
-	p := parse(t, `
-rules:
-  - {name: by-default, match: /login, limit: 1/day}
-  - {name: open, match: /login, limit: 1/day, on_error: allow}
-  - {name: share, match: /login, limit: 1/day, on_error: local}`)
-	for i, want := range []sluice.OnError{sluice.Deny, sluice.Allow, sluice.Local} {
-		if got := p.rules[i].onError; got != want {
-			t.Errorf("%s: %v, want %v", p.rules[i].name, got, want)
-		}
-	}
-}
-
 // An outage is told as it is decided, and why: the word that closes a rule, too.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	p := parse(t, `
 rules:
   - {name: closed, match: [GET /api, POST /v1/Sign-In], limit: 1/day}
@@ -80,5 +31,21 @@ rules:
 	}
 	if got := p.Outages(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestDefaultOnError(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "words of paths that close a rule while the store is away") {
+		p := patternOf(t, row.In)
+		if got := defaultOnError(nil, []*pattern{p}, false); fmt.Sprint(got) != row.Want {
+			t.Errorf("%q: %v, want %v", row.In, got, row.Want)
+		}
+		if got := defaultOnError(nil, []*pattern{p}, true); got != sluice.Allow {
+			t.Errorf("%q in shadow: %v", row.In, got)
+		}
+	}
+	if got := defaultOnError([]string{"login.example.com"}, nil, false); got != sluice.Deny {
+		t.Errorf("a host: %v", got)
 	}
 }

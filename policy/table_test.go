@@ -8,6 +8,7 @@ import (
 
 // What was added is found, and nothing else, in tables of any size and of several shapes.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		shapes := []shape{{exact: 1}, {exact: 2}, {exact: 1, network: network{1, false, 24}}}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/seed"
@@ -110,6 +109,7 @@ func (n *account) repeat(parts []accountPart, question string, sums map[string]i
 // Parts that are decided together are all taken or none, whatever counts them, and however they
 // share limits.
 func TestTogetherRandomly(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	r := dice{rand.New(rand.NewPCG(seed, 2))}
 	passed, refused, repeated := 0, 0, 0
@@ -165,60 +165,9 @@ rules:
 	}
 }
 
-// A part that lacks something, or is blocked, has all of them refused, and nothing is taken.
-func TestTogetherRefusedBefore(t *testing.T) {
-	e := engine(t, `
-rules:
-  - {name: all, limit: 10/day}
-  - {name: keyed, match: [/keyed], key: [api_key], missing: refuse, limit: 10/day}
-  - {name: blocked, match: [/blocked], block: true}
-  - {name: free, match: [/free], exempt: true}`)
-	ds := make([]Decision, 2)
-	for _, other := range []string{"/keyed", "/blocked"} {
-		before := remains(t, e, "all")
-		if e.DecideTogether(t.Context(), []*Request{get("/"), get(other)}, ds) || !ds[0].Allowed || ds[1].Allowed {
-			t.Errorf("%s: %+v", other, ds)
-		}
-		counted := int64(0)
-		if other == "/keyed" {
-			counted = 1 // a malformed request is not free
-		}
-		if n := remains(t, e, "all"); n != before-counted {
-			t.Errorf("%s: %d are left, want %d", other, n, before-counted)
-		}
-	}
-	if !e.DecideTogether(t.Context(), []*Request{get("/free"), get("/")}, ds) || !ds[0].Exempt || remains(t, e, "all") != 8 {
-		t.Errorf("%+v, %d are left", ds, remains(t, e, "all"))
-	}
-	if !e.DecideTogether(t.Context(), nil, nil) {
-		t.Error("nothing at all is refused")
-	}
-}
-
-// Parts that wait in one queue wait for the same turn, which is free once all of them have left.
-func TestTogetherQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := engine(t, "rules: [{name: q, limit: 1/second burst 10, algorithm: leaky_bucket}]")
-		ds := make([]Decision, 3)
-		e.DecideTogether(t.Context(), []*Request{get("/"), get("/"), get("/")}, ds)
-		e.DecideTogether(t.Context(), []*Request{get("/"), get("/"), get("/")}, ds)
-		for i := range ds {
-			if !ds[i].Allowed || ds[i].Delay != 3*time.Second || ds[i].Results[0].Delay != 3*time.Second {
-				t.Errorf("part %d: %+v, want a delay of 3 s", i, ds[i])
-			}
-			if d := e.Decide(t.Context(), get("/")); d.Delay != time.Duration(6+i)*time.Second {
-				t.Errorf("part %d has yet to leave, and another request waits for %v", i, d.Delay)
-			}
-			e.Refund(t.Context(), ds[i])
-		}
-		if d := e.Decide(t.Context(), get("/")); d.Delay != 3*time.Second {
-			t.Errorf("all parts have left, and the next request waits for %v", d.Delay)
-		}
-	})
-}
-
 // More than a store takes at once is refused before it is asked.
 func TestTogetherTooMany(t *testing.T) {
+	t.Parallel()
 	e := engine(t, "rules: [{name: a, key: [client_ip], limit: 1/day}, {name: b, limit: 5/day}]")
 	var reqs []*Request
 	for i := range 1025 {
@@ -227,25 +176,5 @@ func TestTogetherTooMany(t *testing.T) {
 	ds := make([]Decision, len(reqs))
 	if e.DecideTogether(t.Context(), reqs, ds) || ds[0].Allowed || ds[1024].Missing == "" || remains(t, e, "b") != 5 {
 		t.Errorf("%+v", ds[0])
-	}
-}
-
-// What the parts of one request cost less than estimated is given back.
-func TestTogetherSettles(t *testing.T) {
-	t.Parallel()
-	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"} {
-		synctest.Test(t, func(t *testing.T) {
-			e := engine(t, "rules: [{name: a, limit: 100/hour, algorithm: "+algorithm+", cost: {response_header: X-Cost, estimate: 30, max: 60}}]")
-			ds := make([]Decision, 3)
-			if !e.DecideTogether(t.Context(), []*Request{get("/"), get("/"), get("/")}, ds) {
-				t.Fatalf("%s: %s", algorithm, said(ds[0]))
-			}
-			for i, cost := range []string{"10", "0", "35"} {
-				e.Settle(t.Context(), ds[i], header(200, "X-Cost", cost))
-			}
-			if left := remains(t, e, "a"); left != 55 {
-				t.Errorf("%s: %d of 100 are left after costs of 10, 0 and 35", algorithm, left)
-			}
-		})
 	}
 }

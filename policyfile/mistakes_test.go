@@ -3,7 +3,6 @@ package policyfile_test
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,19 +37,6 @@ func mistakes(t *testing.T, a *txtar.Archive) (all []mistake) {
 	return all
 }
 
-// eachMistake calls test with each mistake of testdata/mistakes, as a test of its own.
-func eachMistake(t *testing.T, test func(t *testing.T, m mistake)) {
-	for _, file := range files(t, "testdata/mistakes/*.txtar") {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range mistakes(t, a) {
-			t.Run(filepath.Base(file)+"/"+m.name, func(t *testing.T) { test(t, m) })
-		}
-	}
-}
-
 // said returns the errors, or else the warnings, a line each, and whether there are errors.
 func said(name, document string) (lines string, wrong bool) {
 	p, err := policyfile.Parse(name, []byte(document))
@@ -63,7 +49,8 @@ func said(name, document string) (lines string, wrong bool) {
 	return lines, false
 }
 
-// Each mistake of testdata/mistakes is met with what its file says.
+// Each mistake of testdata/mistakes is met with what its file says, which names the place and the mend. Users who do
+// as they are told have a policy, and one that enforces no less.
 func TestMistakes(t *testing.T) {
 	n := 0
 	for _, file := range files(t, "testdata/mistakes/*.txtar") {
@@ -80,6 +67,9 @@ func TestMistakes(t *testing.T) {
 					return
 				}
 				diff(t, got, m.said)
+				m.saysWhere(t)
+				m.mends(t)
+				m.enforces(t)
 			})
 		}
 		if *update {
@@ -93,67 +83,62 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Whoever does as they are told has a policy: the mend needs no word that is not in the
-// document or in what was said, and what was said is not said again.
-func TestMends(t *testing.T) {
-	eachMistake(t, func(t *testing.T, m mistake) {
-		again, wrong := said(m.name+".yaml", m.mended)
-		if wrong {
-			t.Errorf("the mended document is refused: %s", again)
-		}
-		for line := range strings.Lines(m.said) {
-			if strings.Contains(again, line) {
-				t.Errorf("still said: %s", line)
-			}
-		}
-		known := m.document + m.said
-		for _, w := range words.FindAllString(m.mended, -1) {
-			if !strings.Contains(known, w) {
-				t.Errorf("nobody says to write %q", w)
-			}
-		}
-	})
-}
-
 var words = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_-]*`)
 
-// opening is what would lead a reader to let requests pass whom a rule was to limit.
-var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exempt: true|shadow: true|on_error: allow|missing: skip|(remove|leave out) (it|the rule)\b`)
-
-// No mend weakens what is enforced: neither does the advice name what does, nor has the
-// mended document fewer limits or more exceptions.
-func TestMendsEnforce(t *testing.T) {
-	eachMistake(t, func(t *testing.T, m mistake) {
-		if bad := opening.FindString(m.said); bad != "" {
-			t.Errorf("the advice leads away from enforcing: %q", bad)
+// mends holds that the mend needs no word that is not in the document or in what was said, and that what was said
+// is not said again.
+func (m *mistake) mends(t *testing.T) {
+	again, wrong := said(m.name+".yaml", m.mended)
+	if wrong {
+		t.Errorf("the mended document is refused: %s", again)
+	}
+	for line := range strings.Lines(m.said) {
+		if strings.Contains(again, line) {
+			t.Errorf("still said: %s", line)
 		}
-		doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
-		if err != nil || len(doc.Rules) == 0 {
-			t.Fatalf("%d rules, %v", len(doc.Rules), err)
+	}
+	known := m.document + m.said
+	for _, w := range words.FindAllString(m.mended, -1) {
+		if !strings.Contains(known, w) {
+			t.Errorf("the advice does not say to write %q", w)
 		}
-		for _, r := range doc.Rules {
-			if r.Limit == "" && len(r.Limits) == 0 && r.InFlight == 0 && r.Share.Of == "" || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
-				t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
-			}
-		}
-	})
+	}
 }
 
-// What is said names the place and the mend.
-func TestMistakesSayWhere(t *testing.T) {
-	eachMistake(t, func(t *testing.T, m mistake) {
-		p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
-		found, _ := errors.AsType[policy.Errors](err)
-		if err == nil {
-			found = p.Warnings()
+// opening is what would lead a reader to let requests pass that a rule was to limit.
+var opening = regexp.MustCompile(`did you mean "?(allow|exempt|shadow|skip)|exempt: true|shadow: true|on_error: allow|missing: skip|(remove|leave out) (it|the rule)\b`)
+
+// enforces holds that neither the advice leads away from enforcing, nor the mended document has fewer limits or
+// more exceptions.
+func (m *mistake) enforces(t *testing.T) {
+	if bad := opening.FindString(m.said); bad != "" {
+		t.Errorf("the advice leads away from enforcing: %q", bad)
+	}
+	doc, err := policyfile.Decode("mended.yaml", []byte(m.mended))
+	if err != nil || len(doc.Rules) == 0 {
+		t.Fatalf("%d rules, %v", len(doc.Rules), err)
+	}
+	for _, r := range doc.Rules {
+		limits := r.Limit != "" || len(r.Limits) > 0 || r.InFlight != 0 || r.Share.Of != ""
+		if !limits || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
+			t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
 		}
-		if len(found) == 0 {
-			t.Errorf("%s: nothing is said", m.name)
+	}
+}
+
+// saysWhere holds that what is said names the place and the mend.
+func (m *mistake) saysWhere(t *testing.T) {
+	p, err := policyfile.Parse(m.name+".yaml", []byte(m.document))
+	found, _ := errors.AsType[policy.Errors](err)
+	if err == nil {
+		found = p.Warnings()
+	}
+	if len(found) == 0 {
+		t.Error("nothing is said")
+	}
+	for _, f := range found {
+		if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
+			t.Errorf("no place or no mend: %v", f)
 		}
-		for _, f := range found {
-			if f.Line < 1 || f.File == "" || f.Hint == "" && !strings.ContainsAny(f.Message, ":;") {
-				t.Errorf("%s: no place or no mend: %s", m.name, fmt.Sprint(f))
-			}
-		}
-	})
+	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Each testdata/bad/NAME.yaml is refused with what NAME.txt says.
+// Each testdata/bad/NAME.yaml or NAME.json is refused with what NAME.txt says.
 func TestBadDocuments(t *testing.T) {
-	for _, file := range files(t, "testdata/bad/*.yaml") {
+	for _, file := range append(files(t, "testdata/bad/*.yaml"), files(t, "testdata/bad/*.json")...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			p, err := policyfile.Parse(filepath.Base(file), read(t, file))
 			if err == nil || p != nil {
@@ -27,7 +27,7 @@ func TestBadDocuments(t *testing.T) {
 			if !errors.As(err, &all) {
 				t.Fatalf("the error is a %T", err)
 			}
-			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+			golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".txt"
 			if *update {
 				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o600); err != nil {
 					t.Fatal(err)

@@ -87,7 +87,8 @@ func (p page) value(name, labels string) (sum float64) {
 // However many rules there are, and whatever is asked, there are no more series than the
 // documentation says, and nothing that comes with a request is in them.
 func TestBounded(t *testing.T) {
-	const rules, asked = 10_000, 30_000
+	t.Parallel()
+	const rules, asked = 2_000, 5_000
 	var all []policy.Rule
 	for i := range rules {
 		all = append(all, policy.Rule{Name: fmt.Sprint("rule-", i), Match: []string{fmt.Sprintf("/r%d/", i)}, Key: []string{"header:X-Key", "host"},
@@ -141,6 +142,7 @@ func TestBounded(t *testing.T) {
 
 // A rule that leaves takes its series along, and its name may be anything that a policy allows.
 func TestRulesCome(t *testing.T) {
+	t.Parallel()
 	engine := policy.NewEngine(memory.New(), compiled(t, policy.Rule{Name: "old", Limit: "1/day"}))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))

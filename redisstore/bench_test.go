@@ -29,34 +29,17 @@ func BenchmarkTake(b *testing.B) {
 			for i := range stores {
 				stores[i] = open(b, server.URL())
 			}
-			calls := commandCalls(b, server, "evalsha")
+			calls := commandCalls("evalsha", server)
 			if fits := benchmarkTake(b, server, stores, "100000000/10000d", test.keys, test.callers); fits != int64(b.N) {
 				b.Fatalf("%d of %d fitted: all should", fits, b.N)
 			}
-			calls = commandCalls(b, server, "evalsha") - calls
+			calls = commandCalls("evalsha", server) - calls
 			each := float64(b.N) / float64(calls)
 			b.ReportMetric(each, "decisions/call")
 			if each > 1 && test.callers == test.stores {
 				b.Fatalf("%d decisions in %d calls: each should have its own", b.N, calls)
 			}
 		})
-	}
-}
-
-// BenchmarkRefused is BenchmarkTake where all are refused, by what is remembered.
-func BenchmarkRefused(b *testing.B) {
-	server := redistest.Start(b)
-	store := open(b, server.URL())
-	p := plan(b, sluice.TokenBucket, "1/10d")
-	for used(b, store, "api/0", p) == 0 {
-		take(b, store, "api/0", p)
-	}
-	calls := commandCalls(b, server, "evalsha")
-	if fits := benchmarkTake(b, server, []*redisstore.Store{store}, "1/10d", 1, 64); fits != 0 {
-		b.Fatalf("%d of %d fitted: none should", fits, b.N)
-	}
-	if calls, most := commandCalls(b, server, "evalsha")-calls, int64(64*(b.Elapsed().Seconds()+1)); calls > most {
-		b.Fatalf("%d calls for %d decisions that are remembered, want at most %d", calls, b.N, most)
 	}
 }
 

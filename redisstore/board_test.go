@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -65,65 +63,54 @@ func testBoard(t *testing.T, url string) {
 func TestBoard(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
-		server := redistest.Start(t)
+		t.Parallel()
+		server := redistest.Shared(t)
 		testBoard(t, server.URL()+"?prefix=mine:")
 		for key := range strings.FieldsSeq(server.Do("KEYS", "*")) {
-			if !strings.HasPrefix(key, "mine:") {
-				t.Errorf("there is a key %q", key)
-			}
-			if ttl := server.Do("PTTL", key); strings.HasPrefix(ttl, "-") {
-				t.Errorf("%s stays for ever", key)
+			if ttl := server.Do("PTTL", key); !strings.HasPrefix(key, "mine:") || strings.HasPrefix(ttl, "-") {
+				t.Errorf("there is a key %q, for %s ms", key, ttl)
 			}
 		}
 	})
 	t.Run("cluster", func(t *testing.T) {
-		testBoard(t, redistest.StartCluster(t, 3, 0).URL())
+		t.Parallel()
+		testBoard(t, redistest.SharedCluster(t).URL())
 	})
 	t.Run("hash key", func(t *testing.T) {
-		file := func(secret string) string {
-			name := filepath.Join(t.TempDir(), "secret")
-			if err := os.WriteFile(name, []byte(secret), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return name
+		t.Parallel()
+		server := redistest.Shared(t)
+		hashed := func(secret string) *redisstore.Store {
+			return over(t, clientOf(server), redisstore.Keys{HashKey: []byte(secret)})
 		}
-		server := redistest.Start(t)
-		secret := server.URL() + "?hash_key=" + file("0123456789abcdef0123456789abcdef")
-		testBoard(t, secret)
-		store := open(t, secret)
+		store := hashed("0123456789abcdef0123456789abcdef")
 		post(t, store, "now", "a", "alice@example.com", time.Minute)
 		raw := server.Do("HGET", "sluice:{posts:now}", "a")
 		if raw == "" || strings.Contains(raw, "alice") {
 			t.Errorf("the server sees %q", raw)
 		}
-		// Neither another secret reads it, nor is it taken for what another says, or of another part.
-		other := open(t, server.URL()+"?hash_key="+file("another secret of 32 bytes......"))
+		// Neither another secret reads it, nor is it taken for the post of another instance or part.
 		server.Do("HSET", "sluice:{posts:now}", "b", raw, "c", "plain")
 		server.Do("ZADD", "sluice:{posts:now}:until", "1", "b", "2", "c")
 		server.Do("HSET", "sluice:{posts:then}", "a", raw)
 		server.Do("ZADD", "sluice:{posts:then}:until", "1", "a")
-		if got := posted(t, other, "now"); len(got) > 0 {
+		if got := posted(t, hashed("another secret of 32 bytes......"), "now"); len(got) > 0 {
 			t.Errorf("with another secret: %q", got)
 		}
-		if got := posted(t, store, "now"); !slices.Equal(got, []string{"a=alice@example.com"}) {
-			t.Errorf("%q is believed", got)
-		}
-		if got := posted(t, store, "then"); len(got) > 0 {
-			t.Errorf("%q is believed of another part", got)
+		if now, then := posted(t, store, "now"), posted(t, store, "then"); !slices.Equal(now, []string{"a=alice@example.com"}) || len(then) > 0 {
+			t.Errorf("%q is believed, and %q of another part", now, then)
 		}
 	})
 }
 
-// Whoever posts under ever new names fills neither the server nor those who read.
+// An instance that posts under ever new names fills neither the server nor its readers.
 func TestBoardIsBounded(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	store := open(t, server.URL())
 	for i := range 300 {
 		post(t, store, "now", fmt.Sprintf("%03d", i), "x", time.Minute+time.Duration(i)*time.Second)
 	}
-	got := posted(t, store, "now")
-	if len(got) != 256 || got[0] != "044=x" {
+	if got := posted(t, store, "now"); len(got) != 256 || got[0] != "044=x" {
 		t.Errorf("%d instances, from %q on", len(got), got[0])
 	}
 	if n := server.Do("ZCARD", "sluice:{posts:now}:until"); n != "256" {
@@ -134,7 +121,7 @@ func TestBoardIsBounded(t *testing.T) {
 // TestBoardOfOthers is not parallel: it counts what the process allocates when the keys of the board
 // hold what a client of the server has put there.
 func TestBoardOfOthers(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	store := open(t, server.URL())
 	const until = "sluice:{posts:now}:until"
 	fill := func(instance string, size int) {
@@ -189,7 +176,7 @@ func TestBoardClock(t *testing.T) {
 	}
 }
 
-// A server that is away holds nobody up beyond the context.
+// A server that is away holds up no caller beyond its context.
 func TestBoardAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -11,48 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
-	"github.com/sluicehq/sluice/storetest"
 )
 
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	// A busy machine must not make a replica take over before its time: that loses counts.
-	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
-	t.Run("conformance", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) sluice.Store {
-			flushAll(c)
-			return open(t, c.URL())
-		})
-	})
-	t.Run("a client of one's own", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) sluice.Store {
-			flushAll(c)
-			return over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})
-		})
-	})
-	t.Run("slots", func(t *testing.T) { flushAll(c); testSlots(t, c) })
-	t.Run("foreign", func(t *testing.T) { flushAll(c); testClusterForeign(t, c) })
-	t.Run("script flush", func(t *testing.T) { flushAll(c); testClusterScriptFlush(t, c) })
-	t.Run("resharding", func(t *testing.T) { flushAll(c); testResharding(t, c) })
-	t.Run("torn slot", func(t *testing.T) { flushAll(c); testTornSlot(t, c) })
-	t.Run("failover", func(t *testing.T) { flushAll(c); testFailover(t, c) })
-	t.Run("frozen master", func(t *testing.T) { flushAll(c); testFrozenMaster(t, c) })
-}
-
-func flushAll(c *redistest.Cluster) {
-	for _, s := range c.Nodes {
-		s.Try("FLUSHALL") // replicas refuse
-	}
-}
-
 // Charges of several slots are all taken or given back, and the receipts say so.
-func testSlots(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL())
+func TestClusterSlots(t *testing.T) {
+	t.Parallel()
+	store := open(t, redistest.SharedCluster(t).URL())
 	wide, narrow := plan(t, sluice.SlidingWindowLog, "100/10d"), plan(t, sluice.FixedWindow, "3/10d")
 	shards := map[int]bool{}
 	var charges []sluice.Charge
@@ -69,11 +37,7 @@ func testSlots(t *testing.T, c *redistest.Cluster) {
 		charges := slices.Clone(charges)
 		charges[place].Plan = narrow
 		for n := range 5 {
-			receipts := make([]sluice.Receipt, len(charges))
-			if err := store.Take(t.Context(), charges, receipts); err != nil {
-				t.Fatal(err)
-			}
-			for i, r := range receipts {
+			for i, r := range takeAll(t, store, charges...) {
 				before := int64(place*3 + min(n, 3)) // of a wide one, less what it was narrow for
 				if place > i {
 					before -= 3
@@ -92,14 +56,13 @@ func testSlots(t *testing.T, c *redistest.Cluster) {
 		}
 	}
 	charges[0].Plan = narrow
-	redistest.Eventually(t, "a refusal that is remembered costs no call", func() bool {
-		calls, receipts := clusterCalls(t, c), make([]sluice.Receipt, len(charges))
-		if err := store.Take(t.Context(), charges, receipts); err != nil || receipts[0].Fits || !receipts[1].Fits {
-			t.Fatalf("%v, %+v", err, receipts)
+	redistest.Eventually(t, "a refusal is remembered", func() bool {
+		r := takeAll(t, store, charges...)
+		if r[0].Fits || !r[1].Fits {
+			t.Fatalf("%+v", r)
 		}
-		return clusterCalls(t, c) == calls
+		return r[0].Origin == sluice.ByDenyCache
 	})
-	charges[0].Plan = wide
 	for i, charge := range charges {
 		if n := used(t, store, charge.Key, wide); n != 3*7 {
 			t.Errorf("layer %d has %d used, want 21", i, n)
@@ -109,7 +72,9 @@ func testSlots(t *testing.T, c *redistest.Cluster) {
 
 // Where a slot has something foreign, the error names the place of its charge in the Take, and
 // nothing is charged in other slots.
-func testClusterForeign(t *testing.T, c *redistest.Cluster) {
+func TestClusterForeign(t *testing.T) {
+	t.Parallel()
+	c := redistest.SharedCluster(t)
 	store := open(t, c.URL())
 	p := plan(t, sluice.FixedWindow, "100/10d")
 	for place := range 6 {
@@ -120,7 +85,7 @@ func testClusterForeign(t *testing.T, c *redistest.Cluster) {
 		charges[place].Key = fmt.Sprint("list", place)
 		name := redisstore.Name(store, charges[place].Key, p)
 		for _, s := range c.Masters {
-			s.Try("RPUSH", name, "x") // but for one they say that it has moved
+			_, _ = s.Try("RPUSH", name, "x") // but for one they reply that it has moved
 		}
 		for range 3 {
 			f := foreign(t, store.Take(t.Context(), charges, make([]sluice.Receipt, 6)), place)
@@ -136,38 +101,16 @@ func testClusterForeign(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-func clusterCalls(t *testing.T, c *redistest.Cluster) (n int64) {
-	for _, s := range c.Masters {
-		n += commandCalls(t, s, "evalsha")
-	}
-	return n
-}
-
-// A flush on a node costs a load or two there, under way as it may be.
-func testClusterScriptFlush(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL())
-	p := plan(t, sluice.FixedWindow, "50/10d")
-	before := evals(t, c)
-	const flushes = 20
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range flushes {
-			for _, s := range c.Masters {
-				s.Do("SCRIPT", "FLUSH")
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	}()
-	for k, n := range hammer(t, store, p, 300, 100, 300) {
-		if n != 50 {
-			t.Errorf("key %d: %d admitted of a limit of 50", k, n)
-		}
-	}
-	<-done
-	if n := evals(t, c) - before; n < 3 || n > 2*3*flushes {
-		t.Errorf("%d loads after %d flushes on each of 3 masters", n, flushes)
-	}
+// What becomes of the nodes of a cluster under load.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	// A busy machine must not make a replica take over before its time: that loses counts.
+	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
+	t.Run("script flush", func(t *testing.T) { testScriptFlush(t, c.URL(), c.Masters...) })
+	t.Run("resharding", func(t *testing.T) { testResharding(t, c) })
+	t.Run("torn slot", func(t *testing.T) { testTornSlot(t, c) })
+	t.Run("failover", func(t *testing.T) { testFailover(t, c) })
+	t.Run("frozen master", func(t *testing.T) { testFrozenMaster(t, c) })
 }
 
 // While a slot is torn between two masters, requests for one key go on.
@@ -200,106 +143,34 @@ func testTornSlot(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-func evals(t *testing.T, c *redistest.Cluster) (n int64) {
-	for _, s := range c.Masters {
-		n += commandCalls(t, s, "eval")
-	}
-	return n
-}
-
-// Slots move between masters under load: nobody sees an error, nothing is counted twice
-// or lost.
-func testResharding(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL())
-	const limit = 2000
-	p := plan(t, sluice.FixedWindow, strconv.Itoa(limit)+"/10d")
-	q := plan(t, sluice.SlidingWindowLog, strconv.Itoa(2*limit)+"/10d")
+// spend has callers take what charges returns for keys, the first of which has a limit, until all limits are
+// reached and the disturbance is over. No Take may fail, and what is admitted has to be the limit.
+func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, charges func(k, i int) []sluice.Charge, disturb func()) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	admitted := make([]atomic.Int64, 8)
-	keys := make([]string, len(admitted))
-	for i := range keys {
-		keys[i] = fmt.Sprintf("{tag%d}a", i)
-	}
-	var wg sync.WaitGroup
-	for w := range 32 {
-		wg.Go(func() {
-			receipts := make([]sluice.Receipt, 3)
-			for i := w; ctx.Err() == nil; i++ {
-				k := i % len(keys)
-				charges := []sluice.Charge{
-					{Key: keys[k], Plan: p, Cost: 1}, {Key: keys[k], Plan: q, Cost: 1},
-					{Key: fmt.Sprintf("{tag%d}%d", k, i), Plan: p, Cost: 1}, // new each time
-				}
-				if err := store.Take(t.Context(), charges, receipts); err != nil {
-					t.Errorf("key %s: %v", keys[k], err)
-					return
-				}
-				if sluice.Admitted(charges, receipts) {
-					admitted[k].Add(1)
-				}
-			}
-		})
-	}
-	for range 3 {
-		for _, key := range keys {
-			c.Move(t, key)
-		}
-	}
-	redistest.Eventually(t, "all limits are reached", func() bool {
-		return !slices.ContainsFunc(keys, func(k string) bool { return used(t, store, k, p) < limit })
-	})
-	stop()
-	wg.Wait()
-	for i := range admitted {
-		if n := admitted[i].Load(); n != limit {
-			t.Errorf("%s: %d admitted of a limit of %d", keys[i], n, limit)
-		}
-		if n := used(t, store, keys[i], q); n != limit {
-			t.Errorf("%s: %d in the log beside", keys[i], n)
-		}
-	}
-	for _, reply := range []string{"ASK", "MOVED", "TRYAGAIN"} {
-		met := false
-		for _, s := range c.Nodes {
-			met = met || s.Info("errorstat_"+reply) != ""
-		}
-		if !met {
-			t.Errorf("no request has met %s: this tells little", reply)
-		}
-	}
-}
-
-// A replica takes over by plan under load: nobody sees an error, nothing is counted
-// twice.
-func testFailover(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL())
-	const limit = 500
-	p := plan(t, sluice.FixedWindow, strconv.Itoa(limit)+"/10d")
-	ctx, stop := context.WithCancel(t.Context())
-	admitted := make([]atomic.Int64, 16)
+	admitted := make([]atomic.Int64, len(keys))
 	var wg sync.WaitGroup
 	for w := range 16 {
 		wg.Go(func() {
 			for i := w; ctx.Err() == nil; i++ {
-				k := i % len(admitted)
-				var r [1]sluice.Receipt
-				if err := store.Take(t.Context(), []sluice.Charge{{Key: fmt.Sprint("key", k), Plan: p, Cost: 1}}, r[:]); err != nil {
-					t.Error(err)
+				k := i % len(keys)
+				c := charges(k, i)
+				receipts := make([]sluice.Receipt, len(c))
+				if err := store.Take(t.Context(), c, receipts); err != nil {
+					t.Errorf("%s: %v", keys[k], err)
 					return
 				}
-				if r[0].Fits {
+				if sluice.Admitted(c, receipts) {
 					admitted[k].Add(1)
 				}
 				time.Sleep(time.Millisecond) // so that the load lasts
 			}
 		})
 	}
-	for i := range c.Replicas {
-		c.FailOver(t, i)
-	}
+	disturb()
 	redistest.Eventually(t, "all limits are reached", func() bool {
-		for k := range admitted {
-			if used(t, store, fmt.Sprint("key", k), p) < limit {
+		for k := range keys {
+			if admitted[k].Load() < limit && !t.Failed() {
 				return false
 			}
 		}
@@ -307,11 +178,63 @@ func testFailover(t *testing.T, c *redistest.Cluster) {
 	})
 	stop()
 	wg.Wait()
-	for k := range admitted {
-		if n := admitted[k].Load(); n != limit {
-			t.Errorf("key %d: %d admitted of a limit of %d", k, n, limit)
+	for k, key := range keys {
+		p := charges(k, 0)[0].Plan
+		if n, u := admitted[k].Load(), used(t, store, key, p); n != limit || u != limit {
+			t.Errorf("%s: %d admitted of a limit of %d, and %d are used", key, n, limit, u)
 		}
 	}
+}
+
+// Slots move between masters under load: nobody sees an error, nothing is counted twice
+// or lost.
+func testResharding(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL())
+	const limit = 1000
+	p, q := plan(t, sluice.FixedWindow, strconv.Itoa(limit)+"/10d"), plan(t, sluice.SlidingWindowLog, strconv.Itoa(2*limit)+"/10d")
+	var keys []string
+	for i := range 8 {
+		keys = append(keys, fmt.Sprintf("{tag%d}a", i))
+	}
+	spend(t, store, limit, keys, func(k, i int) []sluice.Charge {
+		return []sluice.Charge{
+			{Key: keys[k], Plan: p, Cost: 1}, {Key: keys[k], Plan: q, Cost: 1},
+			{Key: fmt.Sprintf("{tag%d}%d", k, i), Plan: p, Cost: 1}, // new each time
+		}
+	}, func() {
+		for range 3 {
+			for _, key := range keys {
+				c.Move(t, key)
+			}
+		}
+	})
+	for _, key := range keys {
+		if n := used(t, store, key, q); n != limit {
+			t.Errorf("%s: %d in the log beside", key, n)
+		}
+	}
+	for _, reply := range []string{"ASK", "MOVED", "TRYAGAIN"} {
+		if !slices.ContainsFunc(c.Nodes, func(s *redistest.Server) bool { return s.Info("errorstat_"+reply) != "" }) {
+			t.Errorf("premise: no request has met %s", reply)
+		}
+	}
+}
+
+// A replica takes over by plan under load: nobody sees an error, nothing is counted
+// twice.
+func testFailover(t *testing.T, c *redistest.Cluster) {
+	p := plan(t, sluice.FixedWindow, "500/10d")
+	var keys []string
+	for i := range 16 {
+		keys = append(keys, fmt.Sprint("failover", i))
+	}
+	spend(t, open(t, c.URL()), 500, keys, func(k, _ int) []sluice.Charge {
+		return []sluice.Charge{{Key: keys[k], Plan: p, Cost: 1}}
+	}, func() {
+		for i := range c.Replicas {
+			c.FailOver(t, i)
+		}
+	})
 }
 
 // A master that is silent holds up its own keys and no others.
@@ -327,25 +250,22 @@ func testFrozenMaster(t *testing.T, c *redistest.Cluster) {
 	var wg sync.WaitGroup
 	results := make([]error, 100)
 	for i := range results {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			results[i] = store.Take(ctx, []sluice.Charge{{Key: fmt.Sprint("key", i), Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
-		})
+		wg.Go(func() { results[i] = tryFor(t, 3*time.Second, store, fmt.Sprint("key", i), p) })
 	}
 	wg.Wait()
 	failed := map[int]int{}
 	for i, err := range results {
 		shard := store.Shard(fmt.Sprint("key", i))
-		if err != nil {
-			failed[shard]++
-			// Whose patience ends first, the caller's or the client's, is for the machine to say.
-			e, unknown := errors.AsType[*redisstore.Error](err)
-			if !errors.Is(err, context.DeadlineExceeded) && (!unknown || e.Kind != redisstore.Unknown) {
-				t.Errorf("key %d: %v", i, err)
+		if err == nil {
+			if failed[shard] > 0 {
+				t.Errorf("shard %d answers for key %d and not for another", shard, i)
 			}
-		} else if failed[shard] > 0 {
-			t.Errorf("shard %d answers for key %d and not for another", shard, i)
+			continue
+		}
+		failed[shard]++
+		// Whose patience ends first, the caller's or the client's, is for the machine to say.
+		if !errors.Is(err, context.DeadlineExceeded) && kindOf(err) != redisstore.Unknown {
+			t.Errorf("key %d: %v", i, err)
 		}
 	}
 	if len(failed) != 1 {
@@ -366,6 +286,20 @@ func TestClusterDown(t *testing.T) {
 	recovers(t, store, p)
 }
 
+// ownerOf returns the number of the master that has the slot of a key.
+func ownerOf(c *redistest.Cluster, key string) int {
+	return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
+}
+
+// elsewhere returns a key on another shard than key.
+func elsewhere(s *redisstore.Store, key, like string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint(like, i); s.Shard(other) != s.Shard(key) {
+			return other
+		}
+	}
+}
+
 // Where a part cannot be decided, and what was taken before cannot be given back, nobody may
 // take it for not charged.
 func TestNotGivenBack(t *testing.T) {
@@ -374,34 +308,179 @@ func TestNotGivenBack(t *testing.T) {
 	proxies, url := c.StartProxies(t)
 	store := open(t, url)
 	p := plan(t, sluice.FixedWindow, "100/10d")
-	owner := func(key string) int {
-		return slices.IndexFunc(c.Masters, func(m *redistest.Server) bool { _, err := m.Try("GET", "{"+key+"}"); return err == nil })
+	first := "a"
+	second := elsewhere(store, first, "b")
+	both := func() error {
+		charges := []sluice.Charge{{Key: first, Plan: p, Cost: 1}, {Key: second, Plan: p, Cost: 1}}
+		return store.Take(t.Context(), charges, make([]sluice.Receipt, 2))
 	}
-	first, second := "a", "b"
-	for i := 0; owner(second) == owner(first); i++ {
-		second = fmt.Sprint("b", i)
-	}
-	both := func() *redisstore.Error {
-		err := store.Take(t.Context(), []sluice.Charge{{Key: first, Plan: p, Cost: 1}, {Key: second, Plan: p, Cost: 1}}, make([]sluice.Receipt, 2))
-		e, _ := errors.AsType[*redisstore.Error](err)
-		return e
-	}
-	if e := both(); e != nil {
-		t.Fatal(e)
+	if err := both(); err != nil {
+		t.Fatal(err)
 	}
 	// The second takes no writes, and says so: nothing is charged, the first is given back.
-	c.Masters[owner(second)].Do("CONFIG", "SET", "maxmemory", "1")
-	if e := both(); e == nil || e.Kind != redisstore.OutOfMemory || !e.NotCharged() {
-		t.Errorf("error %v of a server whose memory is full", e)
+	c.Masters[ownerOf(c, second)].Do("CONFIG", "SET", "maxmemory", "1")
+	if err := both(); kindOf(err) != redisstore.OutOfMemory || !notCharged(err) {
+		t.Errorf("error %v of a server whose memory is full", err)
 	}
 	if n := used(t, store, first, p); n != 1 {
 		t.Errorf("%d units are used of the first key, want 1", n)
 	}
 	// Now the first answers once more, and then never.
 	var answers atomic.Int64
-	proxies[slices.Index(c.Nodes, c.Masters[owner(first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
-	e := both()
-	if e == nil || e.NotCharged() || e.Kind != redisstore.Unknown || answers.Load() < 2 {
-		t.Errorf("error %v after %d answers, want one that leaves it open", e, answers.Load())
+	proxies[slices.Index(c.Nodes, c.Masters[ownerOf(c, first)])].Spoil(func() (time.Duration, bool) { return 0, answers.Add(1) > 1 })
+	if err := both(); kindOf(err) != redisstore.Unknown || notCharged(err) || answers.Load() < 2 {
+		t.Errorf("error %v after %d answers, want one that leaves it open", err, answers.Load())
+	}
+}
+
+// What a slot has taken is given back because another refuses, after its window is over: that takes nothing
+// off what others have used of the next one.
+func TestClusterLateGiveBack(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	proxies, url := c.StartProxies(t)
+	slow, other := open(t, url), open(t, c.URL())
+	p, full := plan(t, sluice.FixedWindow, "3/second"), plan(t, sluice.FixedWindow, "10000000/10d")
+	const key = "a"
+	beside := elsewhere(other, key, "b")
+	plantest.One(t, other, beside, full, full.Capacity)
+	take(t, slow, key+"/warm", full) // the connections are there
+	take(t, slow, beside+"/warm", full)
+	var held atomic.Pointer[chan struct{}]
+	proxies[ownerOf(c, beside)].Spoil(func() (time.Duration, bool) {
+		if gate := held.Load(); gate != nil {
+			<-*gate
+		}
+		return 0, false
+	})
+	window := func(r sluice.Receipt) int64 { return r.Tick }
+	redistest.Eventually(t, "what was taken in one window is given back in the next", func() bool {
+		gate := make(chan struct{})
+		held.Store(&gate)
+		begin := window(plantest.One(t, other, key, p, 0))
+		told := make(chan error)
+		go func() {
+			charges := []sluice.Charge{{Key: key, Plan: p, Cost: 1}, {Key: beside, Plan: full, Cost: 1}}
+			told <- slow.Take(context.WithoutCancel(t.Context()), charges, make([]sluice.Receipt, 2))
+		}()
+		taken := false // or else the other one was asked first, and refuses alone
+		for window(plantest.One(t, other, key, p, 0)) == begin {
+			taken = taken || used(t, other, key, p) > 0
+			time.Sleep(10 * time.Millisecond)
+		}
+		before := plantest.One(t, other, key, p, 2)
+		held.Store(nil)
+		close(gate)
+		if err := <-told; err != nil {
+			t.Fatal(err)
+		}
+		after := plantest.One(t, other, key, p, 0)
+		if window(after) != window(before) || !taken {
+			return false // the machine was busy
+		}
+		if after.Used != 2 {
+			t.Errorf("2 were used, and then %d", after.Used)
+		}
+		return true
+	})
+}
+
+// A turn that was taken in one slot is given to no other caller because another slot refuses: those behind
+// it may have been given by then. The process keeps it.
+func TestClusterTurns(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.SharedCluster(t).URL())
+	const room, processes, takes = 40, 4, 60
+	queue, short := plan(t, sluice.LeakyBucket, "1/hour burst 1000"), plan(t, sluice.LeakyBucket, fmt.Sprintf("1/hour burst %d", room))
+	full := elsewhere(s, "a", "b")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var given []int64
+	turns := make([]sluice.Turns, processes)
+	for i := range 2 * processes {
+		all.Go(func() {
+			for n := range takes {
+				charges := []sluice.Charge{{Key: "a", Plan: queue, Cost: 1}, {Key: full, Plan: short, Cost: 1}}
+				if n%3 == 0 {
+					charges = charges[:1]
+				}
+				receipts := make([]sluice.Receipt, len(charges))
+				if err := turns[i%processes].Take(t.Context(), s, charges, receipts); err != nil {
+					t.Error(err)
+				} else if sluice.Admitted(charges, receipts) {
+					mu.Lock()
+					given = append(given, receipts[0].Now+queue.Decide(1, receipts[0]).Delay.Microseconds())
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(given)
+	if want := room + 2*processes*takes/3; len(given) > want || len(given) < want-2*processes {
+		t.Errorf("premise: %d were admitted, want %d", len(given), want)
+	}
+	for i := range len(given) - 1 {
+		if apart := time.Duration(given[i+1]-given[i]) * time.Microsecond; apart < time.Hour {
+			t.Errorf("turn %d comes %v after the one before it", i+1, apart)
+		}
+	}
+}
+
+// What a client asks for in vain, far above its own limit, is not held from others with whom it shares a
+// limit in another slot, and hardly costs calls.
+func TestClusterGreedy(t *testing.T) {
+	t.Parallel()
+	c := redistest.SharedCluster(t)
+	for _, test := range []struct {
+		own  string // the limit of a greedy client
+		keys int
+	}{{"5/10d burst 5", 1}, {"5/10d as fixed_window", 1}, {"5/10d as sliding_window_log", 1}, {"1/10d as sliding_window_log", 50}} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			const most = 100
+			store, own := open(t, c.URL()), plantest.Plan(t, test.own)
+			all, modest := plan(t, sluice.FixedWindow, fmt.Sprint(most, "/10d")), plan(t, own.Limit.Algorithm, "1000000/10d")
+			ask := func(key string, p *sluice.Plan) []sluice.Receipt {
+				charges := []sluice.Charge{{Key: t.Name(), Plan: all, Cost: 1}, {Key: t.Name() + key, Plan: p, Cost: 1}}
+				receipts := make([]sluice.Receipt, 2)
+				if err := store.Take(context.WithoutCancel(t.Context()), charges, receipts); err != nil {
+					t.Error(err)
+				}
+				return receipts
+			}
+			left := most
+			for i := range test.keys {
+				for ask(fmt.Sprint("greedy", i), own)[1].Fits {
+					left--
+				}
+			}
+			var asked, spared atomic.Int64
+			var done atomic.Bool
+			var greedy sync.WaitGroup
+			for i := range 2 {
+				greedy.Go(func() {
+					for n := i; !done.Load(); n++ {
+						r := ask(fmt.Sprint("greedy", n%test.keys), own)[1]
+						if asked.Add(1); r.Origin == sluice.ByDenyCache {
+							spared.Add(1)
+						}
+						if r.Fits {
+							t.Error("a greedy client got more than its limit")
+						}
+					}
+				})
+			}
+			for i := range left {
+				if r := ask(fmt.Sprint("modest", i%8), modest); !r[0].Fits || !r[1].Fits {
+					t.Errorf("%d of %d were admitted, and then %+v", most-left+i, most, r)
+					break
+				}
+			}
+			done.Store(true)
+			greedy.Wait()
+			if n := used(t, store, t.Name(), all); n != most || spared.Load() < asked.Load()/2 {
+				t.Errorf("%d of %d are used; of %d refusals %d cost no call", n, most, asked.Load(), spared.Load())
+			}
+		})
 	}
 }

@@ -3,7 +3,11 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,28 +34,33 @@ func fill(t *testing.T, store sluice.Store, p *sluice.Plan) {
 
 // Idle connections that the server has closed cost no decision.
 func TestIdleConnectionsDie(t *testing.T) {
+	t.Parallel()
 	p := plan(t, sluice.TokenBucket, "1000000/second")
-	restart := func(s *redistest.Server) { s.Kill(); s.Restart() }
+	restart := func(s *redistest.Server) { s.Restart() }
 	cutOff := func(s *redistest.Server) { s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
 	certs := redistest.NewCerts(t)
-	settings := certs.Settings(t)
-	encrypted := func(s *redistest.Server) string {
-		return "rediss://" + s.TLSAddr + "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
-	}
 	for name, test := range map[string]struct {
-		settings []string
-		url      func(s *redistest.Server) string
-		close    func(s *redistest.Server)
+		tls   string
+		close func(s *redistest.Server)
 	}{
-		"restarted":         {nil, (*redistest.Server).URL, restart},
-		"cut off":           {nil, (*redistest.Server).URL, cutOff},
-		"TLS 1.3 restarted": {settings, encrypted, restart},
-		"TLS 1.3 cut off":   {settings, encrypted, cutOff},
-		"TLS 1.2 cut off":   {append(settings, "--tls-protocols", "TLSv1.2"), encrypted, cutOff},
+		"restarted":         {"", restart},
+		"cut off":           {"", cutOff},
+		"TLS 1.3 restarted": {"TLSv1.3", restart},
+		"TLS 1.3 cut off":   {"TLSv1.3", cutOff},
+		"TLS 1.2 cut off":   {"TLSv1.2", cutOff},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t, test.settings...)
-			store := open(t, test.url(server))
+			t.Parallel()
+			var settings []string
+			if test.tls != "" {
+				settings = append(certs.Settings(t), "--tls-protocols", test.tls)
+			}
+			server := redistest.Start(t, settings...)
+			url := server.URL()
+			if test.tls != "" {
+				url = "rediss://" + server.TLSAddr + "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
+			}
+			store := open(t, url)
 			fill(t, store, p)
 			for range 3 {
 				test.close(server)
@@ -64,9 +73,9 @@ func TestIdleConnectionsDie(t *testing.T) {
 	}
 }
 
-// A master that has become a replica refuses. Whoever connects to its address anew is led to
-// its successor.
+// A master that has become a replica refuses. A new connection to its address leads to its successor.
 func TestAddressMoves(t *testing.T) {
+	t.Parallel()
 	old, successor := redistest.Start(t), redistest.Start(t)
 	px := redistest.StartProxy(t, old.Addr)
 	store := open(t, "redis://"+px.Addr)
@@ -74,27 +83,27 @@ func TestAddressMoves(t *testing.T) {
 	fill(t, store, p)
 	px.Target(successor.Addr)
 	old.Do("REPLICAOF", "127.0.0.1", "1")
-	redistest.Eventually(t, "the successor is used", func() bool { return try(t, store, "k", p) == nil })
-	if n := commandCalls(t, successor, "evalsha"); n == 0 {
+	recovers(t, store, p)
+	if n := commandCalls("evalsha", successor); n == 0 {
 		t.Error("the successor was not asked")
 	}
 }
 
 // Connections from which no answer ever comes do not keep others from being made.
 func TestConnectionsLeadNowhere(t *testing.T) {
-	server := redistest.Start(t)
+	t.Parallel()
+	server := redistest.Shared(t)
 	px := redistest.StartProxy(t, server.Addr)
-	store := open(t, "redis://"+px.Addr)
+	store := open(t, "redis://"+px.Addr+fmt.Sprint("/", server.DB))
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	fill(t, store, p)
 	px.Mute()
-	begin := time.Now()
-	redistest.Eventually(t, "new connections are made", func() bool { return try(t, store, "k", p) == nil })
-	t.Logf("after %v", time.Since(begin))
+	recovers(t, store, p)
 }
 
 // Close does not wait for a server that does not answer until it gives up by itself.
 func TestCloseCutsOff(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
@@ -104,13 +113,293 @@ func TestCloseCutsOff(t *testing.T) {
 	defer server.Thaw()
 	told := make(chan error)
 	go func() {
-		var r [1]sluice.Receipt
-		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, r[:])
+		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
 	redistest.Eventually(t, "the request is under way", store.Away)
 	_ = store.Close()
-	err := <-told
-	if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
+	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
+	}
+}
+
+// One answer in ten is lost on its way. What was admitted is counted, what is counted was
+// admitted or may have been, and nothing is counted twice: by what the servers have.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		px := redistest.StartProxy(t, server.Addr)
+		testLostAnswers(t, "redis://"+px.Addr, []*redistest.Server{server}, px)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		c := redistest.StartCluster(t, 3, 0)
+		proxies, url := c.StartProxies(t)
+		testLostAnswers(t, url, c.Masters, proxies...)
+	})
+}
+
+func testLostAnswers(t *testing.T, url string, servers []*redistest.Server, proxies ...*redistest.Proxy) {
+	const keys, callers, each = 16, 8, 250
+	store := open(t, url)
+	p := plan(t, sluice.FixedWindow, "1000000/10d")
+	for _, px := range proxies {
+		px.Reset(0.1)
+	}
+	var admitted, unknown [keys]atomic.Int64
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := range each {
+				k := (c + i) % keys
+				switch err := tryFor(t, patient, store, fmt.Sprintf("{key%d}", k), p); {
+				case err == nil:
+					admitted[k].Add(1)
+				case !notCharged(err):
+					unknown[k].Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	var sure, open int64
+	for k := range keys {
+		n, least, most := counted(t, servers, fmt.Sprintf("{key%d}", k)), admitted[k].Load(), unknown[k].Load()
+		sure, open = sure+least, open+most
+		if most += least; n < least || n > most {
+			t.Errorf("key %d: %d are counted, want %d to %d", k, n, least, most)
+		}
+	}
+	if open < callers*each/50 || sure < callers*each/2 {
+		t.Errorf("premise: of %d answers %d came, and %d are lost that may have been charged", callers*each, sure, open)
+	}
+}
+
+// counted returns what the servers have counted in the window of a key.
+func counted(t *testing.T, servers []*redistest.Server, key string) (n int64) {
+	t.Helper()
+	for _, s := range servers {
+		for name := range strings.Lines(s.Do("KEYS", "*"+key)) {
+			var window, count int64
+			if _, err := fmt.Sscanf(s.Do("GET", strings.TrimSpace(name)), "%d:%d", &window, &count); err != nil {
+				t.Errorf("the state of %s: %v", key, err)
+			}
+			n += count
+		}
+	}
+	return n
+}
+
+// However many answers are lost on a server that answers others, those who come after them
+// wait for none of them.
+func TestLostAnswersHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	px := redistest.StartProxy(t, server.Addr)
+	store := open(t, "redis://"+px.Addr)
+	p := plan(t, sluice.TokenBucket, "1000000/day")
+	take(t, store, "k", p)
+	const losses = 40 // more than may be written off at a time
+	var lose atomic.Bool
+	px.Spoil(func() (time.Duration, bool) {
+		if lose.Load() {
+			return 4 * time.Second, false
+		}
+		return 0, false
+	})
+	for n := 0; n < losses; {
+		lose.Store(true)
+		err := tryFor(t, 40*time.Millisecond, store, "k", p)
+		lose.Store(false)
+		if kindOf(err) == 0 {
+			t.Fatalf("premise: the answer is lost: %v", err)
+		} else if !notCharged(err) { // it was sent in time
+			n++
+		}
+		for range 2 {
+			take(t, store, "k", p)
+		}
+	}
+	redistest.Eventually(t, "no worker is waited for", func() bool {
+		take(t, store, "k", p)
+		workers, _ := store.Workers()
+		return workers <= 1
+	})
+}
+
+// Requests that are gathered are each decided for themselves, exactly, and first come first served, in as
+// few calls as their charges fit in.
+func TestGathering(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.TokenBucket, "500/10d burst 500")
+	for k, n := range hammer(t, store, p, 200, 20, 4) {
+		if n != 500 {
+			t.Errorf("key %d: %d admitted of a limit of 500", k, n)
+		}
+	}
+	if calls := commandCalls("evalsha", server); calls > 3000 {
+		t.Errorf("%d calls for 4000 requests: they were not gathered", calls)
+	}
+	for charges, want := range map[int]int64{1: 1, 2: 2, 3: 3} {
+		calls := make([]sluice.TakeCall, 1000)
+		for i := range calls {
+			key := fmt.Sprint("all", charges)
+			for j := range charges {
+				calls[i].Charges = append(calls[i].Charges, sluice.Charge{Key: key, Plan: p, Cost: 1})
+				key = fmt.Sprint(charges, "/", i, "/", j)
+			}
+			calls[i].Receipts = make([]sluice.Receipt, charges)
+		}
+		before := commandCalls("evalsha", server)
+		sluice.TakeEach(t.Context(), store, calls)
+		if n := commandCalls("evalsha", server) - before; n != want {
+			t.Errorf("1000 Takes of %d charges are %d calls, want %d", charges, n, want)
+		}
+		for i, c := range calls {
+			if fits := c.Receipts[0].Fits; c.Err != nil || fits != (i < 500) {
+				t.Fatalf("with %d charges Take %d fits: %v, %v", charges, i, fits, c.Err)
+			}
+		}
+	}
+}
+
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	testScriptFlush(t, server.URL(), server)
+}
+
+// The script comes back by itself, and not by every caller.
+func testScriptFlush(t *testing.T, url string, servers ...*redistest.Server) {
+	store := open(t, url)
+	p := plan(t, sluice.FixedWindow, "50/10d")
+	before := commandCalls("eval", servers...)
+	const flushes = 20
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range flushes {
+			for _, s := range servers {
+				s.Do("SCRIPT", "FLUSH")
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	for k, n := range hammer(t, store, p, 200, 60, 100) {
+		if n != 50 {
+			t.Errorf("key %d: %d admitted of a limit of 50", k, n)
+		}
+	}
+	<-done
+	if n := commandCalls("eval", servers...) - before; n < 1 || n > int64(2*flushes*len(servers)) {
+		t.Errorf("%d loads after %d flushes on each of %d servers", n, flushes, len(servers))
+	}
+}
+
+// A caller goes when its context ends. It is told whether it may have been charged, and
+// is not if it was told so.
+func TestCallersLeave(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.FixedWindow, "5000/10d")
+	take(t, store, "k", p) // connects
+
+	server.Freeze()
+	// The first callers take the workers, one after the other, and those in place of the
+	// ones that are written off. Whoever comes then has to wait.
+	var unknown, notSent int64
+	redistest.Eventually(t, "callers are told both", func() bool {
+		told := leaving(t, store, p)
+		unknown, notSent = unknown+told[redisstore.Unknown], notSent+told[redisstore.NotSent]
+		return unknown >= 2 && notSent >= 50
+	})
+	server.Thaw()
+	// Of those under way to a server that goes on some arrive: not those that waited for a
+	// connection for too long. Nobody else does.
+	_ = store.Close() // waits for them
+	if got := used(t, open(t, server.URL()), "k", p); got < 2 || got > 1+unknown {
+		t.Errorf("%d units are used, want 2 to %d", got, 1+unknown)
+	}
+}
+
+// leaving has 50 callers that wait for 30 ms, and returns what they were told.
+func leaving(t *testing.T, store sluice.Store, p *sluice.Plan) map[redisstore.Kind]int64 {
+	t.Helper()
+	var mu sync.Mutex
+	told := map[redisstore.Kind]int64{}
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			err := tryFor(t, 30*time.Millisecond, store, "k", p)
+			kind := kindOf(err)
+			if kind == 0 || !errors.Is(err, context.DeadlineExceeded) || notCharged(err) != (kind == redisstore.NotSent) {
+				t.Errorf("error %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			told[kind]++
+		})
+	}
+	wg.Wait()
+	return told
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	p := plan(t, sluice.FixedWindow, "1000000/10d")
+	var admitted, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			for {
+				err := tryFor(t, patient, store, "k", p)
+				if err == nil {
+					admitted.Add(1)
+					continue
+				}
+				if kindOf(err) != redisstore.NotSent {
+					t.Errorf("error %v", err)
+				}
+				refused.Add(1)
+				return
+			}
+		})
+	}
+	redistest.Eventually(t, "there is load", func() bool { return admitted.Load() > 1000 })
+	if err := errors.Join(store.Close(), store.Close()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	redistest.Eventually(t, "the closed store has no connections", func() bool {
+		return strings.Count(server.Do("CLIENT", "LIST"), " addr=") == 1 // who asks
+	})
+	second := open(t, server.URL())
+	if n := used(t, second, "k", p); n != admitted.Load() || refused.Load() != 100 {
+		t.Errorf("%d admitted, %d in the store; %d callers were told that it is closed", admitted.Load(), n, refused.Load())
+	}
+}
+
+func TestTooManyCharges(t *testing.T) {
+	t.Parallel()
+	store := open(t, redistest.Shared(t).URL())
+	p := plan(t, sluice.SlidingWindowLog, "5/hour")
+	for _, n := range []int{1, 1024, 1025} {
+		charges := slices.Repeat([]sluice.Charge{{Plan: p, Cost: 1}}, n)
+		for i := range charges {
+			charges[i].Key = fmt.Sprint("k", i)
+		}
+		receipts := make([]sluice.Receipt, n)
+		if err := store.Take(t.Context(), charges, receipts); (n <= 1024) != (err == nil) {
+			t.Errorf("%d charges: %v", n, err)
+		} else if err == nil && (!receipts[n-1].Fits || receipts[n-1].Used == 0) {
+			t.Errorf("%d charges: the last has %+v", n, receipts[n-1])
+		}
 	}
 }

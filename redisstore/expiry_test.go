@@ -13,21 +13,10 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// number sends a command whose reply is a number.
-func number(t testing.TB, s *redistest.Server, args ...string) int64 {
-	t.Helper()
-	n, err := strconv.ParseInt(s.Do(args...), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // A key expires no earlier than its state equals the empty one, and not much later unless more than half
 // of a window or log is used, whatever happens to it and under whichever of the limits that share it.
 func TestExpiry(t *testing.T) {
-	server := redistest.Start(t)
-	r := rand.New(rand.NewPCG(1, 1))
+	t.Parallel()
 	for _, a := range sluice.Algorithms() {
 		limits := []string{"700/hour", "7/minute", "3000/day", "50000/hour"}
 		if a <= sluice.GCRA {
@@ -42,8 +31,8 @@ func TestExpiry(t *testing.T) {
 		}
 		for _, group := range limits {
 			t.Run(a.String()+" "+group, func(t *testing.T) {
-				server.Do("FLUSHALL")
-				store := open(t, server.URL()) // one that remembers nothing of what was flushed
+				t.Parallel()
+				server, r := redistest.Shared(t), rand.New(rand.NewPCG(1, uint64(a)))
 				var plans []*sluice.Plan
 				for limit := range strings.SplitSeq(group, ",") {
 					p := plan(t, a, limit)
@@ -52,7 +41,7 @@ func TestExpiry(t *testing.T) {
 					}
 					plans = append(plans, p)
 				}
-				testExpiry(t, r, server, store, plans)
+				testExpiry(t, r, server, open(t, server.URL()), plans)
 			})
 		}
 	}
@@ -69,15 +58,12 @@ func testExpiry(t *testing.T, r *rand.Rand, server *redistest.Server, store slui
 		if r.IntN(5) == 0 {
 			cost = -cost
 		}
-		var receipts [1]sluice.Receipt
 		owe := cost > 0 && r.IntN(3) == 0
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost, Owe: owe}}, receipts[:]); err != nil {
-			t.Fatal(err)
-		}
+		receipt := takeAll(t, store, sluice.Charge{Key: "k", Plan: p, Cost: cost, Owe: owe})[0]
 		if name == "" {
 			name = server.Do("KEYS", "*")
 		}
-		checkExpiry(t, server, name, p, cost, receipts[0], plans)
+		checkExpiry(t, server, name, p, cost, receipt, plans)
 	}
 }
 
@@ -91,7 +77,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		return
 	}
 	empty := r.Now + reset.Microseconds()
-	if expires == -2000 && serverTime(t, server) > empty {
+	if expires == -2000 && server.Now().UnixMicro() > empty {
 		return // a busy machine has looked too late
 	}
 	// An eighth of what can be used is the grid.
@@ -127,22 +113,12 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 }
 
-// serverTime returns the time of a server in microseconds.
-func serverTime(t *testing.T, server *redistest.Server) int64 {
-	t.Helper()
-	var seconds, micros int64
-	if _, err := fmt.Sscan(server.Do("TIME"), &seconds, &micros); err != nil {
-		t.Fatal(err)
-	}
-	return seconds*1e6 + micros
-}
-
 // A key that several requests of a call have is written by the last of them, when it looks
 // and when it takes, and expires when it should.
 func TestSharedKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := redisstore.Timed(open(t, "unix://"+server.Socket))
+	store := timed(t, server)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, a := range sluice.Algorithms() {
 		for _, limit := range []string{"700/hour", "4/500ms", "5000/day"} {
@@ -152,7 +128,7 @@ func TestSharedKey(t *testing.T) {
 				if p.Limit.Period < time.Second {
 					time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
 				}
-				server.Do("CONFIG", "RESETSTAT")
+				before := commandCalls("set", server) + commandCalls("incrby", server) + commandCalls("append", server)
 				var charges [][]sluice.Charge
 				var receipts [][]sluice.Receipt
 				for i := range 4 {
@@ -163,7 +139,7 @@ func TestSharedKey(t *testing.T) {
 				if err := store.TakeAll(t.Context(), charges, receipts); err != nil {
 					t.Fatal(err)
 				}
-				if n := writes(server); n > 6 || round == 0 && n < 2 {
+				if n := commandCalls("set", server) + commandCalls("incrby", server) + commandCalls("append", server) - before; n > 6 || round == 0 && n < 2 {
 					t.Fatalf("%v: %d writes of 4 keys and one that all have", p.Limit, n)
 				}
 				checkExpiry(t, server, server.Do("KEYS", "*all"), p, charges[3][1].Cost, receipts[3][1], nil)
@@ -172,86 +148,27 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// writes returns how many keys a server has written since its statistics were reset.
-func writes(server *redistest.Server) (n int) {
-	for line := range strings.Lines(server.Do("INFO", "commandstats")) {
-		for _, command := range []string{"set", "incrby", "append"} {
-			if calls, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-				calls, _, _ = strings.Cut(calls, ",")
-				k, _ := strconv.Atoi(calls)
-				n += k
-			}
-		}
-	}
-	return n
-}
-
-// Nothing is left when all has drained, and not before.
-func TestExpiryComes(t *testing.T) {
+// A key is kept no longer than Kept says, and the grid of its expiry, after its first unit and after all that it
+// may use.
+func TestKept(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	store := open(t, server.URL())
-	for _, a := range sluice.Algorithms() {
-		p := plan(t, a, "100/200ms")
-		var r [1]sluice.Receipt
-		if err := store.Take(t.Context(), []sluice.Charge{{Key: a.String(), Plan: p, Cost: 1}}, r[:]); err != nil {
-			t.Fatal(err)
-		}
-		empty := r[0].Now + p.Decide(1, r[0]).ResetAfter.Microseconds()
-		redistest.Eventually(t, "the key has expired", func() bool { return server.Do("DBSIZE") == "0" })
-		now := strings.Fields(server.Do("TIME"))
-		s, _ := strconv.ParseInt(now[0], 10, 64)
-		us, _ := strconv.ParseInt(now[1], 10, 64)
-		if at := s*1_000_000 + us; at < empty {
-			t.Errorf("%v: the key was gone at %d, %d µs too early", a, at, empty-at)
-		}
-	}
-}
-
-// Memory of a log of 100 entries that has been in use for a while, against a sorted set
-// with the same, and of one of 10,000, which is to take no more.
-func TestLogMemory(t *testing.T) {
-	server := redistest.Start(t)
-	store := redisstore.Timed(open(t, server.URL()))
-	fill := func(limit string, cost int64) (name string, bytes int64) {
-		p := plan(t, sluice.SlidingWindowLog, limit)
-		server.Do("FLUSHALL")
-		var r [1]sluice.Receipt
-		for i := range int64(1000) {
-			now := 1_700_000_000_000_000 + i*630_000
-			if err := store.TakeAt(t.Context(), now, []sluice.Charge{{Key: "api/alice", Plan: p, Cost: cost}}, r[:]); err != nil {
-				t.Fatal(err)
+	for _, p := range plansOf(t, "60/hour", "60/10d", "5000/day") {
+		first, last := redisstore.Kept(p)
+		key := fmt.Sprint(p.Limit.Algorithm, p.Limit)
+		for _, step := range []struct {
+			cost int64
+			kept time.Duration
+		}{{1, first}, {p.Capacity - 1, last}} {
+			before := server.Now()
+			r := takeAll(t, store, sluice.Charge{Key: key, Plan: p, Cost: step.cost})[0]
+			if after := server.Now(); r.Now < before.UnixMicro() || r.Now > after.UnixMicro() {
+				t.Errorf("taken at %d, between %d and %d by the server's clock", r.Now, before.UnixMicro(), after.UnixMicro())
 			}
-			if i > 100 && r[0].Used < 95*cost {
-				t.Fatalf("premise: %+v", r[0])
+			if stays := number(t, server, "PEXPIRETIME", redisstore.Name(store, key, p)) - r.Now/1000; stays > step.kept.Milliseconds()+p.Lifetime()/8000+1 {
+				t.Errorf("%v %v, %d units: the key stays for %d ms, want %v at most", p.Limit.Algorithm, p.Limit, r.Used, stays, step.kept)
 			}
 		}
-		name = server.Do("KEYS", "*")
-		return name, number(t, server, "MEMORY", "USAGE", name)
-	}
-	_, large := fill("10000/minute", 100)
-	name, small := fill("100/minute", 1)
-	set := strings.Replace(name, "sluice", "sorted", 1)
-	for i := range 100 {
-		at := strconv.Itoa(1_700_000_000_000_000 + i*600_000)
-		server.Do("ZADD", set, at, at)
-	}
-	sorted := number(t, server, "MEMORY", "USAGE", set)
-	t.Logf("100 units take %d bytes, 10,000 take %d; in a sorted set 100 take %d", small, large, sorted)
-	if 6*small > sorted || large > small {
-		t.Errorf("100 units take %d bytes, want at most a sixth of a sorted set's %d; 10,000 take %d, want no more", small, sorted, large)
-	}
-}
-
-// A bucket takes no more than the smallest string that holds a time.
-func TestBucketMemory(t *testing.T) {
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	take(t, store, "api/alice", plan(t, sluice.TokenBucket, "100/minute"))
-	name := server.Do("KEYS", "*")
-	plain := strings.Replace(name, "sluice", "plain_", 1)
-	server.Do("SET", plain, "1700000000000000", "EX", "60")
-	if ours, theirs := number(t, server, "MEMORY", "USAGE", name), number(t, server, "MEMORY", "USAGE", plain); ours > theirs {
-		t.Errorf("a bucket takes %d bytes, a number %d", ours, theirs)
 	}
 }

@@ -8,27 +8,11 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/redisstore"
 )
-
-// aPlace returns the charge that takes a place, or gives it back.
-func aPlace(t testing.TB, key string, places int64, number uint64, cost int64) sluice.Charge {
-	t.Helper()
-	return sluice.Charge{Key: key, Plan: inFlight(t, places), Place: number, Cost: cost}
-}
-
-// takeAll takes charges at once, and returns their receipts.
-func takeAll(t testing.TB, s sluice.Store, charges ...sluice.Charge) []sluice.Receipt {
-	t.Helper()
-	receipts := make([]sluice.Receipt, len(charges))
-	if err := s.Take(t.Context(), charges, receipts); err != nil {
-		t.Fatal(err)
-	}
-	return receipts
-}
 
 // Places end by the server's clock. Nothing is left of those that were given back, and the key of
 // those that nobody gives back expires.
@@ -63,6 +47,14 @@ func TestPlacesExpire(t *testing.T) {
 	if n := server.Do("ZCARD", name); n != "2" {
 		t.Errorf("%s places are kept, of which 2 are held", n)
 	}
+	for beat := range time.Duration(6) { // for longer than the key would stay without
+		server.SetClock(sluice.PlaceLasts*2 + beat*sluice.PlaceLasts/2)
+		for number := range uint64(2) {
+			if r := takeAll(t, store, aPlace(t, "beats", 2, number, 1))[0]; !r.Fits || beat > 0 && r.Used != 2 {
+				t.Errorf("beat %d of place %d: %+v", beat, number, r)
+			}
+		}
+	}
 	server.SetClock(10 * sluice.PlaceLasts)
 	redistest.Eventually(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
 }
@@ -71,7 +63,7 @@ func TestPlacesExpire(t *testing.T) {
 // refuses a request is, and tells how many places were taken.
 func TestPlacesAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	mine, other := open(t, server.URL()), open(t, server.URL())
 	takeAll(t, other, aPlace(t, "k", 1, 1, 1))
 	for range 3 {
@@ -100,7 +92,7 @@ func TestPlacesAreNotRemembered(t *testing.T) {
 // On a cluster a place that was taken is given back where another slot refuses.
 func TestPlacesAcrossSlots(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 2, 0)
+	c := redistest.SharedCluster(t)
 	store, other := open(t, c.URL()), open(t, c.URL())
 	// So large a limit is asked after the places.
 	limit := func(user int, cost int64) sluice.Charge {
@@ -123,92 +115,27 @@ func TestPlacesAcrossSlots(t *testing.T) {
 	}
 }
 
-// A text under the key of places is deleted, once, and another type stays: as with all states.
-func TestPlacesForeign(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	c := aPlace(t, "k", 2, 1, 1)
-	name := redisstore.Name(store, c.Key, c.Plan)
-	unit := sluice.Charge{Key: "other", Plan: plan(t, sluice.TokenBucket, "10/day"), Cost: 1}
-	for _, charges := range [][]sluice.Charge{{c}, {unit, c}, {c, unit}} {
-		receipts := make([]sluice.Receipt, len(charges))
-		at := slices.IndexFunc(charges, func(one sluice.Charge) bool { return one.Key == c.Key })
-		server.Do("SET", name, "17")
-		f := foreign(t, store.Take(t.Context(), charges, receipts), "a text")
-		if !f.Deleted[0] || f.Keys[0] != name || f.Unreadable()[0] != at {
-			t.Errorf("a text: %+v", f)
-		}
-		if n := server.Do("DBSIZE"); n != "0" {
-			t.Errorf("a text: there are %s keys", n)
-		}
-		server.Do("RPUSH", name, "x")
-		for range 2 {
-			if f := foreign(t, store.Take(t.Context(), charges, receipts), "a list"); f.Deleted[0] || f.Keys[0] != name || f.Unreadable()[0] != at {
-				t.Errorf("a list: %+v", f)
-			}
-		}
-		server.Do("DEL", name)
-		if r := takeAll(t, store, charges...); !sluice.Admitted(charges, r) || r[at].Used != 1 {
-			t.Errorf("once it is gone: %+v", r)
-		}
-		server.Do("FLUSHALL")
-	}
-	// Several of a call meet it.
-	timed := redisstore.Timed(store)
-	for _, deleted := range []bool{true, false} {
-		if server.Do("SET", name, "17"); !deleted {
-			server.Do("DEL", name)
-			server.Do("RPUSH", name, "x")
-		}
-		receipts := [][]sluice.Receipt{make([]sluice.Receipt, 1), make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)}
-		errs := timed.TakeEachAt(t.Context(), 1_700_000_000_000_000, [][]sluice.Charge{{c}, {c}, {unit}}, receipts)
-		foreign(t, errs[0])
-		if errs[2] != nil || !receipts[2][0].Fits {
-			t.Errorf("another request of the call: %+v, %v", receipts[2][0], errs[2])
-		}
-		if deleted && (errs[1] != nil || receipts[1][0].Used != 1) {
-			t.Errorf("the next request, when the text is gone: %+v, %v", receipts[1][0], errs[1])
-		} else if !deleted {
-			foreign(t, errs[1])
-		}
-		server.Do("FLUSHALL")
-	}
-}
-
 // As many places as there can be are counted as in memory: when they are taken, held, given back, and when
 // half of them end at once.
 func TestPlacesNearMost(t *testing.T) {
 	t.Parallel()
 	const most, slack = 1 << 16, 64
-	server := redistest.Start(t)
-	store, twin := redisstore.Timed(open(t, server.URL())), memory.New()
+	server := redistest.Shared(t)
+	store, twin := timed(t, server), memory.New()
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	p := inFlight(t, most)
-	var held [1]sluice.Receipt
 	now := time.Now().UnixMicro()
-	// both asks for places of numbers, in one call.
-	both := func(numbers []uint64, cost int64) (fits int) {
+	in := func(numbers []uint64, cost int64) (fits int) {
 		t.Helper()
-		var charges [][]sluice.Charge
-		var receipts [][]sluice.Receipt
-		for _, n := range numbers {
-			charges = append(charges, []sluice.Charge{{Key: "k", Plan: p, Place: n, Cost: cost}})
-			receipts = append(receipts, make([]sluice.Receipt, 1))
-		}
-		if err := store.TakeAllAt(t.Context(), now, charges, receipts); err != nil {
-			t.Fatal(err)
-		}
-		for i, n := range numbers {
-			want := make([]sluice.Receipt, 1)
-			if err := twin.TakeAt(t.Context(), now, charges[i], want); err != nil {
-				t.Fatal(err)
+		for part := range slices.Chunk(numbers, 1000) {
+			var requests [][]sluice.Charge
+			for _, n := range part {
+				requests = append(requests, []sluice.Charge{{Key: "k", Plan: p, Place: n, Cost: cost}})
 			}
-			if got := receipts[i][0]; got != want[0] {
-				t.Fatalf("place %d, cost %d: %+v, and in memory %+v", n, cost, got, want[0])
-			}
-			if want[0].Fits {
-				fits++
+			for _, r := range together(t, twin, store, now, requests) {
+				if r[0].Fits {
+					fits++
+				}
 			}
 		}
 		return fits
@@ -218,12 +145,6 @@ func TestPlacesNearMost(t *testing.T) {
 			numbers = append(numbers, n*0x9e3779b97f4a7c15)
 		}
 		return numbers
-	}
-	in := func(numbers []uint64, cost int64) (fits int) {
-		for part := range slices.Chunk(numbers, 1000) {
-			fits += both(part, cost)
-		}
-		return fits
 	}
 	if fits := in(some(0, most), 1); fits != most {
 		t.Fatalf("%d of %d places were taken", fits, most)
@@ -246,14 +167,24 @@ func TestPlacesNearMost(t *testing.T) {
 	if fits := in(some(most, most+1), 1); fits != 1 {
 		t.Error("nothing is free when half of the places have ended")
 	}
-	if err := twin.TakeAt(t.Context(), now, []sluice.Charge{{Key: "k", Plan: p}}, held[:]); err != nil {
-		t.Fatal(err)
-	}
-	if n := server.Do("ZCARD", server.Do("KEYS", "*")); n != fmt.Sprint(held[0].Used) || held[0].Used >= most/2+slack {
-		t.Errorf("%s places are kept, of which %d are held", n, held[0].Used)
+	held := plantest.OneAt(t, twin, now, "k", p, 0).Used
+	if n := server.Do("ZCARD", server.Do("KEYS", "*")); n != fmt.Sprint(held) || held >= most/2+slack {
+		t.Errorf("%s places are kept, of which %d are held", n, held)
 	}
 	in(some(0, 1), sluice.All)
 	if n := server.Do("DBSIZE"); n != "0" {
 		t.Errorf("%s keys are left", n)
+	}
+}
+
+// A place that has ended is not held any more where fewer places are left than are taken.
+func TestPlacesBecomeFewer(t *testing.T) {
+	t.Parallel()
+	twins := plantest.Twins{Store: timed(t, redistest.Shared(t)), Like: memory.New()}
+	now, half := time.Now().UnixMicro(), sluice.PlaceLasts.Microseconds()/2
+	twins.At(t, now, aPlace(t, "k", 3, 1, 1))
+	twins.At(t, now+half, aPlace(t, "k", 3, 2, 1))
+	if r := twins.At(t, now+2*half+1, aPlace(t, "k", 1, 1, 1)); r[0].Fits {
+		t.Errorf("a second place of one: %+v", r)
 	}
 }

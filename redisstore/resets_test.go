@@ -1,9 +1,11 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
 )
@@ -45,11 +48,7 @@ type resetter struct {
 
 func (r *resetter) take(s *redisstore.Store, p *sluice.Plan, key string, cost int64) sluice.Receipt {
 	r.t.Helper()
-	var receipts [1]sluice.Receipt
-	if err := s.Take(r.t.Context(), []sluice.Charge{{Key: key, Plan: p, Cost: cost}}, receipts[:]); err != nil {
-		r.t.Fatal(err)
-	}
-	return receipts[0]
+	return plantest.One(r.t, s, key, p, cost)
 }
 
 // noticed returns how long after the server was asked for a refusal, or sooner, a unit fits: the
@@ -75,72 +74,44 @@ func (r *resetter) expectHeard(p *sluice.Plan) {
 	redistest.Eventually(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
 }
 
-// How long after a reset or a refund has returned another store admits.
-func BenchmarkResetHeard(b *testing.B) {
-	for name, back := range map[string]int64{"reset": sluice.All, "refund": -1} {
-		b.Run(name, func(b *testing.B) {
-			server := redistest.Start(b)
-			r := &resetter{t: b, asked: open(b, server.URL()), other: open(b, server.URL())}
-			waitForListeners(b, 2, server)
-			p := plan(b, sluice.FixedWindow, "3/10d")
-			var waits []time.Duration
-			for b.Loop() {
-				r.n++
-				key := fmt.Sprint("k", r.n)
-				r.take(r.asked, p, key, p.Capacity)
-				r.take(r.asked, p, key, 1)
-				r.take(r.other, p, key, back)
-				begin := time.Now()
-				for !r.take(r.asked, p, key, 1).Fits {
-				}
-				waits = append(waits, time.Since(begin))
-			}
-			slices.Sort(waits)
-			for name, part := range map[string]int{"p50-ms": 50, "p99-ms": 99} {
-				b.ReportMetric(float64(waits[len(waits)*part/100].Microseconds())/1000, name)
-			}
-		})
-	}
-}
-
 func TestResetHeard(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	ownClient := rueidis.ClientOption{InitAddress: []string{server.Addr}}
-	pooled := ownClient
-	pooled.DisableAutoPipelining, pooled.BlockingPoolSize = true, 1
-	resp2 := ownClient
-	resp2.AlwaysRESP2, resp2.DisableCache = true, true
-	secret := redisstore.Keys{HashKey: []byte("0123456789abcdef")}
-	opened := func(t *testing.T) *redisstore.Store { return open(t, server.URL()) }
-	hashed := func(t *testing.T) *redisstore.Store {
-		c, err := redisstore.ParseURL(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.HashKey = secret.HashKey
-		s, err := c.Open(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
+	pooled := func(o rueidis.ClientOption) rueidis.ClientOption {
+		o.DisableAutoPipelining, o.BlockingPoolSize = true, 1
+		return o
 	}
-	of := func(o rueidis.ClientOption, k redisstore.Keys) func(t *testing.T) *redisstore.Store {
-		return func(t *testing.T) *redisstore.Store { return over(t, o, k) }
+	resp2 := func(o rueidis.ClientOption) rueidis.ClientOption {
+		o.AlwaysRESP2, o.DisableCache = true, true
+		return o
 	}
-	for name, stores := range map[string][2]func(t *testing.T) *redisstore.Store{
-		"opened":      {opened, opened},
-		"hashed":      {hashed, of(ownClient, secret)},
-		"own client":  {of(ownClient, redisstore.Keys{}), opened},
-		"its pool":    {of(pooled, redisstore.Keys{}), of(pooled, redisstore.Keys{})},
-		"its RESP2":   {of(resp2, redisstore.Keys{}), of(resp2, redisstore.Keys{})},
-		"opened, own": {opened, of(ownClient, redisstore.Keys{})},
+	usual := func(o rueidis.ClientOption) rueidis.ClientOption { return o }
+	var opened func(o rueidis.ClientOption) rueidis.ClientOption
+	for name, test := range map[string]struct {
+		asked, other func(o rueidis.ClientOption) rueidis.ClientOption
+		secret       string
+	}{
+		"opened":      {opened, opened, ""},
+		"hashed":      {opened, usual, "0123456789abcdef"},
+		"own client":  {usual, opened, ""},
+		"its pool":    {pooled, pooled, ""},
+		"its RESP2":   {resp2, resp2, ""},
+		"opened, own": {opened, usual, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			waitForListeners(t, 0, server)
-			server.Do("FLUSHALL")
-			r := &resetter{t: t, back: sluice.All, asked: stores[0](t), other: stores[1](t)}
+			t.Parallel()
+			server := redistest.Start(t)
+			made := func(option func(o rueidis.ClientOption) rueidis.ClientOption) *redisstore.Store {
+				if option != nil {
+					return over(t, option(clientOf(server)), redisstore.Keys{HashKey: []byte(test.secret)})
+				}
+				s, err := redisstore.Config{Addrs: []string{server.Addr}, HashKey: []byte(test.secret)}.Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			r := &resetter{t: t, asked: made(test.asked), other: made(test.other)}
 			waitForListeners(t, 2, server)
 			for _, r.back = range []int64{sluice.All, -1} {
 				for _, a := range sluice.Algorithms() {
@@ -156,50 +127,26 @@ func TestResetHeard(t *testing.T) {
 func TestResetHeardInCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
-	r := &resetter{t: t, back: sluice.All, asked: open(t, c.URL()), other: over(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr}}, redisstore.Keys{})}
+	r := &resetter{t: t, back: sluice.All, asked: open(t, c.URL()), other: over(t, clientOf(c.Nodes[0]), redisstore.Keys{})}
 	waitForListeners(t, 2, c.Nodes...)
 	for range 10 { // keys of several slots
 		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
 	}
 }
 
-func TestResetHeardAfterFailover(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartSentinel(t, "mymaster")
-	url := "redis-sentinel://" + s.Addr + "/mymaster"
-	r := &resetter{t: t, back: sluice.All, asked: open(t, url), other: open(t, url)}
-	waitForListeners(t, 2, s.Master)
-	p := plan(t, sluice.FixedWindow, "3/10d")
-	r.expectHeard(p)
-	s.Master.Kill()
-	waitForListeners(t, 2, s.Replica)
-	redistest.Eventually(t, "decisions are made again", func() bool { return try(t, r.asked, "k", p) == nil && try(t, r.other, "k", p) == nil })
-	r.expectHeard(p)
-}
-
 // A subscription that is lost comes back.
 func TestResetSubscriptionKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for name, asked := range map[string]func() *redisstore.Store{
-		"opened": func() *redisstore.Store { return open(t, server.URL()) },
-		"own client": func() *redisstore.Store {
-			return over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, redisstore.Keys{})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &resetter{t: t, back: sluice.All, asked: asked(), other: open(t, server.URL())}
-			defer r.asked.Close()
-			defer r.other.Close()
-			waitForListeners(t, 2, server)
-			for range 3 {
-				if n := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); n != "2" {
-					t.Fatalf("%s subscriptions were killed", n)
-				}
-				waitForListeners(t, 2, server)
-				r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
-			}
-		})
+	r := &resetter{t: t, back: sluice.All, asked: open(t, server.URL()), other: over(t, clientOf(server), redisstore.Keys{})}
+	for range 3 {
+		waitForListeners(t, 2, server)
+		if n := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); n != "2" {
+			t.Fatalf("%s subscriptions were killed", n)
+		}
+		waitForListeners(t, 2, server)
+		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
+		r.asked, r.other = r.other, r.asked
 	}
 }
 
@@ -280,29 +227,30 @@ func TestResetForged(t *testing.T) {
 	}
 }
 
+// Keys do not show in what is published where they are secret.
 func TestResetKeepsSecret(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	c := client(t, rueidis.ClientOption{InitAddress: []string{server.Addr}})
-	heard := make(chan string, 100)
-	go func() {
-		_ = c.Receive(t.Context(), c.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { heard <- m.Message })
-	}()
-	waitForListeners(t, 1, server)
+	server := redistest.Shared(t)
+	c := client(t, clientOf(server))
 	p := plan(t, sluice.FixedWindow, "3/10d")
-	var seen []string
-	for _, k := range []redisstore.Keys{{}, {HashKey: []byte("0123456789abcdef")}} {
-		s := over(t, rueidis.ClientOption{InitAddress: []string{server.Addr}}, k)
+	for secret, shows := range map[string]bool{"": true, "0123456789abcdef": false} {
+		prefix, heard := t.Name()+secret+":", make(chan string, 100)
+		ctx, stop := context.WithCancel(t.Context())
+		var listening sync.WaitGroup
+		listening.Go(func() {
+			_ = c.Receive(ctx, c.B().Subscribe().Channel(prefix+"resets").Build(), func(m rueidis.PubSubMessage) { heard <- m.Message })
+		})
+		redistest.Eventually(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
+		s := over(t, clientOf(server), redisstore.Keys{Prefix: prefix, HashKey: []byte(secret)})
 		for _, cost := range []int64{1, 4, -1, sluice.All} { // the last alone is told
-			if err := s.Take(t.Context(), []sluice.Charge{{Key: "alice", Plan: p, Cost: cost}}, make([]sluice.Receipt, 1)); err != nil {
-				t.Fatal(err)
-			}
+			plantest.One(t, s, "alice", p, cost)
 		}
 		s.Close() // when all is told
-		seen = append(seen, <-heard)
-	}
-	if got := []bool{strings.Contains(seen[0], "alice"), strings.Contains(seen[1], "alice")}; !slices.Equal(got, []bool{true, false}) || len(heard) > 0 {
-		t.Errorf("%q was published, and %d more", seen, len(heard))
+		if m := <-heard; strings.Contains(m, "alice") != shows || len(heard) > 0 {
+			t.Errorf("secret %q: %q was published, and %d more", secret, m, len(heard))
+		}
+		stop()
+		listening.Wait()
 	}
 }
 
@@ -318,9 +266,7 @@ func TestGiveBackGathered(t *testing.T) {
 		r.take(r.other, p, fmt.Sprint("back", i%10), -1)
 	}
 	r.expectHeard(p) // by now all before it is published
-	var calls int
-	_, stats, _ := strings.Cut(server.Do("INFO", "commandstats"), "cmdstat_publish:calls=")
-	_, _ = fmt.Sscanf(stats, "%d", &calls)
+	calls := int(commandCalls("publish", server))
 	if most := 1 + int(time.Since(began)/redisstore.GatherFor); calls < 1 || calls > most {
 		t.Errorf("%d messages, want 1 to %d: one in %v", calls, most, redisstore.GatherFor)
 	}

@@ -1,83 +1,213 @@
 package redisstore_test
 
 import (
-	"errors"
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/redisstore"
 )
+
+// asApp is a URL with the user "app" and a prefix of its own.
+func asApp(url string) string { return strings.Replace(url, "://", "://app:pw@", 1) + "?prefix=mine:" }
+
+func allowApp(s *redistest.Server, rights ...string) {
+	s.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">pw"}, rights...)...)
+}
+
+// What the error for a user without rights tells an operator to type is enough, no more than is used, and
+// on the page about Redis.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, 0)
+	for name, test := range map[string]struct {
+		url     string
+		servers []*redistest.Server
+	}{"single": {server.URL(), []*redistest.Server{server}}, "cluster": {cluster.URL(), cluster.Masters}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range test.servers {
+				allowApp(s, "+cluster|slots", "+cluster|shards")
+			}
+			_, err := redisstore.Open(t.Context(), asApp(test.url))
+			found := regexp.MustCompile(`ACL SETUSER NAME (~mine:\* &mine:resets [^()]*?) *\(`).FindStringSubmatch(fmt.Sprint(err))
+			if found == nil {
+				t.Fatalf("error %v does not say what to allow", err)
+			}
+			if name == "single" && !strings.Contains(string(page), strings.ReplaceAll("on >PASSWORD "+found[1]+"\n", "mine:", "sluice:")) {
+				t.Errorf("docs/redis.md does not have %q", found[1])
+			}
+			rights := strings.Fields(found[1])
+			for _, s := range test.servers {
+				allowApp(s, rights...)
+				s.Do("ACL", "LOG", "RESET")
+				s.Do("CONFIG", "RESETSTAT")
+			}
+			useAll(t, open(t, asApp(test.url)))
+			if name == "single" {
+				server.Do("FLUSHALL")
+				testLongLog(t, server, redisstore.Timed(open(t, asApp(test.url))), time.Minute)
+				lengthenLog(t, server, open(t, asApp(test.url)))
+				stats := server.Do("INFO", "commandstats")
+				for _, r := range rights[2:] { // behind the keys and the channel
+					if !strings.Contains(stats, "cmdstat_"+strings.TrimPrefix(r, "+")+":") {
+						t.Errorf("%s is asked for and not used", r)
+					}
+				}
+			}
+			for _, s := range test.servers {
+				if log := s.Do("ACL", "LOG"); log != "" {
+					t.Errorf("what was hinted at is not enough: %s", log)
+				}
+			}
+		})
+	}
+}
+
+// useAll makes use of all that a store can do.
+func useAll(t *testing.T, store *redisstore.Store) {
+	for _, a := range sluice.Algorithms() {
+		p := plan(t, a, "5/1h")
+		for _, cost := range []int64{1, 1, -1, 9, sluice.All} {
+			takeAll(t, store, sluice.Charge{Key: "a/" + a.String(), Plan: p, Cost: cost}, sluice.Charge{Key: "b/" + a.String(), Plan: p, Cost: 1})
+			take(t, store, "c/"+a.String(), p)
+		}
+	}
+	for range 3 {
+		take(t, store, "d", plan(t, sluice.TokenBucket, "1000/1h")) // is added to
+	}
+	for number := range uint64(3) {
+		takeAll(t, store, aPlace(t, "places", 2, number, 1))
+	}
+	takeAll(t, store, aPlace(t, "places", 2, 1, -1))
+	if n, err := store.Heartbeat(t.Context(), "me"); n != 1 || err != nil {
+		t.Errorf("%d instances, error %v", n, err)
+	}
+	for i := range 258 { // one too many is forgotten
+		post(t, store, "now", fmt.Sprint(i), "x", time.Minute)
+	}
+	posted(t, store, "now")
+	if _, err := store.Dangers(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// lengthenLog takes until a log that is not read as a whole lives longer.
+func lengthenLog(t *testing.T, server *redistest.Server, store *redisstore.Store) {
+	long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", sluice.MaxLogCount))
+	redistest.Eventually(t, "a long log lives longer", func() bool {
+		plantest.One(t, store, "long", long, sluice.MaxLogCount/40)
+		return strings.Contains(server.Do("INFO", "commandstats"), "cmdstat_pexpireat:")
+	})
+}
 
 // A right that decisions need is found to be missing when a store is opened, and not by the first
 // request of the rule whose kernel needs it.
 func TestRightsMissing(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--save", "3600 1")
-	cluster := redistest.StartCluster(t, 3, 0)
-	const own = "?prefix=mine:"
-	as := func(url string) string { return strings.Replace(url, "://", "://app:pw@", 1) + own }
+	server, cluster := redistest.Start(t, "--save", "3600 1"), redistest.StartCluster(t, 3, 0)
 	allow := func(s *redistest.Server, rights ...string) {
-		s.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">pw", "~mine:*", "&mine:*", "+@all"}, rights...)...)
+		allowApp(s, append([]string{"~mine:*", "&mine:*", "+@all"}, rights...)...)
 	}
-	refused := func(t *testing.T, url, want string) {
+	needs := func(url, want string) {
 		t.Helper()
-		s, err := redisstore.Open(t.Context(), as(url))
+		s, err := redisstore.Open(t.Context(), asApp(url))
 		if err == nil {
 			s.Close()
-			t.Fatalf("opens without %s", want)
 		}
-		if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.Misconfigured || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ACL SETUSER") {
+		if kindOf(err) != redisstore.Misconfigured || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ACL SETUSER") {
 			t.Errorf("%v, want what is misconfigured, with %s", err, want)
 		}
 	}
 	for _, command := range strings.Fields("eval evalsha script|load time get mget set del incrby getrange setrange strlen append pexpireat " +
 		"zadd zremrangebyscore zcard zcount zscore zrem") {
-		t.Run(command, func(t *testing.T) {
-			allow(server, "-"+command)
-			refused(t, server.URL(), "+"+command)
-		})
+		allow(server, "-"+command)
+		needs(server.URL(), "+"+command)
 	}
-	t.Run("keys", func(t *testing.T) {
-		allow(server, "resetkeys", "~yours:*")
-		refused(t, server.URL(), "~mine:*")
-	})
+	allow(server, "resetkeys", "~yours:*")
+	needs(server.URL(), "~mine:*")
 	for _, command := range strings.Fields("hset hdel hget hstrlen zrange zrangebyscore pexpire publish") {
-		t.Run(command, func(t *testing.T) {
-			allow(server, "-"+command)
-			found, err := open(t, as(server.URL())).Dangers(t.Context())
-			if err != nil || len(found) != 1 || !strings.Contains(found[0], "+"+command) || !strings.Contains(found[0], server.Addr) {
-				t.Errorf("dangers %q, error %v, want one with +%s", found, err, command)
-			}
-		})
+		allow(server, "-"+command)
+		found, err := open(t, asApp(server.URL())).Dangers(t.Context())
+		if err != nil || len(found) != 1 || !strings.Contains(found[0], "+"+command) || !strings.Contains(found[0], server.Addr) {
+			t.Errorf("dangers %q, error %v, want one with +%s", found, err, command)
+		}
 	}
-	t.Run("none", func(t *testing.T) {
-		allow(server)
-		store := open(t, as(server.URL()))
-		if found, err := store.Dangers(t.Context()); len(found) > 0 || err != nil {
-			t.Errorf("dangers %q, error %v", found, err)
-		}
-		redistest.Eventually(t, "nothing is left of the trials", func() bool { return server.Do("KEYS", "*") == "" })
 
-		// One that is taken away later.
-		allow(server, "-get")
-		p := plan(t, sluice.TokenBucket, "5/1h")
-		err := store.Take(t.Context(), []sluice.Charge{{Key: "a", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
-		if e, ok := errors.AsType[*redisstore.Error](err); !ok || e.Kind != redisstore.Denied || !e.NotCharged() {
-			t.Errorf("%v, want one of kind denied", err)
+	allow(server)
+	store := open(t, asApp(server.URL()))
+	if found, err := store.Dangers(t.Context()); len(found) > 0 || err != nil {
+		t.Errorf("with all rights: dangers %q, error %v", found, err)
+	}
+	redistest.Eventually(t, "nothing is left of the trials", func() bool { return server.Do("KEYS", "*") == "" })
+	allow(server, "-get") // later
+	if err := tryFor(t, patient, store, "a", plan(t, sluice.TokenBucket, "5/1h")); kindOf(err) != redisstore.Denied || !notCharged(err) {
+		t.Errorf("%v, want one of kind denied", err)
+	}
+
+	for _, s := range cluster.Masters {
+		allow(s)
+	}
+	open(t, asApp(cluster.URL()))
+	for _, s := range cluster.Masters {
+		allow(s, "-zcount")
+		needs(cluster.URL(), s.Addr+": ")
+		needs(cluster.URL(), "+zcount")
+		allow(s)
+	}
+}
+
+// What is dangerous about a server is named, and not where it takes the settings of the page.
+func TestDangers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	for _, step := range []struct{ setting, value, danger string }{
+		{"save", "", "nothing is saved to disk"},
+		{"save", "3600 1", ""},
+		{"maxmemory-policy", "allkeys-lru", ""}, // nothing is evicted as long as memory has no bound
+		{"maxmemory", "100mb", "maxmemory-policy is allkeys-lru"},
+		{"maxmemory-policy", "volatile-ttl", ""},
+	} {
+		server.Do("CONFIG", "SET", step.setting, step.value)
+		found, err := s.Dangers(t.Context())
+		all := strings.Join(found, "\n")
+		if err != nil || (len(found) > 0) != (step.danger != "") || len(found) > 1 || !strings.Contains(all, step.danger) {
+			t.Errorf("%s %s: %q, %v, want %q", step.setting, step.value, found, err, step.danger)
 		}
-	})
-	t.Run("one node of a cluster", func(t *testing.T) {
-		for _, s := range cluster.Masters {
-			allow(s)
+		if step.danger != "" && !strings.Contains(all, server.Addr) {
+			t.Errorf("%q does not name the server", all)
 		}
-		open(t, as(cluster.URL()))
-		for _, s := range cluster.Masters {
-			allow(s, "-zcount")
-			refused(t, cluster.URL(), s.Addr+": ")
-			refused(t, cluster.URL(), "+zcount")
-			allow(s)
-		}
-	})
+	}
+	server.Kill()
+	if found, err := s.Dangers(t.Context()); err == nil {
+		t.Errorf("a server that is gone has %q and no error", found)
+	}
+
+	page, err := os.ReadFile("../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)## Settings\n\n```\n(.*?)```").FindStringSubmatch(string(page))
+	if block == nil {
+		t.Fatal("docs/redis.md has no settings")
+	}
+	var settings []string
+	for line := range strings.Lines(block[1]) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		settings = append(settings, "--"+name, value)
+	}
+	if found, err := open(t, redistest.Start(t, settings...).URL()).Dangers(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("with the settings of the page: %q (%v)", found, err)
+	}
 }

@@ -24,8 +24,13 @@ rules:
 
 // Whoever asks the same question, in however many processes at once, is charged once.
 func TestSameQuestion(t *testing.T) {
-	t.Run("redis", func(t *testing.T) { testSameQuestion(t, redistest.Start(t).URL()) })
-	t.Run("cluster", func(t *testing.T) { testSameQuestion(t, redistest.StartCluster(t, 3, 0).URL()) })
+	t.Parallel()
+	for name, url := range map[string]string{"redis": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSameQuestion(t, url)
+		})
+	}
 }
 
 func testSameQuestion(t *testing.T, url string) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
@@ -66,33 +67,24 @@ func open(t *testing.T, url string, c stores.Config) *stores.Store {
 
 // Whatever the URL names keeps to what all stores promise.
 func TestConformance(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) sluice.Store { return open(t, stores.Memory, stores.Config{}) })
-	})
-	t.Run("redis", func(t *testing.T) {
-		server := redistest.Start(t)
-		storetest.Run(t, func(t *testing.T) sluice.Store {
-			server.Do("FLUSHALL")
-			return open(t, server.URL(), stores.Config{Deadline: 5 * time.Second, Logger: new(said).logger()})
+	t.Parallel()
+	for _, url := range []string{stores.Memory, redistest.Shared(t).URL()} {
+		t.Run(url, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) sluice.Store {
+				return open(t, url, stores.Config{Deadline: time.Minute, Logger: new(said).logger()})
+			})
 		})
-	})
+	}
 }
 
 func charges(t *testing.T, limit string, on sluice.OnError) []sluice.Charge {
-	t.Helper()
-	l, err := sluice.ParseLimit(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []sluice.Charge{{Key: "k", Plan: p, Cost: 1, OnError: on}}
+	return []sluice.Charge{{Key: "k", Plan: plantest.Plan(t, limit), Cost: 1, OnError: on}}
 }
 
 // A service starts without its store, and uses it when it is there.
 func TestOpenLater(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	url := server.URL()
 	server.Kill()
@@ -103,17 +95,10 @@ func TestOpenLater(t *testing.T) {
 	}
 	take := func(on sluice.OnError) sluice.Receipt {
 		t.Helper()
-		var r [1]sluice.Receipt
-		if err := s.Take(t.Context(), charges(t, "10/day", on), r[:]); err != nil {
-			t.Fatal(err)
-		}
-		return r[0]
+		return plantest.Take(t, s, charges(t, "10/day", on)...)[0]
 	}
-	if r := take(sluice.Deny); r.Fits {
-		t.Errorf("without the store: %+v", r)
-	}
-	if r := take(sluice.Allow); !r.Fits {
-		t.Errorf("without the store: %+v", r)
+	if deny, allow := take(sluice.Deny), take(sluice.Allow); deny.Fits || !allow.Fits {
+		t.Errorf("without the store: %+v, %+v", deny, allow)
 	}
 	if !log.has("the store cannot be reached")() {
 		t.Error("nothing is said of it")
@@ -125,6 +110,7 @@ func TestOpenLater(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right")
 	away := redistest.Start(t)
 	away.Kill()
@@ -155,6 +141,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // Whoever runs the service learns that more are limited than there is room for.
 func TestLosses(t *testing.T) {
+	t.Parallel()
 	var log said
 	s := open(t, stores.Memory, stores.Config{Memory: memory.Config{MaxBytes: 64 << 10}, Logger: log.logger()})
 	if !s.Answers() || s.Failover() != nil || s.String() != stores.Memory {
@@ -163,9 +150,7 @@ func TestLosses(t *testing.T) {
 	one := charges(t, "1/day", sluice.Allow)
 	for i := range 20_000 {
 		one[0].Key = fmt.Sprint(i)
-		if err := s.Take(t.Context(), one, make([]sluice.Receipt, 1)); err != nil {
-			t.Fatal(err)
-		}
+		plantest.Take(t, s, one...)
 	}
 	if s.Memory().Losses().Freed == 0 {
 		t.Fatal("nobody was freed")
@@ -176,6 +161,7 @@ func TestLosses(t *testing.T) {
 // A user without a right that decisions need starts nothing, whether the store is required or not: all
 // requests would go by on_error. One that only instances need to hear of each other is told of.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--save", "3600 1")
 	url := strings.Replace(server.URL(), "://", "://app:pw@", 1)
 	for _, required := range []bool{false, true} {

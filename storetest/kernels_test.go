@@ -4,143 +4,28 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// kernels is the least that a store can be: the kernels, a map and a mutex.
-type kernels struct {
-	mu       sync.Mutex
-	state    map[id]*state
-	siblings sluice.Siblings
-}
-
-type id struct {
-	key         string
-	fingerprint uint64
-}
-
-type state struct {
-	sluice.State
-	sluice.Log
-	places sluice.Places
-}
-
-func newKernels() *kernels { return &kernels{state: map[id]*state{}} }
-
-func (k *kernels) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.take(ctx, time.Now().UnixMicro(), charges, receipts)
-}
-
-func (k *kernels) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.take(ctx, now, charges, receipts)
-}
-
-func (k *kernels) take(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if err := sluice.CheckCharges(charges, receipts); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	charges = slices.Clone(charges)
-	for _, c := range charges {
-		k.siblings.Most(c.Plan)
-	}
-	for i, c := range charges {
-		charges[i].Plan = c.Plan.Raised(k.siblings.Most(c.Plan))
-	}
-	for i, c := range charges {
-		receipts[i] = k.open(c).look(c, now)
-	}
-	for i, c := range charges {
-		if s := k.open(c); sluice.Offends(charges, receipts, i) {
-			s.State = c.Plan.Offend(s.State, now, &receipts[i])
-		}
-	}
-	if !sluice.Admitted(charges, receipts) {
-		return nil
-	}
-	for i, c := range charges {
-		if receipts[i].Fits || c.Owe {
-			receipts[i] = k.open(c).step(c, now, c.CostAt(now))
-		}
-	}
-	return nil
-}
-
-func (k *kernels) open(c sluice.Charge) *state {
-	s := k.state[id{c.Key, c.Plan.Fingerprint}]
-	if s == nil {
-		s = new(state)
-		k.state[id{strings.Clone(c.Key), c.Plan.Fingerprint}] = s
-	}
-	return s
-}
-
-// look returns the receipt for what c asks for, and commits no more than what a stepped clock asks for.
-func (s *state) look(c sluice.Charge, now int64) sluice.Receipt {
-	p, cost := c.Plan, c.CostAt(now)
-	switch {
-	case p.Kernel == sluice.InFlight:
-		return s.places.Look(p, now, c.Place, cost)
-	case p.Kernel.Log():
-		s.Log.Step(p, now, 0)
-		return s.Log.Look(p, now, cost)
-	}
-	var asked sluice.Receipt
-	p.Step(s.State, now, cost, &asked)
-	c.Owe = false
-	r := s.step(c, now, 0)
-	r.Fits = asked.Fits
-	return r
-}
-
-func (s *state) step(c sluice.Charge, now, cost int64) (r sluice.Receipt) {
-	switch p := c.Plan; {
-	case p.Kernel == sluice.InFlight:
-		return s.places.Step(p, now, c.Place, cost)
-	case p.Kernel.Log() && c.Owe:
-		return s.Log.Owe(p, now, cost)
-	case p.Kernel.Log():
-		return s.Log.Step(p, now, cost)
-	case c.Owe:
-		s.State = c.Plan.Owe(s.State, now, cost, &r)
-	default:
-		s.State = c.Plan.Step(s.State, now, cost, &r)
-	}
-	return r
-}
-
-func TestModelDifferential(t *testing.T) {
-	storetest.Differential(t, new(storetest.Model), newKernels(), 30_000, 1)
-}
-
+// The model keeps the contract, and decides as the kernels do.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(*testing.T) sluice.Store { return new(storetest.Model) })
 	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return new(storetest.Model) })
-}
-
-func TestKernels(t *testing.T) {
-	storetest.Run(t, func(*testing.T) sluice.Store { return newKernels() })
-	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return newKernels() })
+	storetest.Differential(t, new(storetest.Model), plantest.NewKernels(), 10_000, 1)
 }
 
 // forgetful is a store with a fault that shows only now and then.
-type forgetful struct{ *kernels }
+type forgetful struct{ *plantest.Kernels }
 
 func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	err := f.kernels.TakeAt(ctx, now, charges, receipts)
+	err := f.Kernels.TakeAt(ctx, now, charges, receipts)
 	for i, r := range receipts {
 		if charges[i].Plan.Kernel == sluice.Window && r.Prev > 3 && len(charges) > 6 {
 			receipts[i].Prev--
@@ -161,10 +46,11 @@ func (f *failure) Fatalf(format string, args ...any) {
 }
 
 func TestDifferentialFails(t *testing.T) {
+	t.Parallel()
 	f := &failure{TB: t}
 	var group sync.WaitGroup
 	group.Go(func() {
-		storetest.Differential(f, new(storetest.Model), forgetful{newKernels()}, 5000, 9)
+		storetest.Differential(f, new(storetest.Model), forgetful{plantest.NewKernels()}, 5000, 9)
 	})
 	group.Wait()
 	for _, want := range []string{"seed 9, step ", "the receipts differ", "sliding_window_counter", "cost ", ", committed"} {

@@ -2,7 +2,6 @@ package synced_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,138 +11,11 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/synced"
 )
-
-// mood is how a link behaves.
-type mood int
-
-const (
-	well   mood = iota
-	unsent      // calls fail at once, and have certainly not arrived
-	lost        // calls do not arrive, and nobody says so
-	mute        // calls arrive, and their answers do not
-)
-
-// server is a store behind links that take their time, and fail when they are told to.
-type server struct {
-	sluice.Store
-	mu      sync.Mutex
-	mood    mood
-	trip    time.Duration // at the most, there and back
-	random  *rand.Rand
-	calls   int
-	ids     map[string]bool // of instances
-	arrived int64           // units that were counted
-	lost    int64           // units that were to be counted, and of which nobody knows
-	// telling, if it is set, is how long a call that tells of something takes there and back.
-	telling [2]time.Duration
-}
-
-func newServer(trip time.Duration, random *rand.Rand) *server {
-	return &server{Store: memory.New(), trip: trip, random: random}
-}
-
-type notSent struct{ error }
-
-func (notSent) NotCharged() bool { return true }
-
-func (s *server) become(m mood) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mood = m
-}
-
-// slow makes calls that tell of something take so long there and back.
-func (s *server) slow(there, back time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.telling = [2]time.Duration{there, back}
-}
-
-// count returns how many calls there were.
-func (s *server) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls
-}
-
-// counted returns how many units have arrived.
-func (s *server) counted() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.arrived
-}
-
-func (s *server) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if wait <= 0 {
-		return notSent{errors.New("nothing is remembered")}
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	s.mu.Lock()
-	s.calls++
-	mood, there, back := s.mood, time.Duration(s.random.Int64N(int64(s.trip)/2+1)), time.Duration(s.random.Int64N(int64(s.trip)/2+1))
-	if charges[0].Cost != 0 && s.telling != [2]time.Duration{} {
-		there, back = s.telling[0], s.telling[1]
-	}
-	s.mu.Unlock()
-	if mood == unsent {
-		return notSent{errors.New("the connection is refused")}
-	}
-	time.Sleep(there)
-	var err error
-	if mood != lost {
-		err = s.Take(context.WithoutCancel(ctx), charges, receipts)
-	}
-	units := int64(0)
-	for i := range charges {
-		if err == nil && (mood == lost || receipts[i].Fits || charges[i].Owe) {
-			units += charges[i].Cost - receipts[i].Cut
-		}
-	}
-	s.mu.Lock()
-	if mood == lost {
-		s.lost += units
-	} else {
-		s.arrived += units
-	}
-	s.mu.Unlock()
-	if mood != well {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	time.Sleep(back)
-	return err
-}
-
-func (s *server) Shard(string) int { return 0 }
-
-func (s *server) Heartbeat(_ context.Context, id string) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids == nil {
-		s.ids = map[string]bool{}
-	}
-	s.ids[id] = true
-	return len(s.ids), nil
-}
-
-func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
-	t.Helper()
-	l, err := sluice.ParseLimit(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Algorithm = a
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // admission is what a process has let pass.
 type admission struct {
@@ -165,10 +37,9 @@ func (h *history) add(a admission) {
 	h.all = append(h.all, a)
 }
 
-// excess replays what has passed by the definition of the limit, and returns the most units by which
-// it was above the limit, and by which it was above the limit and all that the other processes had let
-// pass within unseen before. It knows nothing of states: rational time, and one pass over all that has
-// passed for each that passes.
+// excess replays what has passed by the definition of the limit, and returns the most units by which it was above the
+// limit, and by which it was above the limit and all that the other processes had let pass within unseen before. It
+// knows nothing of states: rational time, and one pass over all that has passed for each that passes.
 func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int64) {
 	slices.SortStableFunc(h.all, func(a, b admission) int { return int(h.time(p, a) - h.time(p, b)) })
 	most, blind = -1<<62, -1<<62
@@ -221,52 +92,22 @@ func (h *history) time(p *sluice.Plan, a admission) int64 {
 	return a.at
 }
 
-// fleet is some processes that share a server.
-type fleet struct {
-	server *server
-	stores []*synced.Store
+// takes takes once, and notes what passes.
+func (h *history) takes(f *fleet, process int, p *sluice.Plan, cost int64) (sluice.Receipt, error) {
+	r, err := f.try(process, p, cost)
+	if err == nil && r.Fits && cost > 0 {
+		h.add(admission{process, time.Now().UnixMicro(), r.Now, cost})
+	}
+	return r, err
 }
 
-func newFleet(n int, sv *server) *fleet {
-	f := &fleet{server: sv}
-	for range n {
-		f.stores = append(f.stores, synced.New(sv))
-	}
-	for range 2 { // so that each has heard of all
-		for i, s := range f.stores {
-			if _, err := s.Heartbeat(context.Background(), fmt.Sprint("instance ", i)); err != nil {
-				panic(err)
-			}
-		}
-	}
-	return f
-}
-
-func (f *fleet) close() {
-	for _, s := range f.stores {
-		s.Close()
-	}
-}
-
-func (f *fleet) take(process int, key string, p *sluice.Plan, cost int64) (sluice.Receipt, error) {
-	charges := [1]sluice.Charge{{Key: key, Plan: p, Cost: cost, Consistency: sluice.Synced}}
-	var r [1]sluice.Receipt
-	err := f.stores[process].TakeWithin(context.Background(), 50*time.Millisecond, charges[:], r[:])
-	return r[0], err
-}
-
-// ask is a process that is asked for a whole burst as soon as all have heard of the key, and then in
-// spurts: at some rate for some time, and then not at all.
-func (f *fleet) ask(process int, p *sluice.Plan, random *rand.Rand, until time.Time, h *history) {
-	take := func(cost int64) {
-		if r, err := f.take(process, "k", p, cost); err == nil && r.Fits && cost > 0 {
-			h.add(admission{process, time.Now().UnixMicro(), r.Now, cost})
-		}
-	}
-	take(0)
+// ask is a process that is asked for a whole burst as soon as all have heard of the key, and then in spurts: at some
+// rate for some time, and then not at all.
+func (h *history) ask(f *fleet, process int, p *sluice.Plan, random *rand.Rand, until time.Time) {
+	_, _ = f.try(process, p, 0)
 	time.Sleep(20 * time.Millisecond)
 	for range p.Capacity {
-		take(1)
+		_, _ = h.takes(f, process, p, 1)
 	}
 	rate := float64(p.Limit.Count) / p.Limit.Period.Seconds()
 	for time.Now().Before(until) {
@@ -276,7 +117,7 @@ func (f *fleet) ask(process int, p *sluice.Plan, random *rand.Rand, until time.T
 			if random.IntN(4) == 0 {
 				cost += random.Int64N(3)
 			}
-			take(cost)
+			_, _ = h.takes(f, process, p, cost)
 			time.Sleep(time.Duration(random.Int64N(int64(2*gap)) + 1000))
 		}
 		if random.IntN(2) == 0 {
@@ -285,49 +126,152 @@ func (f *fleet) ask(process int, p *sluice.Plan, random *rand.Rand, until time.T
 	}
 }
 
-var modelled = []struct {
-	limit string
-	by    sluice.Algorithm
-}{
-	{"100/second", sluice.TokenBucket}, {"30/second burst 7", sluice.GCRA}, {"600/minute burst 4", sluice.TokenBucket},
-	{"40/second", sluice.FixedWindow}, {"100/7s", sluice.FixedWindow}, {"60/3s", sluice.SlidingWindowCounter},
-}
-
-// Whatever the processes are asked for, no more is above the limit than is said.
-func TestBound(t *testing.T) {
-	base := seed.Of(t)
-	for _, m := range modelled {
+// modelled runs f in virtual time for some limits and numbers of processes. The round trip takes trip at most.
+func modelled(t *testing.T, limits int, backing func() sluice.Store, f func(t *testing.T, fl *fleet, p *sluice.Plan, base uint64)) {
+	for _, m := range []struct {
+		limit string
+		by    sluice.Algorithm
+	}{
+		{"100/second", sluice.TokenBucket}, {"30/second burst 7", sluice.GCRA}, {"600/minute burst 4", sluice.TokenBucket},
+		{"40/second", sluice.FixedWindow}, {"100/7s", sluice.FixedWindow}, {"60/3s", sluice.SlidingWindowCounter},
+	}[:limits] {
 		for _, n := range []int{1, 2, 4} {
 			t.Run(fmt.Sprintf("%s %v by %d", m.limit, m.by, n), func(t *testing.T) {
+				base := seed.Of(t)
 				synctest.Test(t, func(t *testing.T) {
-					p := plan(t, m.limit, m.by)
-					if err := synced.Can(p); err != nil {
-						t.Fatal(err)
-					}
-					const trip = 10 * time.Millisecond
-					random := rand.New(rand.NewPCG(base, uint64(n)))
-					f := newFleet(n, newServer(trip, random))
-					h := &history{}
-					until := time.Now().Add(30 * time.Second)
-					var all sync.WaitGroup
-					for i := range n {
-						own := rand.New(rand.NewPCG(base<<8+uint64(n), uint64(i)))
-						all.Go(func() { f.ask(i, p, own, until, h) })
-					}
-					all.Wait()
-					f.close()
-					// What another has let pass is told after 100 ms, and what is known is 300 ms old
-					// at the most.
-					most, blind := h.excess(p, 4*synced.Every+2*trip)
-					t.Logf("%d let pass, at most %d above the limit, %d are said", len(h.all), most, synced.Excess(p, n))
-					if most > synced.Excess(p, n) || blind > 0 {
-						t.Errorf("%d units above the limit, of %d that may be; %d more than others have let pass unseen", most, synced.Excess(p, n), blind)
-					}
-					if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some has drained by then
-						t.Errorf("%d above the limit, want the %d of the first bursts at least", most, want)
-					}
+					fl := newFleet(n, newServer(backing(), trip, rand.New(rand.NewPCG(base, uint64(n)))))
+					f(t, fl, plan(t, m.limit, m.by), base<<8+uint64(n))
 				})
 			})
 		}
+	}
+}
+
+const trip = 10 * time.Millisecond
+
+// Whatever the processes are asked for, no more is above the limit than is said.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	modelled(t, 6, func() sluice.Store { return memory.New() }, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
+		if err := synced.Can(p); err != nil {
+			t.Fatal(err)
+		}
+		h := &history{}
+		until := time.Now().Add(30 * time.Second)
+		var all sync.WaitGroup
+		for i := range f.stores {
+			own := rand.New(rand.NewPCG(base, uint64(i)))
+			all.Go(func() { h.ask(f, i, p, own, until) })
+		}
+		all.Wait()
+		f.close()
+		// What another has let pass is told after 100 ms, and what is known is 300 ms old at the most.
+		most, blind := h.excess(p, 4*synced.Every+2*trip)
+		n := len(f.stores)
+		if said := synced.Excess(p, n); most > said || blind > 0 {
+			t.Errorf("%d units above the limit, of %d that may be; %d more than others have let pass unseen", most, said, blind)
+		}
+		if want := int64(n-1) * p.Capacity * 9 / 10; most < want { // some has drained by then
+			t.Errorf("%d above the limit, want the %d of the first bursts at least", most, want)
+		}
+	})
+}
+
+// Whenever and however far the clock of the store steps back, no more is above the limit than is said, and no key waits
+// longer than for what its instances can have let pass.
+func TestClockStepsBack(t *testing.T) {
+	t.Parallel()
+	var clock *faultstore.Clocked
+	backing := func() sluice.Store {
+		clock = faultstore.NewClocked(memory.New())
+		return clock
+	}
+	modelled(t, 3, backing, func(t *testing.T, f *fleet, p *sluice.Plan, base uint64) {
+		h, n := &history{}, len(f.stores)
+		// What is above the burst is what each of the others may have let pass unheard.
+		wait := time.Duration(float64(p.Capacity+synced.Excess(p, n))/float64(p.Limit.Count)*float64(p.Limit.Period)) + time.Second
+		until := time.Now().Add(30 * time.Second)
+		var all sync.WaitGroup
+		for i := range n {
+			own := rand.New(rand.NewPCG(base, uint64(i)))
+			all.Go(func() {
+				time.Sleep(3 * time.Second) // until it has heard of the others
+				for time.Now().Before(until) {
+					r, err := h.takes(f, i, p, 1)
+					if d := p.Decide(1, r); err == nil && (d.RetryAfter > wait || d.ResetAfter > wait) {
+						t.Errorf("%+v: want a wait of at most %v", d, wait)
+						return
+					}
+					time.Sleep(time.Duration(own.Int64N(int64(p.Limit.Period) * 2 / p.Limit.Count)))
+				}
+			})
+		}
+		for steps := steady(base); time.Now().Before(until); {
+			time.Sleep(time.Duration(steps.Int64N(int64(6 * time.Second))))
+			clock.SetBack(time.Duration(steps.Int64N(steps.Int64N(int64(24*time.Hour)) + 1)))
+		}
+		all.Wait()
+		f.close()
+		if most, _ := h.excess(p, 0); most > synced.Excess(p, n) || len(h.all) < 20 {
+			t.Errorf("%d let pass, %d above the limit, where %d are said", len(h.all), most, synced.Excess(p, n))
+		}
+	})
+}
+
+// Two processes have requests, for ten minutes, that turn out to cost four times what was estimated. What they owe is
+// told to each other and passes once: in the long run no more than the limit does.
+func TestOwed(t *testing.T) {
+	t.Parallel()
+	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {
+		synctest.Test(t, func(t *testing.T) {
+			const limit, estimate, real, callers, minutes = 5000, 1000, 4000, 2, 10
+			p, err := plan(t, "5000/minute", a).WithMost(limit + 64*real)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sv := newServer(memory.New(), 4*time.Millisecond, steady(1))
+			f := newFleet(callers, sv)
+			var mu sync.Mutex
+			passed, began := int64(0), time.Now()
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for time.Since(began) < minutes*time.Minute {
+						r, err := f.try(i, p, estimate)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if !r.Fits {
+							time.Sleep(max(time.Millisecond, p.Decide(estimate, r).RetryAfter))
+							continue
+						}
+						time.Sleep(30 * time.Millisecond)
+						owe := [1]sluice.Charge{{Key: "k", Plan: p, Cost: real - estimate, Owe: true, Shadow: true, Consistency: sluice.Synced}}
+						var o [1]sluice.Receipt
+						if err := f.stores[i].TakeWithin(context.Background(), time.Second, owe[:], o[:]); err != nil || o[0].Cut > 0 {
+							t.Errorf("%+v, %v", o[0], err)
+						}
+						mu.Lock()
+						passed += real
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+			f.close()
+			// A window forgets at its end: the limit, an overrun of each caller, and what the other one has not heard of.
+			overrun := callers*(real-estimate) + synced.Excess(p, callers)
+			most := minutes * (limit + overrun)
+			if a == sluice.TokenBucket {
+				most = minutes*limit + limit + overrun
+			}
+			if passed > most || passed < minutes*limit*3/4 {
+				t.Errorf("%v: %d passed in %d minutes, want %d at most", a, passed, minutes, most)
+			}
+			if arrived, _ := sv.heard(); a == sluice.TokenBucket && arrived != passed {
+				t.Errorf("%d passed, and %d were told", passed, arrived)
+			}
+		})
 	}
 }

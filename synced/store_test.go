@@ -15,8 +15,7 @@ import (
 
 var _ failover.SharedEach = (*synced.Store)(nil)
 
-// alone is one process before its own shared store, which asks for a consistency whatever the
-// charges say.
+// alone is one process before its own shared store, which asks for a consistency whatever the charges say.
 type alone struct {
 	*synced.Store
 	consistency sluice.Consistency
@@ -30,16 +29,17 @@ func (a alone) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return a.TakeWithin(ctx, time.Minute, charges, receipts)
 }
 
-// differs matches the tests in which a key has a penalty now and then, and is counted strictly when
-// it has; those whose limits are too large for more room; and those that want all that is free at
-// once from callers who come at the same time, of whom one may be refused for a moment while a call
-// is under way: TestBound and TestToldOnce have what is promised instead.
+// differs matches the tests in which a key has a penalty now and then, and is counted strictly when it has; those whose
+// limits are too large for more room; and those in which callers at the same time want all that is free, of whom one
+// may be refused for a moment while a call is under way: TestBound and TestToldOnce have what is promised instead.
 var differs = regexp.MustCompile("/(penalty_of_others|many_at_once|fingerprints|bursts_of_one_rate|concurrent_layers|concurrent_total)$")
 
 // One process is a store like any other, however it counts.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, c := range []sluice.Consistency{sluice.Strict, sluice.Synced} {
 		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, func(t *testing.T) sluice.Store {
 				s := synced.New(failover.Bulkhead(memory.New(), 0))
 				t.Cleanup(s.Close)

@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -17,6 +16,7 @@ import (
 
 // A change of the policy that takes a few seconds to be everywhere is no difference; one that stays is.
 func TestFleetPolicyDiffers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		rule := policy.Rule{Name: "a", Limit: "1/day"}
@@ -53,29 +53,10 @@ func TestFleetPolicyDiffers(t *testing.T) {
 	})
 }
 
-// A circuit that flaps does not push out what people did.
-func TestEventsOfFlaps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := join(t, "a", nil, blocking)
-		m.fleet.Recorder.Note("reload", "policy loaded: a is new")
-		for i := range 300 {
-			time.Sleep(time.Second)
-			m.fleet.Recorder.Note("circuit", fmt.Sprint("the circuit opens or closes, ", i))
-		}
-		kinds := map[string]int{}
-		events := m.fleet.View().Events
-		for _, e := range events {
-			kinds[e.Kind]++
-		}
-		if kinds["start"] != 1 || kinds["reload"] != 1 || kinds["circuit"] != 98 || !strings.HasSuffix(events[0].Text, "299") {
-			t.Errorf("events are %v, the first %+v", kinds, events[0])
-		}
-	})
-}
-
 // What an instance knows of subjects and customers is known to all: the tier, the limit, the spelling, and what a
 // block refused.
 func TestFleetSubjects(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		p, err := policy.Compile(policy.Document{
@@ -91,12 +72,7 @@ func TestFleetSubjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := func(name string) *member {
-			m := &member{engine: policy.NewEngine(memory.New(), p)}
-			m.fleet = &telemetry.Fleet{Recorder: telemetry.Watch(m.engine, telemetry.Config{Instance: name, Subjects: true}), Board: board}
-			ctx, cancel := context.WithCancel(t.Context())
-			t.Cleanup(cancel)
-			go m.fleet.Run(ctx)
-			return m
+			return joinBy(t, board, policy.NewEngine(memory.New(), p), telemetry.Config{Instance: name, Subjects: true}, nil)
 		}
 		a, b := begin("a"), begin("b")
 		ask := func(m *member, n int, address, key, name string) {
@@ -128,6 +104,8 @@ func TestFleetSubjects(t *testing.T) {
 		ask(a, 500, "192.0.2.9", "", "")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
+		defer a.stop()
+		defer b.stop()
 		for _, m := range []*member{a, b} {
 			v := m.fleet.View()
 			if len(v.Instances) != 2 {

@@ -89,15 +89,12 @@ type member struct {
 }
 
 func join(t *testing.T, name string, board telemetry.Board, rules ...policy.Rule) *member {
-	m := &member{engine: policy.NewEngine(memory.New(), compile(t, rules...))}
-	r := telemetry.Watch(m.engine, telemetry.Config{Instance: name})
-	m.fleet = &telemetry.Fleet{Recorder: r, Board: board}
-	m.run(t)
-	return m
+	return joinBy(t, board, policy.NewEngine(memory.New(), compile(t, rules...)), telemetry.Config{Instance: name}, nil)
 }
 
-// run runs the fleet until the test ends, or stop is called.
-func (m *member) run(t *testing.T) {
+// joinBy joins with an engine, and its refusals if they are kept, until the test ends, or stop is called.
+func joinBy(t *testing.T, board telemetry.Board, e *policy.Engine, c telemetry.Config, kept *telemetry.Refusals) *member {
+	m := &member{engine: e, fleet: &telemetry.Fleet{Recorder: telemetry.Watch(e, c), Board: board, Refusals: kept}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { m.fleet.Run(ctx) })
@@ -106,6 +103,7 @@ func (m *member) run(t *testing.T) {
 		running.Wait()
 	})
 	t.Cleanup(m.stop)
+	return m
 }
 
 func (m *member) refused() (n uint64) {
@@ -120,6 +118,7 @@ var blocking = policy.Rule{Name: "a", Block: true}
 
 // Instances come, fall silent, leave and come back.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		a, b := join(t, "a", board, blocking), join(t, "b", board, blocking, policy.Rule{Name: "only-b", Block: true})
@@ -215,6 +214,7 @@ func TestFleet(t *testing.T) {
 
 // What is no post of this version is not believed, and disturbs nothing.
 func TestForeignPosts(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		board := new(wall)
 		a, b := join(t, "a", board, blocking), join(t, "b", board, blocking)
@@ -250,17 +250,18 @@ func TestForeignPosts(t *testing.T) {
 
 // Two instances that share a Redis add up to what both have decided.
 func TestRedis(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, url := range map[string]func() string{
-		"single":   func() string { return redistest.Start(t).URL() },
-		"hash key": func() string { return redistest.Start(t).URL() + "?hash_key=" + secret },
-		"cluster":  func() string { return redistest.StartCluster(t, 3, 0).URL() },
+	for name, at := range map[string]string{
+		"single":   redistest.Shared(t).URL(),
+		"hash key": redistest.Shared(t).URL() + "?hash_key=" + secret,
+		"cluster":  redistest.SharedCluster(t).URL(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := url()
+			t.Parallel()
 			open := func() *stores.Store {
 				s, err := stores.Open(t.Context(), at, stores.Config{Deadline: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {

@@ -11,6 +11,7 @@ import (
 
 // What instances of the version before post is read, so that none is missing while a fleet is upgraded.
 func TestOlderPosts(t *testing.T) {
+	t.Parallel()
 	const at = 1_800_000_000
 	said := appendHead(nil, &head{id: "a@1", name: "a"})
 	said[1] = 1

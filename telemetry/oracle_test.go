@@ -214,7 +214,8 @@ func sum(all []telemetry.Counts) (n telemetry.Counts) {
 
 // Whatever is decided, and however the policy changes, is counted as it is defined.
 func TestOracle(t *testing.T) {
-	const rounds, requests = 60, 400
+	t.Parallel()
+	const rounds, requests = 40, 300
 	outcomes := telemetry.Counts{}
 	for round := range rounds {
 		random := rand.New(rand.NewPCG(1, uint64(round)))

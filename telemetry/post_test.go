@@ -19,9 +19,10 @@ func randomSeries(r *rand.Rand, at int64) *series {
 
 // What is posted is read as it was.
 func TestPost(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
 	const at = 1_800_000_000
-	for range 300 {
+	for range 150 {
 		all, one := randomSeries(r, at), randomSeries(r, at)
 		h := head{
 			id: "a@1", name: "a", version: "v1", policy: "abc", started: time.Unix(at-9999, 5), at: time.Unix(at, 7),
@@ -66,8 +67,9 @@ func FuzzPost(f *testing.F) {
 // A clock that steps, and steps back, never brings back what was counted, and loses none of what
 // was counted at times that were.
 func TestClockSteps(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(10, 11))
-	for range 200 {
+	for range 100 {
 		rec := &Recorder{}
 		at := int64(1_800_000_000)
 		rec.at, rec.all = at, newSeries(at)

@@ -76,6 +76,7 @@ func unknown(refused uint64) telemetry.Rule {
 }
 
 func TestHeadline(t *testing.T) {
+	t.Parallel()
 	attacker := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94), subject("b", 6)}, Total: 100}
 	alone := telemetry.Top{Items: []telemetry.Subject{subject("203.0.113.7", 94)}, Total: 94}
 	proxy := telemetry.Rule{Name: "per-client", Series: steady(0, 1000), Usual: 0}
@@ -185,6 +186,7 @@ func TestHeadline(t *testing.T) {
 
 // The first minutes, when nothing is usual yet, are told by what there is.
 func TestHeadlineFirstMinutes(t *testing.T) {
+	t.Parallel()
 	r := telemetry.Rule{Name: "a", Usual: -1, Series: telemetry.Series{Recent: []telemetry.Counts{{0, 0, 0, 20}, {0, 0, 0, 40}}}}
 	v := &telemetry.View{At: at, Since: at.Add(-15 * time.Second), All: telemetry.Series{Days: r.Recent}, Rules: []telemetry.Rule{r}}
 	if h := v.Headline(); h.Text != "Since 02:59 UTC a refuses 4/s." || !h.Since.Equal(v.Since) {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestSmall(t *testing.T) {
+	t.Parallel()
 	for n := range uint64(1 << 20) {
 		got := large(small(n))
 		if off := max(got, n) - min(got, n); n < 16 && off > 0 || off*16 > n {
@@ -24,6 +25,7 @@ func TestSmall(t *testing.T) {
 // What each subject did in each five minutes of the last hour is that of all instances, and what is older is not
 // taken for it, whenever they have told.
 func TestSteps(t *testing.T) {
+	t.Parallel()
 	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	r := rand.New(rand.NewPCG(13, 5))
 	instances := []*subjects{newSubjects(), newSubjects()}

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -22,7 +23,8 @@ import (
 
 // Nothing is lost where many decide at once, while the policy changes and others look.
 func TestManyAtOnce(t *testing.T) {
-	const workers, each = 16, 2000
+	t.Parallel()
+	const workers, each = 8, 1500
 	rules := func(burst int) *policy.Policy {
 		return compile(t,
 			policy.Rule{Name: "a", Key: []string{"header:X-User"}, Limit: fmt.Sprintf("%d/hour", burst)},
@@ -91,19 +93,10 @@ func TestAllocations(t *testing.T) {
 		telemetry.Watch(e, telemetry.Config{Subjects: subjects})
 		req := &policy.Request{Door: "gateway", Header: http.Header{"X-User": {"alice"}}}
 		var d policy.Decision
-		if n := fewestAllocations(func() { e.DecideInto(t.Context(), req, &d) }); n != 0 {
+		if n := testkit.Allocations(func() { e.DecideInto(t.Context(), req, &d) }); n != 0 {
 			t.Errorf("with subjects %v, %v allocations a decision", subjects, n)
 		}
 	}
-}
-
-// fewestAllocations of many calls: the race detector makes pools forget now and then.
-func fewestAllocations(f func()) float64 {
-	n := testing.AllocsPerRun(1, f)
-	for range 100 {
-		n = min(n, testing.AllocsPerRun(1, f))
-	}
-	return n
 }
 
 func deny(t testing.TB, e *policy.Engine, n int) {
@@ -114,6 +107,7 @@ func deny(t testing.TB, e *policy.Engine, n int) {
 
 // Series are what a list of times says, whatever the time between.
 func TestSeries(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Block: true}))
 		r := telemetry.Watch(e, telemetry.Config{})
@@ -175,7 +169,7 @@ func TestMemory(t *testing.T) {
 		rules[i] = policy.Rule{Name: fmt.Sprintf("rule%05d", i), Match: []string{fmt.Sprintf("/%d/{rest...}", i)}, Key: []string{"client_ip"}, Limit: "1/hour"}
 	}
 	e := policy.NewEngine(memory.New(), compile(t, rules...))
-	before := heap()
+	before := testkit.Heap()
 	r := telemetry.Watch(e, telemetry.Config{})
 	f := &telemetry.Fleet{Recorder: r}
 	random := rand.New(rand.NewPCG(4, 5))
@@ -216,7 +210,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d of %d are in the series of %d rules", series.Total(), requests, own)
 	}
 	f, v = nil, nil
-	if used := heap() - before; used > 30<<20 {
+	if used := testkit.Heap() - before; used > 30<<20 {
 		t.Errorf("it holds %d MiB, and 30 are promised", used>>20)
 	}
 	runtime.KeepAlive(r)
@@ -224,46 +218,15 @@ func TestMemory(t *testing.T) {
 	// Nothing stays of rules that have left.
 	e.Swap(compile(t, policy.Rule{Name: "a", Block: true}))
 	r.Rules()
-	if used := heap() - before; used > 2<<20 {
+	if used := testkit.Heap() - before; used > 2<<20 {
 		t.Errorf("it still holds %d MiB", used>>20)
 	}
 	runtime.KeepAlive(r)
 }
 
-// What only watches, and would refuse a request for what it lacks, is told of: nobody knows otherwise
-// what becomes of such requests once the rule is enforced.
-func TestPardoned(t *testing.T) {
-	lacking := policy.Rule{Name: "named", Key: []string{"header:X-User"}, Missing: "refuse", Limit: "1000/hour"}
-	watched, partly := lacking, lacking
-	watched.Shadow, partly.Enforce = true, "10%"
-	for name, c := range map[string]struct {
-		rule   policy.Rule
-		shadow bool
-	}{"shadow": {watched, false}, "partly enforced": {partly, false}, "--shadow": {lacking, true}} {
-		e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "all", Limit: "1000/hour"}, c.rule))
-		if c.shadow {
-			e.ShadowAll()
-		}
-		r := telemetry.Watch(e, telemetry.Config{})
-		e.Decide(t.Context(), &policy.Request{Door: "door"})
-		e.Decide(t.Context(), &policy.Request{Door: "door", Header: http.Header{"X-User": {"alice"}}})
-		want := telemetry.Counts{telemetry.Allow: 1, telemetry.WouldDeny: 1}
-		if door := r.Doors()[0]; door.Counts != want || door.Malformed != 0 {
-			t.Errorf("%s: %+v, and not %v", name, door, want)
-		}
-	}
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // Of events there are the latest.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := policy.NewEngine(memory.New(), compile(t))
 		r := telemetry.Watch(e, telemetry.Config{Instance: "me", Version: "v1"})
@@ -288,12 +251,22 @@ func TestEvents(t *testing.T) {
 		if strings.Join(kinds, " ") != "circuit circuit start" || !strings.Contains(v.Events[1].Text, "2 of 3 shards") {
 			t.Errorf("there are %v", v.Events)
 		}
-		for i := range 200 {
-			r.Note("reload", fmt.Sprint(i, strings.Repeat("é", 1000)))
+		for i := range 300 { // a circuit that flaps does not push out what people did
+			r.Note("circuit", fmt.Sprint(i, strings.Repeat("é", 1000)))
 			time.Sleep(time.Second)
 		}
 		v = f.View()
-		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "199é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
+		if len(v.Events) != 100 || !strings.HasPrefix(v.Events[0].Text, "299é") || len(v.Events[0].Text) > 500 || !strings.HasSuffix(v.Events[0].Text, "é") {
+			t.Errorf("of 300 there are %d, the first %v", len(v.Events), v.Events[0])
+		}
+		if last := v.Events[99]; last.Kind != "start" {
+			t.Errorf("the first event is %v", last)
+		}
+		for i := range 200 {
+			r.Note("reload", fmt.Sprint(i))
+			time.Sleep(time.Second)
+		}
+		if v = f.View(); len(v.Events) != 100 || v.Events[0].Text != "199" {
 			t.Errorf("of 200 there are %d, the first %v", len(v.Events), v.Events[0])
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 // What is usual is learned from calm time alone.
 func TestUsual(t *testing.T) {
+	t.Parallel()
 	const since, passed = -30 * time.Hour, 100.0 // requests a second, the refused ones apart
 	traffic := func(time.Duration) float64 { return passed }
 	steady := func(rate float64) func(time.Duration) float64 { return func(time.Duration) float64 { return rate } }

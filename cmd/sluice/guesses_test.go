@@ -148,7 +148,7 @@ func TestGuessesAtDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := adminapi.New(adminapi.Config{
-		Engine: policy.NewEngine(memory.New(), compiled), Current: func() *control.Current { return &control.Current{Document: &policy.Document{}} }, Logger: slog.New(slog.DiscardHandler),
+		Engine: policy.NewEngine(memory.New(), compiled), Policy: &control.Policy{Stack: &source.Stack{}}, Logger: slog.New(slog.DiscardHandler),
 		Guess: newGuesses(slog.New(slog.DiscardHandler)).at("--admin"),
 		Tokens: func() ([]control.Token, error) {
 			return []control.Token{

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"flag"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,8 +26,12 @@ var update = flag.Bool("update", false, "write what is said into testdata/script
 
 // Each file in testdata/script is a test of the command line.
 func TestScripts(t *testing.T) {
+	dir, err := filepath.Abs("testdata/script") // because commands change the directory
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
+		Dir: dir, RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=20") // or each command sleeps for a second at its end
 			return nil
@@ -39,9 +46,70 @@ func TestScripts(t *testing.T) {
 			"await":      await,
 			"fetch":      fetch,
 			"eventually": eventually,
+			"run":        runWithin,
 		},
 	})
 }
+
+// within is held while a command has the directory, the environment and the outputs of the process.
+var within sync.Mutex
+
+// runWithin is "run sluice ARGS…": it runs the program within the process of the test, which takes a small part of the time that
+// "exec sluice" does. TestScripts is not parallel to other tests for its sake.
+func runWithin(ts *testscript.TestScript, fails bool, args []string) {
+	within.Lock()
+	defer within.Unlock()
+	names := variables()
+	dir, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	defer func() { ts.Check(os.Chdir(dir)) }()
+	for _, name := range names {
+		if value := ts.Getenv(name); value != "" {
+			ts.Check(os.Setenv(name, value))
+			defer os.Unsetenv(name)
+		}
+	}
+	defer redirect(ts, &os.Stdout, ts.Stdout())()
+	defer redirect(ts, &os.Stderr, ts.Stderr())()
+	was := os.Args
+	defer func() { os.Args = was }()
+	os.Args = args
+	if code := run(); (code != 0) != fails {
+		ts.Fatalf("sluice ends with %d", code)
+	}
+}
+
+// redirect has an output of the process go to a file, and returns what copies it and sets the output back.
+func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() {
+	was := *output
+	f, err := os.CreateTemp("", "sluice-output-")
+	ts.Check(err)
+	*output = f
+	return func() {
+		*output = was
+		_, err := f.Seek(0, io.SeekStart)
+		ts.Check(err)
+		_, err = io.Copy(to, f)
+		ts.Check(err)
+		ts.Check(errors.Join(f.Close(), os.Remove(f.Name())))
+	}
+}
+
+// variables returns the names of the settings that scripts put into the environment.
+var variables = sync.OnceValue(func() (names []string) {
+	files, _ := filepath.Glob("testdata/script/*.txtar")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^env (SLUICE_[A-Z_]+)=`).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+})
 
 // await URL [STATUS] waits until it answers with that, or 200.
 func await(ts *testscript.TestScript, _ bool, args []string) {

@@ -45,15 +45,6 @@ func serveSample(t *testing.T) serving {
 	return s
 }
 
-func untilTrue(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came that %s", what)
-		}
-	}
-}
-
 // screenOf is a program in a terminal.
 type screenOf struct {
 	t    *testing.T

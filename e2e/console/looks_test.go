@@ -13,10 +13,12 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/sluicehq/sluice/internal/browsertest"
 )
 
-// Every page is accessible, as far as axe can tell, on a desk and on a phone, dark and light, with
-// pictures for people to look at: in $SLUICE_SHOTS, or sluice-shots among the temporary files.
+// Every page is accessible, as far as axe can tell, on a desk and on a phone, dark and light. With SLUICE_SHOTS it makes
+// pictures for people to look at.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", write(t, "policy.yaml", layered+"  - {name: keys, key: [api_key], missing: skip, limit: 1/hour}\n"), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
@@ -36,21 +38,23 @@ func TestLooks(t *testing.T) {
 		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
 		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=none", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
 	}
-	for name, l := range map[string]look{"desktop-light": desktop, "desktop-dark": {1440, 900, true, false}, "phone-light": phone, "phone-dark": {390, 844, true, false}} {
+	for name, l := range map[string]browsertest.Look{"desktop-light": browsertest.Desktop, "desktop-dark": {Width: 1440, Height: 900, Dark: true}, "phone-light": browsertest.Phone, "phone-dark": {Width: 390, Height: 844, Dark: true}} {
 		t.Run(name, func(t *testing.T) {
 			g := open(t, p, l)
-			g.visit("/")
-			await(t, "there is something to see", func() bool { return strings.Contains(g.text("#who-table"), "heavy") })
+			g.Visit("/")
+			await(t, "there is something to see", func() bool { return strings.Contains(g.Text("#who-table"), "heavy") })
 			for page, path := range pages {
-				g.visit(path)
+				g.Visit(path)
 				if page == "first" {
-					g.run(chromedp.WaitVisible("#chart canvas"))
+					g.Run(chromedp.WaitVisible("#chart canvas"))
 				}
-				g.accessible(page + " " + name)
-				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
-					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.width)
+				if (l.Width == browsertest.Phone.Width) == l.Dark { // each page once in each size, and once in each scheme
+					g.Accessible(page + " " + name)
 				}
-				if l.width == phone.width {
+				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
+					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.Width)
+				}
+				if l.Width == browsertest.Phone.Width {
 					if cut := js[[]string](g, sideways); len(cut) > 0 {
 						t.Errorf("%s: what has to be pushed sideways to be read: %q", page, cut)
 					}
@@ -58,7 +62,7 @@ func TestLooks(t *testing.T) {
 				if broken := js[[]string](g, brokenAddresses); len(broken) > 0 {
 					t.Errorf("%s: addresses on more than one line: %q", page, broken)
 				}
-				g.shot(fmt.Sprintf("%s-%s", page, name))
+				g.Shot(fmt.Sprintf("%s-%s", page, name))
 			}
 		})
 	}
@@ -77,24 +81,24 @@ func TestWithoutScripts(t *testing.T) {
 	for range 8 {
 		p.ask("/api/users", "X-User: acme")
 	}
-	l := desktop
-	l.noScript = true
+	l := browsertest.Desktop
+	l.NoScript = true
 	g := open(t, p, l)
 	await(t, "it says who", func() bool {
-		g.visit("/")
+		g.Visit("/")
 		html := g.html()
 		return strings.Contains(html, ">acme<") && strings.Contains(html, "per-user") && strings.Contains(html, `id="chart-drawn"`)
 	})
-	g.shot("first-without-scripts")
-	g.visit("/act/raise?rule=per-user&key.header%3AX-User=acme")
+	g.Shot("first-without-scripts")
+	g.Visit("/act/raise?rule=per-user&key.header%3AX-User=acme")
 	g.focus("#f-reason")
-	g.run(input.InsertText("they pay for it"), chromedp.KeyEvent(kb.Enter)) // which shows the effect
+	g.Run(input.InsertText("they pay for it"), chromedp.KeyEvent(kb.Enter)) // which shows the effect
 	await(t, "the effect is shown", func() bool {
 		html := g.html()
 		return strings.Contains(html, `value="they pay for it"`) && strings.Contains(html, "10 an hour")
 	})
 	g.focus("#act-do")
-	g.run(chromedp.KeyEvent(kb.Enter))
+	g.Run(chromedp.KeyEvent(kb.Enter))
 	await(t, "it is in force", func() bool { return p.ask("/api/users", "X-User: acme") == 200 })
 	await(t, "it can be undone", func() bool { return strings.Contains(g.html(), `id="undo"`) })
 }
@@ -127,7 +131,7 @@ func (g *page) inDOM(do func(ctx context.Context, root cdp.NodeID) error) {
 	g.Helper()
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		err = chromedp.Run(g.ctx, chromedp.ActionFunc(func(ctx context.Context) error {
+		err = chromedp.Run(g.Ctx, chromedp.ActionFunc(func(ctx context.Context) error {
 			root, err := dom.GetDocument().Do(ctx)
 			if err != nil {
 				return err
@@ -146,15 +150,15 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", write(t, "policy.yaml", layered))
 	p.ask("/api/users", "X-User: acme")
-	g := open(t, p, desktop)
-	g.visit("/rules")
-	g.run(chromedp.KeyEvent("/"))
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/rules")
+	g.Run(chromedp.KeyEvent("/"))
 	await(t, "the search has the focus", func() bool { return js[string](g, "document.activeElement.id") == "search" })
-	g.run(chromedp.KeyEvent("\x1b"), chromedp.KeyEvent("2"))
+	g.Run(chromedp.KeyEvent("\x1b"), chromedp.KeyEvent("2"))
 	await(t, "the second rule is open", func() bool {
 		return js[bool](g, "location.pathname === '/rules/per-user' && document.readyState === 'complete'")
 	})
-	g.run(chromedp.KeyEvent("\x1b"))
+	g.Run(chromedp.KeyEvent("\x1b"))
 	await(t, "Esc leads back", func() bool { return js[string](g, "location.pathname") != "/rules/per-user" })
 
 	// A dialog begins with what it asks, and Esc leads back to the link that opened it, or to the one
@@ -164,19 +168,19 @@ func TestKeyboard(t *testing.T) {
 	}
 	// The link is clicked, because the character of an Enter can come so late that it opens the list of the
 	// dialog's first field, which Esc then closes instead.
-	g.visit(subjectPage("acme"))
+	g.Visit(subjectPage("acme"))
 	for _, again := range []bool{false, true} {
-		g.run(chromedp.Evaluate("(a => { a.focus(); a.click() })(document.getElementById('act-block'))", nil), chromedp.WaitVisible("dialog[open]"))
+		g.Run(chromedp.Evaluate("(a => { a.focus(); a.click() })(document.getElementById('act-block'))", nil), chromedp.WaitVisible("dialog[open]"))
 		if got := focus(); !strings.HasPrefix(got, "f-") {
 			t.Errorf("the dialog begins at %s", got)
 		}
 		if again { // the page is brought up to date meanwhile, with new links
-			g.run(chromedp.Evaluate("(v => { v.innerHTML = v.innerHTML })(document.getElementById('acts'))", nil))
+			g.Run(chromedp.Evaluate("(v => { v.innerHTML = v.innerHTML })(document.getElementById('acts'))", nil))
 		}
-		g.run(chromedp.KeyEvent("\x1b"))
+		g.Run(chromedp.KeyEvent("\x1b"))
 		await(t, "Esc leads back to the link", func() bool { return focus() == "act-block" })
 	}
-	g.run(chromedp.KeyEvent("/"), chromedp.KeyEvent("\x1b"))
+	g.Run(chromedp.KeyEvent("/"), chromedp.KeyEvent("\x1b"))
 	if got := focus(); got == "BODY" || got == "search" {
 		t.Errorf("Esc in the search leads to %s", got)
 	}

@@ -4,12 +4,9 @@ package console
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,56 +18,36 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto"
-	"github.com/chromedp/cdproto/browser"
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	cdplog "github.com/chromedp/cdproto/log"
-	cdppage "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/cdproto/target"
-	"github.com/chromedp/chromedp"
+	"github.com/sluicehq/sluice/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
+
+// page is a page of the dashboard.
+type page struct {
+	*browsertest.Page
+	program *program
+}
+
+// open opens the dashboard of a program, if there is one, in a window of its own.
+func open(t *testing.T, p *program, l browsertest.Look) *page {
+	t.Helper()
+	site := ""
+	if p != nil {
+		site = p.admin
+	}
+	return &page{browsertest.Open(t, site, l), p}
+}
+
+// js returns what an expression is.
+func js[T any](g *page, expression string) T { return browsertest.JS[T](g.Page, expression) }
 
 // patience bounds the wait for a condition that is sure to come on any machine.
 const patience = 5 * time.Minute
 
-var (
-	binary   string          // the program
-	chromium context.Context // one browser for all tests; nil if the machine has none
-)
+// binary returns the path of the program.
+var binary = sync.OnceValues(testkit.Sluice)
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "sluice-console-")
-	if err != nil {
-		log.Print(err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if binary, err = testkit.Sluice(); err != nil {
-		log.Print(err)
-		return 1
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(dir, "browser")), chromedp.WSURLReadTimeout(patience),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	defer stop()
-	var end context.CancelFunc
-	chromium, end = chromedp.NewContext(allocator)
-	defer end()
-	switch err := chromedp.Run(chromium); {
-	case errors.Is(err, exec.ErrNotFound):
-		chromium = nil
-	case err != nil:
-		log.Printf("chromium does not start: %v", err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { browsertest.Main(m) }
 
 // program is a running "sluice serve".
 type program struct {
@@ -87,8 +64,12 @@ type program struct {
 // end with 0.
 func serve(t *testing.T, args ...string) *program {
 	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := &program{t: t, ended: make(chan struct{})}
-	p.process = exec.Command(binary, append([]string{"serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	p.process = exec.Command(path, append([]string{"serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 	p.process.Env = append(environment(), "GORACE=atexit_sleep_ms=20")
 	p.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.process.StderrPipe()
@@ -192,185 +173,6 @@ func await(t *testing.T, what string, holds func() bool) {
 	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it never came that %s", what)
-		}
-	}
-}
-
-// page is a page in a window of its own. What its console says, and what it asks of anybody but the
-// program, are failures.
-type page struct {
-	*testing.T
-	ctx     context.Context
-	program *program
-
-	quiet bool // what the browser says of answers is expected
-
-	mu      sync.Mutex
-	dialogs int // that scripts have opened
-}
-
-// look is how somebody looks at a page.
-type look struct {
-	width, height int64
-	dark          bool
-	noScript      bool
-}
-
-var (
-	desktop = look{width: 1440, height: 900}
-	phone   = look{width: 390, height: 844}
-)
-
-// open opens a window of its own, with cookies of its own.
-func open(t *testing.T, p *program, l look) *page {
-	t.Helper()
-	if chromium == nil {
-		testkit.Missing(t, "chromium")
-	}
-	executor := cdp.WithExecutor(chromium, chromedp.FromContext(chromium).Browser)
-	cookies, err := target.CreateBrowserContext().WithDisposeOnDetach(true).Do(executor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	window, err := target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(executor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithTargetID(window))
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 3*patience)
-	t.Cleanup(cancel)
-	g := &page{T: t, ctx: ctx, program: p}
-	chromedp.ListenTarget(ctx, g.hears)
-	scheme := "light"
-	if l.dark {
-		scheme = "dark"
-	}
-	g.run(
-		runtime.Enable(), cdplog.Enable(),
-		chromedp.EmulateViewport(l.width, l.height),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		emulation.SetFocusEmulationEnabled(true), // another window may be before it
-		emulation.SetScriptExecutionDisabled(l.noScript),
-		browser.SetDownloadBehavior(browser.SetDownloadBehaviorBehaviorDeny),
-	)
-	return g
-}
-
-// hears is told what the browser says of the page.
-func (g *page) hears(event any) {
-	switch e := event.(type) {
-	case *cdppage.EventJavascriptDialogOpening:
-		g.mu.Lock()
-		g.dialogs++
-		g.mu.Unlock()
-		g.Errorf("a dialog opens: %s", e.Message)
-	case *runtime.EventExceptionThrown:
-		g.Errorf("a script fails: %v", e.ExceptionDetails)
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
-			text := ""
-			for _, a := range e.Args {
-				text += " " + string(a.Value)
-			}
-			g.Errorf("the console says%s", text)
-		}
-	case *cdplog.EventEntryAdded:
-		if !g.quiet && e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning {
-			g.Errorf("the browser says: %s %s", e.Entry.Text, e.Entry.URL)
-		}
-	}
-}
-
-func (g *page) run(actions ...chromedp.Action) {
-	g.Helper()
-	if err := chromedp.Run(g.ctx, actions...); err != nil {
-		g.Fatal(err)
-	}
-}
-
-// visit opens a path of the admin address.
-func (g *page) visit(path string) {
-	g.Helper()
-	g.run(chromedp.Navigate(g.program.admin + path))
-}
-
-// js returns what an expression is.
-func js[T any](g *page, expression string) (out T) {
-	g.Helper()
-	for end := time.Now().Add(patience); ; {
-		err := chromedp.Run(g.ctx, chromedp.Evaluate(expression, &out))
-		var refused *cdproto.Error
-		switch {
-		case err == nil:
-			return out
-		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // the page is being left
-			g.Fatal(err)
-		}
-	}
-}
-
-// text returns the text that an element shows.
-func (g *page) text(selector string) string {
-	g.Helper()
-	return js[string](g, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
-}
-
-// shots is where pictures of the pages go, for people to look at.
-var shots = os.Getenv("SLUICE_SHOTS")
-
-// shot writes a picture of the whole page, if somebody wants to see it.
-func (g *page) shot(name string) {
-	g.Helper()
-	var png []byte
-	g.run(chromedp.FullScreenshot(&png, 100))
-	if !bytes.HasPrefix(png, []byte("\x89PNG")) || len(png) < 5000 {
-		g.Errorf("the picture of %s has %d bytes", name, len(png))
-	}
-	dir := shots
-	if dir == "" {
-		dir = filepath.Join(os.TempDir(), "sluice-shots")
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		g.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		g.Fatal(err)
-	}
-}
-
-// accessible holds the page to axe.
-func (g *page) accessible(what string) {
-	g.Helper()
-	axe, err := os.ReadFile("testdata/node/node_modules/axe-core/axe.min.js")
-	if err != nil {
-		testkit.Missing(g, "axe-core")
-	}
-	var found []struct {
-		ID, Impact, Help string
-		Nodes            []struct {
-			HTML           string
-			FailureSummary string
-		}
-	}
-	// What a debugger evaluates is no script of the page, so that its policy does not refuse it. What
-	// it waits for never comes if the browser drops it, as it may where the page moves on.
-	for tries := 0; ; tries++ {
-		ctx, cancel := context.WithTimeout(g.ctx, patience/3)
-		err := chromedp.Run(ctx, chromedp.Evaluate(string(axe)+"\n;0", nil),
-			chromedp.Evaluate("axe.run().then(r => r.violations)", &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-		cancel()
-		if err == nil {
-			break
-		}
-		if tries == 2 {
-			g.Fatalf("%s: axe does not end: %v", what, err)
-		}
-		g.Logf("%s: axe again: %v", what, err)
-	}
-	for _, v := range found {
-		for _, n := range v.Nodes {
-			g.Errorf("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
 		}
 	}
 }

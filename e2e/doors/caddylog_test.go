@@ -21,14 +21,11 @@ import (
 // What Caddy has written of requests, hostile ones among them, is read as what was sent.
 func TestCaddyLog(t *testing.T) {
 	t.Parallel()
-	program, err := buildCaddy()
+	caddy, err := buildCaddy()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		name, encoder, global string
-		hides, ended          bool
-	}{
+	sites := []*loggedSite{
 		{name: "as it is", hides: true},
 		{name: "credentials", global: "log_credentials"},
 		{name: "words", encoder: "{\ntime_format wall_milli\nduration_format string\n}", hides: true},
@@ -37,83 +34,101 @@ func TestCaddyLog(t *testing.T) {
 		{name: "millis", encoder: "{\ntime_format unix_milli_float\nduration_format ms\n}", hides: true, ended: true},
 		{name: "nanos", encoder: "{\ntime_format unix_nano\n}", hides: true},
 		{name: "common", encoder: "{\ntime_format common_log\n}", hides: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			addr, log := testkit.Addr(t), filepath.Join(t.TempDir(), "access.log")
-			file := write(t, "Caddyfile", fmt.Sprintf("{\nadmin off\npersist_config off\nauto_https off\nservers {\n%s\n}\n}\nhttp://%s {\nbind 127.0.0.1\nlog {\noutput file %s\nformat json %s\n}\nrespond /empty 204\nrespond \"hello\" 201\n}\n",
-				c.global, port(addr), log, c.encoder))
-			process := command(program, "run", "--adapter", "caddyfile", "--config", file)
-			process.Env = append(process.Env, "HOME="+t.TempDir())
-			run(t, process, addr, func() string { return "" })
-			sent := hostileRequests(rand.New(rand.NewPCG(11, uint64(len(c.name)))), 120)
-			began := time.Now()
-			var logged []hostileRequest
-			for _, r := range sent {
-				if r.send(t, addr) {
-					logged = append(logged, r)
-				}
-			}
-			if len(logged) < len(sent)/2 {
-				t.Fatalf("Caddy has taken %d of %d requests", len(logged), len(sent))
-			}
-			var lines [][]byte
-			await(t, "all requests are logged", func() bool {
-				data, _ := os.ReadFile(log)
-				lines = bytes.SplitAfter(data, []byte("\n"))
-				lines = lines[:len(lines)-1]
-				return bytes.Count(data, []byte(`"handled request"`)) >= len(logged)
-			})
-			ended := time.Now()
-
-			format, err := accesslog.Detect(lines, accesslog.Options{})
-			if err != nil || format.Name != "caddy" {
-				t.Fatal(format, err)
-			}
-			var e accesslog.Entry
-			for _, line := range lines {
-				err := format.Parse(bytes.TrimSuffix(line, []byte("\n")), &e)
-				if errors.Is(err, accesslog.ErrSkip) {
-					continue
-				}
-				if err != nil {
-					t.Fatalf("%s: %v", line, err)
-				}
-				if len(logged) == 0 {
-					t.Fatalf("one too many: %s", line)
-				}
-				want := logged[0]
-				logged = logged[1:]
-				got := hostileRequest{
-					method: string(e.Method), target: string(e.Target), host: string(e.Host), agent: string(e.UserAgent),
-					referer: string(e.Referer), forwarded: string(e.Forwarded), status: e.Status, size: e.Sent,
-				}
-				for _, h := range e.Headers {
-					switch string(h.Name) {
-					case "X-Api-Key":
-						got.key = string(h.Value)
-					case "Cookie":
-						got.cookie = string(h.Value)
-					}
-				}
-				want.written()
-				if c.hides || want.cookie == "REDACTED" { // who sends that is not known by it
-					want.cookie = ""
-				}
-				if got != want {
-					t.Errorf("%s\nis read as %#v\nnot        %#v", line, got, want)
-				}
-				if string(e.Client) != "127.0.0.1" {
-					t.Errorf("%s: the client is %q", line, e.Client)
-				}
-				if at := time.UnixMicro(e.Time); at.Before(began.Add(-1100*time.Millisecond)) || at.After(ended) || e.Ended && !c.ended {
-					t.Errorf("%s: at %v, between %v and %v", line, at, began, ended)
-				}
-			}
-			if len(logged) > 0 {
-				t.Errorf("%d requests are not there, such as %#v", len(logged), logged[0])
-			}
-		})
 	}
+	dir, servers, blocks := t.TempDir(), "", ""
+	for _, s := range sites {
+		s.addr, s.log = testkit.Addr(t), filepath.Join(dir, s.name)
+		servers += fmt.Sprintf("servers %s {\n%s\n}\n", s.addr, s.global)
+		blocks += fmt.Sprintf("http://%s {\nbind 127.0.0.1\nlog {\noutput file %q\nformat json %s\n}\nrespond /empty 204\nrespond \"hello\" 201\n}\n",
+			port(s.addr), s.log, s.encoder)
+	}
+	file := testkit.File(t, "Caddyfile", "{\nadmin off\npersist_config off\nauto_https off\n"+servers+"}\n"+blocks)
+	process := command(caddy, "run", "--adapter", "caddyfile", "--config", file)
+	process.Env = append(process.Env, "HOME="+t.TempDir())
+	run(t, process, sites[0].addr)
+	for _, s := range sites {
+		testkit.Await(t, "Caddy listens for "+s.name, func() bool { return testkit.Listens(s.addr) })
+		t.Run(s.name, s.test)
+	}
+}
+
+// loggedSite is a site of Caddy with a log.
+type loggedSite struct {
+	name, encoder, global string
+	hides, ended          bool // what it hides, and whether it knows when a request has ended
+	addr, log             string
+}
+
+func (s *loggedSite) test(t *testing.T) {
+	sent := hostileRequests(rand.New(rand.NewPCG(11, uint64(len(s.name)))), 120)
+	began := time.Now()
+	var logged []hostileRequest
+	for _, r := range sent {
+		if r.send(t, s.addr) {
+			logged = append(logged, r)
+		}
+	}
+	if len(logged) < len(sent)/2 {
+		t.Fatalf("Caddy has taken %d of %d requests", len(logged), len(sent))
+	}
+	var lines [][]byte
+	testkit.Await(t, "all requests are logged", func() bool {
+		data, _ := os.ReadFile(s.log)
+		lines = bytes.SplitAfter(data, []byte("\n"))
+		lines = lines[:len(lines)-1]
+		return bytes.Count(data, []byte(`"handled request"`)) >= len(logged)
+	})
+	ended := time.Now()
+	format, err := accesslog.Detect(lines, accesslog.Options{})
+	if err != nil || format.Name != "caddy" {
+		t.Fatal(format, err)
+	}
+	var e accesslog.Entry
+	for _, line := range lines {
+		err := format.Parse(bytes.TrimSuffix(line, []byte("\n")), &e)
+		switch {
+		case errors.Is(err, accesslog.ErrSkip):
+			continue
+		case err != nil:
+			t.Fatalf("%s: %v", line, err)
+		case len(logged) == 0:
+			t.Fatalf("one too many: %s", line)
+		}
+		want := logged[0]
+		logged = logged[1:]
+		want.written()
+		if s.hides || want.cookie == "REDACTED" { // who sends that is not known by it
+			want.cookie = ""
+		}
+		if got := readRequest(&e); got != want {
+			t.Errorf("%s\nis read as %#v\nnot        %#v", line, got, want)
+		}
+		if string(e.Client) != "127.0.0.1" {
+			t.Errorf("%s: the client is %q", line, e.Client)
+		}
+		if at := time.UnixMicro(e.Time); at.Before(began.Add(-1100*time.Millisecond)) || at.After(ended) || e.Ended && !s.ended {
+			t.Errorf("%s: at %v, between %v and %v", line, at, began, ended)
+		}
+	}
+	if len(logged) > 0 {
+		t.Errorf("%d requests are not there, such as %#v", len(logged), logged[0])
+	}
+}
+
+func readRequest(e *accesslog.Entry) hostileRequest {
+	r := hostileRequest{
+		method: string(e.Method), target: string(e.Target), host: string(e.Host), agent: string(e.UserAgent),
+		referer: string(e.Referer), forwarded: string(e.Forwarded), status: e.Status, size: e.Sent,
+	}
+	for _, h := range e.Headers {
+		switch string(h.Name) {
+		case "X-Api-Key":
+			r.key = string(h.Value)
+		case "Cookie":
+			r.cookie = string(h.Value)
+		}
+	}
+	return r
 }
 
 // hostileRequest is what a client sends, and gets.
@@ -172,7 +187,7 @@ func (r *hostileRequest) send(t *testing.T, addr string) bool {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", r.method, r.target, r.host)
 	for _, h := range [][2]string{{"User-Agent", r.agent}, {"Referer", r.referer}, {"X-Forwarded-For", r.forwarded}, {"X-Api-Key", r.key}, {"Cookie", r.cookie}} {
 		if h[1] != "" {

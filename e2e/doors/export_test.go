@@ -3,6 +3,7 @@ package doors
 import (
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 // exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
 func exported(t *testing.T, addr, policy string) string {
 	t.Helper()
-	out, err := command(binary, "export", "nginx", "--policy", write(t, "policy.yaml", policy)).Output()
+	out, err := command(program(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestExportNginx(t *testing.T) {
 				if most := test.burst + 1 + int(time.Since(began)/test.every); passed < test.burst || passed > most {
 					t.Errorf("%d passed, and %d to %d should have", passed, test.burst, most)
 				}
-				time.Sleep(test.every + 5*time.Millisecond)
+				time.Sleep(test.every + 100*time.Millisecond) // nginx reads a coarse clock
 				if limited(t, url) {
 					t.Errorf("after %v the next is still refused", test.every)
 				}
@@ -132,5 +133,22 @@ rules:
 	}
 	if n := strings.Count(config, "\nlimit_req zone="); n != 4 {
 		t.Errorf("%d limits, and 4 can be:\n%s", n, config)
+	}
+}
+
+// In nginx, too, what one limit refuses has used up none of another, in whichever order they are.
+func TestNginxSeveral(t *testing.T) {
+	t.Parallel()
+	limits := []string{"limit_req zone=all burst=4 nodelay;", "limit_req zone=each;"}
+	for range 2 {
+		addr := testkit.Addr(t)
+		url := nginx(t, addr, "limit_req_zone all zone=all:1m rate=1r/m;\nlimit_req_zone $http_x_key zone=each:1m rate=1r/m;\nlimit_req_status 429;\n"+
+			strings.Join(limits, "\n")+"\nserver { listen "+addr+"; location / { proxy_pass http://"+backend(t)+"; } }\n")
+		for i, key := range []string{"a", "a", "a", "a", "a", "a", "b", "c", "d", "e", "f"} {
+			if got, want := limited(t, url, "X-Key", key), i > 0 && key == "a" || key == "f"; got != want {
+				t.Errorf("%v: request %d, of %s: limited %v", limits, i+1, key, got)
+			}
+		}
+		slices.Reverse(limits)
 	}
 }

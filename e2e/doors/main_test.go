@@ -25,38 +25,37 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 5 * time.Minute
-
-var (
-	binary string // the program, as TestMain has built it
-	bin    string // where the proxies are
-)
-
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	var err error
-	if bin, err = os.MkdirTemp("", "sluice-doors-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// program returns the path of the program.
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer os.RemoveAll(bin)
-	if binary, err = testkit.Sluice(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	return path
+}
+
+var build = sync.OnceValues(testkit.Sluice)
+
+// builds returns what builds a proxy of testdata, once, and links it only if it has changed.
+func builds(name, path string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		file := filepath.Join(testkit.Root(), "bin", "test", name)
+		c := exec.Command("go", "build", "-o", file, path)
+		c.Dir = filepath.Join("testdata", name)
+		if out, err := c.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return file, nil
+	})
 }
 
 // limiter is a running "sluice serve" with --check.
 type limiter struct {
-	t       *testing.T
-	args    []string
-	addr    string // of --check
-	policy  string // the file
-	process *exec.Cmd
-	ended   chan struct{}
+	t      *testing.T
+	addr   string // of --check
+	policy string // the file
+	ended  chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -65,32 +64,35 @@ type limiter struct {
 // limit starts a limiter by a policy. When the test ends it gets SIGTERM, and has to end with 0.
 func limit(t *testing.T, policy string, args ...string) *limiter {
 	t.Helper()
-	l := &limiter{t: t, policy: write(t, "policy.yaml", policy)}
-	l.args = append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
-	l.start()
-	t.Cleanup(l.stop)
-	return l
-}
-
-func (l *limiter) start() {
-	l.t.Helper()
-	l.process, l.ended = command(binary, l.args...), make(chan struct{})
-	stderr, err := l.process.StderrPipe()
+	l := &limiter{t: t, policy: testkit.File(t, "policy.yaml", policy), ended: make(chan struct{})}
+	process := command(program(t), append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	stderr, err := process.StderrPipe()
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := l.process.Start(); err != nil {
-		l.t.Fatal(err)
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = process.Process.Signal(syscall.SIGTERM)
+		<-l.ended
+		if err := process.Wait(); err != nil {
+			t.Errorf("the limiter ends with %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the limiter:\n%s", l.logged())
+		}
+	})
 	started := make(chan string, 1)
 	go l.read(stderr, started)
 	select {
 	case l.addr = <-started:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 	}
 	if l.addr == "" {
-		l.t.Fatalf("the limiter does not start:\n%s", l.logged())
+		t.Fatalf("the limiter does not start:\n%s", l.logged())
 	}
+	return l
 }
 
 // command is a process without settings of the environment.
@@ -125,26 +127,14 @@ func (l *limiter) logged() string {
 // awaitLog waits until the log has the text.
 func (l *limiter) awaitLog(text string) {
 	l.t.Helper()
-	await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
-}
-
-// stop ends the limiter, so that nobody listens where it was.
-func (l *limiter) stop() {
-	if l.process.ProcessState != nil {
-		return
-	}
-	_ = l.process.Process.Signal(syscall.SIGTERM)
-	<-l.ended
-	if err := l.process.Wait(); err != nil {
-		l.t.Errorf("the limiter ends with %v", err)
-	}
-	if l.t.Failed() {
-		l.t.Logf("log of the limiter:\n%s", l.logged())
-	}
+	testkit.Await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
 }
 
 // seen is what the backend has got of a request.
-type seen struct{ Method, Target, Host, Body, RateLimit string }
+type seen struct {
+	Method, Target, Host, Body string
+	Header                     http.Header
+}
 
 // backend answers what it has got of a request, or the status that the path asks for.
 func backend(t *testing.T) (addr string) {
@@ -156,20 +146,10 @@ func backend(t *testing.T) (addr string) {
 			return
 		}
 		w.Header().Set("X-Backend", "yes")
-		_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(body), r.Header.Get("RateLimit")})
+		_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(body), r.Header})
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
-}
-
-// write makes a file in a directory of the test.
-func write(t *testing.T, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // example returns a file of deploy/ with texts replaced, each of which it has to have.
@@ -187,25 +167,6 @@ func example(t *testing.T, name string, replaced ...string) string {
 		text = strings.ReplaceAll(text, replaced[i], replaced[i+1])
 	}
 	return text
-}
-
-// listens reports whether somebody does.
-func listens(addr string) bool {
-	c, err := net.Dial("tcp", addr)
-	if err == nil {
-		c.Close()
-	}
-	return err == nil
-}
-
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if so() {
-			return
-		}
-	}
-	t.Fatalf("it never comes to be that %s", what)
 }
 
 // reply is what a client gets.
@@ -255,7 +216,7 @@ func raw(t *testing.T, addr, request string) (status, body string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}

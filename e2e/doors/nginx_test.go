@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,46 +18,23 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// nginxMain is what stands around the examples, which are for the http block.
-const nginxMain = `
-daemon off;
-master_process off;
-worker_processes 1;
-error_log %[1]s/error.log info;
-pid %[1]s/pid;
-events {}
-http {
-    access_log off;
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    include %[2]s;
-}
-`
-
 // nginx runs nginx with a configuration for the http block, and waits until it listens on addr.
 func nginx(t *testing.T, addr, config string) (url string) {
 	t.Helper()
 	file := nginxFile(t, config)
-	c := command(testkit.Program(t, "nginx"), "-p", filepath.Dir(file), "-c", file)
-	run(t, c, addr, func() string {
-		log, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "error.log"))
-		return string(log)
-	})
+	run(t, command(testkit.Program(t, "nginx"), "-p", filepath.Dir(file), "-c", file), addr)
 	return "http://" + addr
 }
 
 // nginxFile writes a whole configuration, in a directory of its own.
 func nginxFile(t *testing.T, config string) string {
 	t.Helper()
-	dir, included := t.TempDir(), write(t, "example.conf", config)
-	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, nginxMain, dir, included), 0o644); err != nil {
+	around, err := os.ReadFile("testdata/nginx.conf")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return file
+	example := testkit.File(t, "example.conf", config)
+	return testkit.File(t, "nginx.conf", strings.NewReplacer("DIR", t.TempDir(), "EXAMPLE", example).Replace(string(around)))
 }
 
 // A 403 of nginx itself stays one, and is told from a refusal.
@@ -76,7 +52,7 @@ func TestNginxForbids(t *testing.T) {
 func TestNginxToken(t *testing.T) {
 	t.Parallel()
 	hash := sha256.Sum256([]byte("secret"))
-	tokens := write(t, "tokens", "edge "+hex.EncodeToString(hash[:])+"\n")
+	tokens := testkit.File(t, "tokens", "edge "+hex.EncodeToString(hash[:])+"\n")
 	l := limit(t, "version: 1\nrules: [{name: keys, key: [api_key], missing: refuse, limit: 1/day}]\n", "--auth", "nginx+id", "--door-tokens", tokens)
 	start := nginxExample("nginx/auth-request.conf")
 	status(t, http.StatusServiceUnavailable, "GET", start(t, l.addr, backend(t))+"/", "", "Authorization", "Bearer k-1", "X-Sluice-Token", "guess")
@@ -88,7 +64,7 @@ func TestNginxToken(t *testing.T) {
 }
 
 // run runs a proxy until the test ends, and waits until it listens on addr.
-func run(t *testing.T, c *exec.Cmd, addr string, log func() string) {
+func run(t *testing.T, c *exec.Cmd, addr string) {
 	t.Helper()
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -102,16 +78,16 @@ func run(t *testing.T, c *exec.Cmd, addr string, log func() string) {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		<-ended
 		if t.Failed() {
-			t.Logf("%s says:\n%s%s", c.Path, &out, log())
+			t.Logf("%s says:\n%s", c.Path, &out)
 		}
 	})
-	await(t, c.Path+" listens", func() bool {
+	testkit.Await(t, c.Path+" listens", func() bool {
 		select {
 		case <-ended:
-			t.Fatalf("%s has ended:\n%s%s", c.Path, &out, log())
+			t.Fatalf("%s has ended:\n%s", c.Path, &out)
 		default:
 		}
-		return listens(addr)
+		return testkit.Listens(addr)
 	})
 }
 

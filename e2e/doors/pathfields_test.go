@@ -1,86 +1,62 @@
 package doors
 
 import (
+	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	gateway "github.com/sluicehq/sluice/internal/proxy"
+
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // What some server takes for the path, the method or the host does not get past a proxy of an example,
 // as it does not get past the gateway, whatever stands for the hyphens.
-func TestPathFields(t *testing.T) {
-	starts := map[string]func(t *testing.T, backend string) string{
-		"haproxy": func(t *testing.T, backend string) string {
-			agent := testkit.Addr(t)
-			limit(t, threeADay, "--spoe", agent)
-			return haproxy(t, agent, backend)
-		},
+func testPathFields(t *testing.T, addr string) {
+	t.Helper()
+	var names []string
+	for _, name := range gateway.PathFields() {
+		under := strings.ReplaceAll(name, "-", "_")
+		names = append(names, name, strings.ToLower(name), under, strings.ReplaceAll(name, "-", "."), strings.Replace(under, "_", "-", 1))
 	}
-	for _, p := range proxies {
-		starts[p.name] = func(t *testing.T, backend string) string {
-			return p.start(t, limit(t, threeADay, "--auth", p.asker).addr, backend)
+	var fields strings.Builder
+	for _, name := range append(slices.Clone(names), "X-API-Key") {
+		fmt.Fprintf(&fields, "%s: /free\r\n", name)
+	}
+	first, body := raw(t, addr, request("GET", "/", "api.test", fields.String()))
+	var got seen
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("%s %s: %v", first, body, err)
+	}
+	if got.Header.Get("X-API-Key") != "/free" {
+		t.Errorf("the backend gets no X-API-Key, among %v", got.Header)
+	}
+	plain := strings.NewReplacer("_", "-", ".", "-")
+	for name, values := range got.Header {
+		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, plain.Replace(name)) }) {
+			t.Errorf("the backend gets %s: %q", name, values)
 		}
 	}
-	t.Parallel()
-	for name, start := range starts {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var mu sync.Mutex
-			var got http.Header
-			backend := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				mu.Lock()
-				defer mu.Unlock()
-				got = r.Header
-			}))
-			t.Cleanup(backend.Close)
-			url := start(t, backend.Listener.Addr().String())
+}
 
-			var names []string
-			for _, name := range gateway.PathFields() {
-				under := strings.ReplaceAll(name, "-", "_")
-				names = append(names, name, strings.ToLower(name), under, strings.ReplaceAll(name, "-", "."), strings.Replace(under, "_", "-", 1))
-			}
-			var fields strings.Builder
-			for _, name := range append(slices.Clone(names), "X-API-Key") {
-				fmt.Fprintf(&fields, "%s: /free\r\n", name)
-			}
-			c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			_, _ = io.WriteString(c, request("GET", "/", "api.test", fields.String()))
-			answer, err := io.ReadAll(c)
-			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
-				t.Fatalf("%v: %.300s", err, answer)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if got.Get("X-API-Key") != "/free" {
-				t.Errorf("the backend gets no X-API-Key, among %v", got)
-			}
-			for name, values := range got {
-				plain := strings.Map(func(r rune) rune {
-					if r == '_' || r == '.' {
-						return '-'
-					}
-					return r
-				}, name)
-				if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, plain) }) {
-					t.Errorf("the backend gets %s: %q", name, values)
-				}
-			}
-		})
-	}
+func TestPathFieldsOfHAProxy(t *testing.T) {
+	t.Parallel()
+	agent := testkit.Addr(t)
+	limit(t, threeADay, "--spoe", agent)
+	testPathFields(t, strings.TrimPrefix(haproxy(t, agent, backend(t)), "http://"))
+}
+
+// haproxy runs HAProxy by the example in deploy/.
+func haproxy(t *testing.T, agent, backend string) (url string) {
+	t.Helper()
+	addr := testkit.Addr(t)
+	messages := testkit.File(t, "spoe-sluice.conf", example(t, "haproxy/spoe-sluice.conf"))
+	config := testkit.File(t, "haproxy.cfg", example(t, "haproxy/haproxy.cfg", "/etc/haproxy/spoe-sluice.conf", messages,
+		"127.0.0.1:8000", addr, "127.0.0.1:9000", agent, "127.0.0.1:3000", backend))
+	run(t, command(testkit.Program(t, "haproxy"), "-db", "-f", config), addr)
+	return "http://" + addr
 }
 
 // The examples for proxies that are not run here name the same fields.

@@ -4,8 +4,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // asNginx asks a limiter as nginx does, and returns the status of the answer.
@@ -39,7 +40,7 @@ func TestReloadWithBodies(t *testing.T) {
 	}
 	l.awaitLog(`"policy loaded"`)
 
-	out, err := command(binary, "import", "--rules", rules, "--yes", write(t, "name.yaml", byName)).CombinedOutput()
+	out, err := command(program(t), "import", "--rules", rules, "--yes", testkit.File(t, "name.yaml", byName)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -47,32 +48,5 @@ func TestReloadWithBodies(t *testing.T) {
 	l.awaitLog(`rules[\"login\"].key: ` + problem)
 	if got := asNginx(t, l); got != http.StatusForbidden {
 		t.Errorf("the old policy does not stay: status %d", got)
-	}
-}
-
-// Rules that go by responses count everything here, and the log says so.
-func TestRulesByResponse(t *testing.T) {
-	t.Parallel()
-	l := limit(t, "version: 1\nrules: [{name: failed, match: POST /login, limit: 1/day, count: {status: [401]}}]\n", "--auth", "nginx")
-	l.awaitLog(`rule \"failed\": the rule goes by responses, and proxies that ask do not tell of them; every request that --auth is asked about counts`)
-	if first, second := asNginx(t, l), asNginx(t, l); first != http.StatusOK || second != http.StatusForbidden {
-		t.Errorf("status %d, and then %d", first, second)
-	}
-}
-
-func TestAuthNeedsCheck(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--upstream", "sample", "--auth", "nginx"}, "sluice: --auth: the proxies need an address to ask at: give --check, for example --check 127.0.0.1:8081\n"},
-		{[]string{"--auth", "nginx,nginx+id"}, "nginx is there twice: remove one\n"},
-		{[]string{"--auth", "apache"}, `there is no proxy kind "apache": there are nginx, nginx-accel, caddy, traefik, envoy` + "\n"},
-	} {
-		out, err := command(binary, append([]string{"serve"}, test.args...)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), test.want) {
-			t.Errorf("%v: %v: %s", test.args, err, out)
-		}
 	}
 }

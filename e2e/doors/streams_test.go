@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -15,13 +16,14 @@ import (
 // A client of HTTP/2 that takes what comes on its connection, and nothing of a stream, is not
 // waited for longer than --stall-timeout: each such stream keeps an answer in memory.
 func TestUnreadStreamsEnd(t *testing.T) {
+	t.Parallel()
 	l := limit(t, jobs, "--stall-timeout", "1s", "--auth", "envoy")
 	c, err := net.Dial("tcp", l.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}

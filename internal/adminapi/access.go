@@ -79,7 +79,7 @@ func (a *API) identify(r *http.Request) (control.Caller, error) {
 	case len(tokens) > 0:
 		return control.Caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\"")
 	}
-	return control.Caller{"local", source.Admin}, nil
+	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
 
 func unknown(detail string) *problem { return problemf(http.StatusUnauthorized, "%s", detail) }
@@ -106,7 +106,7 @@ func (a *API) byToken(text string) (control.Caller, error) {
 	case !found.Expires.IsZero() && !found.Expires.After(time.Now()):
 		return control.Caller{}, unknown("this token has expired")
 	}
-	return control.Caller{found.Name, found.Role}, nil
+	return control.Caller{Name: found.Name, Role: found.Role}, nil
 }
 
 // byCertificate goes by the certificate of the client, which the listener has verified.

@@ -1,19 +1,22 @@
 package adminapi_test
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
-	"io"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
 	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -24,18 +27,18 @@ version: 1
 tiers: {subject: api_key, from: header:X-Plan}
 rules:
   - {name: health, match: GET /health, exempt: true}
-  - {name: per-address, key: [client_ip], limit: 200/hour}
+  - {name: per-address, key: [client_ip], limit: 200/day}
   - name: per-key
     key: [api_key]
     missing: skip
-    limit: 100/minute burst 20
-    tiers: {pro: 1000/minute}
+    limit: 100/day burst 20
+    tiers: {pro: 1000/day}
   - name: login
     match: POST /login
     key: [client_ip, "body:username"]
-    limits: [5/minute, 20/hour]
+    limits: [5/day, 20/7d]
     algorithm: fixed_window
-  - {name: all, limit: 100000/day}
+  - {name: all, limit: 1000/7d}
 overrides:
   - {rule: per-key, key: {api_key: k-42}, limit: 5000/minute, until: 2127-01-31, reason: a launch}
   - {rule: per-address, key: {client_ip: 203.0.113.0/24}, block: true}
@@ -45,11 +48,10 @@ subjects:
 
 // server is an API whose every answer is held to the OpenAPI document.
 type server struct {
+	*apitest.Player
 	t      *testing.T
-	url    string
 	engine *policy.Engine
 	log    *bytes.Buffer
-	token  string
 	config adminapi.Config
 }
 
@@ -59,7 +61,7 @@ func start(t *testing.T, change func(*adminapi.Config)) *server {
 	s := prepare(t, change)
 	h := httptest.NewServer(adminapi.New(s.config))
 	t.Cleanup(h.Close)
-	s.url = h.URL
+	s.Player = s.player(h.URL)
 	return s
 }
 
@@ -70,21 +72,21 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range doc.Rules {
-		doc.Rules[i].Source = "file"
+	stack := &source.Stack{Swap: func(*policy.Policy) {}}
+	p, err := stack.File(doc, nil)
+	if err == nil {
+		err = stack.UseFile()
 	}
-	p, err := policy.Compile(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
-	current := &control.Current{Document: &doc, File: &doc}
 	s.config = adminapi.Config{
-		Engine:  s.engine,
-		Current: func() *control.Current { return current },
-		Tokens:  func() ([]control.Token, error) { return nil, nil },
-		Local:   true,
-		Logger:  slog.New(slog.NewTextHandler(s.log, nil)),
+		Engine: s.engine,
+		Policy: &control.Policy{Stack: stack},
+		Tokens: func() ([]control.Token, error) { return nil, nil },
+		Local:  true,
+		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	}
 	if change != nil {
 		change(&s.config)
@@ -108,88 +110,93 @@ func localRequest(method, target string) *http.Request {
 	return r
 }
 
-// answer is what the API has said.
-type answer struct {
-	t      *testing.T
-	status int
-	header http.Header
-	body   []byte
-}
-
-// do sends a request, with a body if that is not empty, and fields as "Name: value".
-func (s *server) do(method, path, body string, fields ...string) *answer {
-	s.t.Helper()
-	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	if s.token != "" {
-		r.Header.Set("Authorization", "Bearer "+s.token)
-	}
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		r.Header.Set(name, value)
-	}
-	return s.send(r, body)
-}
-
-func (s *server) send(r *http.Request, sent string) *answer {
-	s.t.Helper()
-	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(firstEvent(response))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	a := &answer{s.t, response.StatusCode, response.Header, data}
-	if err := document.Check(r, sent, a.status, a.header, a.body); err != nil {
-		s.t.Errorf("%v\n%s", err, a.body)
-	}
-	return a
-}
-
-// firstEvent is the body of a response, of a stream only the first event.
-func firstEvent(r *http.Response) io.Reader {
-	if r.Header.Get("Content-Type") != "text/event-stream" {
-		return r.Body
-	}
-	var event strings.Builder
-	for lines := bufio.NewScanner(r.Body); lines.Scan() && lines.Text() != ""; {
-		event.WriteString(lines.Text() + "\n")
-	}
-	return strings.NewReader(event.String())
-}
-
-// want fails unless the status is that.
-func (a *answer) want(status int) *answer {
-	a.t.Helper()
-	if a.status != status {
-		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
-	}
-	return a
-}
-
-// says fails unless the body has all of texts.
-func (a *answer) says(texts ...string) *answer {
-	a.t.Helper()
-	for _, text := range texts {
-		if !bytes.Contains(a.body, []byte(text)) {
-			a.t.Errorf("%s\nhas no %s", a.body, text)
+// Each section of testdata is a test, with a token of each role if it takes one.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	for file, sections := range apitest.Sections(t, "testdata/*.txt") {
+		for _, section := range sections {
+			t.Run(file+"/"+section.Title, func(t *testing.T) {
+				t.Parallel()
+				with := func(c *adminapi.Config) {
+					if slices.ContainsFunc(section.Steps, func(s apitest.Step) bool { return s.Verb == "as" }) {
+						c.Tokens, c.Local = roles, false
+					}
+				}
+				if file == "watched" {
+					watched(t, with).Play(section)
+					return
+				}
+				start(t, func(c *adminapi.Config) {
+					with(c)
+					c.Find = func(string) (string, bool) { return "per-key/k-42", true }
+				}).Play(section)
+			})
 		}
 	}
-	return a
 }
 
-// into reads the body.
-func (a *answer) into(v any) {
-	a.t.Helper()
-	if err := json.Unmarshal(a.body, v); err != nil {
-		a.t.Fatalf("%v: %s", err, a.body)
+// player plays the scripts of testdata.
+func (s *server) player(url string) *apitest.Player {
+	const login = `{"method": "POST", "url": "/login", "headers": {"content-type": "application/json"}, "body": "{\"username\": \"alice\"}"`
+	p := &apitest.Player{
+		T: s.t, URL: url, Document: document,
+		Client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Vars: map[string]string{
+			"host": strings.TrimPrefix(url, "http://"), "deep": strings.Repeat("[", 101) + strings.Repeat("]", 101), "notutf": "{\"url\": \"/\xff\"}",
+			"until": time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "login": login + "}", "takelogin": login + `, "take": true}`,
+		},
+	}
+	p.Commands = map[string]func(apitest.Step){
+		"as": func(step apitest.Step) { p.Token = step.Rest },
+		"take": func(step apitest.Step) {
+			n, from, key, want := 0, "", "", ""
+			if _, err := fmt.Sscanf(step.Rest, "%d %s %s = %s", &n, &from, &key, &want); err != nil {
+				s.t.Fatalf("%s: %v", step.Where, err)
+			}
+			if passed := s.take(n, from, strings.TrimPrefix(key, "-")); want != "?" && strconv.Itoa(passed) != want {
+				s.t.Errorf("%s: %d of %d pass, want %s", step.Where, passed, n, want)
+			}
+		},
+		"logged": func(step apitest.Step) {
+			text, lacks := strings.CutPrefix(step.Rest, "! ")
+			if strings.Contains(s.log.String(), text) == lacks {
+				s.t.Errorf("%s: the log is %s", step.Where, s.log)
+			}
+		},
+	}
+	return p
+}
+
+// take sends n requests from an address through the policy, and returns how many passed.
+func (s *server) take(n int, from string, key string) (passed int) {
+	for range n {
+		r := &policy.Request{Method: "GET", Path: "/", Peer: netip.MustParseAddr(from), Header: map[string][]string{}}
+		if key != "" {
+			r.Header.Set("X-API-Key", key)
+		}
+		if s.engine.Decide(s.t.Context(), r).Allowed {
+			passed++
+		}
+	}
+	return passed
+}
+
+// A subject's limit says when it will be full again.
+func TestSubjectFullAt(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	before := time.Now()
+	s.take(3, "192.0.2.7", "k-1")
+	var got struct {
+		Rules []struct {
+			Limits []struct {
+				FullAt time.Time `json:"full_at"`
+			}
+		}
+	}
+	s.Do("GET", "/v1/subjects?key.client_ip=192.0.2.7", "").Want(200).Into(&got)
+	// Three of 200 a day drain in 1296 s.
+	if at := got.Rules[0].Limits[0].FullAt; at.Before(before.Add(1295*time.Second)) || at.After(time.Now().Add(1297*time.Second)) {
+		t.Errorf("full at %v, and three were taken at %v", at, before)
 	}
 }

@@ -45,31 +45,3 @@ func TestBodyMemory(t *testing.T) {
 		}
 	}
 }
-
-func TestBodyFieldTwice(t *testing.T) {
-	t.Parallel()
-	s := start(t, nil)
-	for body, pointer := range map[string]string{
-		`{"url": "/", "Url": "/"}`:                            `"/Url"`,
-		`{"url": "/", "headers": {"a/b": "1", "a/b": "2"}}`:   `"/headers/a~1b"`,
-		`{"url": "/", "headers": {"": "1", "x": 1, "": "2"}}`: `"/headers/"`,
-		`{"url": "/", "headers": [{"a": 1, "a": 2}]}`:         `"/headers/a"`,
-	} {
-		s.do("POST", "/v1/check", body).want(422).says("the field is there twice", `"pointer":`+pointer)
-	}
-	s.do("POST", "/v1/check", strings.Repeat("[", 101)+strings.Repeat("]", 101)).want(422).says("deeper than 100 levels")
-}
-
-// What no field can be is the caller's mistake, and makes no lines in the log.
-func TestBodyUnreadable(t *testing.T) {
-	t.Parallel()
-	s := start(t, nil)
-	for body, want := range map[string]string{
-		`{"url": "/", "cost": 1e400}`:                            `"pointer":"/cost","detail":"it must be a whole number`,
-		`{"url": "/", "cost": ` + strings.Repeat("9", 400) + `}`: `"pointer":"/cost","detail":"it must be a whole number`,
-		`{"url": 1e400}`: `"pointer":"/url","detail":"it must be text`,
-	} {
-		s.do("POST", "/v1/check", body).want(422).says(want)
-	}
-	s.do("POST", "/v1/check", "{\"url\": \"/\xff\"}").want(400).says("it is not UTF-8")
-}

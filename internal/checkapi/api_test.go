@@ -1,78 +1,78 @@
 package checkapi_test
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/apitest"
 	"github.com/sluicehq/sluice/internal/checkapi"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-const testRules = `
-version: 1
-trusted_proxies: [10.0.0.0/8]
-cors: {origins: ["https://app.example.com"]}
-lists:
-  bad: [203.0.113.0/24]
-rules:
-  - {name: health, match: GET /health, exempt: true}
-  - {name: spam, clients: [bad], block: true}
-  - {name: per-address, key: [client_ip], limit: 200/day}
-  - {name: per-key, key: [api_key], missing: skip, limit: 100/day burst 20}
-  - {name: login, match: POST /login, key: [client_ip, "body:username"], limits: [5/minute, 20/hour], algorithm: fixed_window}
-  - {name: files, match: /files/, key: ["query:user"], missing: refuse, limit: 10/minute}
-  - {name: turns, match: /queue, limit: 60/minute, algorithm: leaky_bucket}
-  - {name: plan, attributes: {plan: trial}, key: ["attr:user"], limit: 3/hour}
-  - {name: guesses, match: POST /guess, key: [client_ip], limit: 3/hour, count: {status: [401]}}
-  - {name: seen, key: [host], limit: 1/day, shadow: true}
-overrides:
-  - {rule: per-key, key: {api_key: k-vip}, limit: 5000/minute, until: 2127-01-31}
-`
-
-func compile(t testing.TB, text string) *policy.Policy {
+func compile(t testing.TB, rules string) *policy.Policy {
 	t.Helper()
-	doc, err := policyfile.Decode("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.Compile(doc)
+	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+rules))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// server is an API whose every answer is held to the OpenAPI document.
-type server struct {
-	t      *testing.T
-	url    string
+// api is a handler whose every answer is held to the OpenAPI document.
+type api struct {
+	http.Handler
 	engine *policy.Engine
+	store  *store
 }
 
-// start serves a policy, with what change makes of the configuration.
-func start(t *testing.T, rules string, change func(*checkapi.Config)) *server {
-	t.Helper()
-	s := &server{t: t, engine: policy.NewEngine(memory.New(), compile(t, rules))}
-	config := checkapi.Config{Engine: s.engine}
-	if change != nil {
-		change(&config)
+// store is a store that a test can make unavailable, and that counts its calls.
+type store struct {
+	*memory.Store
+	away  bool
+	calls atomic.Int64
+}
+
+func (s *store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	s.calls.Add(1)
+	if s.away {
+		return errors.New("unavailable")
 	}
-	h := httptest.NewServer(checkapi.Handler(config))
-	t.Cleanup(h.Close)
-	s.url = h.URL
-	return s
+	return s.Store.Take(ctx, charges, receipts)
+}
+
+func (s *store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
+	s.calls.Add(1)
+	for i := range calls {
+		calls[i].Err = s.Store.Take(ctx, calls[i].Charges, calls[i].Receipts)
+	}
+}
+
+// open returns the API of a policy.
+func open(t testing.TB, rules string, change ...func(*checkapi.Config)) *api {
+	t.Helper()
+	a := &api{store: &store{Store: memory.New()}}
+	a.engine = policy.NewEngine(a.store, compile(t, rules))
+	config := checkapi.Config{Engine: a.engine, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&config)
+	}
+	a.Handler = checkapi.Handler(config)
+	return a
 }
 
 var document = func() *apitest.Document {
@@ -85,405 +85,170 @@ var document = func() *apitest.Document {
 	return doc
 }()
 
-// reply is what the API has said.
-type reply struct {
-	t      *testing.T
-	status int
-	header http.Header
-	body   []byte
-}
-
-// answer is what it says about a check.
-type answer struct {
-	Allowed     bool
-	Status      int
-	RetryAfter  int64 `json:"retry_after"`
-	Delay       float64
-	Exempt      bool
-	Unavailable bool
-	Repeated    bool
-	Degraded    bool
-	Missing     string
-	Blocked     string
-	At          time.Time
-	Results     []result
-	Headers     map[string]string
-	Body        string
-	Place       string
-}
-
-type result struct {
-	Rule, Name, From string
-	Allowed, Shadow  bool
-	Cost             int64
-	Limit, Remaining *int64
-	Reset            int64
-	RetryAfter       int64 `json:"retry_after"`
-}
-
-// do sends a request, with a body if that is not empty, and fields as "Name: value".
-func (s *server) do(method, path, body string, fields ...string) *reply {
-	s.t.Helper()
-	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+// call sends a body of JSON, and fields as "Name: value".
+func (a *api) call(t *testing.T, method, path, body string, fields ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		r.Header.Set(name, value)
+		name, value, _ := strings.Cut(f, ":")
+		r.Header.Set(name, strings.TrimSpace(value))
 	}
-	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if err := document.Check(r, body, w.Code, w.Header(), w.Body.Bytes()); err != nil {
+		t.Errorf("%v\n%s", err, w.Body)
 	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	a := &reply{s.t, response.StatusCode, response.Header, data}
-	if err := document.Check(r, body, a.status, a.header, a.body); err != nil {
-		s.t.Errorf("%v\n%s", err, a.body)
-	}
-	return a
-}
-
-// ask sends a check that the API understands.
-func (s *server) ask(path, body string) answer {
-	s.t.Helper()
-	return s.do("POST", path, body).want(200).answer()
-}
-
-// want fails unless the status is that.
-func (a *reply) want(status int) *reply {
-	a.t.Helper()
-	if a.status != status {
-		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
-	}
-	return a
-}
-
-// says fails unless the body has all of texts.
-func (a *reply) says(texts ...string) *reply {
-	a.t.Helper()
-	for _, text := range texts {
-		if !bytes.Contains(a.body, []byte(text)) {
-			a.t.Errorf("%s\nhas no %s", a.body, text)
+	var one struct{ Headers map[string]string }
+	_ = json.Unmarshal(w.Body.Bytes(), &one)
+	for name, value := range one.Headers { // of a single check, the response has them, too
+		if own, known := w.Header()[name]; (known || strings.HasPrefix(name, "X-Ratelimit")) && own[0] != value && name != "Content-Type" {
+			t.Errorf("%s is %q in the response, and %q in the answer", name, own, value)
 		}
 	}
-	return a
+	return w
 }
 
-func (a *reply) into(v any) {
-	a.t.Helper()
-	d := json.NewDecoder(bytes.NewReader(a.body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		a.t.Fatalf("%v: %s", err, a.body)
-	}
-}
+var place = regexp.MustCompile(`"place":"([^"]*)"`)
 
-func (a *reply) answer() (out answer) {
-	a.t.Helper()
-	a.into(&out)
-	return out
-}
-
-func (a *reply) answers() []answer {
-	a.t.Helper()
-	var out struct{ Answers []answer }
-	a.into(&out)
-	return out.Answers
-}
-
-// remaining is what a rule has left.
-func (a answer) remaining(rule string) int64 {
-	for _, r := range a.Results {
-		if r.Rule == rule && r.Remaining != nil {
-			return *r.Remaining
-		}
-	}
-	return -1
-}
-
-const login = `{"request": {"method": "POST", "path": "/login", "client": "192.0.2.7", "body": "username=alice"}`
-
-func TestCheck(t *testing.T) {
-	s := start(t, testRules, nil)
-	for range 5 {
-		a := s.ask("/v1/check", login+"}")
-		if !a.Allowed || a.Status != 200 || a.RetryAfter != 0 || a.Body != "" {
-			t.Fatalf("%+v", a)
-		}
-	}
-	refused := s.do("POST", "/v1/check", login+"}").want(200)
-	a := refused.answer()
-	names := []string{}
-	for _, r := range a.Results {
-		names = append(names, r.Name)
-	}
-	if want := []string{"per-address", "login-1m", "login-1h", "seen"}; !slices.Equal(names, want) {
-		t.Errorf("results %q, want %q", names, want)
-	}
-	if a.Allowed || a.Status != 429 || a.RetryAfter < 1 || a.RetryAfter > 60 || fmt.Sprint(a.RetryAfter) != a.Headers["Retry-After"] {
-		t.Errorf("%+v", a)
-	}
-	if r := a.Results[1]; r.Allowed || r.RetryAfter != a.RetryAfter || *r.Limit != 5 || *r.Remaining != 0 || r.From != "rule" || r.Cost != 1 {
-		t.Errorf("%+v", r)
-	}
-	if a.remaining("per-address") != 195 {
-		t.Errorf("what is refused was charged: %d are left", a.remaining("per-address"))
-	}
-	for name, value := range a.Headers {
-		if own := refused.header.Get(name); own != value && name != "Content-Type" && name != "Vary" {
-			t.Errorf("the response has %s: %q, and the answer %q", name, own, value)
-		}
-	}
-	if !strings.Contains(a.Body, `"status":429`) || a.Headers["Content-Type"] != "application/problem+json" {
-		t.Errorf("%+v", a)
-	}
-	s.do("POST", "/v1/check?status=1", login+"}").want(429).says(`"allowed":false`)
-}
-
-func TestEachKindOfAnswer(t *testing.T) {
-	s := start(t, testRules, nil)
-	for _, c := range []struct {
-		name, body string
-		status     int
-		says       string
-	}{
-		{"exempt", `{"request": {"path": "/health"}}`, 200, `"exempt":true,"results":[]`},
-		{"blocked", `{"request": {"path": "/", "client": "203.0.113.9"}}`, 403, `"blocked":"spam"`},
-		{"lacking", `{"request": {"path": "/files/a"}}`, 400, `"missing":"query:user"`},
-		{"with it", `{"request": {"path": "/files/a?user=b"}}`, 200, `"rule":"files"`},
-		{"client with a port", `{"request": {"path": "/", "client": "[2001:db8::9]:443"}}`, 200, `"remaining":199`},
-		{"the same network", `{"request": {"path": "/", "client": "2001:db8::8"}}`, 200, `"remaining":198`},
-		{"behind a proxy", `{"request": {"path": "/", "client": "10.1.2.3", "headers": {"X-Forwarded-For": "203.0.113.9"}}}`, 403, `"blocked"`},
-		{"forged", `{"request": {"path": "/", "client": "192.0.2.8", "headers": {"X-Forwarded-For": "203.0.113.9"}}}`, 200, `"remaining":199`},
-		{"attribute", `{"request": {"path": "/", "attributes": {"plan": "trial", "user": "u"}}}`, 200, `"rule":"plan","name":"plan","from":"rule","allowed":true,"shadow":false,"cost":1,"limit":3,"remaining":2`},
-		{"cost", `{"request": {"path": "/", "client": "192.0.2.9"}, "cost": 10}`, 200, `"cost":10,"limit":200,"remaining":190`},
-		{"never", `{"request": {"path": "/", "client": "192.0.2.9"}, "cost": 201}`, 429, `more than it ever allows at once`},
-		{"rule", `{"rule": "per-key", "key": {"api_key": "k-1"}}`, 200, `"limit":100,"remaining":19,"reset"`},
-		{"override", `{"rule": "per-key", "key": {"api_key": "k-vip"}, "cost": 7}`, 200, `"from":"override"`},
-		{"host in the head", `{"request": {"path": "/", "headers": {"host": "a.example"}}}`, 200, `"seen"`},
-		{"two hosts", `{"request": {"path": "/", "host": "b.example", "headers": {"host": "a.example"}}}`, 400, "two hosts"},
-		{"no path", `{"request": {"path": "login"}}`, 400, `must begin with \\\"/\\\"`},
-		{"broken escape", `{"request": {"path": "/%zz"}}`, 400, "escaped"},
-		{"no host", `{"request": {"path": "/", "host": "a:80:80"}}`, 400, "The Host must be"},
-		{"no method", `{"request": {"path": "/", "method": "A B"}}`, 400, "The method"},
-		{"no field", `{"request": {"path": "/", "headers": {"a b": "c"}}}`, 400, "a field that none can have"},
-		{"line break in a field", `{"request": {"path": "/", "headers": {"a": "c\nd"}}}`, 400, "a field that none can have"},
-		{"page of an origin", `{"request": {"path": "/%zz", "headers": {"Origin": "https://app.example.com"}}}`, 400, `"Access-Control-Allow-Origin":"https://app.example.com"`},
-		{"plain text", `{"request": {"path": "/%zz", "headers": {"Accept": ["text/html", "text/plain"]}}}`, 400, `"Content-Type":"text/plain`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := *s
-			s.t = t
-			a := s.do("POST", "/v1/peek", c.body).want(200).answer()
-			if a.Status != c.status || a.Allowed != (c.status == 200) {
-				t.Errorf("to be %d: %+v", c.status, a)
-			}
-			s.do("POST", "/v1/check?status=1", c.body).want(c.status).says(c.says)
+func TestCalls(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/calls.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rules, tokens := strings.CutPrefix(c.Setup, "options: tokens\n")
+				a := open(t, rules, func(c *checkapi.Config) {
+					if tokens {
+						c.Authorize = authorize
+					}
+				})
+				var last *httptest.ResponseRecorder
+				var places []string // PLACE1 and its number, and so on
+				c.Play(t, func(step string) string {
+					verb, rest, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					switch verb {
+					case "wait":
+						d, err := time.ParseDuration(rest)
+						if err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(d)
+					case "outage":
+						a.store.away = true
+					case "swap":
+						a.engine.Swap(compile(t, rest))
+					case "field":
+						return last.Header().Get(rest)
+					default:
+						last = a.step(t, verb, rest)
+						for _, found := range place.FindAllStringSubmatch(last.Body.String(), -1) {
+							places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
+						}
+						return fmt.Sprintf("%d %s", last.Code, last.Body)
+					}
+					return ""
+				})
+			})
 		})
 	}
 }
 
-// A queue lets pass later, and the API does not hold.
-func TestDelay(t *testing.T) {
-	s := start(t, testRules, nil)
-	const queued = `{"request": {"path": "/queue"}}`
-	began := time.Now()
-	for range 4 {
-		s.ask("/v1/check", queued)
+// step sends "check {…}", or "GET /v1/check" and a body, with fields among the lines.
+func (a *api) step(t *testing.T, verb, rest string) *httptest.ResponseRecorder {
+	t.Helper()
+	method, path := "POST", "/v1/"+verb
+	if verb == "GET" || verb == "POST" {
+		method = verb
+		path, rest, _ = strings.Cut(rest, "\n")
 	}
-	a := s.ask("/v1/check", queued)
-	if took := time.Since(began).Seconds(); a.Delay <= 4-took-0.1 || a.Delay > 4 || !a.Allowed {
-		t.Errorf("the fifth of one a second has a delay of %v", a.Delay)
-	}
-}
-
-// What is asked about a rule and about a request is one count.
-func TestRuleAndRequestAreOneCount(t *testing.T) {
-	s := start(t, testRules, nil)
-	s.ask("/v1/check", `{"rule": "per-key", "key": {"api_key": "k-1"}, "cost": 5}`)
-	a := s.ask("/v1/check", `{"request": {"path": "/", "headers": {"Authorization": "Bearer k-1"}}}`)
-	if a.remaining("per-key") != 14 {
-		t.Errorf("%d of 20 are left, want 14", a.remaining("per-key"))
-	}
-}
-
-func TestBatch(t *testing.T) {
-	s := start(t, testRules, nil)
-	body := `{"checks": [` + login + `, "peek": true}, {"rule": "per-key", "key": {"api_key": "k-1"}, "cost": 3},
-		{"request": {"path": "/%zz"}}, ` + login + `}, {"request": {"path": "/health"}}]}`
-	all := s.do("POST", "/v1/check", body).want(200).answers()
-	if len(all) != 5 || !all[0].Allowed || all[0].remaining("per-address") != 200 || all[1].remaining("per-key") != 17 ||
-		all[2].Status != 400 || all[3].remaining("per-address") != 199 || !all[4].Exempt {
-		t.Errorf("%+v", all)
-	}
-	for i, a := range all {
-		if limited := i == 0 || i == 1 || i == 3; limited != (a.Headers["X-Ratelimit-Limit"] != "") {
-			t.Errorf("answer %d has the fields %v", i, a.Headers)
+	var body, fields []string
+	for line := range strings.SplitSeq(rest, "\n") {
+		if field.MatchString(line) {
+			fields = append(fields, line)
+		} else {
+			body = append(body, line)
 		}
 	}
+	return a.call(t, method, path, strings.Join(body, "\n"), fields...)
 }
 
-func TestLargestBatch(t *testing.T) {
-	s := start(t, testRules, nil)
-	one := `{"rule": "per-address", "key": {"client_ip": "192.0.2.%d"}}`
-	checks := make([]string, 1000)
-	for i := range checks {
-		checks[i] = fmt.Sprintf(one, i%4)
-	}
-	all := s.do("POST", "/v1/check", `{"checks":[`+strings.Join(checks, ",")+`]}`).want(200).answers()
-	allowed := 0
-	for _, a := range all {
-		if a.Allowed {
-			allowed++
-		}
-	}
-	if len(all) != 1000 || allowed != 800 {
-		t.Errorf("%d of %d pass, and four addresses have 200 a day each", allowed, len(all))
-	}
-	checks = append(checks, checks[0])
-	s.do("POST", "/v1/check", `{"checks":[`+strings.Join(checks, ",")+`]}`).want(400).says(`"/checks/1000"`, "at most 1000")
-}
+var field = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
 
-// Whatever is wrong is told with a pointer, and nothing of the call is charged.
-func TestWrongQuestions(t *testing.T) {
-	s := start(t, testRules, nil)
-	deep := strings.Repeat(`{"request":`, 100_000)
-	many := strings.TrimSuffix(strings.Repeat(`"1",`, 257), ",")
-	for _, c := range []struct{ name, path, check, pointer, says string }{
-		{"unknown member", "check", `{"request": {"path": "/"}, "costs": 1}`, "/costs", "request, rule, key, cost, id, checks, peek"},
-		{"unknown in the request", "check", `{"request": {"path": "/", "url": "/"}}`, "/request/url", "method, host, path"},
-		{"other case", "check", `{"Request": {"path": "/"}}`, "/Request", "no such member"},
-		{"duplicate", "check", `{"rule": "login", "rule": "per-key"}`, "/rule", "twice"},
-		{"duplicate by an escape", "check", `{"rule": "login", "r\u0075le": "per-key"}`, "/rule", "twice"},
-		{"duplicate key", "check", `{"rule": "login", "key": {"client_ip": "192.0.2.1", "client_ip": "192.0.2.2"}}`, "/key/client_ip", "twice"},
-		{"duplicate field", "check", `{"request": {"path": "/", "headers": {"X-Api-Key": "1", "x-api-key": "2"}}}`, "/request/headers/x-api-key", "twice"},
-		{"type of the request", "check", `{"request": "/"}`, "/request", "must be an object"},
-		{"type of a text", "check", `{"request": {"path": 1}}`, "/request/path", "must be text"},
-		{"null", "check", `{"request": {"path": "/", "client": null}}`, "/request/client", "must be text"},
-		{"type of a field", "check", `{"request": {"path": "/", "headers": {"a~/b": [1]}}}`, "/request/headers/a~0~1b/0", "must be text"},
-		{"many fields", "check", `{"request": {"path": "/", "headers": {"a": [` + many + `]}}}`, "/request/headers/a/256", "more than 256"},
-		{"type of peek", "check", `{"rule": "login", "peek": 1}`, "/peek", "true or false"},
-		{"bytes that are not UTF-8", "check", "{\"rule\": \"per-key\", \"key\": {\"api_key\": \"\xff\"}}", "/key/api_key", "not UTF-8"},
-		{"half a character", "check", `{"rule": "per-key", "key": {"api_key": "\ud800"}}`, "/key/api_key", "surrogate"},
-		{"half a character in a name", "check", `{"rule": "per-key", "key": {"\udc00": ""}}`, "/key", "surrogate"},
-		{"huge number", "check", `{"rule": "login", "cost": 1` + strings.Repeat("0", 5000) + `}`, "/cost", "from 1 to 1125899906842624"},
-		{"fraction", "check", `{"rule": "login", "cost": 1.5}`, "/cost", "whole number"},
-		{"exponent", "check", `{"rule": "login", "cost": 1e1}`, "/cost", "whole number"},
-		{"nothing", "check", `{"rule": "login", "cost": 0}`, "/cost", "from 1"},
-		{"negative", "check", `{"rule": "login", "cost": -1}`, "/cost", "from 1"},
-		{"deep", "check", deep, "/request/request", "no such member"},
-		{"deep list", "check", strings.Repeat("[", 100_000), "", "must be an object"},
-		{"not JSON", "check", `{"rule": "login"`, "", "this is not JSON"},
-		{"two values", "check", `{"rule": "login"} {}`, "", "something follows"},
-		{"empty", "check", ``, "", "must be an object"},
-		{"neither", "check", `{"cost": 1}`, "", `\"rule\" and \"key\"`},
-		{"both", "check", `{"rule": "login", "request": {"path": "/"}}`, "", `\"rule\" and \"key\"`},
-		{"key without a rule", "check", `{"request": {"path": "/"}, "key": {}}`, "", `\"rule\", too`},
-		{"no path", "check", `{"request": {"method": "GET"}}`, "/request", `\"path\"`},
-		{"no client", "check", `{"request": {"path": "/", "client": "unknown"}}`, "/request/client", "192.0.2.1"},
-		{"two bodies", "check", `{"request": {"path": "/", "body": "", "body_base64": ""}}`, "/request", "not both"},
-		{"no base64", "check", `{"request": {"path": "/", "body_base64": "_-"}}`, "/request/body_base64", "base64"},
-		{"no rule", "check", `{"rule": "per-kye"}`, "", "per-key"},
-		{"no part of the key", "check", `{"rule": "per-key", "key": {"client_ip": "192.0.2.1"}}`, "", "api_key"},
-		{"exempt rule", "check", `{"rule": "health"}`, "", "counts nothing"},
-		{"empty id", "check", `{"rule": "per-key", "id": ""}`, "/id", "from 1 to 256"},
-		{"long id", "check", `{"rule": "per-key", "id": "` + strings.Repeat("x", 257) + `"}`, "/id", "from 1 to 256"},
-		{"peek in a peek", "peek", `{"rule": "login", "peek": true}`, "/peek", "no such member"},
-		{"outcome in a refund", "refund", `{"rule": "login", "outcome": {}}`, "/outcome", "no such member"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := *s
-			s.t = t
-			quoted, _ := json.Marshal(c.pointer)
-			s.do("POST", "/v1/"+c.path, c.check).want(400).says(`"pointer":`+string(quoted), c.says)
-			before := `{"checks": [{"rule": "per-key", "key": {"api_key": "kept"}}, {"request": {"path": "/"}}, `
-			r := s.do("POST", "/v1/"+c.path, before+c.check+"]}").want(400)
-			if c.check != "" && c.name != "not JSON" && c.name != "two values" {
-				quoted, _ = json.Marshal("/checks/2" + c.pointer)
-				r.says(`"pointer":` + string(quoted))
-			}
-		})
+func authorize(_, token string) error {
+	switch token {
+	case "many":
+		return tooMany{}
+	case "secret":
+		return nil
 	}
-	if left := s.ask("/v1/peek", `{"rule": "per-key", "key": {"api_key": "kept"}}`).remaining("per-key"); left != 20 {
-		t.Errorf("batches with a mistake have charged: %d of 20 are left", left)
-	}
-}
-
-func TestWrongSettlements(t *testing.T) {
-	s := start(t, testRules, nil)
-	for body, says := range map[string]string{
-		`{"rule": "guesses"}`:                                                                     `\"outcome\"`,
-		`{"rule": "guesses", "outcome": 401}`:                                                     `"/outcome"`,
-		`{"rule": "guesses", "outcome": {"status": 99}}`:                                          `"/outcome/status"`,
-		`{"rule": "guesses", "outcome": {"status": 401, "bytes": -1}}`:                            `"/outcome/bytes"`,
-		`{"rule": "guesses", "outcome": {"cost": 1.5}}`:                                           `"/outcome/cost"`,
-		`{"rule": "guesses", "outcome": {"counts": "yes"}}`:                                       `"/outcome/counts"`,
-		`{"rule": "guesses", "outcome": {}, "at": "yesterday"}`:                                   `"/at"`,
-		`{"rule": "guesses", "outcome": {}, "peek": true}`:                                        `"/peek"`,
-		`{"checks": [{"rule": "guesses", "outcome": {}}]}`:                                        `"/checks"`,
-		`{"request": {"path": "/%zz"}, "outcome": {}}`:                                            `"/request"`,
-		`{"rule": "guesses", "outcome": {"headers": {"a": []}}}`:                                  `"/outcome/headers/a"`,
-		`{"rule": "guesses", "outcome": {"status": 401, "status": 402}}`:                          `"/outcome/status"`,
-		`{"rule": "guesses", "key": {"client_ip": "192.0.2.1"}, "outcome": {}, "at": 1795347858}`: `"/at"`,
-	} {
-		s.do("POST", "/v1/settle", body).want(400).says(says)
-	}
-}
-
-// What is no question at all.
-func TestWrongCalls(t *testing.T) {
-	s := start(t, testRules, nil)
-	const one = `{"rule": "per-key", "key": {"api_key": "k"}}`
-	s.do("GET", "/v1/check", "").want(405).says("use POST")
-	s.do("POST", "/v1/openapi.json", one).want(405).says("use GET")
-	s.do("POST", "/v1/checks", one).want(404)
-	s.do("POST", "/v1/check/", one).want(404)
-	s.do("POST", "/v1/check", one, "Content-Type: text/plain").want(415)
-	s.do("POST", "/v1/check", one, "Content-Type: application/json; charset=utf-8").want(200)
-	s.do("POST", "/v1/check", one, "Content-Encoding: gzip").want(415)
-	s.do("POST", "/v1/check?status=2", one).want(400).says(`"parameter":"status"`)
-	s.do("POST", "/v1/check?status=1", `{"checks": [`+one+`]}`).want(400).says("several")
-	s.do("POST", "/v1/check", one, "Origin: https://evil.example").want(403).says("browser")
-	s.do("POST", "/v1/check", one, "Sec-Fetch-Site: cross-site").want(403)
-	if left := s.ask("/v1/peek", one).remaining("per-key"); left != 19 {
-		t.Errorf("%d of 20 are left, and one call was right", left)
-	}
-}
-
-func TestAuthorize(t *testing.T) {
-	s := start(t, testRules, func(c *checkapi.Config) {
-		c.Authorize = func(from, token string) error {
-			switch {
-			case !strings.HasPrefix(from, "127.0.0.1:"):
-				t.Errorf("from %q", from)
-			case token == "many":
-				return tooMany{}
-			case token != "secret":
-				return errors.New("another token")
-			}
-			return nil
-		}
-	})
-	const one = `{"rule": "per-key", "key": {"api_key": "k"}}`
-	for _, field := range []string{"X: y", "Authorization: Bearer", "Authorization: Bearer other", "Authorization: Basic secret", "Authorization: secret"} {
-		if r := s.do("POST", "/v1/check", one, field).want(401); r.header.Get("WWW-Authenticate") != `Bearer realm="sluice"` {
-			t.Errorf("%q: %v", field, r.header)
-		}
-	}
-	s.do("GET", "/v1/openapi.json", "").want(401)
-	if r := s.do("POST", "/v1/check", one, "Authorization: Bearer many").want(429); r.header.Get("Retry-After") != "5" {
-		t.Errorf("%v", r.header)
-	}
-	s.do("POST", "/v1/check", one, "Authorization: bearer secret").want(200).says(`"remaining":19`)
+	return errors.New("another token")
 }
 
 type tooMany struct{}
 
 func (tooMany) Error() string     { return "too many" }
 func (tooMany) RetrySeconds() int { return 5 }
+
+// What is wrong is reported with a pointer, and nothing of the call is charged.
+func TestFaults(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/faults.txt") {
+		a := open(t, c.Setup)
+		c.Play(t, func(step string) string {
+			verb, body, _ := strings.Cut(step, " ")
+			pointer, detail := a.fault(t, verb, body)
+			if verb != "settle" {
+				const before = `{"checks": [{"rule": "per-key", "key": {"api_key": "kept"}}, {"request": {"path": "/"}}, `
+				second, _ := a.fault(t, verb, before+body+"]}")
+				if json.Valid([]byte(body)) && second != "/checks/2"+pointer {
+					t.Errorf("in a list, %s is at %s", body, second)
+				}
+			}
+			return pointer + ": " + detail
+		})
+		pointer, detail := a.fault(t, "check", "{\"rule\": \"per-key\", \"key\": {\"api_key\": \"\xff\"}}")
+		if pointer != "/key/api_key" || !strings.Contains(detail, "not UTF-8") {
+			t.Errorf("bytes that are not UTF-8: %s: %s", pointer, detail)
+		}
+		const kept = `{"rule": "per-key", "key": {"api_key": "kept"}}`
+		if w := a.call(t, "POST", "/v1/peek", kept); !strings.Contains(w.Body.String(), `"remaining":20`) {
+			t.Errorf("lists with a mistake have charged: %s", w.Body)
+		}
+	}
+}
+
+// fault sends what is to be refused, and returns where and why it is.
+func (a *api) fault(t *testing.T, verb, body string) (pointer, detail string) {
+	t.Helper()
+	w := a.call(t, "POST", "/v1/"+verb, body)
+	var problem struct {
+		Errors []struct{ Pointer, Detail string }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusBadRequest || len(problem.Errors) != 1 {
+		t.Fatalf("%s %.300s: %d %s", verb, body, w.Code, w.Body)
+	}
+	return problem.Errors[0].Pointer, problem.Errors[0].Detail
+}
+
+// A thousand checks are one call of the store, and so are a thousand refunds. More are none.
+func TestBatchIsOneCall(t *testing.T) {
+	a := open(t, "rules: [{name: per-address, key: [client_ip], limit: 2/day}]")
+	list := func(n int) string {
+		checks := make([]string, n)
+		for i := range checks {
+			checks[i] = fmt.Sprintf(`{"rule": "per-address", "key": {"client_ip": "192.0.%d.%d"}}`, i>>8, i&255)
+		}
+		return `{"checks": [` + strings.Join(checks, ",") + `]}`
+	}
+	for i, c := range []struct{ path, says string }{
+		{"/v1/peek", `"remaining":2`}, {"/v1/check", `"remaining":1`}, {"/v1/check", `"remaining":0`}, {"/v1/check", `"allowed":false,"status":429`}, {"/v1/refund", `"remaining":1`},
+	} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, newRequest(c.path, strings.NewReader(list(1000))))
+		if n := strings.Count(w.Body.String(), c.says); n != 1000 || a.store.calls.Load() != int64(i)+1 {
+			t.Errorf("%s: %s is there %d times, after %d calls", c.path, c.says, n, a.store.calls.Load())
+		}
+	}
+	if pointer, detail := a.fault(t, "check", list(1001)); pointer != "/checks/1000" || !strings.Contains(detail, "at most 1000") {
+		t.Errorf("a list of 1001: %s: %s", pointer, detail)
+	}
+}

@@ -11,55 +11,61 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/checkapi"
-	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // A body of any length, read in any pieces, is one body, up to the largest.
 func TestBodySizes(t *testing.T) {
-	s := start(t, testRules, nil)
+	a := open(t, oneRule)
 	body := func(n int) string {
-		const head, tail = `{"rule": "per-key", "key": {"api_key": "k"}}`, " "
-		return head + strings.Repeat(tail, n-len(head))
+		return oneCheck + strings.Repeat(" ", n-len(oneCheck))
 	}
 	for _, n := range []int{100, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, checkapi.MaxBody} {
-		s.do("POST", "/v1/peek", body(n)).want(200)
-		r := httptest.NewRequest("POST", "/v1/peek", iotest.OneByteReader(strings.NewReader(body(min(n, 2000)))))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		checkapi.Handler(checkapi.Config{Engine: s.engine}).ServeHTTP(w, r)
-		if w.Code != 200 {
+		if w := post(a, strings.NewReader(body(n))); w.Code != 200 {
+			t.Errorf("%d bytes: %d %s", n, w.Code, w.Body)
+		}
+		if w := post(a, iotest.OneByteReader(strings.NewReader(body(min(n, 2000))))); w.Code != 200 {
 			t.Errorf("byte by byte: %d %s", w.Code, w.Body)
 		}
 	}
-	s.do("POST", "/v1/peek", body(checkapi.MaxBody+1)).want(413)
-	r := httptest.NewRequest("POST", "/v1/peek", io.MultiReader(strings.NewReader(body(checkapi.MaxBody+1)))) // of no known length
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	checkapi.Handler(checkapi.Config{Engine: s.engine}).ServeHTTP(w, r)
+	if w := post(a, strings.NewReader(body(checkapi.MaxBody+1))); w.Code != 413 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w := post(a, io.MultiReader(strings.NewReader(body(checkapi.MaxBody+1)))) // of no known length
 	if w.Code != 413 || w.Header().Get("Connection") != "close" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
+// oneRule is a policy, and oneCheck a question about it.
+const (
+	oneRule  = "rules: [{name: per-key, key: [api_key], limit: 100/day}]"
+	oneCheck = `{"rule": "per-key", "key": {"api_key": "k"}}`
+)
+
+func post(h http.Handler, body io.Reader) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	postTo(h, w, body)
+	return w
+}
+
+func postTo(h http.Handler, w http.ResponseWriter, body io.Reader) {
+	h.ServeHTTP(w, newRequest("/v1/peek", body))
+}
+
+func newRequest(path string, body io.Reader) *http.Request {
+	r := httptest.NewRequest("POST", path, body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
 // Large bodies are in memory a few at a time, and small ones do not wait for them.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := checkapi.Handler(checkapi.Config{Engine: policy.NewEngine(memory.New(), compile(t, testRules))})
-		post := func(body io.Reader) chan int {
-			status := make(chan int, 1)
-			go func() {
-				r := httptest.NewRequest("POST", "/v1/peek", body)
-				r.Header.Set("Content-Type", "application/json")
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				status <- w.Code
-			}()
-			return status
-		}
+		h := open(t, oneRule)
 		large := func() (chan int, *io.PipeWriter) {
 			in, out := io.Pipe()
-			status := post(in)
+			status := make(chan int, 1)
+			go func() { status <- post(h, in).Code }()
 			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
 			return status, out
 		}
@@ -71,12 +77,12 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 		synctest.Wait()
 		waiting, out := large()
 		synctest.Wait()
-		if status := <-post(strings.NewReader(`{"rule": "per-key", "key": {"api_key": "k"}}`)); status != 200 {
-			t.Errorf("a small body behind large ones: %d", status)
+		if w := post(h, strings.NewReader(oneCheck)); w.Code != 200 {
+			t.Errorf("a small body behind large ones: %d", w.Code)
 		}
 		all[0].Close()
 		synctest.Wait() // now the one that waited is read
-		_, _ = io.WriteString(out, `{"rule": "per-key", "key": {"api_key": "k"}}`)
+		_, _ = io.WriteString(out, oneCheck)
 		out.Close()
 		if status := <-waiting; status != 200 {
 			t.Errorf("a large body whose turn has come: %d", status)
@@ -90,7 +96,7 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 // Who waits for too long is told to come back.
 func TestLargeBodiesDoNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := checkapi.Handler(checkapi.Config{Engine: policy.NewEngine(memory.New(), compile(t, testRules))})
+		h := open(t, oneRule)
 		var all []*io.PipeWriter
 		var last *httptest.ResponseRecorder
 		for range checkapi.MaxLarge + 1 {
@@ -98,9 +104,7 @@ func TestLargeBodiesDoNotWaitForever(t *testing.T) {
 			all = append(all, out)
 			last = httptest.NewRecorder()
 			go func(w *httptest.ResponseRecorder) {
-				r := httptest.NewRequest("POST", "/v1/peek", in)
-				r.Header.Set("Content-Type", "application/json")
-				h.ServeHTTP(w, r)
+				postTo(h, w, in)
 				in.Close()
 			}(last)
 			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
@@ -120,29 +124,24 @@ func TestLargeBodiesDoNotWaitForever(t *testing.T) {
 // Answers to large batches, which are as long, have to be read before there are more of them.
 func TestLargeBatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := checkapi.Handler(checkapi.Config{Engine: policy.NewEngine(memory.New(), compile(t, testRules))})
-		post := func(checks int, w http.ResponseWriter) {
-			one := `{"rule": "per-key", "key": {"api_key": "k"}}`
-			r := httptest.NewRequest("POST", "/v1/peek", strings.NewReader(`{"checks": [`+strings.Repeat(one+",", checks-1)+one+`]}`))
-			r.Header.Set("Content-Type", "application/json")
-			h.ServeHTTP(w, r)
+		h := open(t, oneRule)
+		list := func(checks int) io.Reader {
+			return strings.NewReader(`{"checks": [` + strings.Repeat(oneCheck+",", checks-1) + oneCheck + `]}`)
 		}
 		read := make(chan struct{})
 		for range checkapi.MaxLarge {
-			go post(checkapi.SmallBatch+1, unread{httptest.NewRecorder(), read})
+			go postTo(h, unread{httptest.NewRecorder(), read}, list(checkapi.SmallBatch+1))
 		}
 		synctest.Wait()
-		small, large := httptest.NewRecorder(), httptest.NewRecorder()
-		if post(checkapi.SmallBatch, small); small.Code != 200 {
+		if small := post(h, list(checkapi.SmallBatch)); small.Code != 200 {
 			t.Errorf("a small batch behind large ones: %d", small.Code)
 		}
-		if post(checkapi.SmallBatch+1, large); large.Code != 503 || large.Header().Get("Retry-After") != "1" {
+		if large := post(h, list(checkapi.SmallBatch+1)); large.Code != 503 || large.Header().Get("Retry-After") != "1" {
 			t.Errorf("a large one while nobody reads the others: %d", large.Code)
 		}
 		close(read)
 		synctest.Wait()
-		again := httptest.NewRecorder()
-		if post(checkapi.SmallBatch+1, again); again.Code != 200 {
+		if again := post(h, list(checkapi.SmallBatch+1)); again.Code != 200 {
 			t.Errorf("a large one behind those that were read: %d", again.Code)
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluicehq/sluice/internal/checkapi"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -315,27 +316,19 @@ func resolves(doc any, pointer string) bool {
 	return true
 }
 
-var seeds = []string{
-	`{"request":{"path":"/"}}`,
-	`{"request":{"method":"POST","host":"a.example:80","path":"/a?b=c","headers":{"x-a":"1","X-B":["1"," 2\t"]},"client":"[2001:db8::1%25eth0]:80","attributes":{"plan":"t"},"body":"a=b"},"cost":5,"id":"x","peek":true}`,
-	` { "rule" : "per-key" , "key" : { "api_key" : "k-42" , "é": "\u00e9\ud83d\ude00" } , "cost" : 1125899906842624 } `,
-	`{"checks":[{"request":{"path":"\/a"}},{"rule":"a"},{"request":{"path":"/","body_base64":"//4="},"peek":false}]}`,
-	`{"rule":"a","outcome":{"status":401,"headers":{"X-Cost":"7"},"bytes":0,"cost":0,"counts":true},"at":"2027-01-31T12:00:00.5Z"}`,
-	`{"rule":"a","place":true}`, `{"place":"c2VhcmNoLw"}`, `{"rule":"a","place":"c2VhcmNoLw"}`, `{"place":true}`, `{}`,
-	`{"request":{"path":"/","headers":{"a":"\ud800"}}}`, `{"request":{"path":"/","headers":{"a":"1","A":"2"}}}`,
-	`{"rule":"a","rule":"b"}`, `{"rule":"a","key":{"a":"1","\u0061":"2"}}`, `{"rule":"` + "\xff" + `"}`, `{"rule":"a","cost":1.0}`,
-	`{"rule":"a","cost":-0}`, `{"rule":"a","cost":99999999999999999999999999}`, `{"rule":"a","cost":01}`, `{"checks":[]}`, `{"checks":[{"checks":[]}]}`,
-	`{"rule":"a","outcome":null}`, `[[[[`, ``, `{"rule":"a"}{}`, `{"rule":"a",}`, `{"Rule":"a"}`, `{"rule":"\u0000\"\\\/\b\f\n\r\t"}`, `{"rule":"\x"}`, "{\"rule\":\"\n\"}",
-}
-
 // What is read is what encoding/json reads, and what is refused has a pointer to what is there.
 func FuzzDecode(f *testing.F) {
 	paths := []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/settle", "/v1/hold", "/v1/release"}
-	for _, s := range seeds {
-		for n := range paths {
-			f.Add(n, s)
+	for _, file := range []string{"testdata/faults.txt", "testdata/calls.txt", "testdata/seeds.txt"} {
+		for _, c := range testkit.Script(f, file) {
+			for _, step := range c.Steps() {
+				verb, body, _ := strings.Cut(step, " ")
+				f.Add(slices.Index(paths, "/v1/"+verb), body)
+			}
 		}
 	}
+	f.Add(0, "{\"rule\":\"\xff\"}")
+	f.Add(0, "{\"rule\":\"\n\"}")
 	f.Fuzz(func(t *testing.T, n int, text string) {
 		path := paths[uint(n)%uint(len(paths))]
 		want, doc, err := expect(path, text)

@@ -1,21 +1,19 @@
 package checkgrpc
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"slices"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,10 +21,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/httplimit"
-	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -45,20 +45,24 @@ rules:
   - {name: open, match: /open, exempt: true}
   - {name: dear, match: /dear, limit: 1/hour, cost: {header: X-Cost, max: 9}}
   - {name: seen, match: /seen, limit: 1/hour, shadow: true}
-  - {name: queue, match: /queue, limit: 1/second burst 3, algorithm: leaky_bucket}
 `
 
-func newEngine(t *testing.T) *policy.Engine {
+func parse(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(rules))
+	p, err := policyfile.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return policy.NewEngine(memory.New(), p)
+	return p
+}
+
+func newEngine(t testing.TB) *policy.Engine {
+	t.Helper()
+	return policy.NewEngine(memory.New(), parse(t, rules))
 }
 
 // serve serves the API until the test ends.
-func serve(t *testing.T, c Config) ChecksClient {
+func serve(t testing.TB, c Config) ChecksClient {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
@@ -86,97 +90,6 @@ func subject(rule, part, value string) *CheckRequest {
 	return &CheckRequest{About: &CheckRequest_Subject{Subject: &Subject{Rule: rule, Key: map[string]string{part: value}}}}
 }
 
-// A history of requests is answered as the middleware answers it, by calls and by batches, with time
-// standing still.
-func TestLikeHTTP(t *testing.T) {
-	seed := seed.Of(t)
-	random := rand.New(rand.NewPCG(seed, 1))
-	synctest.Test(t, func(t *testing.T) {
-		door := httplimit.Policy(newEngine(t))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		calls, stream := serve(t, Config{Engine: newEngine(t)}), open(t, serve(t, Config{Engine: newEngine(t)}))
-		for range 40 {
-			batch := make([]*CheckRequest, 1+random.IntN(20))
-			for i := range batch {
-				batch[i] = anyRequest(random)
-			}
-			if err := stream.Send(&CheckBatch{Checks: batch}); err != nil {
-				t.Fatal(err)
-			}
-			answers, err := stream.Recv()
-			if err != nil || len(answers.Answers) != len(batch) {
-				t.Fatalf("%d answers for %d checks, %v", len(answers.GetAnswers()), len(batch), err)
-			}
-			for i, one := range batch {
-				want := ask(door, one)
-				single, err := calls.Check(t.Context(), one)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := said(single); got != want {
-					t.Fatalf("%v\nby a call: %s\nby HTTP: %s", one, got, want)
-				}
-				if got := said(answers.Answers[i]); got != want {
-					t.Fatalf("%v\nin a batch: %s\nby HTTP: %s", one, got, want)
-				}
-			}
-			time.Sleep(time.Duration(random.IntN(10)) * time.Minute)
-		}
-	})
-}
-
-func anyRequest(random *rand.Rand) *CheckRequest {
-	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	c := about(pick("GET", "POST"), pick("/", "/login", "/tenant/x?y=1", "/closed", "/open", "/dear", "/seen", "/a/../login", "//closed"))
-	r := c.GetRequest()
-	r.Client = pick("192.0.2.1", "192.0.2.2", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1")
-	for name, values := range map[string][]string{
-		"X-Forwarded-For": {"", "192.0.2.9", "6.6.6.6, 192.0.2.8"},
-		"X-API-Key":       {"", "a", "b"},
-		"x-tenant":        {"", "t"},
-		"X-Cost":          {"", "9"},
-		"Accept":          {"", "text/plain"},
-	} {
-		if v := pick(values...); v != "" {
-			r.Headers = append(r.Headers, &Header{Name: name, Value: v})
-		}
-	}
-	if r.Method == "POST" {
-		r.Body = []byte(pick("", "username=alice", `{"username": "bob"}`, "username=a&username=b"))
-	}
-	return c
-}
-
-// ask asks the middleware.
-func ask(door http.Handler, c *CheckRequest) string {
-	in := c.GetRequest()
-	r := httptest.NewRequest(in.Method, in.Path, strings.NewReader(string(in.Body)))
-	r.Host, r.RemoteAddr = in.Host, net.JoinHostPort(in.Client, "4711")
-	for _, h := range in.Headers {
-		r.Header.Add(h.Name, h.Value)
-	}
-	w := httptest.NewRecorder()
-	door.ServeHTTP(w, r)
-	got := &CheckResponse{Allowed: w.Code == http.StatusOK, Status: int32(w.Code), Body: w.Body.Bytes()}
-	for name, values := range w.Header() {
-		for _, v := range values {
-			got.Headers = append(got.Headers, &Header{Name: name, Value: v})
-		}
-	}
-	return said(got)
-}
-
-// said returns an answer as HTTP has it.
-func said(a *CheckResponse) string {
-	var lines []string
-	for _, h := range a.Headers {
-		if h.Name != "Content-Length" {
-			lines = append(lines, h.Name+": "+h.Value)
-		}
-	}
-	slices.Sort(lines)
-	return fmt.Sprint(a.Allowed, a.Status, "\n", strings.Join(lines, "\n"), "\n", string(a.Body))
-}
-
 func open(t *testing.T, client ChecksClient) grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse] {
 	t.Helper()
 	stream, err := client.CheckStream(t.Context())
@@ -186,123 +99,114 @@ func open(t *testing.T, client ChecksClient) grpc.BidiStreamingClient[CheckBatch
 	return stream
 }
 
-// Subjects are asked about, looked at and given back, and what is asked twice by one ID counts once.
-func TestSubjectsModesAndIDs(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t)})
-	for i, c := range []struct {
-		cost      int64
-		mode      Mode
-		id        string
-		allowed   bool
-		remaining int64
-		known     bool
-	}{
-		{0, Mode_MODE_CHARGE, "", true, 29, false},
-		{19, Mode_MODE_CHARGE, "", true, 10, false},
-		{11, Mode_MODE_PEEK, "", false, 10, false},
-		{11, Mode_MODE_CHARGE, "", false, 10, false},
-		{6, Mode_MODE_CHARGE, "one", true, 4, false},
-		{6, Mode_MODE_CHARGE, "one", true, 4, true},
-		{5, Mode_MODE_GIVE_BACK, "", true, 9, false},
-		{9, Mode_MODE_PEEK, "", true, 9, false}, // nothing is taken
-	} {
-		in := subject("per-address", "client_ip", "192.0.2.1")
-		in.Cost, in.Mode, in.Id = c.cost, c.mode, c.id
-		got, err := client.Check(t.Context(), in)
-		if err != nil || got.Allowed != c.allowed || got.Results[0].Remaining != c.remaining || got.Known != c.known || got.Results[0].Limit != 30 || got.Results[0].Rule != "per-address" {
-			t.Errorf("%d: %v, %v", i, got, err)
-		}
-		if got.GetAllowed() != (got.GetRetryAfter() == nil) || got.GetStatus() != map[bool]int32{true: 200, false: 429}[c.allowed] {
-			t.Errorf("%d: %v", i, got)
-		}
+func TestCalls(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/calls.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &store{Store: memory.New()}
+				rules, tokens := strings.CutPrefix(c.Setup, "token: secret\n")
+				config := Config{Engine: policy.NewEngine(store, parse(t, "version: 1\n"+rules))}
+				if tokens {
+					config.Authorize = isSecret
+				}
+				client := serve(t, config)
+				var places []string // PLACE1 and its number, and so on
+				c.Play(t, func(step string) string {
+					verb, message, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					if verb == "outage" {
+						store.away.Store(true)
+						return ""
+					}
+					out, err := call(t, client, verb, message)
+					if err != nil {
+						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
+					}
+					for _, found := range place.FindAllStringSubmatch(out, -1) {
+						places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
+					}
+					return "OK " + out
+				})
+			})
+		})
 	}
 }
 
-// A queue's delay is told, and not waited for.
-func TestDelay(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t)})
-	for i := range 3 {
-		got, err := client.Check(t.Context(), about("GET", "/queue"))
-		least, most := time.Duration(i-1)*time.Second, time.Duration(i)*time.Second
-		if d := got.GetDelay().AsDuration(); err != nil || !got.Allowed || d > most || d < least {
-			t.Errorf("%d: %v, %v", i, got, err)
-		}
-	}
-}
+var place = regexp.MustCompile(`"place":"([^"]*)"`)
 
-// What is wrong with a question is said, nothing is charged for it, and others of its batch are answered.
-func TestFaults(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t)})
-	many := about("GET", "/")
-	for range maxFields + 1 {
-		many.GetRequest().Headers = append(many.GetRequest().Headers, &Header{Name: "A", Value: "b"})
+// call sends a message that is written as JSON, with what authorizes it on a line below, and returns the answer likewise.
+func call(t *testing.T, client ChecksClient, verb, message string) (_ string, err error) {
+	t.Helper()
+	message, authorization, authorized := strings.Cut(message, "\nauthorization: ")
+	in, ctx := protojson.UnmarshalOptions{}, t.Context()
+	if authorized {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
 	}
-	wrong := map[string]*CheckRequest{
-		"about nothing":                     {},
-		"the cost is -1":                    {Cost: -1, About: about("GET", "/").About},
-		"the cost is 9223372036854775807":   {Cost: 1<<63 - 1, About: about("GET", "/").About},
-		"no mode 7":                         {Mode: 7, About: about("GET", "/").About},
-		"id is longer":                      {Id: strings.Repeat("x", 257), About: about("GET", "/").About},
-		"none":                              subject("none", "client_ip", "192.0.2.1"),
-		"client_ip":                         subject("per-address", "client_ip", "nobody"),
-		"more than 256":                     many,
-		`the client "nobody" is no address`: {About: &CheckRequest_Request{Request: &HttpRequest{Path: "/", Client: "nobody"}}},
+	check, batch, held := &CheckRequest{}, &CheckBatch{}, &Place{}
+	var out proto.Message
+	read := in.Unmarshal([]byte(message), map[string]proto.Message{"check": check, "stream": batch, "hold": held, "release": held}[verb])
+	if read != nil {
+		t.Fatalf("%s: %v", message, read)
 	}
-	batch := &CheckBatch{}
-	var texts []string
-	for text, one := range wrong {
-		if _, err := client.Check(t.Context(), one); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q: %v", text, err)
+	switch verb {
+	case "check":
+		if out, err = client.Check(ctx, check); status.Code(err) == codes.InvalidArgument {
+			answers, _ := stream(ctx, client, &CheckBatch{Checks: []*CheckRequest{check}})
+			if got := answers.GetAnswers()[0]; got.GetError() != status.Convert(err).Message() || got.GetAllowed() {
+				t.Errorf("%s: a call says %v, and a stream %v", message, err, got)
+			}
 		}
-		batch.Checks, texts = append(batch.Checks, one), append(texts, text)
+	case "stream":
+		out, err = stream(ctx, client, batch)
+	case "hold":
+		out, err = client.Hold(ctx, held)
+	case "release":
+		out, err = client.Release(ctx, held)
 	}
-	batch.Checks = append(batch.Checks, about("GET", "/"))
-	stream := open(t, client)
-	_ = stream.Send(batch) // its error comes with the answer
-	answers, err := stream.Recv()
+	if err != nil {
+		return "", err
+	}
+	data, err := protojson.Marshal(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, text := range texts {
-		if got := answers.Answers[i]; !strings.Contains(got.Error, text) || got.Allowed {
-			t.Errorf("%q: %v", text, got)
-		}
+	var text bytes.Buffer // without the spaces that protojson writes at random
+	if err := json.Compact(&text, data); err != nil {
+		t.Fatal(err)
 	}
-	if last := answers.Answers[len(texts)]; !last.Allowed || last.Results[0].Remaining != 29 {
-		t.Errorf("%v", last)
-	}
-	for _, path := range []string{"", "x", "/ ", "/%zz", "http://a/", "/#a"} {
-		if got, err := client.Check(t.Context(), about("GET", path)); err != nil || got.Status != 400 || got.Allowed {
-			t.Errorf("%q: %v, %v", path, got, err)
-		}
-	}
-	for _, odd := range []*CheckRequest{about("CONNECT", "/"), about("G T", "/"), about("GET", "/", "A b", "c"), about("GET", "/", "A", "b\nc"), about("GET", "/", "Host", "other")} {
-		if got, err := client.Check(t.Context(), odd); err != nil || got.Status != 400 {
-			t.Errorf("%v: %v, %v", odd, got, err)
-		}
-	}
+	return text.String(), nil
 }
 
-func TestBatchesAreBounded(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t)})
-	for n, want := range map[int]codes.Code{0: codes.OK, maxChecks: codes.OK, maxChecks + 1: codes.InvalidArgument} {
-		stream := open(t, client)
-		batch := &CheckBatch{}
-		for i := range n {
-			batch.Checks = append(batch.Checks, subject("per-key", "api_key", fmt.Sprint(i)))
-		}
-		_ = stream.Send(batch)
-		answers, err := stream.Recv()
-		if status.Code(err) != want || err == nil && len(answers.Answers) != n {
-			t.Errorf("%d checks: %d answers, %v", n, len(answers.GetAnswers()), err)
+// stream sends a batch, and closes the stream when it is answered.
+func stream(ctx context.Context, client ChecksClient, batch *CheckBatch) (*CheckBatchResponse, error) {
+	s, err := client.CheckStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_ = s.Send(batch) // its error comes with the answer
+	out, err := s.Recv()
+	if err == nil && len(out.Answers) != len(batch.Checks) {
+		err = fmt.Errorf("%d answers for %d checks", len(out.Answers), len(batch.Checks))
+	}
+	if _ = s.CloseSend(); err == nil {
+		if _, end := s.Recv(); end != io.EOF {
+			err = fmt.Errorf("the stream ends with %w", end)
 		}
 	}
-	// A stream that its client closes ends well.
-	stream := open(t, client)
-	_ = stream.CloseSend()
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Error(err)
+	return out, err
+}
+
+// store is a store that a test can make unavailable.
+type store struct {
+	*memory.Store
+	away atomic.Bool
+}
+
+func (s *store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if s.away.Load() {
+		return errors.New("unavailable")
 	}
+	return s.Store.Take(ctx, charges, receipts)
 }
 
 // A panic while it decides ends the call, and not the process.
@@ -325,57 +229,21 @@ func TestPanic(t *testing.T) {
 		t.Errorf("a stream: %v", err)
 	}
 	broken.Store(false)
+	left := open(t, client) // whose client leaves after the first answer
+	_ = left.Send(&CheckBatch{})
+	if _, err := left.Recv(); err != nil {
+		t.Errorf("the next stream: %v", err)
+	}
 	if out, err := client.Check(t.Context(), about("GET", "/")); err != nil || !out.Allowed {
 		t.Errorf("the next one: %v, %v", out, err)
 	}
-}
-
-func TestWhoMayAsk(t *testing.T) {
-	client := serve(t, Config{Engine: newEngine(t), Authorize: isSecret})
-	for header, want := range map[string]codes.Code{
-		"": codes.Unauthenticated, "secret": codes.Unauthenticated, "Basic secret": codes.Unauthenticated,
-		"Bearer other": codes.Unauthenticated, "Bearer secret": codes.OK, "bearer  secret": codes.OK,
-	} {
-		ctx := t.Context()
-		if header != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", header)
-		}
-		if _, err := client.Check(ctx, about("GET", "/")); status.Code(err) != want {
-			t.Errorf("%q: %v", header, err)
-		}
-		for name, call := range map[string]func() error{
-			"Hold":    func() error { _, err := client.Hold(ctx, &Place{Place: "x"}); return err },
-			"Release": func() error { _, err := client.Release(ctx, &Place{Place: "x"}); return err },
-		} {
-			if err := call(); (status.Code(err) == codes.Unauthenticated) != (want == codes.Unauthenticated) {
-				t.Errorf("%q: %s says %v", header, name, err)
-			}
-		}
-		if err := firstOf(ctx, client); status.Code(err) != want {
-			t.Errorf("%q: the stream says %v", header, err)
-		}
-	}
-}
-
-func firstOf(ctx context.Context, client ChecksClient) error {
-	stream, err := client.CheckStream(ctx)
-	if err != nil {
-		return err
-	}
-	_ = stream.Send(&CheckBatch{})
-	_, err = stream.Recv()
-	return err
 }
 
 // FuzzCheck: whatever is asked, there is an answer or a fault, and it can be sent.
 func FuzzCheck(f *testing.F) {
 	f.Add("GET", "example.com", "/login?x=1", "X-Tenant", "a", "192.0.2.1", "per-address", "client_ip", "192.0.2.1", int64(1), int32(0), []byte("username=a"))
 	f.Add("", "[::1]:80", "//a/%2f", "Host", "\xff", "::1", "login", "body:username", "\xff", int64(-1), int32(9), []byte(nil))
-	p, err := policyfile.Parse("test.yaml", []byte(rules))
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := &service{Config: Config{Engine: policy.NewEngine(memory.New(), p)}, encoder: answer.Encoder{}}
+	s := &service{Config: Config{Engine: newEngine(f)}, encoder: answer.Encoder{}}
 	f.Fuzz(func(t *testing.T, method, host, path, name, value, client, rule, part, key string, cost int64, mode int32, body []byte) {
 		request := about(method, path, name, value)
 		r := request.GetRequest()

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +51,7 @@ func fixture(t testing.TB, view func() *telemetry.View) Config {
 		SignIn: func(token string) (control.Caller, error) {
 			for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
 				if token == r.String() {
-					return control.Caller{token, r}, nil
+					return control.Caller{Name: token, Role: r}, nil
 				}
 			}
 			return control.Caller{}, errors.New("this token is not known")
@@ -247,30 +246,4 @@ func spend(t testing.TB, e *policy.Engine) {
 			}
 		}
 	}
-}
-
-// TestServe serves what tests have, for a person to look at, at the address in SLUICE_LOOK. The view
-// is the one that the query of the page names: attack, quiet or new.
-func TestServe(t *testing.T) {
-	at := os.Getenv("SLUICE_LOOK")
-	if at == "" {
-		t.Skip("SLUICE_LOOK has no address")
-	}
-	views := map[string]func(time.Time) *telemetry.View{
-		"attack": attack, "outage": outage, "quiet": quiet, "new": func(now time.Time) *telemetry.View { return &telemetry.View{At: now, Since: now} },
-	}
-	mux := http.NewServeMux()
-	for name, view := range views {
-		c := fixture(t, func() *telemetry.View { return view(time.Now()) })
-		spend(t, c.Engine)
-		if name != "new" {
-			c.Identify = func(*http.Request) (control.Caller, error) { return control.Caller{"local", source.Admin}, nil }
-		}
-		mux.Handle(name+".localhost/", Handler(c))
-		if name == "attack" {
-			mux.Handle("/", Handler(c))
-		}
-	}
-	server := &http.Server{Addr: at, Handler: mux, ReadHeaderTimeout: time.Minute}
-	t.Log(server.ListenAndServe())
 }

@@ -1,12 +1,12 @@
 package ja4
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sort"
@@ -44,28 +44,16 @@ func sent(t *testing.T, c *tls.Config) []byte {
 		client.Close()
 	}()
 	_ = server.SetDeadline(time.Now().Add(time.Minute))
-	var b bytes.Buffer
+	defer server.Close()
 	head := make([]byte, 5)
-	if _, err := readFull(server, head); err != nil {
+	if _, err := io.ReadFull(server, head); err != nil {
 		t.Fatal(err)
 	}
 	body := make([]byte, binary.BigEndian.Uint16(head[3:]))
-	if _, err := readFull(server, body); err != nil {
+	if _, err := io.ReadFull(server, body); err != nil {
 		t.Fatal(err)
 	}
-	server.Close()
-	b.Write(head)
-	b.Write(body)
-	return b.Bytes()
-}
-
-func readFull(c net.Conn, p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var m int
-		m, err = c.Read(p[n:])
-		n += m
-	}
-	return n, err
+	return append(head, body...)
 }
 
 // byHand makes the fingerprint of a record from its bytes, as the specification has it.
@@ -182,6 +170,7 @@ func chrome(without string) (all []string) {
 
 // The example of the specification, which is how many versions of Chrome look.
 func TestPublished(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		hello []byte
 		want  string
@@ -200,6 +189,7 @@ func TestPublished(t *testing.T) {
 }
 
 func TestProtocol(t *testing.T) {
+	t.Parallel()
 	for first, want := range map[string]string{
 		"": "00", "h2": "h2", "http/1.1": "h1", "x": "xx", "\xab": "ab", "\xab\xcd": "ad", "0\xab": "3b", "01\xab\xcd": "3d", "0\xab\xcd1": "01", "h2\n": "6a",
 	} {
@@ -214,6 +204,7 @@ func TestProtocol(t *testing.T) {
 
 // What clients of the standard library send is what is read by hand from the bytes.
 func TestAgainstBytes(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	different := make(map[string]bool)

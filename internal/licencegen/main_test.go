@@ -1,21 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
 )
-
-func TestUpToDate(t *testing.T) {
-	want, err := generate("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile("../../cmd/sluice/licences.txt"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("cmd/sluice/licences.txt is old: go generate ./internal/licencegen (%v)", err)
-	}
-}
 
 // A licence that is not allowed stops the list from being made, and so does what is none.
 func TestIdentify(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 // What is remembered is bounded, whatever servers there are and whatever they say.
 func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
 	var p Pacer
 	for i := range 20_000 {
 		to := Target{Peer: uint64(i % 300), Route: uint64(i)}
@@ -31,6 +32,7 @@ func TestMemoryIsBounded(t *testing.T) {
 // Requests that are under way for long, such as long polls, were counted long ago, and keep nobody
 // from what is left.
 func TestLongRequestsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		to := Target{Peer: 1, Route: 1}
@@ -58,6 +60,7 @@ func TestLongRequestsHoldNobodyUp(t *testing.T) {
 // Of what is left, requests under way that the server has not counted are taken off, in whatever
 // order answers come.
 func TestAnswersThatOvertake(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		to := Target{Peer: 1, Route: 1}

@@ -1,5 +1,6 @@
-// Package postgrestest starts real PostgreSQL servers for tests, on free ports of the loopback
-// interface, in directories that go with the test, and ends them after it.
+// Package postgrestest runs real PostgreSQL servers for tests, on free ports of the loopback interface.
+// [Database] is a database of one server for all tests of the process, which ends with it. [Start] is for
+// tests that kill or move their server, which ends with the test.
 package postgrestest
 
 import (
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -27,17 +29,51 @@ type Server struct {
 	Addr string // 127.0.0.1:PORT
 	Dir  string
 
-	t         testing.TB
-	bin       string
-	as        *syscall.SysProcAttr
-	cmd       *exec.Cmd
-	down      chan struct{} // closed when the process has ended
-	databases atomic.Int32
+	t     testing.TB
+	bin   string
+	as    *syscall.SysProcAttr
+	cmd   *exec.Cmd
+	ended func() bool // whether the process has ended
+}
+
+// databases numbers the databases of all servers.
+var databases atomic.Int32
+
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Database returns the URL of an empty database in the server that all tests of the process share.
+func Database(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		s := prepare(testkit.Lasting(t))
+		s.startWith(func(c *exec.Cmd) (func() bool, error) { return testkit.StartGuarded(c, "QUIT", s.Dir) })
+		shared.server = s
+	}
+	view := *shared.server
+	view.t = t
+	return view.Database()
 }
 
 // Start starts a server that keeps what it has committed through [Server.Kill], and not through
 // the loss of power.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	s := prepare(t)
+	t.Cleanup(func() {
+		s.Kill()
+		os.RemoveAll(s.Dir)
+	})
+	s.start()
+	return s
+}
+
+// prepare returns a server that has its files and has not been started.
+func prepare(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, bin: binaries(t), as: account(t)}
 	dir, err := os.MkdirTemp("", "postgrestest")
@@ -45,17 +81,12 @@ func Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	s.Dir, s.Addr = dir, testkit.Addr(t)
-	t.Cleanup(func() {
-		s.Kill()
-		os.RemoveAll(dir)
-	})
 	if c := s.as.Credential; c != nil {
 		if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.run("initdb", "--no-sync", "-A", "trust", "-U", "sluice", "-E", "UTF8", "--locale", "C", "-D", s.data())
-	s.start()
 	return s
 }
 
@@ -63,7 +94,7 @@ func Start(t testing.TB) *Server {
 func (s *Server) Database() string {
 	s.t.Helper()
 	host, port, _ := net.SplitHostPort(s.Addr)
-	name := fmt.Sprintf("test%d", s.databases.Add(1))
+	name := fmt.Sprintf("test%d", databases.Add(1))
 	s.run("createdb", "-h", host, "-p", port, "-U", "sluice", name)
 	return s.URL(name)
 }
@@ -78,7 +109,9 @@ func (s *Server) URL(name string) string {
 func (s *Server) Kill() {
 	if s.cmd != nil && s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill()
-		<-s.down
+		for !s.ended() {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 
@@ -149,12 +182,35 @@ func (s *Server) run(program string, args ...string) {
 	}
 }
 
-// start starts the server, again and again while what is left of one that was killed holds its
-// memory.
+// start starts the server, and reports its end.
 func (s *Server) start() {
 	s.t.Helper()
+	s.startWith(func(c *exec.Cmd) (func() bool, error) {
+		if err := c.Start(); err != nil {
+			return nil, err
+		}
+		down := make(chan struct{})
+		go func() {
+			_ = c.Wait()
+			close(down)
+		}()
+		return func() bool {
+			select {
+			case <-down:
+				return true
+			default:
+				return false
+			}
+		}, nil
+	})
+}
+
+// startWith starts the server by a function, again and again while what is left of a killed one holds
+// its memory.
+func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error)) {
+	s.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if s.try() {
+		if s.try(start) {
 			return
 		}
 		if time.Now().After(end) {
@@ -164,7 +220,7 @@ func (s *Server) start() {
 }
 
 // try reports whether the server has started, and not ended.
-func (s *Server) try() bool {
+func (s *Server) try(start func(*exec.Cmd) (func() bool, error)) bool {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -173,25 +229,18 @@ func (s *Server) try() bool {
 	defer log.Close()
 	host, port, _ := net.SplitHostPort(s.Addr)
 	s.cmd = s.command("postgres", "-D", s.data(), "-h", host, "-p", port, "-k", s.Dir,
-		"-c", "fsync=off", "-c", "max_connections=200", "-c", "autovacuum=off")
+		"-c", "fsync=off", "-c", "max_connections=400", "-c", "autovacuum=off")
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
+	if s.ended, err = start(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
-	s.down = make(chan struct{})
-	go func(cmd *exec.Cmd, down chan struct{}) {
-		_ = cmd.Wait()
-		close(down)
-	}(s.cmd, s.down)
 	var said []byte
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if said, err = s.command("psql", "-h", host, "-p", port, "-U", "sluice", "-d", "postgres", "-c", "SELECT 1").CombinedOutput(); err == nil {
 			return true
 		}
-		select {
-		case <-s.down:
+		if s.ended() {
 			return false
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	s.t.Fatalf("postgres does not answer: %v: %s\n%s", err, said, s.log())

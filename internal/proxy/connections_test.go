@@ -11,6 +11,7 @@ import (
 // A proxy of ours is known however its address and its network are written: as the end of
 // many connections, and as who may say what a client has asked for.
 func TestTrustedProxies(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		network, addr string
 		want          bool

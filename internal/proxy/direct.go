@@ -18,6 +18,7 @@ import (
 // Responses are read by http.ReadResponse, as a Transport does, and a test holds one to the other.
 type direct struct {
 	rest    *http.Transport
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	address string        // host:port
 	timeout time.Duration // for the head of a response; zero is no bound
 	slots   *slots
@@ -43,7 +44,7 @@ func roundTripper(u *Upstream) http.RoundTripper {
 	if u.URL.Scheme != "http" || !looks {
 		return t
 	}
-	d := &direct{rest: t, address: u.URL.Host, timeout: u.Timeout, slots: newSlots(u.MaxConnections)}
+	d := &direct{rest: t, connect: t.DialContext, address: u.URL.Host, timeout: u.Timeout, slots: newSlots(u.MaxConnections)}
 	t.DialContext = d.dialCounted
 	if u.URL.Port() == "" {
 		d.address = net.JoinHostPort(u.URL.Hostname(), "80")
@@ -179,8 +180,7 @@ func (d *direct) take() (l *link, room bool) {
 }
 
 func (d *direct) dial(ctx context.Context) (*link, error) {
-	dialer := net.Dialer{Timeout: connectTimeout}
-	c, err := dialer.DialContext(ctx, "tcp", d.address)
+	c, err := d.connect(ctx, "tcp", d.address)
 	if err != nil {
 		d.slots.leave()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,27 +17,37 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
+// certified has a certificate.
+var certified = sync.OnceValue(func() *httptest.Server {
+	s := httptest.NewTLSServer(nil)
+	s.Close()
+	return s
+})
+
+// virtual serves HTTP/2 in virtual time, and returns a function that connects to it.
+func virtual(t *testing.T, h http.HandlerFunc, c Client) (dial func() *raw) {
+	t.Helper()
+	c.MaxHeader, c.Log = 64<<10, slog.New(slog.DiscardHandler)
+	server, l := Server(h, c), bufconn.Listen(64<<10)
+	go server.Serve(tls.NewListener(l, &tls.Config{Certificates: certified().TLS.Certificates, NextProtos: []string{"h2"}}))
+	t.Cleanup(func() { server.Close() })
+	return func() *raw {
+		c, err := l.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newRaw(t, tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
+	}
+}
+
 // A head that is begun has to end in time, however its client spends that. A connection that idles or
 // has a long call outlives it.
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
-	certified := httptest.NewTLSServer(nil)
-	certified.Close()
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
-		server := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(w, r.Body)
-		}), Client{HeaderTimeout: timeout, StallTimeout: time.Hour, MaxHeader: 64 << 10, Log: slog.New(slog.DiscardHandler)})
-		l := bufconn.Listen(64 << 10)
-		go server.Serve(tls.NewListener(l, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}))
-		defer server.Close()
-		dial := func() *raw {
-			c, err := l.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return newRaw(t, tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
-		}
+		dial := virtual(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
+			Client{HeaderTimeout: timeout, StallTimeout: time.Hour})
 		head := func(r *raw) []byte {
 			return r.encode(":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/")
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -47,6 +48,8 @@ type Upstream struct {
 	Keep []string
 	// Reads reports whether rules look at the field of that canonical name.
 	Reads func(name string) bool
+	// Dial opens connections to the upstream. Nil is the Dial of a [net.Dialer].
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Log takes the failures of the upstream.
 	Log *slog.Logger
 }

@@ -176,9 +176,12 @@ func (b *clientBody) Read(p []byte) (int, error) {
 const connectTimeout = 5 * time.Second
 
 func transport(u *Upstream) *http.Transport {
-	dialer := &net.Dialer{Timeout: connectTimeout}
+	dial := u.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
 	t := &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext:            dial,
 		TLSHandshakeTimeout:    connectTimeout,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: u.CA},
 		ForceAttemptHTTP2:      true,

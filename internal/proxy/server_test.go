@@ -4,28 +4,18 @@ import (
 	"bufio"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// one is a listener with one connection.
-type one chan net.Conn
-
-func (l one) Accept() (net.Conn, error) {
-	if c, ok := <-l; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (l one) Close() error   { return nil }
-func (l one) Addr() net.Addr { return &net.TCPAddr{} }
 
 // An answer does not wait for a body that nobody reads: not at all where the client waits to
 // be asked for it, and else for a moment.
 func TestAnswersDoNotWaitForBodies(t *testing.T) {
+	t.Parallel()
 	for rest, want := range map[string]time.Duration{
 		"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n":          0,
 		"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n": 0,
@@ -35,11 +25,12 @@ func TestAnswersDoNotWaitForBodies(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }),
 				Client{HeaderTimeout: time.Minute, StallTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)})
-			l := make(one)
-			go s.Serve(l)
-			client, server := net.Pipe()
-			l <- server
-			close(l)
+			network := testkit.NewPipes()
+			go s.Serve(network)
+			client, err := network.Dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
 			start := time.Now()
 			go io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\n"+rest)
 			resp, err := http.ReadResponse(bufio.NewReader(client), nil)

@@ -84,8 +84,7 @@ func (d *direct) dialCounted(ctx context.Context, network, address string) (net.
 	if err := d.slots.take(ctx, d.evict); err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{Timeout: connectTimeout}
-	c, err := dialer.DialContext(ctx, network, address)
+	c, err := d.connect(ctx, network, address)
 	if err != nil {
 		d.slots.leave()
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -18,16 +19,36 @@ type Cluster struct {
 	Nodes    []*Server // masters first, as they were at the start
 	Masters  []*Server
 	Replicas []*Server // Replicas[i] replicates Masters[i % len(Masters)]
+	// Prefix begins the keys of the test in a shared cluster, and is empty for others.
+	Prefix string
+
+	elections map[*Server]time.Time // when FailOver last made a node hold an election
 }
 
-// StartCluster starts a cluster of some masters, and as many replicas for each. Its node
-// timeout is five seconds, so that a busy machine is not taken for nodes that have failed.
+// nodeTimeout is so long that nodes of a busy machine do not take one another for failed.
+const nodeTimeout = 5 * time.Second
+
+// StartCluster starts a cluster of some masters, and as many replicas for each.
 func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
+	t.Helper()
+	c := prepareCluster(t, masters, replicas, settings...)
+	for _, s := range c.Nodes {
+		s.start()
+	}
+	c.waitOK(t)
+	for _, s := range c.Replicas {
+		Eventually(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
+	}
+	return c
+}
+
+// prepareCluster returns a cluster that has not been started.
+func prepareCluster(t testing.TB, masters, replicas int, settings ...string) *Cluster {
 	t.Helper()
 	c := new(Cluster)
 	for range masters * (1 + replicas) {
 		c.Nodes = append(c.Nodes, prepare(t, Binaries(t)[0], append([]string{
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(testkit.Port(t)),
+			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10), "--cluster-port", strconv.Itoa(testkit.Port(t)),
 			"--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
 		}, settings...)...))
 	}
@@ -35,11 +56,6 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 	name := rand.Uint64() // so that no node takes one of another cluster for its own
 	for i, s := range c.Nodes {
 		s.write("nodes.conf", c.config(name, i))
-		s.start()
-	}
-	c.waitOK(t)
-	for _, s := range c.Replicas {
-		Eventually(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
 	}
 	return c
 }
@@ -140,7 +156,11 @@ func (c *Cluster) URL() string {
 	for _, s := range c.Nodes {
 		addrs = append(addrs, s.Addr)
 	}
-	return "redis-cluster://" + strings.Join(addrs, ",")
+	url := "redis-cluster://" + strings.Join(addrs, ",")
+	if c.Prefix != "" {
+		url += "?prefix=" + c.Prefix
+	}
+	return url
 }
 
 // StartProxies puts a proxy in front of each node, of which the nodes tell their clients,

@@ -86,11 +86,35 @@ func owns(s *Server, slot string) bool {
 
 // FailOver lets replica i take over from its master by plan, and waits until all nodes
 // know. They change places in c.
+//
+// A node starts no election within four node timeouts of its last one, even of one that it has
+// won, and a master that is asked to step down pauses its clients in vain meanwhile. So FailOver
+// waits that long first. A server gives up a planned failover after five seconds, which a busy
+// machine may exceed: then FailOver asks again.
 func (c *Cluster) FailOver(t testing.TB, i int) {
 	t.Helper()
+	const givesUp = 5 * time.Second
 	s, m := c.Replicas[i], i%len(c.Masters)
-	s.Do("CLUSTER", "FAILOVER")
-	Eventually(t, "the replica is master", func() bool { return s.Info("role") == "master" })
+	if last, ok := c.elections[s]; ok {
+		time.Sleep(time.Until(last.Add(4*nodeTimeout + time.Second)))
+	}
+	var asked time.Time
+	Eventually(t, "the replica is master", func() bool {
+		if s.Info("role") == "master" {
+			return true
+		}
+		if time.Since(asked) > givesUp+time.Second {
+			asked = time.Now()
+			if _, err := s.Try("CLUSTER", "FAILOVER"); err != nil { // it may have become master just now
+				t.Logf("CLUSTER FAILOVER of %s: %v", s.Addr, err)
+			}
+		}
+		return false
+	})
+	if c.elections == nil {
+		c.elections = map[*Server]time.Time{}
+	}
+	c.elections[s] = time.Now()
 	c.Masters[m], c.Replicas[i] = s, c.Masters[m]
 	Eventually(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
 	c.Settle(t)

@@ -1,5 +1,7 @@
-// Package redistest starts real Redis or Valkey servers for tests, on free ports of the
-// loopback interface, in directories that go with the test, and ends them after it.
+// Package redistest runs real Redis or Valkey servers for tests, on free ports of the loopback interface.
+// [Shared] and [SharedCluster] are one server and one cluster for all tests of the process, which are
+// isolated by database number and by prefix, and end with it. [Start] and [StartCluster] are for tests that
+// kill, freeze or configure a server or count its commands: they end with the test.
 package redistest
 
 import (
@@ -47,12 +49,15 @@ type Server struct {
 	TLSAddr string
 	Socket  string // path of the Unix socket
 	Dir     string
+	// DB is the number of the database that URL, Do and Try name.
+	DB int
 
-	t    testing.TB
-	args []string
-	env  []string // besides that of the test
-	cmd  *exec.Cmd
-	down chan struct{} // closed when the process has ended
+	t      testing.TB
+	args   []string
+	env    []string // besides that of the test
+	cmd    *exec.Cmd
+	down   chan struct{} // closed when the process has ended
+	shared bool
 }
 
 // Start starts a redis-server that keeps nothing on disk and takes the further settings
@@ -110,7 +115,34 @@ func newServer(t testing.TB, binary string) *Server {
 	return s
 }
 
+// start starts a server that ends with the test.
 func (s *Server) start() {
+	s.t.Helper()
+	s.startWith(func(c *exec.Cmd) (func() bool, error) {
+		// A test binary that is killed takes its servers along.
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			return nil, err
+		}
+		down := make(chan struct{})
+		go func() {
+			_ = c.Wait()
+			close(down)
+		}()
+		s.down = down
+		return func() bool {
+			select {
+			case <-down:
+				return true
+			default:
+				return false
+			}
+		}, nil
+	})
+}
+
+// startWith starts the server by a function, and waits until it listens.
+func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error)) {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,27 +152,19 @@ func (s *Server) start() {
 	s.cmd = exec.Command(s.Binary, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = append(os.Environ(), s.env...)
-	// A test binary that is killed takes its servers along.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	ended, err := start(s.cmd)
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.down = make(chan struct{})
-	go func(cmd *exec.Cmd, down chan struct{}) {
-		_ = cmd.Wait()
-		close(down)
-	}(s.cmd, s.down)
-	s.waitUp()
+	s.waitUp(ended)
 }
 
 // waitUp waits until the server listens.
-func (s *Server) waitUp() {
+func (s *Server) waitUp(ended func() bool) {
 	s.t.Helper()
 	Eventually(s.t, "the server listens", func() bool {
-		select {
-		case <-s.down:
+		if ended() {
 			s.t.Fatalf("%s has ended:\n%s", s.Binary, s.Log())
-		default:
 		}
 		conn, err := net.Dial("unix", s.Socket)
 		if err == nil {
@@ -158,6 +182,8 @@ func (s *Server) Log() string {
 
 // Kill ends the server at once, as kill -9 does, and waits for its end.
 func (s *Server) Kill() {
+	s.t.Helper()
+	s.notShared("kill")
 	if s.cmd != nil && s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill()
 		<-s.down
@@ -182,6 +208,7 @@ func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
+	s.notShared("signal")
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
@@ -200,12 +227,21 @@ func (s *Server) Do(args ...string) string {
 
 // Try is Do with the error returned.
 func (s *Server) Try(args ...string) (string, error) {
+	s.t.Helper()
+	if s.shared && disturbs(args) {
+		s.notShared(strings.Join(args, " ") + " on")
+	}
 	conn, err := net.DialTimeout("unix", s.Socket, patience)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
+	if s.DB != 0 {
+		if _, err := roundTrip(conn, []string{"SELECT", strconv.Itoa(s.DB)}); err != nil {
+			return "", err
+		}
+	}
 	return roundTrip(conn, args)
 }
 
@@ -234,4 +270,9 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 }
 
 // URL returns the store URL of the server.
-func (s *Server) URL() string { return fmt.Sprintf("redis://%s", s.Addr) }
+func (s *Server) URL() string {
+	if s.DB == 0 {
+		return "redis://" + s.Addr
+	}
+	return fmt.Sprintf("redis://%s/%d", s.Addr, s.DB)
+}

@@ -6,21 +6,24 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/replay/logtest"
 )
 
 // The difference is that of two reports, and of two lists of who was refused.
 func TestAgainst(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 41))
 		first, other := decode(t, randomPolicy(r)), decode(t, randomPolicy(r))
 		other.IPv6Prefix = first.IPv6Prefix
-		var lines []request
+		var lines []logtest.Request
 		at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 		for range 1000 {
 			at = at.Add(time.Duration(r.IntN(2)) * time.Second)
-			lines = append(lines, request{at: at, client: fmt.Sprintf("192.0.2.%d", r.IntN(20)), method: "GET", target: "/a/1?q=x"})
+			lines = append(lines, logtest.Request{At: at, Client: fmt.Sprintf("192.0.2.%d", r.IntN(20)), Method: "GET", Target: "/a/1?q=x"})
 		}
-		c := Config{Files: []string{write(t, combinedLog(lines))}, Document: first, Workers: 2}
+		c := Config{Files: []string{logtest.Write(t, logtest.Combined(lines))}, Document: first, Workers: 2}
 		both := c
 		both.Against = &other
 		report, _ := replayed(t, both)
@@ -32,7 +35,7 @@ func TestAgainst(t *testing.T) {
 		type pair struct{ before, after int64 }
 		clients := map[string]pair{}
 		for i := range lines {
-			p := clients[lines[i].client]
+			p := clients[lines[i].Client]
 			switch b, a := refusedBefore[i], refusedAfter[i]; {
 			case b && a:
 				want.Both++
@@ -44,7 +47,7 @@ func TestAgainst(t *testing.T) {
 				want.Newly++
 				p.after++
 			}
-			clients[lines[i].client] = p
+			clients[lines[i].Client] = p
 		}
 		suffer := 0
 		for _, p := range clients {

@@ -1,15 +1,13 @@
 package replay
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/internal/replay/logtest"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -25,17 +23,15 @@ rules:
 func benchLog(b *testing.B, n int) string {
 	r := rand.New(rand.NewPCG(1, 2))
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	var out bytes.Buffer
-	for i := range n {
+	all := make([]logtest.Request, n)
+	for i := range all {
 		c := r.IntN(1 + r.IntN(100_000))
-		fmt.Fprintf(&out, "10.%d.%d.%d - - [%s] \"GET /api/users/%d?x=1 HTTP/1.1\" 200 612 \"https://app.example.com/\" \"Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\"\n",
-			c>>16, c>>8&255, c&255, at.Add(time.Duration(i)*5*time.Millisecond).Format("02/Jan/2006:15:04:05 -0700"), r.IntN(5000))
+		all[i] = logtest.Request{
+			At: at.Add(time.Duration(i) * 5 * time.Millisecond), Client: fmt.Sprintf("10.%d.%d.%d", c>>16, c>>8&255, c&255),
+			Method: "GET", Target: fmt.Sprintf("/api/users/%d?x=1", r.IntN(5000)),
+		}
 	}
-	name := filepath.Join(b.TempDir(), "access.log")
-	if err := os.WriteFile(name, out.Bytes(), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	return name
+	return logtest.Write(b, logtest.Combined(all))
 }
 
 // A line is read, parsed and decided by three rules that all match.

@@ -11,24 +11,21 @@ import (
 
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/internal/replay/feed"
+	"github.com/sluicehq/sluice/internal/replay/logtest"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 // every returns so many requests of a client, one in each step.
-func every(client, target string, n int, step time.Duration) (all []request) {
+func every(client, target string, n int, step time.Duration) (all []logtest.Request) {
 	for i := range n {
-		all = append(all, request{at: noon.Add(time.Duration(i) * step), client: client, method: "GET", target: target})
+		all = append(all, logtest.Request{At: noon.Add(time.Duration(i) * step), Client: client, Method: "GET", Target: target})
 	}
 	return all
 }
 
-func byTime(all []request) []request {
-	slices.SortStableFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
-	return all
-}
-
 func TestHardnessAndPatterns(t *testing.T) {
+	t.Parallel()
 	log := slices.Concat(
 		every("192.0.2.1", "/a", 6, 0),                  // 5 pass: refused once
 		every("192.0.2.2", "/b", 40, 0),                 // refused 35 times at once
@@ -36,11 +33,11 @@ func TestHardnessAndPatterns(t *testing.T) {
 		every("192.0.2.4", "/d?x", 200, 30*time.Second), // every 30 s, which is too often
 		every("192.0.2.5", "/e", 5, time.Second),        // never refused
 	)
-	report, _ := replayed(t, Config{Files: []string{write(t, combinedLog(byTime(log)))}, Document: decode(t, `
+	report := reportOf(t, logtest.ByTime(log), `
 rules:
   - {name: r, key: [client_ip], limit: 5/hour, algorithm: fixed_window}
   - {name: twin, key: [client_ip], limit: 5/hour, algorithm: fixed_window}
-  - {name: never, match: /nothing, limit: 1/hour}`)})
+  - {name: never, match: /nothing, limit: 1/hour}`)
 	rule := report.Rules["r"]
 	if want := [6]int64{1, 1, 0, 2, 0, 0}; rule.Hardness != want {
 		t.Errorf("hardness %v, want %v", rule.Hardness, want)
@@ -73,6 +70,7 @@ rules:
 
 // Steps become longer as the log goes on, and no count is lost.
 func TestSeries(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var whole tally
@@ -83,9 +81,13 @@ func TestSeries(t *testing.T) {
 		}
 		counts := map[int64]int64{}
 		at := int64(r.IntN(2_000_000_000)) * 1e6
-		for range 1000 {
+		for i := range 1000 {
 			at += int64(r.IntN(1<<r.IntN(20))) * 1e6
-			for _, to := range []*tally{&whole, &parts[r.IntN(3)]} {
+			part := r.IntN(3)
+			if seed%2 == 0 { // parts of the log, of different lengths
+				part = min(2, i/50)
+			}
+			for _, to := range []*tally{&whole, &parts[part]} {
 				step := to.step(at)
 				to.all = add(to.all, step, 1)
 				to.rules[0].series = add(to.rules[0].series, step, 1)
@@ -111,6 +113,7 @@ func TestSeries(t *testing.T) {
 
 // Beyond the room, subjects are estimated.
 func TestManySubjects(t *testing.T) {
+	t.Parallel()
 	s := newSubjects(maphash.MakeSeed(), 1000, 1)
 	for range 2 {
 		for i := range 50_000 {
@@ -134,9 +137,10 @@ func TestManySubjects(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	report, _ := replayed(t, Config{Document: decode(t, "rules: [{name: r, key: [client_ip], limit: 1/second, algorithm: sliding_window_log}]"), Files: []string{write(t, combinedLog(byTime(slices.Concat(
-		every("192.0.2.1", "/", 9, 3*time.Hour), every("192.0.2.1", "\\x16", 1, 0),
-		[]request{{at: noon, client: "192.0.2.2", method: "GET", target: "/", status: 429}}))))}})
+	t.Parallel()
+	log := logtest.ByTime(slices.Concat(every("192.0.2.1", "/", 9, 3*time.Hour), every("192.0.2.1", "\\x16", 1, 0), every("192.0.2.2", "/", 1, 0)))
+	log[len(log)-1].Status = 429
+	report := reportOf(t, log, "rules: [{name: r, key: [client_ip], limit: 1/second, algorithm: sliding_window_log}]")
 	notes := strings.Join(report.Notes, "\n")
 	for _, want := range []string{
 		"All requests are in minute 0 of their hour", "1 of 11 requests (9.1 %) were answered with 429 or 503",
@@ -149,27 +153,33 @@ func TestNotes(t *testing.T) {
 	if report.Log.Limited != 1 {
 		t.Errorf("%d limited", report.Log.Limited)
 	}
-	skipped, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{write(t, `{"msg": "hello"}`)}, Feed: feed.Options{Format: format(t, "json", accesslog.Options{})}})
+	skipped, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{logtest.Write(t, `{"msg": "hello"}`)}, Feed: feed.Options{Format: format(t, "json", accesslog.Options{})}})
 	if skipped.Log.Skipped != 1 || len(skipped.Notes) != 1 || !strings.Contains(skipped.Notes[0], "No line of the logs tells of a request") {
 		t.Errorf("%+v", skipped)
 	}
-	empty, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{write(t, "")}})
-	if empty.Requests != 0 || !slices.Equal(empty.Notes, []string{"The logs are empty."}) {
+	if empty := reportOf(t, nil, "rules: []"); empty.Requests != 0 || !slices.Equal(empty.Notes, []string{"The logs are empty."}) {
 		t.Errorf("%+v", empty)
 	}
 }
 
-// Whoever goes away after a refusal is down until the time at which it was told that it may come back.
+// A client that goes away after a refusal is down until the time at which it may come back.
 func TestDownEnds(t *testing.T) {
-	gone := every("192.0.2.1", "/", 8, 0) // 5 pass, and 3 are told to wait for a second
-	back := every("192.0.2.1", "/", 1, 0)
-	back[0].at = gone[0].at.Add(9 * time.Hour)
-	blocked := every("192.0.2.2", "/", 2, time.Hour) // until its block ends
-	late := every("192.0.2.2", "/", 1, 0)
-	late[0].at = blocked[0].at.Add(20 * time.Hour)
-	report, _ := replayed(t, Config{Files: []string{write(t, combinedLog(byTime(slices.Concat(gone, back, blocked, late))))}, Document: decode(t, `
+	t.Parallel()
+	later := func(after time.Duration, of []logtest.Request) []logtest.Request {
+		for i := range of {
+			of[i].At = of[i].At.Add(after)
+		}
+		return of
+	}
+	log := slices.Concat(
+		every("192.0.2.1", "/", 8, 0),                     // 5 pass, and 3 have to wait for a second
+		every("192.0.2.2", "/", 2, time.Hour),             // until its block ends
+		later(9*time.Hour, every("192.0.2.1", "/", 1, 0)), // back
+		later(20*time.Hour, every("192.0.2.2", "/", 1, 0)),
+	)
+	report := reportOf(t, logtest.ByTime(log), `
 rules: [{name: r, key: [client_ip], limit: 1/second burst 5}]
-overrides: [{rule: r, key: {client_ip: 192.0.2.2}, block: true, until: "`+noon.Add(2*time.Hour).Format(time.RFC3339)+`"}]`)})
+overrides: [{rule: r, key: {client_ip: 192.0.2.2}, block: true, until: "`+noon.Add(2*time.Hour).Format(time.RFC3339)+`"}]`)
 	down := map[string]time.Duration{}
 	for _, s := range report.Top {
 		down[s.Key] = s.Down

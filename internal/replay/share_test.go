@@ -2,171 +2,91 @@ package replay
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/replay/accesslog"
-	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/replay/logtest"
+	"github.com/sluicehq/sluice/policy"
 )
 
-// tenantHit is a request of a tenant, at a time in microseconds.
-type tenantHit struct {
-	at     int64
-	tenant int
-}
-
-// tenantLog is the log of tenants who ask so many times a second each, from and to a second.
-func tenantLog(t *testing.T, r *rand.Rand, seconds int, plans []string, rates func(tenant, second int) float64) (name string, hits []tenantHit) {
-	for second := range seconds {
-		for i := range plans {
-			for n := rates(i, second); n > 0; n-- {
-				if n >= 1 || r.Float64() < n {
-					hits = append(hits, tenantHit{int64(second)*1e6 + r.Int64N(1e6), i})
-				}
-			}
-		}
-	}
-	slices.SortFunc(hits, func(a, b tenantHit) int { return int(a.at - b.at) })
-	var b strings.Builder
-	for _, h := range hits {
-		fmt.Fprintf(&b, `{"msg":"handled request","ts":%d.%06d,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"X-Tenant":["tenant-%d"],"X-Plan":["%s"]}},"status":200}`+"\n",
-			1_795_169_732+h.at/1e6, h.at%1e6, h.tenant%3, h.tenant, plans[h.tenant])
-	}
-	return write(t, b.String()), hits
-}
-
-// divided returns what each gets of a limit by the definition of max-min fairness: it rises for all by
-// their weights until they have what they ask for, or nothing is left.
-func divided(limit float64, asked, weights []float64) []float64 {
-	got := make([]float64, len(asked))
-	for left := limit; left > 1e-9; {
-		sum, rise := 0.0, left
-		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				sum += weights[i]
-			}
-		}
-		if sum == 0 {
-			break
-		}
-		rise = left / sum
-		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				rise = min(rise, (asked[i]-got[i])/weights[i])
-			}
-		}
-		for i := range asked {
-			if got[i] < asked[i]-1e-9 {
-				got[i] += rise * weights[i]
-				left -= rise * weights[i]
-			}
-		}
-	}
-	return got
-}
-
-// A log is shared out by its own clock: what passes is what a bucket lets pass at most, and each has its
-// part of every few seconds by the definition.
+// A log is shared out by its own clock, however many work at it: never more passes than a bucket lets pass, a
+// tenant that asks for little gets it, and the rest goes to the others by their weights.
 func TestShareOfALog(t *testing.T) {
+	t.Parallel()
 	const limit, seconds = 100, 40
-	plans := []string{"free", "free", "pro", "free", "pro"}
-	weights := []float64{1, 1, 4, 1, 4}
-	// Two ask for more than there is, one begins late and ends early, and two ask for less than their part.
-	rates := func(tenant, second int) float64 {
-		switch tenant {
-		case 0:
-			return 300
-		case 1:
-			return 5
-		case 2:
-			return 200
-		case 3:
-			return 4
-		}
-		if second < 10 || second >= 30 {
-			return 0
-		}
-		return 150
+	// Of 100 a second tenant 0 asks for 300 and tenant 2, with a weight of 4, for 200; tenants 1 and 3 ask for
+	// little, and tenant 4, with a weight of 4, asks for 200 in the middle.
+	tenants := []struct {
+		plan                    string
+		asks                    int
+		calm, crowded           int // of each second, by max-min fairness: 5 and 4 first, the rest by 1 to 4, and by 1 to 4 to 4
+		calmPassed, crowdPassed int
+	}{
+		{plan: "free", asks: 300, calm: 18, crowded: 10}, {plan: "free", asks: 5, calm: 5, crowded: 5},
+		{plan: "pro", asks: 200, calm: 73, crowded: 40}, {plan: "free", asks: 4, calm: 4, crowded: 4},
+		{plan: "pro", asks: 200, calm: 0, crowded: 40},
 	}
-	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	name, hits := tenantLog(t, r, seconds, plans, rates)
-	const doc = `
+	var log strings.Builder
+	var at []int64 // microseconds of each request
+	var of []int   // its tenant
+	for tick := range int64(seconds * 600) {
+		for i, tenant := range tenants {
+			absent := i == 4 && (tick < 10*600 || tick >= 30*600)
+			if absent || tick*int64(tenant.asks)/600 == (tick+1)*int64(tenant.asks)/600 {
+				continue
+			}
+			us := tick*1_000_000/600 + int64(i)
+			at, of = append(at, us), append(of, i)
+			fmt.Fprintf(&log, `{"msg":"handled request","ts":%d.%06d,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"X-Tenant":["tenant-%d"],"X-Plan":["%s"]}},"status":200}`+"\n",
+				1_795_169_732+us/1e6, us%1e6, i%3, i, tenant.plan)
+		}
+	}
+	c := Config{Files: []string{logtest.Write(t, log.String())}, Workers: 1, Document: decode(t, `
 tiers: {from: header:X-Plan}
-rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro: 4}}}]`
-	c := Config{Files: []string{name}, Document: decode(t, doc)}
+rules: [{name: api, share: {of: 100/second, by: [header:X-Tenant], weights: {pro: 4}}}]`)}
 	c.Feed.Format = format(t, "caddy", accesslog.Options{})
 	report, refused := replayed(t, c)
-	if len(report.NotJudged) > 0 || report.Requests != int64(len(hits)) {
-		t.Fatalf("%d of %d requests, not judged: %v", report.Requests, len(hits), report.NotJudged)
-	}
-	passed := make([][]float64, len(plans)) // by second
-	for i := range passed {
-		passed[i] = make([]float64, seconds)
-	}
-	level, last := int64(0), int64(0) // of a bucket of 100 that drains 100 a second, in millionths
-	for i, h := range hits {
-		level = max(0, level-(h.at-last)*limit)
-		last = h.at
-		if refused[i] {
-			continue
-		}
-		if level += 1e6; level > limit*1e6 {
-			t.Fatalf("request %d at %d µs passes above the limit", i, h.at)
-		}
-		passed[h.tenant][h.at/1e6]++
-	}
-	for from := range seconds - 5 {
-		steady := true
-		asked, got, total := make([]float64, len(plans)), make([]float64, len(plans)), 0.0
-		for i := range plans {
-			for s := from; s < from+5; s++ {
-				steady = steady && rates(i, s) == rates(i, max(0, from-2)) && from >= 2 // shares have settled
-				asked[i] += rates(i, s)
-				got[i] += passed[i][s]
-				total += passed[i][s]
-			}
-		}
-		if !steady {
-			continue
-		}
-		for i, want := range divided(5*limit, asked, weights) {
-			if got[i] < 0.95*want-2 || got[i] > 1.05*want+5 {
-				t.Errorf("in seconds %d to %d tenant %d got %v, and has %.1f by definition", from, from+5, i, got[i], want)
-			}
-		}
-		if total < 0.97*5*limit {
-			t.Errorf("in seconds %d to %d %v passed", from, from+5, total)
-		}
-	}
-	rule := report.Rules["api"]
-	if rule.Subjects != int64(len(plans)) || !slices.Equal(rule.Key, []string{"header:X-Tenant"}) {
-		t.Errorf("%d subjects by %v", rule.Subjects, rule.Key)
+	if len(report.NotJudged) > 0 || report.Requests != int64(len(at)) || report.Rules["api"].Subjects != int64(len(tenants)) {
+		t.Fatalf("%d of %d requests, not judged: %v, %+v", report.Requests, len(at), report.NotJudged, report.Rules["api"])
 	}
 	for _, s := range report.Top {
 		if !strings.HasPrefix(s.Key, "tenant-") {
 			t.Errorf("a subject is called %q", s.Key)
 		}
 	}
-}
-
-// How many work at it changes nothing, also where each client has a limit to share: what tenants ask for
-// is known by whoever decides.
-func TestShareOfALogByAnyWorkers(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	name, _ := tenantLog(t, r, 30, []string{"", "", "", "", "", ""}, func(tenant, _ int) float64 { return 40 * float64(tenant+1) })
-	const doc = `rules: [{name: api, key: [client_ip], share: {of: 60/second, by: [header:X-Tenant]}}]`
-	var first []bool
-	for _, workers := range []int{1, 4} {
-		c := Config{Files: []string{name}, Document: decode(t, doc), Workers: workers}
-		c.Feed.Format = format(t, "caddy", accesslog.Options{})
-		_, refused := replayed(t, c)
-		if first == nil {
-			first = slices.Clone(refused)
+	level, last := int64(0), int64(0) // of a bucket of 100 that drains 100 a second, in millionths
+	for i, us := range at {
+		level = max(0, level-(us-last)*limit)
+		last = us
+		if refused[i] {
+			continue
 		}
-		if i := firstDifference(refused, first); i >= 0 {
-			t.Errorf("%d workers: request %d differs", workers, i)
+		if level += 1e6; level > limit*1e6 {
+			t.Fatalf("request %d at %d µs passes above the limit", i, us)
+		}
+		switch second := us / 1e6; { // shares settle within five seconds
+		case second >= 5 && second < 10 || second >= 35:
+			tenants[of[i]].calmPassed++
+		case second >= 15 && second < 30:
+			tenants[of[i]].crowdPassed++
+		}
+	}
+	for i, tenant := range tenants {
+		for _, c := range []struct{ passed, want int }{{tenant.calmPassed, 10 * tenant.calm}, {tenant.crowdPassed, 15 * tenant.crowded}} {
+			if 100*c.passed < 93*c.want || 100*c.passed > 107*c.want {
+				t.Errorf("of tenant %d %d pass, and %d by definition", i, c.passed, c.want)
+			}
+		}
+	}
+	// Where each client has a limit to share, what tenants ask for is known by all workers.
+	byClient := decode(t, `rules: [{name: api, key: [client_ip], share: {of: 60/second, by: [header:X-Tenant]}}]`)
+	for _, doc := range []policy.Document{c.Document, byClient} {
+		c.Document, c.Workers = doc, 1
+		_, one := replayed(t, c)
+		c.Workers = 4
+		if _, four := replayed(t, c); firstDifference(one, four) >= 0 {
+			t.Errorf("with four workers request %d differs", firstDifference(one, four))
 		}
 	}
 }

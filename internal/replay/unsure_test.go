@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/replay/logtest"
 )
 
 // most is how many requests a bucket lets pass at most whose times are known to the second: in a second, what it has
@@ -30,9 +32,9 @@ func TestUnsureRefusals(t *testing.T) {
 	t.Parallel()
 	const count, period, burst = 200, 60, 20
 	r := rand.New(rand.NewPCG(1, 1))
-	var log []request
+	var log []logtest.Request
 	perSecond := map[string]map[int64]int64{}
-	for c := range 60 {
+	for c := range 24 {
 		client := fmt.Sprintf("192.0.2.%d", c)
 		perSecond[client] = map[int64]int64{}
 		for s := range int64(300) {
@@ -47,13 +49,13 @@ func TestUnsureRefusals(t *testing.T) {
 			}
 			perSecond[client][s] = int64(n)
 			for range n {
-				log = append(log, request{at: noon.Add(time.Duration(s) * time.Second), client: client, method: "GET", target: "/"})
+				log = append(log, logtest.Request{At: noon.Add(time.Duration(s) * time.Second), Client: client, Method: "GET", Target: "/"})
 			}
 		}
 	}
 	refused, least := int64(0), int64(0)
 	for _, seconds := range perSecond {
-		passes := bucket(func(int64, int64) int64 { return burst })(count, period)
+		passes := logtest.Bucket(count, period, burst)
 		asked, passed := int64(0), int64(0)
 		for s := range int64(300) {
 			for range seconds[s] {
@@ -65,7 +67,7 @@ func TestUnsureRefusals(t *testing.T) {
 		refused, least = refused+asked-passed, least+asked-most(seconds, count, period, burst)
 	}
 	unsure := func(rule string) (unsure, all int64) {
-		report, _ := replayed(t, Config{Files: []string{write(t, combinedLog(byTime(log)))}, Document: decode(t, "rules: [{name: a, key: [client_ip], "+rule+"}]")})
+		report := reportOf(t, logtest.ByTime(log), "rules: [{name: a, key: [client_ip], "+rule+"}]")
 		m := regexp.MustCompile(`up to ([\d,]+) of ([\d,]+) refusals`).FindStringSubmatch(strings.Join(report.Notes, "\n"))
 		if m == nil {
 			return 0, report.Refused

@@ -74,21 +74,6 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-func BenchmarkPipelined(b *testing.B) {
-	seen := 0
-	see := func(_ context.Context, o *policy.Observation) { seen += len(o.Key(0)) + o.RuleIndex(0) }
-	for name, observers := range map[string][]func(context.Context, *policy.Observation){"unobserved": nil, "observed": {see}} {
-		b.Run(name, func(b *testing.B) {
-			_, run := pipelined(b, strings.Repeat(throttle, 64), observers...)
-			b.ReportAllocs()
-			for b.Loop() {
-				run()
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/command")
-		})
-	}
-}
-
 // BenchmarkPipelinedKeys has 12,800 keys, of which nobody is refused.
 func BenchmarkPipelinedKeys(b *testing.B) {
 	p, err := policyfile.Parse("bench", []byte("version: 1\nrules:\n  - {name: per-key, key: [\"header:X-API-Key\"], limit: 1000000000/day}\n"))

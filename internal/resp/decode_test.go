@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // decodeAll returns the commands of data, of which pieces come one after the other, and what is
@@ -53,69 +55,36 @@ func encode(args []string) []byte {
 }
 
 func TestDecode(t *testing.T) {
-	large := strings.Repeat("x", maxCommand)
-	for _, c := range []struct {
-		in   string
-		want [][]string
-		rest int
-		err  error
-	}{
-		{in: "*1\r\n$4\r\nPING\r\n", want: [][]string{{"PING"}}},
-		{in: "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n*0\r\n", want: [][]string{{"ECHO", ""}, {}}},
-		{in: "*2\r\n$1\r\n\r\r\n$2\r\n\r\n\r\n", want: [][]string{{"\r", "\r\n"}}},
-		{in: "*2\r\n$4\r\nECHO\r\n$1", rest: 16},
-		{in: "*1\r\n$4\r\nPING\r", rest: 13},
-		{in: "PING\r\n", want: [][]string{{"PING"}}},
-		{in: "  ping\t'it''s'\n", err: errQuotes},
-		{in: `  ping	'it\'s' "\x41\n\q" a"b c"` + "\n\r\n", want: [][]string{{"ping", "it's", "A\nq", "ab c"}, {}}},
-		{in: `ping "a`, rest: 7},
-		{in: "ping \"a\n", err: errQuotes},
-		{in: "ping \"a\"b\n", err: errQuotes},
-		{in: "*-1\r\n", err: errCount},
-		{in: "*+1\r\n", err: errCount},
-		{in: "*01\r\n", err: errCount},
-		{in: "*1\n", err: errCount},
-		{in: "*\r\n", err: errCount},
-		{in: "*9223372036854775808", err: errMany},
-		{in: "*65\r\n", err: errMany},
-		{in: strings.Repeat("a ", 65) + "\n", err: errMany},
-		{in: "*1\r\n$-1\r\n", err: errLength},
-		{in: "*1\r\n$99999999999999999999\r\n", err: errLarge},
-		{in: "*1\r\n$65536\r\n", err: errLarge},
-		{in: "*2\r\n$1\r\na\r\n$65530\r\n", err: errLarge},
-		{in: "*1\r\n:1\r\n", err: errDollar},
-		{in: "*1\r\n$1\r\nab\r\n", err: errEnding},
-		{in: large, err: errLarge},
-		{in: large[1:], rest: maxCommand - 1},
-		{in: "*2\r\n$65522\r\n" + large[:65522] + "\r\n", err: errLarge},
-		{in: "POST / HTTP/1.1\r\n", err: errBrowser},
-		{in: "GET / HTTP/1.1\r\nHost: a\r\n", want: [][]string{{"GET", "/", "HTTP/1.1"}}, err: errBrowser},
-	} {
-		for _, piece := range []int{1, 2, 7, len(c.in)} {
-			if piece < 7 && len(c.in) > 1000 {
-				continue
+	for _, c := range testkit.Script(t, "testdata/decode.txt") {
+		c.Play(t, func(step string) string {
+			in, err := strconv.Unquote(step)
+			if err != nil {
+				t.Fatal(err)
 			}
-			got, rest, err := decodeAll([]byte(c.in), piece)
-			if !reflect.DeepEqual(got, c.want) || rest != c.rest || !errors.Is(err, c.err) {
-				t.Errorf("%.40q by %d: %q, rest %d, %v; want %q, %d, %v", c.in, piece, got, rest, err, c.want, c.rest, c.err)
+			first := decoded(in, len(in))
+			for _, piece := range []int{1, 2, 7} {
+				if got := decoded(in, piece); len(in) < 1000 && got != first {
+					t.Errorf("%q by %d: %s, and at once %s", in, piece, got, first)
+				}
 			}
-		}
+			return first
+		})
 	}
 }
 
-// A command of the largest size is one, and one byte more is too many.
-func TestDecodeLargest(t *testing.T) {
-	fits := encode([]string{strings.Repeat("x", maxCommand-len("*1\r\n$65522\r\n\r\n"))})
-	if len(fits) != maxCommand {
-		t.Fatalf("premise: %d bytes", len(fits))
+func decoded(in string, piece int) string {
+	commands, rest, err := decodeAll([]byte(in), piece)
+	var all []string
+	for _, args := range commands {
+		all = append(all, fmt.Sprintf("%q", args))
 	}
-	if got, _, err := decodeAll(fits, 4096); len(got) != 1 || err != nil {
-		t.Errorf("%d commands, %v", len(got), err)
+	if rest > 0 {
+		all = append(all, fmt.Sprint(rest, " left"))
 	}
-	over := encode([]string{strings.Repeat("x", maxCommand-len("*1\r\n$65522\r\n\r\n")+1)})
-	if got, _, err := decodeAll(over, 4096); len(got) != 0 || !errors.Is(err, errLarge) {
-		t.Errorf("%d commands, %v", len(got), err)
+	if err != nil {
+		all = append(all, err.Error())
 	}
+	return strings.Join(all, " ")
 }
 
 // slowParser reads commands in the plainest way: byte by byte, one language feature after the

@@ -3,11 +3,11 @@ package rls_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/rls"
 	"github.com/sluicehq/sluice/internal/seed"
@@ -16,33 +16,36 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// randomTree writes descriptors of few keys and values, so that requests find them.
-func randomTree(r *rand.Rand, depth int) string {
+// trees draws descriptors of few keys and values, so that requests find them.
+type trees struct {
+	*rand.Rand
+	keys, values, flags []string
+	limit               func() string
+}
+
+// list writes a list of descriptors.
+func (r *trees) list(depth int) string {
 	var b strings.Builder
 	seen := make(map[string]bool)
 	b.WriteString("[")
 	for range 1 + r.IntN(4) {
-		key, value := pick(r, "a", "b", "domain", "a#2"), pick(r, "", "", "x", "y", "*", "x*")
+		key, value := pick(r.Rand, r.keys...), pick(r.Rand, r.values...)
 		if seen[key+"="+value] {
 			continue
 		}
 		seen[key+"="+value] = true
 		fmt.Fprintf(&b, "{key: %q, value: %q", key, value)
+		for _, flag := range r.flags {
+			if r.IntN(5) == 0 {
+				b.WriteString(", " + flag + ": true")
+			}
+		}
 		if strings.Contains(value, "*") && r.IntN(3) == 0 {
 			b.WriteString(", share_threshold: true")
 		}
-		if r.IntN(6) == 0 {
-			b.WriteString(", shadow_mode: true")
-		}
-		switch r.IntN(6) {
-		case 0:
-		case 1:
-			b.WriteString(", rate_limit: {unlimited: true}")
-		default:
-			fmt.Fprintf(&b, ", rate_limit: {unit: day, requests_per_unit: %d}", r.IntN(5))
-		}
+		b.WriteString(r.limit())
 		if depth > 1 && r.IntN(2) == 0 {
-			b.WriteString(", descriptors: " + randomTree(r, depth-1))
+			b.WriteString(", descriptors: " + r.list(depth-1))
 		}
 		b.WriteString("}, ")
 	}
@@ -51,12 +54,22 @@ func randomTree(r *rand.Rand, depth int) string {
 
 func pick(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
 
-func randomDescriptor(r *rand.Rand) *common.RateLimitDescriptor {
-	var entries []string
-	for range 1 + r.IntN(3) {
-		entries = append(entries, pick(r, "a", "a", "b", "domain", "a#2"), pick(r, "x", "y", "z", "xx", "", "*"))
+// ofADay draws a limit of a day that a history can use up.
+func (r *trees) ofADay() string {
+	switch r.IntN(6) {
+	case 0:
+		return ""
+	case 1:
+		return ", rate_limit: {unlimited: true}"
 	}
-	return of(entries...)
+	return fmt.Sprintf(", rate_limit: {unit: day, requests_per_unit: %d}", r.IntN(5))
+}
+
+func randomDescriptor(r *rand.Rand) (step string) {
+	for range 1 + r.IntN(3) {
+		step += " " + pick(r, "a", "a", "b", "domain", "a#2") + "=" + pick(r, "x", "y", "z", "xx", "", "*")
+	}
+	return step
 }
 
 // A policy that a configuration is converted to decides as the configuration does, over random ones
@@ -64,9 +77,11 @@ func randomDescriptor(r *rand.Rand) *common.RateLimitDescriptor {
 func TestConvertDecidesTheSame(t *testing.T) {
 	seed := seed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 1))
+	tree := &trees{Rand: r, keys: []string{"a", "b", "domain", "a#2"}, values: []string{"", "", "x", "y", "*", "x*"}, flags: []string{"shadow_mode"}}
+	tree.limit = tree.ofADay
 	whole, rules := 0, 0
 	for whole < 25 {
-		text := "{domain: edge, descriptors: " + randomTree(r, 3) + "}"
+		text := "{domain: edge, descriptors: " + tree.list(3) + "}"
 		limits := read(t, sluice.FixedWindow, text)
 		doc, left := limits.Convert()
 		if len(left) > 0 {
@@ -84,19 +99,27 @@ func TestConvertDecidesTheSame(t *testing.T) {
 		}
 		original, converted := byConfig(t, text), serve(t, rls.Config{Engine: policy.NewEngine(memory.New(), p)})
 		for range 40 {
-			ds := []*common.RateLimitDescriptor{randomDescriptor(r)}
+			step := "edge" + randomDescriptor(r)
 			if r.IntN(3) == 0 {
-				ds = append(ds, randomDescriptor(r))
+				step += " |" + randomDescriptor(r)
 			}
-			a, b := allCodes(ask(t, original, "edge", ds...)), allCodes(ask(t, converted, "edge", ds...))
-			if fmt.Sprint(a) != fmt.Sprint(b) {
-				t.Fatalf("seed %d: %v: %v, and converted %v\n%s\n%s", seed, ds, a, b, text, encoded)
+			if a, b := codesOf(ask(t, original, step)), codesOf(ask(t, converted, step)); !slices.Equal(a, b) {
+				t.Fatalf("seed %d: %s: %v, and converted %v\n%s\n%s", seed, step, a, b, text, encoded)
 			}
 		}
 	}
 	if rules < 25 {
 		t.Errorf("seed %d: only %d rules in %d configurations", seed, rules, whole)
 	}
+}
+
+// codesOf are the overall code of a response and those of its descriptors.
+func codesOf(out *pb.RateLimitResponse) []pb.RateLimitResponse_Code {
+	all := []pb.RateLimitResponse_Code{out.GetOverallCode()}
+	for _, s := range out.GetStatuses() {
+		all = append(all, s.GetCode())
+	}
+	return all
 }
 
 // What no policy can say is told with its place.

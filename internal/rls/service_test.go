@@ -2,15 +2,19 @@ package rls_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/rls"
@@ -19,13 +23,10 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// serve returns a client of a server over the network.
+// serve returns a client of a server.
 func serve(t testing.TB, c rls.Config) pb.RateLimitServiceClient {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := bufconn.Listen(1 << 16)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(rls.Codec()))
 	rls.Register(server, c)
 	done := make(chan error, 1)
@@ -36,7 +37,8 @@ func serve(t testing.TB, c rls.Config) pb.RateLimitServiceClient {
 			t.Error(err)
 		}
 	})
-	conn, err := grpc.NewClient(socket.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return socket.DialContext(ctx) }
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,34 +91,11 @@ func files(texts ...string) (all []rls.File) {
 	return all
 }
 
-// of returns a descriptor of keys and values in turn.
-func of(entries ...string) *common.RateLimitDescriptor {
-	d := &common.RateLimitDescriptor{}
-	for i := 0; i < len(entries); i += 2 {
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: entries[i], Value: entries[i+1]})
-	}
-	return d
-}
-
-func hits(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
-	d.HitsAddend = wrapperspb.UInt64(n)
-	return d
-}
-
-func refund(n uint64, d *common.RateLimitDescriptor) *common.RateLimitDescriptor {
-	d.IsNegativeHits = true
-	return hits(n, d)
-}
-
-// ask asks, within a time in which any answer comes.
-func ask(t testing.TB, client pb.RateLimitServiceClient, domain string, ds ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
+// ask sends a step of testdata/decisions.txt, within a time in which any answer comes.
+func ask(t *testing.T, client pb.RateLimitServiceClient, step string) *pb.RateLimitResponse {
 	t.Helper()
-	return send(t, client, &pb.RateLimitRequest{Domain: domain, Descriptors: ds})
-}
-
-func send(t testing.TB, client pb.RateLimitServiceClient, r *pb.RateLimitRequest) *pb.RateLimitResponse {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	r := requestOf(t, step)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := client.ShouldRateLimit(ctx, r)
 	if err != nil {
@@ -133,49 +112,81 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-// codes are the overall code of a response and those of its descriptors.
-func allCodes(out *pb.RateLimitResponse) (all []pb.RateLimitResponse_Code) {
-	all = append(all, out.GetOverallCode())
-	for _, s := range out.GetStatuses() {
-		all = append(all, s.GetCode())
+func TestTokens(t *testing.T) {
+	client := byConfig(t, "{domain: edge, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]}", func(c *rls.Config) {
+		c.Authorize = func(_, token string) error {
+			if token != "good" {
+				return errors.New("another token")
+			}
+			return nil
+		}
+	})
+	r := requestOf(t, "edge user=a")
+	for _, c := range []struct {
+		pairs []string
+		code  codes.Code
+	}{
+		{nil, codes.Unauthenticated},
+		{[]string{"authorization", "Bearer bad"}, codes.Unauthenticated},
+		{[]string{"authorization", "good"}, codes.Unauthenticated},
+		{[]string{"authorization", "Bearer good", "authorization", "Bearer good"}, codes.Unauthenticated},
+		{[]string{"authorization", "bearer good"}, codes.OK},
+	} {
+		_, err := client.ShouldRateLimit(metadata.AppendToOutgoingContext(t.Context(), c.pairs...), r)
+		if status.Code(err) != c.code {
+			t.Errorf("%v: %v, want %v", c.pairs, err, c.code)
+		}
 	}
-	return all
 }
 
-// A policy's rules see the entries of a descriptor as attributes, its domain and its keys too.
-func TestPolicyByAttributes(t *testing.T) {
-	client := byPolicy(t, `
-version: 1
-rules:
-  - {name: per-address, attributes: {domain: edge, descriptor: remote_address}, key: [attr:remote_address], limit: 2/hour}
-  - {name: second-path, attributes: {descriptor: path/path}, key: ["attr:path#2"], limit: 1/hour}
-  - {name: own-names, attributes: {"domain#2": eu}, key: ["attr:limit#2"], limit: 1/hour}
+// leavingStore has a caller leave while it decides, once, and fails for those who have left, as a
+// store does that is asked over the network.
+type leavingStore struct {
+	sluice.Store
+	leave atomic.Pointer[context.CancelFunc]
+	again chan struct{} // what is asked after that has been answered
+}
+
+func (s *leavingStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if err := ctx.Err(); err != nil {
+		s.again <- struct{}{}
+		return err
+	}
+	err := s.Store.Take(ctx, charges, receipts)
+	if leave := s.leave.Swap(nil); leave != nil {
+		(*leave)()
+		<-ctx.Done()
+	} else {
+		s.again <- struct{}{}
+	}
+	return err
+}
+
+// What a refused request was charged is given back although its caller has left meanwhile.
+func TestGivesBackToWhoHasLeft(t *testing.T) {
+	limits := read(t, sluice.FixedWindow, `
+domain: edge
+descriptors:
+  - {key: small, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: large, rate_limit: {unit: day, requests_per_unit: 9}}
 `)
-	for i, want := range []pb.RateLimitResponse_Code{ok, ok, over} {
-		out := ask(t, client, "edge", of("remote_address", "192.0.2.1"))
-		s := out.GetStatuses()[0]
-		if out.GetOverallCode() != want || s.GetCode() != want || s.GetLimitRemaining() != uint32(max(0, 1-i)) {
-			t.Errorf("request %d: %v", i, out)
-		}
-		if l := s.GetCurrentLimit(); l.GetName() != "per-address" || l.GetRequestsPerUnit() != 2 || l.GetUnit() != pb.RateLimitResponse_RateLimit_HOUR || l.GetUnitMultiplier() != nil {
-			t.Errorf("current_limit: %v", l)
-		}
+	p, err := policy.CompileAt(limits.Document, limits.Where)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out := ask(t, client, "edge", of("remote_address", "192.0.2.2")); out.GetOverallCode() != ok {
-		t.Errorf("another address: %v", out)
+	store := &leavingStore{Store: memory.New(), again: make(chan struct{}, 8)}
+	client := serve(t, rls.Config{Engine: policy.NewEngine(store, p), Limits: func() *rls.Limits { return limits }, Algorithm: sluice.FixedWindow})
+	ask(t, client, "edge small=")
+	<-store.again
+
+	ctx, cancel := context.WithCancel(t.Context())
+	store.leave.Store(&cancel)
+	_, err = client.ShouldRateLimit(ctx, requestOf(t, "edge small= +0 | large="))
+	if status.Code(err) != codes.Canceled {
+		t.Fatalf("a caller that has left: %v", err)
 	}
-	for _, d := range []*common.RateLimitDescriptor{of("remote_address", "192.0.2.1", "path", "/"), of("path", "/")} {
-		if out := ask(t, client, "edge", d); out.GetOverallCode() != ok || out.GetStatuses()[0].GetCurrentLimit() != nil {
-			t.Errorf("%v is of no rule: %v", d, out)
-		}
+	<-store.again
+	if n := ask(t, client, "edge large= +0").GetStatuses()[0].GetLimitRemaining(); n != 9 {
+		t.Errorf("%d left of 9, of which none was used", n)
 	}
-	if out := ask(t, client, "other", of("remote_address", "192.0.2.1")); out.GetOverallCode() != ok {
-		t.Errorf("another domain: %v", out)
-	}
-	ask(t, client, "edge", of("path", "/a", "path", "/b"))
-	if out := ask(t, client, "edge", of("path", "/c", "path", "/b")); out.GetOverallCode() != over {
-		t.Errorf("the second path was not counted: %v", out)
-	}
-	// An entry that is called as an attribute of the door is numbered behind that.
-	history(t, client, of("domain", "eu", "limit", "a"), ok, of("domain", "eu", "limit", "b"), ok, of("domain", "eu", "limit", "a"), over, of("domain", "us", "limit", "a"), ok)
 }

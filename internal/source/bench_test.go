@@ -19,11 +19,11 @@ func BenchmarkFollow(b *testing.B) {
 		}
 	}
 	b.Run("sqlite", func(b *testing.B) { run(b, "sqlite:"+filepath.Join(b.TempDir(), "rules.db")) })
-	b.Run("postgres", func(b *testing.B) { run(b, postgrestest.Start(b).Database()) })
+	b.Run("postgres", func(b *testing.B) { run(b, postgrestest.Database(b)) })
 }
 
 func benchmarkFollow(b *testing.B, url string, overrides int) {
-	writer := benchOpen(b, url)
+	writer := open(b, url)
 	if _, err := writer.Migrate(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func benchmarkFollow(b *testing.B, url string, overrides int) {
 	if _, err := writer.Change(ctx, "bench", func(tx *source.Tx) error { return tx.Replace(doc) }); err != nil {
 		b.Fatal(err)
 	}
-	reader := benchOpen(b, url)
+	reader := open(b, url)
 	inForce := make(chan int64, 1)
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
 	first, err := reader.Read(ctx)

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 )
 
@@ -107,62 +105,62 @@ func FuzzJSON(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Fuzz(func(t *testing.T, line []byte) { compareJSON(t, line) })
+}
+
+// compareJSON holds what is read of a line to what encoding/json reads, and reports whether it is read.
+func compareJSON(t *testing.T, line []byte) bool {
+	t.Helper()
 	p := &paths{}
 	for slot, path := range jsonPaths {
 		p.add(path, slot, 0)
 	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		want, wantOK := naive(line)
-		values := make([]value, len(jsonPaths))
-		ok := p.read(line, values)
-		if ok != wantOK {
-			t.Fatalf("%q: read is %v", line, ok)
-		}
-		if !ok {
-			return
-		}
-		for slot, path := range jsonPaths {
-			got, some := "", false
-			if raw := values[slot].raw; raw != nil && raw[0] != 'n' {
-				some = true
-				switch raw[0] {
-				case '"':
-					var e Entry
-					got = "string " + string([]rune(string(e.unquoted(raw)))) // encoding/json makes U+FFFD of what is no UTF-8
-				case '[':
-					got = "array"
-				case '{':
-					got = "object"
-				case 't', 'f':
-					got = string(raw)
-				default:
-					got = "number " + string(raw)
-				}
-			}
-			if w, there := want[path]; got != w || some != there {
-				t.Errorf("%q: %s is %q, not %q", line, path, got, w)
+	want, wantOK := naive(line)
+	values := make([]value, len(jsonPaths))
+	if ok := p.read(line, values); ok != wantOK {
+		t.Fatalf("%q: read is %v", line, ok)
+	}
+	if !wantOK {
+		return false
+	}
+	for slot, path := range jsonPaths {
+		got, some := "", false
+		if raw := values[slot].raw; raw != nil && raw[0] != 'n' {
+			some = true
+			switch raw[0] {
+			case '"':
+				var e Entry
+				got = "string " + string([]rune(string(e.unquoted(raw)))) // encoding/json makes U+FFFD of what is no UTF-8
+			case '[':
+				got = "array"
+			case '{':
+				got = "object"
+			case 't', 'f':
+				got = string(raw)
+			default:
+				got = "number " + string(raw)
 			}
 		}
-	})
+		if w, there := want[path]; got != w || some != there {
+			t.Errorf("%q: %s is %q, not %q", line, path, got, w)
+		}
+	}
+	return true
 }
 
-// Lines that are made at random, with every structure that there is, cut and changed at every place.
+// Objects that are made at random, cut and changed at every place.
 func TestJSONRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	texts := []string{"", "a", "b", "c", "d", "e", "f", "é\n", "b.c", "\x00\x1f", "\u2028\U0001F600", "quote\"\\slash", strings.Repeat("long ", 20)}
-	var random func(depth int) any
-	random = func(depth int) any {
+	var object func(depth int) any
+	random := func(depth int) any {
 		switch n := rng.IntN(9); {
 		case n < 2 && depth < 6:
-			m := map[string]any{}
-			for range rng.IntN(5) {
-				m[texts[rng.IntN(len(texts))]] = random(depth + 1)
-			}
-			return m
+			return object(depth + 1)
 		case n == 2 && depth < 6:
 			l := []any{}
 			for range rng.IntN(4) {
-				l = append(l, random(depth+1))
+				l = append(l, object(depth+1))
 			}
 			return l
 		case n < 5:
@@ -174,49 +172,29 @@ func TestJSONRandom(t *testing.T) {
 		}
 		return rng.NormFloat64() * 1e3
 	}
-	p := &paths{}
-	for slot, path := range jsonPaths {
-		p.add(path, slot, 0)
-	}
-	values := make([]value, len(jsonPaths))
-	read := 0
-	for range 600 {
+	object = func(depth int) any {
 		m := map[string]any{}
-		for _, k := range texts {
-			if rng.IntN(3) == 0 {
-				m[k] = random(1)
-			}
+		for range rng.IntN(5) {
+			m[texts[rng.IntN(len(texts))]] = random(depth)
 		}
-		line, err := json.Marshal(m)
+		return m
+	}
+	for range 600 {
+		line, err := json.Marshal(object(0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, ok := naive(line)
-		if !ok || !p.read(line, values) {
+		if !compareJSON(t, line) {
 			t.Fatalf("%s is not read", line)
 		}
-		for slot, path := range jsonPaths {
-			var e Entry
-			if raw := values[slot].raw; raw != nil && raw[0] == '"' {
-				read++
-				if got := "string " + string(e.unquoted(raw)); got != want[path] {
-					t.Fatalf("%s: %s is %q, not %q", line, path, got, want[path])
-				}
-			}
-		}
 		for i := range line {
-			if p.read(line[:i], values) {
+			if compareJSON(t, line[:i]) {
 				t.Fatalf("%s is read, although it is cut off", line[:i])
 			}
 		}
 		changed := bytes.Clone(line)
 		changed[rng.IntN(len(changed))] = "{}[]\",:\\u0e-+. "[rng.IntN(15)]
-		if _, ok := naive(changed); ok != p.read(changed, values) {
-			t.Fatalf("%s: read is %v", changed, !ok)
-		}
-	}
-	if read < 100 {
-		t.Error("only", read, "values were compared")
+		compareJSON(t, changed)
 	}
 }
 
@@ -232,68 +210,43 @@ func TestJSONBytes(t *testing.T) {
 	}
 }
 
-// Numbers are those that strconv reads, times a power of ten.
-func TestScaled(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	for range 100_000 {
-		x := rng.Float64() * []float64{1e-6, 1, 1e3, 1e9, 1e12}[rng.IntN(5)]
-		for _, format := range []byte{'f', 'e', 'g'} {
-			s := strconv.FormatFloat(x, format, -1, 64)
-			shift := rng.IntN(10) - 3
-			want := x
-			for range max(shift, 0) {
-				want *= 10
-			}
-			for range max(-shift, 0) {
-				want /= 10
-			}
-			if got, ok := scaled([]byte(s), shift); want < 1e18 && (!ok || float64(got) > want*(1+1e-12)+1e-6 || float64(got) < want*(1-1e-12)-1.000001) {
-				t.Fatalf("%s times 1e%d is %d, not %v", s, shift, got, want)
-			}
+// Paths name members whose names have dots, too.
+func TestPaths(t *testing.T) {
+	for _, path := range []string{".", "..", "a.", ".a", "a..b", "a.b.c.d.e.f.g.h.i", `"`, "é"} {
+		f, err := Lookup("json", Options{Fields: map[string]string{"client": path, "header:" + path + "x": path}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, s := range []string{"", "-", ".", "e5", "1e", "1e1.5", "1e1e1", "9e99", "1 ", "0x1", "1e9999999999999999999", "--1", "1-"} {
-		if n, ok := scaled([]byte(s), 0); ok {
-			t.Errorf("%q is %d", s, n)
+		var e Entry
+		line := `{"ts":1795169732,"method":"GET","` + strings.ReplaceAll(path, `"`, `\"`) + `":"here"}`
+		if err := f.Parse([]byte(line), &e); err != nil || string(e.Client) != "here" {
+			t.Errorf("%s: %q, %v", line, e.Client, err)
 		}
 	}
 }
 
-// Durations are those that package time writes.
-func TestLasting(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 10))
-	for range 100_000 {
-		d := time.Duration(rng.Int64N(int64(10*time.Hour)) >> rng.IntN(45))
-		got, ok := lasting([]byte(d.String()), 0)
-		if d == 0 {
-			continue // "0s" stands in the golden files
-		}
-		if !ok || got != d.Microseconds() && got != d.Microseconds()-1 { // each part is cut
-			t.Fatalf("%v is %d µs", d, got)
-		}
+// A line of hostile length or depth is read or refused, and what an entry keeps of it is bounded.
+func TestHuge(t *testing.T) {
+	f := jsonFields(Options{})
+	var e Entry
+	long := strings.Repeat(`\u00e9`, 100_000)
+	if err := f.Parse([]byte(`{"ts":1795169732,"method":"GET","url":"/`+long+`"}`), &e); err != nil || len(e.Target) != 200_001 {
+		t.Fatal(len(e.Target), err)
 	}
-	for _, s := range []string{"", "ms", "1x", "1m-2s", "-1s", "9999999h", "1s 2s", "1.2.3s", "9223372036854775807s9223372036854775807s"} {
-		if n, ok := lasting([]byte(s), 0); ok {
-			t.Errorf("%q is %d", s, n)
-		}
+	if err := f.Parse([]byte(`{"ts":1795169732,"method":"GET","url":"/"}`), &e); err != nil || cap(e.own) > keep {
+		t.Errorf("an entry keeps %d bytes: %v", cap(e.own), err)
 	}
-}
-
-// Times since the epoch are told by their size.
-func TestAnyTime(t *testing.T) {
-	want := time.Date(2026, 11, 20, 10, 15, 32, 524_102_000, time.UTC)
-	for _, s := range []string{
-		"1795169732.524102", "1795169732524.102", "1795169732524102", "1795169732524102400", "1.795169732524102e9", "1.7951697325241024e+18",
-		"2026-11-20T10:15:32.524102Z", "2026-11-20 10:15:32.524102", "2026-11-20T11:15:32.524102+01:00", "2026-11-20T11:15:32,524102+0100",
-		"2026/11/20 10:15:32.5241024", "2026-11-20 10:15:32.524102 +0000", "2026-11-20 10:15:32.524102 UTC",
-	} {
-		if got, ok := anyTime([]byte(s), nil); !ok || got != want.UnixMicro() {
-			t.Errorf("%s is %v", s, time.UnixMicro(got).UTC())
-		}
+	many := `{"msg":"handled request","ts":1,"request":{"remote_ip":"192.0.2.1","headers":{"X-Forwarded-For":["\u0061"` +
+		strings.Repeat(`,"\u0061"`, 100_000) + `],"X-A":[""` + strings.Repeat(`,"b"`, 100_000) + `]}}}`
+	if err := caddy(Options{}).Parse([]byte(many), &e); err != nil || len(e.Forwarded) != 300_001 || len(e.Headers) != 100_001 {
+		t.Fatal(len(e.Forwarded), len(e.Headers), err)
 	}
-	for _, s := range []string{"", "x", "-1", "2026", "1e400", "20/Nov/2026", "2026-11-20", "2026/11-20 10:15:32", "2026-11-20 10:15:32 CEST", "2026-11-20T10:15:32" + strings.Repeat(" ", 50)} {
-		if got, ok := anyTime([]byte(s), nil); ok && s != "2026" {
-			t.Errorf("%s is %v", s, time.UnixMicro(got).UTC())
+	if err := f.Parse([]byte(`{"ts":1795169732,"method":"GET","url":"/"}`), &e); err != nil || cap(e.Headers) > keep {
+		t.Errorf("an entry keeps %d fields: %v", cap(e.Headers), err)
+	}
+	for _, deep := range []string{strings.Repeat("[", 1e6), strings.Repeat(`{"a":`, 1e5), strings.Repeat(`{"request":`, 1e5)} {
+		if err := f.Parse([]byte(`{"ts":1795169732,"method":"GET","request":`+deep), &e); err == nil {
+			t.Error("it is read")
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,9 +97,31 @@ func send(t *testing.T, address, raw string) (status int, body int64) {
 	return resp.StatusCode, n
 }
 
-// serving starts a server, and ends it with the test.
-func serving(t *testing.T, address, zone, program string, args ...string) {
+// serving starts a server with a file of testdata/servers, in which DIR, ADDRESS and what else is given are
+// replaced, and ends it with the test. The arguments may have DIR and FILE.
+func serving(t *testing.T, file, zone string, replace map[string]string, program string, args ...string) (dir, address, conf string) {
 	t.Helper()
+	dir, address = t.TempDir(), testkit.Addr(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/servers/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, file)
+	pairs := []string{"DIR", dir, "ADDRESS", address, "FILE", path}
+	for from, to := range replace {
+		pairs = append(pairs, from, to)
+	}
+	replacer := strings.NewReplacer(pairs...)
+	conf = replacer.Replace(string(text))
+	if err := os.WriteFile(path, []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for i := range args {
+		args[i] = replacer.Replace(args[i])
+	}
 	var said bytes.Buffer
 	c := exec.Command(testkit.Program(t, program), args...)
 	c.Stdout, c.Stderr = &said, &said
@@ -119,6 +143,24 @@ func serving(t *testing.T, address, zone, program string, args ...string) {
 		}
 		return err == nil
 	})
+	return dir, address, conf
+}
+
+// described returns the formats that a configuration describes, by name, as Lookup takes them: the
+// description, and for those with a name of ours that.
+func described(t *testing.T, conf, pattern string) map[string]*Format {
+	t.Helper()
+	all := map[string]*Format{"combined": lookup(t, "combined", Options{})}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(conf, -1) {
+		if slices.Contains(Names(), m[1]) {
+			m[0] = m[1]
+		}
+		all[m[1]] = lookup(t, m[0], Options{})
+	}
+	if len(all) < 5 {
+		t.Fatalf("%d formats", len(all))
+	}
+	return all
 }
 
 // logged waits for the n-th line of a log.
@@ -177,44 +219,17 @@ func (a *asked) check(t *testing.T, f *Format, line []byte, status int, body int
 // What nginx logs of hostile requests is what was sent, in each way that it escapes.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	const variables = `'$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'
-		' $request_time "$http_x_forwarded_for" $host'`
-	formats := map[string]string{
-		"main":  `log_format main ` + variables + `;`,
-		"split": `log_format split '$msec|$remote_addr:$remote_port|"$http_user_agent"|$status "$request_method $request_uri $server_protocol" ${body_bytes_sent} "$remote_user" $request_id';`,
-		"json":  `log_format json escape=json '{"t":"$time_iso8601","a":"$remote_addr","u":"$remote_user","r":"$request","s":$status,"b":$body_bytes_sent,"took":$request_time,"ref":"$http_referer","ua":"$http_user_agent","x":"$http_x_forwarded_for"}';`,
-		"none":  `log_format none escape=none ` + variables + `;`,
-	}
-	dir, address := t.TempDir(), testkit.Addr(t)
-	conf := "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {}\nhttp {\n"
-	logs := "access_log combined.log combined;\n"
-	for name, format := range formats {
-		conf += format + "\n"
-		logs += fmt.Sprintf("access_log %s.log %s;\n", name, name)
-	}
-	conf += logs + "client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n" +
-		"large_client_header_buffers 4 16k;\nserver { listen " + address + "; location / { return 200 hello; } } }"
-	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	serving(t, address, "XYZ-5:30", "nginx", "-p", dir, "-e", "error.log", "-c", file)
-	formats["combined"] = "combined"
+	dir, address, conf := serving(t, "nginx.conf", "XYZ-5:30", nil, "nginx", "-p", "DIR", "-e", "error.log", "-c", "FILE")
+	formats := described(t, conf, `(?ms)^log_format (\w+) .*?;$`)
 	unread := 0
 	for n, a := range hostileRequests() {
 		begin := time.Now()
 		status, body := send(t, address, a.raw)
-		for name, spec := range formats {
-			f, err := Lookup(spec, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+		for name, f := range formats {
 			line := logged(t, filepath.Join(dir, name+".log"), n)
-			if name == "none" {
-				if err := f.Parse(line, new(Entry)); err != nil {
-					unread++
-					continue
-				}
+			if name == "none" && f.Parse(line, new(Entry)) != nil {
+				unread++
+				continue
 			}
 			if status == http.StatusBadRequest { // nginx has its own address for host then
 				a.fields.host = ""
@@ -230,60 +245,31 @@ func TestNginx(t *testing.T) {
 // What Apache logs of hostile requests is what was sent.
 func TestApache(t *testing.T) {
 	t.Parallel()
-	dir, address := t.TempDir(), testkit.Addr(t)
-	if err := os.Chmod(dir, 0o755); err != nil {
+	dir, address, conf := serving(t, "apache.conf", "XYZ+3", nil, "apache2", "-X", "-f", "FILE")
+	if err := os.WriteFile(filepath.Join(dir, "nobody"), []byte("x:y\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	formats := map[string]string{
-		"combined":       "combined",
-		"common":         "common",
-		"vhost_combined": "vhost_combined",
-		"combinedio":     "combinedio",
-		"own":            `LogFormat "%a [%{%d/%b/%Y:%T}t.%{usec_frac}t %{%z}t] \"%m %U%q %H\" %>s %B %D \"%{User-Agent}i\" \"%{X-Forwarded-For}i\" %u" own`,
-		"begin":          `LogFormat "%{begin:msec}t %{us}T %{c}a:%{remote}p %h \"%r\" %>s '%{Referer}i' %b" begin`,
-	}
-	conf := fmt.Sprintf("ServerName localhost\nListen %s\nPidFile %[2]s/pid\nErrorLog %[2]s/error.log\nDocumentRoot %[2]s/www\nLimitRequestLine 20000\n", address, dir)
-	for _, m := range []string{"mpm_event", "authz_core", "authz_user", "authn_core", "authn_file", "auth_basic"} {
-		conf += fmt.Sprintf("LoadModule %s_module /usr/lib/apache2/modules/mod_%[1]s.so\n", m)
-	}
-	conf += "LogFormat " + fmt.Sprintf("%q common\nLogFormat %q combined\nLogFormat %q combinedio\nLogFormat %q vhost_combined\n", commonFormat, combinedFormat, combinedIOFormat, vhostCombinedFormat)
-	for name, spec := range formats {
-		if strings.HasPrefix(spec, "LogFormat") {
-			conf += spec + "\n"
-		}
-		conf += fmt.Sprintf("CustomLog %s/%s.log %[2]s\n", dir, name)
-	}
-	conf += fmt.Sprintf("<Location /private>\nAuthType Basic\nAuthName x\nAuthUserFile %s/nobody\nRequire valid-user\n</Location>\n", dir)
-	for name, text := range map[string]string{"apache.conf": conf, "nobody": "x:y\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "www"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	serving(t, address, "XYZ+3", "apache2", "-X", "-f", filepath.Join(dir, "apache.conf"))
+	formats := described(t, conf, `(?m)^LogFormat .* (\w+)$`)
 	for n, a := range hostileRequests() {
 		begin := time.Now()
 		status, body := send(t, address, a.raw)
-		for name, spec := range formats {
-			f, err := Lookup(spec, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+		for name, f := range formats {
 			a, body := a, body
 			a.fields.host = "" // the server's name
 			if status == http.StatusBadRequest {
-				if a.fields = (fields{}); name == "own" {
+				a.fields = fields{}
+			}
+			switch name {
+			case "own":
+				if status == http.StatusBadRequest {
 					continue // this shows what Apache has made of what it could not read
 				}
-			}
-			if name == "own" { // %U is decoded
-				if a.target, err = url.PathUnescape(a.target); err != nil {
+				target, err := url.PathUnescape(a.target) // %U is decoded
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			if name == "vhost_combined" || name == "combinedio" {
+				a.target = target
+			case "vhost_combined", "combinedio":
 				body = -1 // these count the header
 			}
 			a.check(t, f, logged(t, filepath.Join(dir, name+".log"), n), status, body, begin)
@@ -300,18 +286,8 @@ func TestHAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syslog.Close()
-	address, file := testkit.Addr(t), filepath.Join(t.TempDir(), "haproxy.cfg")
-	conf := fmt.Sprintf("global\n log %s local0\ndefaults\n mode http\n log global\n option httplog\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n timeout http-request 60s\n"+
-		"frontend in\n bind %s\n capture request header User-Agent len 40\n capture request header X-Forwarded-For len 100\n capture response header Server len 20\n"+
-		" http-request return status 200 content-type text/plain string hello\n", syslog.LocalAddr(), address)
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	serving(t, address, "XYZ-3", "haproxy", "-db", "-f", file)
-	f, err := Lookup("haproxy", Options{Zone: time.FixedZone("", 3*3600)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, address, _ := serving(t, "haproxy.cfg", "XYZ-3", map[string]string{"SYSLOG": syslog.LocalAddr().String()}, "haproxy", "-db", "-f", "FILE")
+	f := lookup(t, "haproxy", Options{Zone: time.FixedZone("", 3*3600)})
 	message := make([]byte, 1<<16)
 	for _, a := range hostileRequests() {
 		begin := time.Now()

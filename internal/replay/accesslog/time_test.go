@@ -3,6 +3,8 @@ package accesslog
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -10,17 +12,13 @@ import (
 // Times are those that package time reads.
 func TestTimes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200_000 {
+	for range 50_000 {
 		zone := time.FixedZone("", (rng.IntN(2*14*4)-14*4)*900)
 		want := time.Date(rng.IntN(10000), time.Month(1+rng.IntN(12)), 1+rng.IntN(28), rng.IntN(24), rng.IntN(60), rng.IntN(60), rng.IntN(1e6)*1000, zone)
 		if rng.IntN(4) == 0 { // around the end of a month
 			want = time.Date(rng.IntN(9999), time.Month(1+rng.IntN(12)), 31, rng.IntN(24), 0, 0, 0, zone)
 		}
-		var m moment
-		if !m.logTime([]byte(want.Format("02/Jan/2006:15:04:05 -0700"))) {
-			t.Fatal(want)
-		}
-		if got, ok := m.unix(nil); !ok || got != want.Truncate(time.Second).UnixMicro() {
+		if got, ok := logTime(want.Format("02/Jan/2006:15:04:05 -0700"), nil); !ok || got != want.Truncate(time.Second).UnixMicro() {
 			t.Fatalf("%v is read as %v", want, time.UnixMicro(got).In(zone))
 		}
 		if got, ok := isoTime([]byte(want.Format("2006-01-02T15:04:05.000000Z07:00")), nil); !ok || got != want.UnixMicro() {
@@ -34,32 +32,88 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// What is no time is not read as one, also where package time would be lenient.
-func TestNoTimes(t *testing.T) {
+func logTime(text string, zone *time.Location) (int64, bool) {
+	var m moment
+	if !m.logTime([]byte(text)) {
+		return 0, false
+	}
+	return m.unix(zone)
+}
+
+// Times since the epoch are told by their size, and others by their form.
+func TestAnyTime(t *testing.T) {
+	want := time.Date(2026, 11, 20, 10, 15, 32, 524_102_000, time.UTC)
 	for _, s := range []string{
-		"31/Nov/2026:10:15:32 +0100", "29/Feb/2026:10:15:32 +0100", "29/Feb/2100:10:15:32 +0000", "00/Jan/2026:10:15:32 +0100",
-		"20/nov/2026:10:15:32 +0100", "20/Nov/2026:24:15:32 +0100", "20/Nov/2026:10:60:32 +0100", "20/Nov/2026:10:15:61 +0100",
-		"20/Nov/2026:10:15:32 0100", "20/Nov/2026:10:15:32 +01:0", "20/Nov/2026:10:15:32 +0160", "2O/Nov/2026:10:15:32 +0100",
-		"20/Nov/2026:10:15:32_+0100", "", "20/Nov/20x6:10:15:32 +0100",
+		"1795169732.524102", "1795169732524.102", "1795169732524102", "1795169732524102400", "1.795169732524102e9", "1.7951697325241024e+18",
+		"2026-11-20T10:15:32.524102Z", "2026-11-20 10:15:32.524102", "2026-11-20T11:15:32.524102+01:00", "2026-11-20T11:15:32,524102+0100",
+		"2026/11/20 10:15:32.5241024", "2026-11-20 10:15:32.524102 +0000", "2026-11-20 10:15:32.524102 UTC",
 	} {
-		var m moment
-		if ok := m.logTime([]byte(s)); ok {
-			if us, ok := m.unix(nil); ok {
-				t.Errorf("%q is read as %v", s, time.UnixMicro(us).UTC())
+		if got, ok := anyTime([]byte(s), nil); !ok || got != want.UnixMicro() {
+			t.Errorf("%s is %v", s, time.UnixMicro(got).UTC())
+		}
+	}
+}
+
+// Numbers are those that strconv reads, times a power of ten, and durations those that package time writes.
+func TestNumbersAndDurations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 20_000 {
+		x := rng.Float64() * []float64{1e-6, 1, 1e3, 1e9, 1e12}[rng.IntN(5)]
+		for _, format := range []byte{'f', 'e', 'g'} {
+			s := strconv.FormatFloat(x, format, -1, 64)
+			shift := rng.IntN(10) - 3
+			want := x
+			for range max(shift, 0) {
+				want *= 10
+			}
+			for range max(-shift, 0) {
+				want /= 10
+			}
+			if got, ok := scaled([]byte(s), shift); want < 1e18 && (!ok || float64(got) > want*(1+1e-12)+1e-6 || float64(got) < want*(1-1e-12)-1.000001) {
+				t.Fatalf("%s times 1e%d is %d, not %v", s, shift, got, want)
 			}
 		}
-	}
-	for _, s := range []string{
-		"2026-11-31T10:15:32Z", "2026-02-29T10:15:32Z", "2026-11-20T10:15:32.Z", "2026-11-20T10:15:32.5X", "2026-13-20T10:15:32Z",
-		"2026-11-20T10:15", "2026-11-20T10:15:32+1:00", "2026-11-20t10:15:32Z", "2026-11-20T10:15:32ZZ", "-026-11-20T10:15:32Z",
-	} {
-		if us, ok := isoTime([]byte(s), nil); ok {
-			t.Errorf("%q is read as %v", s, time.UnixMicro(us).UTC())
+		d := 1 + time.Duration(rng.Int64N(int64(10*time.Hour))>>rng.IntN(45))
+		if got, ok := lasting([]byte(d.String()), 0); !ok || got != d.Microseconds() && got != d.Microseconds()-1 { // each part is cut
+			t.Fatalf("%v is %d µs", d, got)
 		}
 	}
-	for _, s := range []string{"", ".5", "1.", "1.x", "x", "-1", "+1", "1e3", "9999999999999", "1.2.3"} {
-		if us, ok := decimal([]byte(s), 1e6); ok {
-			t.Errorf("%q is read as %d", s, us)
+}
+
+// Texts that are no time, number or duration are not read as one, also where package time would be lenient.
+func TestUnreadable(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		read  func(string) (int64, bool)
+		texts []string
+	}{
+		{"time of a log", func(s string) (int64, bool) { return logTime(s, nil) }, []string{
+			"31/Nov/2026:10:15:32 +0100", "29/Feb/2026:10:15:32 +0100", "29/Feb/2100:10:15:32 +0000", "00/Jan/2026:10:15:32 +0100",
+			"20/nov/2026:10:15:32 +0100", "20/Nov/2026:24:15:32 +0100", "20/Nov/2026:10:60:32 +0100", "20/Nov/2026:10:15:61 +0100",
+			"20/Nov/2026:10:15:32 0100", "20/Nov/2026:10:15:32 +01:0", "20/Nov/2026:10:15:32 +0160", "2O/Nov/2026:10:15:32 +0100",
+			"20/Nov/2026:10:15:32_+0100", "", "20/Nov/20x6:10:15:32 +0100",
+		}},
+		{"time of ISO 8601", func(s string) (int64, bool) { return isoTime([]byte(s), nil) }, []string{
+			"2026-11-31T10:15:32Z", "2026-02-29T10:15:32Z", "2026-11-20T10:15:32.Z", "2026-11-20T10:15:32.5X", "2026-13-20T10:15:32Z",
+			"2026-11-20T10:15", "2026-11-20T10:15:32+1:00", "2026-11-20t10:15:32Z", "2026-11-20T10:15:32ZZ", "-026-11-20T10:15:32Z",
+		}},
+		{"time", func(s string) (int64, bool) { return anyTime([]byte(s), nil) }, []string{
+			"", "x", "-1", "1e400", "20/Nov/2026", "2026-11-20", "2026/11-20 10:15:32", "2026-11-20 10:15:32 CEST", "2026-11-20T10:15:32" + strings.Repeat(" ", 50),
+		}},
+		{"decimal", func(s string) (int64, bool) { return decimal([]byte(s), 1e6) }, []string{
+			"", ".5", "1.", "1.x", "x", "-1", "+1", "1e3", "9999999999999", "1.2.3",
+		}},
+		{"number", func(s string) (int64, bool) { return scaled([]byte(s), 0) }, []string{
+			"", "-", ".", "e5", "1e", "1e1.5", "1e1e1", "9e99", "1 ", "0x1", "1e9999999999999999999", "--1", "1-",
+		}},
+		{"duration", func(s string) (int64, bool) { return lasting([]byte(s), 0) }, []string{
+			"", "ms", "1x", "1m-2s", "-1s", "9999999h", "1s 2s", "1.2.3s", "9223372036854775807s9223372036854775807s",
+		}},
+	} {
+		for _, s := range c.texts {
+			if n, ok := c.read(s); ok {
+				t.Errorf("%q is read as the %s %d", s, c.what, n)
+			}
 		}
 	}
 }
@@ -75,19 +129,11 @@ func TestZone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m moment
-		if !m.logTime([]byte(s)) {
-			t.Fatal(s)
-		}
-		if got, ok := m.unix(berlin); !ok || got != want.UnixMicro() {
+		if got, ok := logTime(s, berlin); !ok || got != want.UnixMicro() {
 			t.Errorf("%s is %v, not %v", s, time.UnixMicro(got).UTC(), want.UTC())
 		}
 	}
-	var m moment
-	if !m.logTime([]byte("20/Nov/2026:10:15:32 +0300")) {
-		t.Fatal("a time is not read")
-	}
-	if got, _ := m.unix(berlin); got != time.Date(2026, 11, 20, 7, 15, 32, 0, time.UTC).UnixMicro() {
+	if got, _ := logTime("20/Nov/2026:10:15:32 +0300", berlin); got != time.Date(2026, 11, 20, 7, 15, 32, 0, time.UTC).UnixMicro() {
 		t.Error("the zone of a line does not come first")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func share(t testing.TB, s string) *big.Rat {
+func parseShare(t testing.TB, s string) *big.Rat {
 	t.Helper()
 	r, err := ParseShare(s)
 	if err != nil {
@@ -17,7 +17,7 @@ func share(t testing.TB, s string) *big.Rat {
 
 func TestParseShare(t *testing.T) {
 	for text, want := range map[string]*big.Rat{"0.1%": big.NewRat(1, 1000), "95%": big.NewRat(19, 20), " 0.001": big.NewRat(1, 1000), ".5": big.NewRat(1, 2)} {
-		if got := share(t, text); got.Cmp(want) != 0 {
+		if got := parseShare(t, text); got.Cmp(want) != 0 {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
 	}
@@ -31,7 +31,7 @@ func TestParseShare(t *testing.T) {
 // TestConfidenceExact compares with sums of whole fractions.
 func TestConfidenceExact(t *testing.T) {
 	for _, text := range []string{"0.1%", "3%", "37.5%"} {
-		p := share(t, text)
+		p := parseShare(t, text)
 		q := new(big.Rat).Sub(big.NewRat(1, 1), p)
 		for _, n := range []int{1, 2, 7, 60} {
 			sum := new(big.Rat)
@@ -52,11 +52,11 @@ func TestConfidenceExact(t *testing.T) {
 			for _, sure := range []string{"50%", "95%", "99.9%"} {
 				want := -1
 				for j := range n {
-					if c, _ := share(t, sure).Float64(); confidence(n, j, p) >= c {
+					if c, _ := parseShare(t, sure).Float64(); confidence(n, j, p) >= c {
 						want = j
 					}
 				}
-				if got := mayExceed(n, p, share(t, sure)); got != want {
+				if got := mayExceed(n, p, parseShare(t, sure)); got != want {
 					t.Errorf("mayExceed(%d, %s, %s) = %d, want %d", n, text, sure, got, want)
 				}
 			}
@@ -66,11 +66,11 @@ func TestConfidenceExact(t *testing.T) {
 
 // TestWilks: the number that tables have for 0.1 % at 95 %, and that one less is not enough.
 func TestWilks(t *testing.T) {
-	p, sure := share(t, "0.1%"), share(t, "95%")
+	p, sure := parseShare(t, "0.1%"), parseShare(t, "95%")
 	if got := needed(p, sure); got != 2995 {
 		t.Errorf("needed = %d, want 2995", got)
 	}
-	if got := needed(share(t, "5%"), sure); got != 59 {
+	if got := needed(parseShare(t, "5%"), sure); got != 59 {
 		t.Errorf("needed for 5%% = %d, want 59", got)
 	}
 	if got := mayExceed(2994, p, sure); got != -1 {

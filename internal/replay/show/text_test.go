@@ -1,6 +1,8 @@
 package show
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -26,53 +28,31 @@ func logged(r replay.Report) *replay.Report {
 	return &r
 }
 
+// saved reads a file of testdata/reports into a report, or into a difference of two.
+func saved(name string, v any) {
+	data, err := os.ReadFile("testdata/reports/" + name + ".json")
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(v)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
 // full is a report with something of everything.
 func full() *replay.Report {
-	r := logged(replay.Report{
-		Requests: 12_345, Refused: 678, Unreadable: 3, Subjects: 250, SubjectsRefused: 14, From: noon, To: noon.Add(5*time.Hour + 29*time.Minute),
-		Order: []string{"per-key", "hourly", "search", "scanners", "office", "idle"},
-		Rules: map[string]replay.Rule{
-			"per-key": {Kind: "limit", Key: []string{"header:X-Api-Key"}, Limits: []string{"10/second", "300/minute"}, Algorithm: "sliding_window_counter", Matched: 12_000, Refused: 600, Alone: 550,
-				Subjects: 200, SubjectsRefused: 12, Hardness: [6]int64{3, 4, 2, 1, 1, 1}, Longest: 44 * time.Second, Series: []int64{0, 100, 500, 0, 0, 0}},
-			"hourly": {Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"1000/hour"}, Algorithm: "fixed_window", Matched: 12_000, Refused: 50,
-				Subjects: 50, SubjectsRefused: 1, Hardness: [6]int64{0, 0, 0, 0, 1, 0}, Longest: 50 * time.Minute, Boundary: 0.4, Series: []int64{0, 0, 50, 0, 0, 0}},
-			"search": {Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"5/minute"}, Algorithm: "token_bucket", Enforce: "10%", Shadow: true, Matched: 900, Refused: 77, Alone: 70, Delayed: 4,
-				Subjects: 50, SubjectsRefused: 2, Hardness: [6]int64{1, 1}, Longest: 700 * time.Millisecond, Series: []int64{7, 0, 0, 0, 70, 0}},
-			"scanners": {Kind: "block", Matched: 28, Refused: 28, Alone: 28, Series: []int64{28, 0, 0, 0, 0, 0}},
-			"office":   {Kind: "exempt", Matched: 40},
-			"idle":     {Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"1/day"}, Algorithm: "token_bucket"},
-		},
-		Series: replay.Series{Begin: noon, Step: time.Hour, Requests: []int64{1000, 2000, 8000, 1000, 300, 45}, Refused: []int64{28, 100, 550, 0, 0, 0}},
-		Top: []replay.Subject{
-			{Rule: "per-key", Key: "k-1…", Requests: 5000, Refused: 400, Down: 26 * time.Hour, Pattern: "12 bursts over 5 h, the largest of 90 within 29 s", Path: "/files/big.iso"},
-			{Rule: "scanners", Key: "203.0.113.66", Requests: 28, Refused: 28, Down: 3 * time.Second, Pattern: "a burst of 28 within 3 s, then silence", Path: "/.env"},
-			{Rule: "search", Key: "2001:db8::/64", Requests: 9, Refused: 1},
-		},
-		Statuses:  []replay.Status{{Class: "2xx", Requests: 12_000, Refused: 600}, {Class: "4xx", Requests: 345, Refused: 78}},
-		NotJudged: []replay.NotJudged{{Rule: "login", Needs: "body:username", Why: "Access logs do not hold the bodies of requests."}},
-		NeverHit:  []string{"idle"},
-		Shadowed:  []replay.Shadowed{{Rule: "hourly", By: "per-key"}},
-		Notes:     []string{"Times in the log are whole seconds, and within one the order is that of the file, which is all that there is to go by."},
-	})
-	r.Log.Files = append(r.Log.Files, feed.File{Name: "access.log.1.gz", Format: "nginx", Broken: "unexpected EOF"})
-	r.Log.Unread = []feed.Unread{{File: "access.log", Line: 7, Text: "GET / HTTP/1.1", Why: "it does not follow the format"}}
+	r := new(replay.Report)
+	saved("full", r)
 	return r
 }
 
 // compared is [full] beside another policy.
 func compared() *replay.Report {
 	r := full()
-	after := r.Rules["per-key"]
-	after.Limits, after.Refused = []string{"5/second"}, 900
-	fresh := replay.Rule{Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"9/minute"}, Algorithm: "token_bucket", Refused: 5}
-	before, idle := r.Rules["per-key"], r.Rules["idle"]
-	r.Against = &replay.Difference{
-		Report: logged(replay.Report{Refused: 905, NotJudged: []replay.NotJudged{{Rule: "orders", Needs: "body:customer", Why: "Access logs do not hold the bodies of requests."}}}),
-		Other:  "another policy", Both: 600, Only: 78, Newly: 305, ClientsNewly: 3, ClientsFreed: 1,
-		Rules:    []replay.RuleChange{{Rule: "per-key", Before: &before, After: &after}, {Rule: "idle", Before: &idle}, {Rule: "fresh", After: &fresh}},
-		Suffer:   []replay.ClientChange{{Client: "198.51.100.23", Requests: 500, Before: 1, After: 300}, {Client: "192.0.2.1", Requests: 9, After: 5}},
-		Relieved: []replay.ClientChange{{Client: "203.0.113.66", Requests: 28, Before: 28}},
-	}
+	r.Against = new(replay.Difference)
+	saved("difference", r.Against)
 	return r
 }
 
@@ -142,18 +122,19 @@ func watching() *replay.Report {
 	return r
 }
 
+// calm is a report of a rule that refuses nothing.
+func calm(name string) *replay.Report {
+	r := new(replay.Report)
+	saved(name, r)
+	return r
+}
+
 func TestText(t *testing.T) {
-	empty := logged(replay.Report{Order: []string{"per-address"}, NeverHit: []string{"per-address"}, Notes: []string{"The logs have no requests."},
-		Rules: map[string]replay.Rule{"per-address": {Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"30/minute"}, Algorithm: "token_bucket"}}})
-	calm := logged(replay.Report{Requests: 9999, Subjects: 1753, From: noon, To: noon.Add(time.Hour), Order: []string{"per-address"},
-		Rules:    map[string]replay.Rule{"per-address": {Kind: "limit", Key: []string{"client_ip"}, Limits: []string{"30/minute"}, Algorithm: "token_bucket", Matched: 9999, Subjects: 1753}},
-		Series:   replay.Series{Begin: noon, Step: time.Minute, Requests: append(make([]int64, 30), 9999), Refused: make([]int64, 31)},
-		Statuses: []replay.Status{{Class: "2xx", Requests: 9999}}})
 	for name, c := range map[string]struct {
 		report *replay.Report
 		width  int
 	}{
-		"full": {full(), 120}, "narrow": {compared(), 60}, "against": {compared(), 100}, "empty": {empty, 80}, "calm": {calm, 80},
+		"full": {full(), 120}, "narrow": {compared(), 60}, "against": {compared(), 100}, "empty": {calm("empty"), 80}, "calm": {calm("calm"), 80},
 		"watching": {watching(), 100}, "many": {many(), 100}, "hostile": {attacked(), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +170,7 @@ func TestText(t *testing.T) {
 
 // Text fits any terminal, and does not fail on the smallest.
 func TestWidths(t *testing.T) {
-	for width := -1; width < 200; width++ {
+	for width := -1; width < 200; width += 1 + width/40 {
 		for _, r := range []*replay.Report{compared(), many()} {
 			var b strings.Builder
 			if err := Text(&b, r, width); err != nil {

@@ -1,7 +1,10 @@
 package show
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,31 +14,85 @@ import (
 	"github.com/sluicehq/sluice/internal/replay"
 )
 
-func TestCount(t *testing.T) {
-	for _, c := range []struct {
-		n           int64
-		thing, want string
-	}{{0, "line", "0 lines"}, {1, "line", "1 line"}, {2000, "line", "2,000 lines"}, {2, "address", "2 addresses"}, {1, "address", "1 address"}} {
-		if got := counted(c.n, c.thing); got != c.want {
-			t.Errorf("counted(%d, %q) = %q, want %q", c.n, c.thing, got, c.want)
+// worded are the functions that testdata/words.txt has tables of.
+var worded = map[string]func(args []string) string{
+	"counted": func(args []string) string { return counted(number(args[0]), args[1]) },
+	"share":   func(args []string) string { return share(number(args[0]), number(args[1])) },
+	"short":   func(args []string) string { return short(number(args[0])) },
+	"span": func(args []string) string {
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			panic(err)
+		}
+		return span(d)
+	},
+	"scale": func(args []string) string {
+		each, parts := scale(number(args[0]))
+		return fmt.Sprint(parts, " of ", each)
+	},
+	"safe": func(args []string) string {
+		text, err := strconv.Unquote(strings.Join(args, " "))
+		if err != nil {
+			panic(err)
+		}
+		return safe(text, 100)
+	},
+	"ticks": func(args []string) string {
+		begin, err := time.Parse(time.RFC3339, args[0])
+		step, wrong := time.ParseDuration(args[1])
+		if err != nil || wrong != nil {
+			panic(args)
+		}
+		var got []string
+		for i, label := range ticks(replay.Series{Begin: begin, Step: step, Requests: make([]int64, number(args[2]))}, 10) {
+			at := begin.Add(time.Duration(i) * step)
+			if strings.Contains(label, ":") && !strings.HasPrefix(at.Format("15:04:05"), label) {
+				label += " stands at " + at.String()
+			}
+			if label != "" {
+				got = append(got, label)
+			}
+		}
+		return strings.Join(got, " ")
+	},
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// Each line of testdata/words.txt is a function, its arguments, and what it returns.
+func TestWords(t *testing.T) {
+	text, err := os.ReadFile("testdata/words.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		call, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
+		if strings.HasPrefix(line, "# ") || line == "\n" {
+			continue
+		}
+		f := strings.Split(call, " ")
+		if !ok || worded[f[0]] == nil {
+			t.Fatalf("%q is no row", line)
+		}
+		if strings.HasPrefix(want, `"`) {
+			if want, err = strconv.Unquote(want); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		if got := worded[f[0]](f[1:]); got != want {
+			t.Errorf("%s is %q, want %q", call, got, want)
 		}
 	}
 }
 
-func TestShare(t *testing.T) {
-	for _, c := range []struct {
-		n, all int64
-		want   string
-	}{
-		{0, 0, "–"}, {0, 5, "0 %"}, {5, 5, "100 %"}, {1, 2, "50.0 %"}, {1, 3, "33.3 %"}, {2, 3, "66.7 %"},
-		{1, 11, "9.1 %"}, {1, 1000, "0.1 %"}, {3, 7000, "0.043 %"}, {1, 10_000, "0.01 %"}, {1, 10_001, "< 0.01 %"}, {1, math.MaxInt64, "< 0.01 %"},
-		{999, 1000, "99.9 %"}, {9991, 10_000, "> 99.9 %"}, {math.MaxInt64 - 1, math.MaxInt64, "> 99.9 %"},
-	} {
-		if got := share(c.n, c.all); got != c.want {
-			t.Errorf("share(%d, %d) = %q, want %q", c.n, c.all, got, c.want)
-		}
-	}
-	// Nothing is told as nothing or as all that is not.
+// Nothing is told as nothing or as all that is not, and no time is off by more than a twentieth.
+func TestRounding(t *testing.T) {
 	for all := int64(2); all < 5000; all += 37 {
 		for n := int64(1); n < all; n++ {
 			switch got := share(n, all); got {
@@ -44,33 +101,15 @@ func TestShare(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestSpan(t *testing.T) {
-	const h = time.Hour
-	for d, want := range map[time.Duration]string{
-		-h: "no time", 0: "no time", 1: "less than a second", time.Second - 1: "less than a second",
-		time.Second: "1 s", 1400 * time.Millisecond: "1 s", 59*time.Second + 400*time.Millisecond: "59 s", 59*time.Second + 600*time.Millisecond: "1 min",
-		90 * time.Second: "1 min 30 s", 9*time.Minute + 59*time.Second: "9 min 59 s", 9*time.Minute + 59600*time.Millisecond: "10 min",
-		44*time.Minute + 40*time.Second: "45 min", 59*time.Minute + 29*time.Second: "59 min", 59*time.Minute + 31*time.Second: "1 h",
-		h + 20*time.Minute: "1 h 20 min", h + time.Second: "1 h", 8*h + 59*time.Minute + 40*time.Second: "9 h", 14*h + 29*time.Minute: "14 h", 23*h + 31*time.Minute: "1 day",
-		24 * h: "1 day", 25 * h: "1 day 1 h", 48 * h: "2 days", 83*h + 59*time.Second: "3 days 11 h", 240 * h: "10 days", 251 * h: "10 days", 253 * h: "11 days",
-		364 * 24 * h: "364 days",
-	} {
-		if got := span(d); got != want {
-			t.Errorf("span(%v) = %q, want %q", d, got, want)
-		}
+	if got := share(math.MaxInt64-1, math.MaxInt64); got != "> 99.9 %" {
+		t.Errorf("nearly all is %q", got)
 	}
-	// Rounding is never off by more than a twentieth.
-	for d := time.Second; d < 100*24*h; d += d/97 + 1 {
+	units := map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "day": day, "days": day}
+	for d := time.Second; d < 100*day; d += d/97 + 1 {
 		var back time.Duration
-		words := strings.Fields(strings.ReplaceAll(span(d), "days", "day"))
+		words := strings.Fields(span(d))
 		for i := 0; i+1 < len(words); i += 2 {
-			n := time.Duration(0)
-			for _, digit := range words[i] {
-				n = 10*n + time.Duration(digit-'0')
-			}
-			back += n * map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": h, "day": 24 * h}[words[i+1]]
+			back += time.Duration(number(words[i])) * units[words[i+1]]
 		}
 		if off := (back - d).Abs(); off > max(d/19, time.Second/2) {
 			t.Errorf("span(%v) = %q, which is off by %v", d, span(d), off)
@@ -78,44 +117,18 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// Whatever Unicode calls a format character, a control or a separator is not passed on.
 func TestSafe(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                             "",
-		"198.51.100.7":                 "198.51.100.7",
-		"Zoë 東京 नमस्ते":                "Zoë 東京 नमस्ते",
-		"a\nb\tc\r":                    `a\nb\tc\r`,
-		"\x1b[2J\x00\x7f":              `\x1b[2J\x00\x7f`,
-		"\u009b31m\u0085":              `\u{9b}31m\u{85}`,
-		"\xff\xc0\xafok":               `\xff\xc0\xafok`,
-		"\ufffd":                       "\ufffd", // a real one
-		"\u202eresu\u202c":             `\u{202e}resu\u{202c}`,
-		"\u2066\u2069\u200e\u200f":     `\u{2066}\u{2069}\u{200e}\u{200f}`,
-		"ad\u200bmin\u200d\ufeff":      `ad\u{200b}min\u{200d}\u{feff}`,
-		"\u00ad\u2060\u061c\U000e0041": `\u{ad}\u{2060}\u{61c}\u{e0041}`,
-		"\u3164\u115f\u2800\ufe0f":     `\u{3164}\u{115f}\u{2800}\u{fe0f}`, // letters, a symbol and a mark without a shape
-		"\u2028\u2029\u00a0":           `\u{2028}\u{2029}\u{a0}`,
-		"<script>&\"'":                 "<script>&\"'", // which is for html/template
-		"e\u0301":                      "e\u0301",
-		"e\u0301\u0301\u0301\u0301":    `e` + "\u0301\u0301" + `\u{301}\u{301}`,
-		"\u0301e":                      `\u{301}e`, // there is nothing to put it on
-	} {
-		if got := safe(in, 100); got != want {
-			t.Errorf("safe(%q) = %q, want %q", in, got, want)
-		}
-	}
-	if got := safe(strings.Repeat("é", 10_000), 45); got != strings.Repeat("é", 45)+"…" {
-		t.Errorf("a long key is %q", got)
-	}
-	if got := safe(strings.Repeat("é", 45), 45); got != strings.Repeat("é", 45) {
-		t.Errorf("a key that fits is %q", got)
-	}
-	// Whatever Unicode calls a format character, a control or a separator is not passed on.
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if r != ' ' && unicode.In(r, unicode.Cf, unicode.Cc, unicode.Co, unicode.Zl, unicode.Zp, unicode.Zs) {
 			if got := safe("x"+string(r)+"y", 10); strings.ContainsRune(got, r) || len(got) < 4 {
 				t.Errorf("%U is passed on: %q", r, got)
 			}
 		}
+	}
+	fits := strings.Repeat("é", 45)
+	if short, long := safe(fits, 45), safe(fits+"é", 45); short != fits || long != fits+"…" {
+		t.Errorf("a key that fits is %q, and a longer one %q", short, long)
 	}
 }
 
@@ -140,10 +153,11 @@ func FuzzSafe(f *testing.F) {
 func TestHeadline(t *testing.T) {
 	address := replay.Rule{Kind: "limit", Key: []string{"client_ip"}}
 	for want, r := range map[string]*replay.Report{
-		"There is no request to judge.":                                                               logged(replay.Report{}),
-		"No line of this log could be read as a request.":                                             logged(replay.Report{Unreadable: 3}),
-		"None of 3 requests would have been refused.":                                                 logged(replay.Report{Requests: 3}),
-		"None of 3 requests would have been refused. The rules that only watch were exceeded 1 time.": logged(replay.Report{Requests: 3, Rules: map[string]replay.Rule{"a": {Shadow: true, Refused: 1}}}),
+		"There is no request to judge.":                   logged(replay.Report{}),
+		"No line of this log could be read as a request.": logged(replay.Report{Unreadable: 3}),
+		"None of 3 requests would have been refused.":     logged(replay.Report{Requests: 3}),
+		"None of 3 requests would have been refused. The rules that only watch were exceeded 1 time.": logged(replay.Report{
+			Requests: 3, Rules: map[string]replay.Rule{"a": {Shadow: true, Refused: 1}}}),
 		"This policy would have refused 1 of 1 request (100 %), and 1 of 1 client at least once.": logged(replay.Report{
 			Requests: 1, Refused: 1, Subjects: 1, SubjectsRefused: 1, Rules: map[string]replay.Rule{"a": address}}),
 		"This policy would have refused 458 of 9,999 requests (4.6 %), and about 31 of 1,753 subjects at least once.": logged(replay.Report{

@@ -43,6 +43,7 @@ func naive(wants []Want, capacity int64) (got []*big.Rat) {
 }
 
 func TestFill(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	for range 3000 {
 		wants, capacity := someWants(r)
@@ -87,6 +88,7 @@ func someWants(r *rand.Rand) (wants []Want, capacity int64) {
 
 // The largest numbers that there are.
 func TestFillHolds(t *testing.T) {
+	t.Parallel()
 	wants := []Want{{1 << 41, MaxWeight}, {1 << 41, MaxWeight * MaxTenants}, {1, 1}}
 	if got, want := Fill(wants, 1<<41), (Level{1<<41 - 1, MaxWeight * (MaxTenants + 1)}); got != want {
 		t.Fatalf("got %v, want %v", got, want)

@@ -15,6 +15,7 @@ func readAll(said []byte) (all map[uint64][]Asked, err error) {
 }
 
 func TestPostIsRead(t *testing.T) {
+	t.Parallel()
 	posts := []Post{
 		{Cap: 7, Asked: []Asked{{1, 2, 3}, {^uint64(0), farAhead, MaxWeight}, {0, 5, MaxWeight * MaxTenants}}},
 		{Cap: 8, Asked: []Asked{{1, 1, 1}}},
@@ -57,6 +58,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestTrim(t *testing.T) {
+	t.Parallel()
 	var posts []Post
 	demand, weight := int64(0), int64(0)
 	for p := range 3 {
@@ -90,6 +92,7 @@ func TestTrim(t *testing.T) {
 
 // What a tenant asks elsewhere counts for it, for a second.
 func TestDemandElsewhere(t *testing.T) {
+	t.Parallel()
 	const second = 1_000_000
 	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100*second)
 	other := New("cap", 1000, time.Second, 1000, 1)
@@ -117,6 +120,7 @@ func TestDemandElsewhere(t *testing.T) {
 }
 
 func TestManyTenants(t *testing.T) {
+	t.Parallel()
 	c, now := New("cap", 1000, time.Second, 1000, 1), int64(100_000_000)
 	var got Terms
 	for i := range MaxTenants + 100 {

@@ -7,6 +7,7 @@ import (
 )
 
 func TestLetters(t *testing.T) {
+	t.Parallel()
 	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
 		if want := unicode.IsPrint(r) && !unicode.IsSpace(r); letter(r) != want {
 			t.Fatalf("letter(%U) = %v, not %v", r, !want, want)

@@ -9,6 +9,7 @@ import (
 // TestCase goes through all characters: those that differ only in case are made equal,
 // and what is folded stays as it is.
 func TestCase(t *testing.T) {
+	t.Parallel()
 	for r := rune(0); r < 0x20000; r++ { // beyond are no letters with cases
 		if !utf8.ValidRune(r) {
 			continue

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/text/collate"
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
@@ -23,46 +24,29 @@ func name(s string) string {
 	return string(got)
 }
 
+// namesIn returns the names of a list in testdata/names.txt.
+func namesIn(text string) (all []string) {
+	for part := range strings.SplitSeq(text, " | ") {
+		all = append(all, testkit.Unquoted(part))
+	}
+	return all
+}
+
 func TestNamesOfOneAccount(t *testing.T) {
-	for _, same := range [][]string{
-		{"alice", "Alice", " alice ", "ALICE\n", "\u3000\u00a0alice\u2003\u2028", "ａｌｉｃｅ", "álice", "a\u0301lice", "ⓐⓛⓘⓒⓔ", "ⱥłıçɇ", "al\u0130ce"},
-		{
-			"bob", "b\u20d0ob", "bob\ufe0f", "bo\u1ab0b", "bo\u1dc4b", "bo\ufe20b", "bo\U000e0100b", "bo\u0591b", "bo\u064bb", "bo\u3099b",
-			"b\u200dob", "bo\u034fb", "\ufeffbob", "b\u00b7o\u0640b\u3164", "bob😀", "b\U0001d165ob",
-		},
-		{"a b", "a  b", "a\u00a0b", "a \u3000\tb", "A \u0301 B", "a\u200b \u200bb"},
-		{"kim", "Kim", "\u212Aim"},
-		{"straße", "STRAẞE", "strasse", "strase", "ſtraßſe", "straſs\u0301e"},
-		{"mary", "Mary", "marü", "maru", "marÝ"},
-		{"o ae oe d th l q n h t", "Ø Æ Œ Đ Þ Ł ĸ ŋ ħ ŧ", "ø æ œ ð Þ ł q Ŋ h Ŧ"},
-		{"σίσυφος", "ΣΊΣΥΦΟΣ", "σισυφοσ", "ςιςυφος"},
-		{"ᾳδης", "αδησ", "ᾼΔΗΣ"},
-		{"Ꭰꮝ", "ꭰᏍ"},
-		{"さくら", "サクラ", "ｻｸﾗ", "ざくら", "ｻﾞｸﾗ"},
-		{"홍길동", "홍길동", "\u1112\u1169\u11bc길동"},
-		{"שלום", "שָׁלוֹם", "שלומ"},
-		{"محمد", "مُحَمَّد", "محـمد", "ﻣﺤﻤﺪ"},
-		{"7", "٧", "۷", "७", "๗", "７", "⁷", "₇", "⑦", "❼"},
-		{"й", "и", "И\u0306"},
-		{"กเ", "เก", "ก"},
-		{"½", "1/2", "1\u20442"},
-		{"𠮷田", "𠀋田", "田"},
-		{"o'neil", "O’Neil"},
-	} {
-		for _, s := range same {
-			if got := name(s); got != name(same[0]) || got == garbled || got == "" {
-				t.Errorf("%q is %q, and %q is %q", s, got, same[0], name(same[0]))
+	t.Parallel()
+	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names of one account").Rows(t) {
+		for _, s := range append(namesIn(row.Want), row.In) {
+			if got := name(s); got != name(row.In) || got == garbled || got == "" {
+				t.Errorf("%q is %q, and %q is %q", s, got, row.In, name(row.In))
 			}
 		}
 	}
 }
 
 func TestNamesOfSeveralAccounts(t *testing.T) {
+	t.Parallel()
 	seen := map[string]string{}
-	for _, s := range []string{
-		"alice", "alicé2", "alic", "a b", "ab", "a.b", "a-b", "a_b", "и", "н", "сom", "com", "林", "森", "कम", "मक",
-		"さくら", "さくな", "홍", "공", "1", "2", "12", "σ", "s", "α", "a", "دا", "ما", "æ", "e", "þ", "t", "", "s2", "b", "d",
-	} {
+	for _, s := range namesIn(testkit.SectionOf(t, "testdata/names.txt", "names of several accounts").Rows(t)[0].In) {
 		got := name(s)
 		if old, twice := seen[got]; twice {
 			t.Errorf("%q and %q are both %q", s, old, got)
@@ -73,18 +57,14 @@ func TestNamesOfSeveralAccounts(t *testing.T) {
 
 // What servers read differently has no name of its own.
 func TestNamesThatAreNone(t *testing.T) {
-	for _, s := range []string{
-		"alice\x00", "a\x01lice", "a\x7flice", "a\u0085\u0086", "a\xffb", "\xed\xa0\x80", "a\xc0\x80", "é\xc3", "\ufffd", "\ufdd0", "\ue000", "a\u0378",
-		"\u0301", "é\x00", "\u200b", "😀", "𝒶lice", "a\u00adb", "\u0363lice", "α\u0345", "\U000f0000", "x" + strings.Repeat("é", maxName/2),
-	} {
-		if got := name(s); got != garbled {
-			t.Errorf("%q is %q", s, got)
+	t.Parallel()
+	for _, row := range testkit.SectionOf(t, "testdata/names.txt", "names that are none").Rows(t) {
+		if got := name(row.In); got != row.Want {
+			t.Errorf("%q is %q, want %q", row.In, got, row.Want)
 		}
 	}
-	for _, s := range []string{"", " ", "\t\u00a0\u3000"} {
-		if got := name(s); got != "" {
-			t.Errorf("%q is %q", s, got)
-		}
+	if s := "x" + strings.Repeat("é", maxName/2); name(s) != garbled {
+		t.Errorf("a name of %d bytes is %q", len(s), name(s))
 	}
 	if long := strings.Repeat("x", 64<<10); name(long) != long {
 		t.Error("ASCII may be as long as bodies are")
@@ -95,6 +75,7 @@ func TestNamesThatAreNone(t *testing.T) {
 // form nor marks make another name. utf8mb4_unicode_ci gives one weight to all characters
 // beyond the basic plane.
 func TestNamesByUnicode(t *testing.T) {
+	t.Parallel()
 	n := 0
 	for r := rune(1); r <= unicode.MaxRune; r++ {
 		s := "|" + string(r) + "|"
@@ -126,6 +107,7 @@ func TestNamesByUnicode(t *testing.T) {
 // TestNamesByRootCollation holds every character against the root collation of CLDR, which
 // ICU has, and databases that use it.
 func TestNamesByRootCollation(t *testing.T) {
+	t.Parallel()
 	c := collate.New(language.Und, collate.Loose)
 	var buf collate.Buffer
 	seen := map[string]string{}

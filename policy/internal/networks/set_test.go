@@ -17,6 +17,7 @@ func networks(texts ...string) (all []netip.Prefix) {
 }
 
 func TestContains(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		in      []netip.Prefix
 		has, no []string
@@ -82,6 +83,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 
 // A set has what one network after the other has, at their edges above all.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	seed := seed.Of(t)
 	g := newGenerator(seed)
 	for range 2000 {

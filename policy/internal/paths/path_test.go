@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // readingsOf returns the readings as text, segments joined by "|".
@@ -29,75 +31,16 @@ func readingsOf(path string, ignoreCase bool) []string {
 }
 
 func TestReadings(t *testing.T) {
-	tests := []struct {
-		path string
-		want []string // the first is the careful reading
-	}{
-		{"/", []string{""}},
-		{"", []string{""}},
-		{"*", []string{""}},
-		{"/a/b", []string{"a|b"}},
-		{"a/b", []string{"a|b"}},
-		{"//a///b/", []string{"a|b", "b"}},
-		{"///a/b/c", []string{"a|b|c", "b|c"}},
-		{"/index.php/a/b", []string{"index.php|a|b", "a|b"}},
-		{"/x/Index.PHP/a", []string{"x|Index.PHP|a", "a", "x|a"}},
-		{"/index.php", []string{"index.php"}},
-		{"/x.cgi/", []string{"x.cgi"}},
-		{"/v1.0/a.b/c", []string{"v1.0|a.b|c"}},
-		{"//a", []string{"a", ""}},
-		{"//", []string{""}},
-		{`/\a/b`, []string{`\a|b`, "a|b", "b"}},
-		{"/%2fa/b", []string{"/a|b", "a|b", "b"}},
-		{"/x/..//a/b", []string{"a|b", "x|..|a|b"}},
-		{"http://example.com/a/b", []string{"a|b"}},
-		{"http://example.com", []string{""}},
-		{"/a/http://b", []string{"a|http:|b"}},
-		{"/%61/b%20c/%C3%A9", []string{"a|b c|é"}},
-		{"/a%zz/100%/%2", []string{"a%zz|100%|%2"}},
-		{"/100%25", []string{"100%"}},
-		{"/.well-known/a..b/...", []string{".well-known|a..b|..."}},
-		{"/a/./b", []string{"a|b", "a|.|b"}},
-		{"/a/%2E%2e/b", []string{"b", "a|..|b"}},
-		{"/../../a", []string{"a", "..|..|a"}},
-		{"/a//../b", []string{"b", "a|b", "a|..|b"}},
-		{"/a%2fb", []string{"a/b", "a|b"}},
-		{"/a%252fb", []string{"a%2fb", "a|b"}},
-		{`/a\b`, []string{`a\b`, "a|b"}},
-		{"/a%5Cb", []string{`a\b`, "a|b"}},
-		{"/a;x=1/b", []string{"a;x=1|b", "a|b"}},
-		{"/a;x%2fy", []string{"a;x/y", "a", "a;x|y", "a|y"}},
-		{"/a%3bx", []string{"a;x", "a"}},
-		{"/a%23b/c", []string{"a#b|c", "a"}},
-		{"/a%25%32%66b", []string{"a%2fb", "a|b"}},
-		{"/a#/../b", []string{"b", "a#|..|b", "a"}},
-		{"/..;/a", []string{"..;|a", "a", "..|a"}},
-		// What no server takes for the same as another.
-		{"/a%00", []string{"every", "never"}},
-		{"/a\x00b/c", []string{"every", "never"}},
-		{"/a%0A", []string{"every", "never"}},
-		{"/a%7f", []string{"every", "never"}},
-		{"/%20a/x/../b", []string{"every", "never"}},
-		{"/a/b%20", []string{"every", "never"}},
-		{"/a/b%20/", []string{"every", "never"}},
-		{"/a%20b/%20c/d", []string{"a b| c|d"}},
-		{"/a%250a", []string{"every", "never"}},
-		{"/a%u002fb", []string{"every", "never"}},
-		{"/a%c0%afb", []string{"every", "never"}},
-		{"/a%e0%80%afb", []string{"every", "never"}},
-		{"/caf%E9/%C3%A9", []string{"caf\xe9|é"}},
-		// Everything at once is more than anybody honest sends.
-		{`/a;x%252f%5c..%2f//../b%23\..;y/c?%00`, []string{"every", "never"}},
-	}
-	for _, tt := range tests {
-		got := readingsOf(tt.path, false)
-		if got[0] != tt.want[0] && len(got) > 0 {
-			t.Errorf("%s: the first reading is %q, want %q", tt.path, got[0], tt.want[0])
+	t.Parallel()
+	for _, row := range testkit.SectionOf(t, "testdata/readings.txt", "readings").Rows(t) {
+		got, want := readingsOf(row.In, false), strings.Split(strings.ReplaceAll(row.Want, "(none)", ""), ", ")
+		if got[0] != want[0] {
+			t.Errorf("%s: the first reading is %q, want %q", row.In, got[0], want[0])
 		}
 		slices.Sort(got)
-		slices.Sort(tt.want)
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.path, got, tt.want)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", row.In, got, want)
 		}
 	}
 	if got := readingsOf("/A/%C3%89;X", true); !slices.Equal(got, []string{"a|é;x", "a|é"}) {
@@ -206,6 +149,7 @@ func disguised(r *rand.Rand) string {
 }
 
 func TestAsServersReadIt(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	seen := make(map[string]int)
 	for i := range 30_000 {
@@ -286,6 +230,7 @@ func hasWildPiece(segs []string) bool {
 // Of real requests hardly any have a path with more than one reading, which is why rules may
 // refuse those that do.
 func TestHonestPaths(t *testing.T) {
+	t.Parallel()
 	f, err := os.Open("../../../e2e/testdata/access.log.gz")
 	if err != nil {
 		t.Fatal(err)

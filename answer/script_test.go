@@ -1,0 +1,126 @@
+package answer
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Requests are answered as testdata/answers.txt says.
+func TestAnswers(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/answers.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { playAnswers(t, &c) })
+		})
+	}
+}
+
+func playAnswers(t *testing.T, c *testkit.Case) {
+	var store sluice.Store = memory.New()
+	var encoder Encoder
+	first, document, _ := strings.Cut(c.Setup, "\n")
+	settings, found := strings.CutPrefix(first, "config: ")
+	if !found {
+		settings, document = "", c.Setup
+	}
+	for word := range strings.FieldsSeq(settings) {
+		switch word {
+		case "draft7":
+			encoder.Dialect = Draft7
+		case "draft3":
+			encoder.Dialect = Draft3
+		case "nofields":
+			encoder.Dialect = NoRateLimit
+		case "xdelta":
+			encoder.XFields = XDelta
+		case "nox":
+			encoder.XFields = NoXFields
+		case "away":
+			store = awayStore{}
+		default:
+			t.Fatalf("no setting %q", word)
+		}
+	}
+	p := mustParse(t, "version: 1\n"+document)
+	engine := policy.NewEngine(store, p)
+	c.Play(t, func(step string) string {
+		if wait, found := strings.CutPrefix(step, "wait "); found {
+			d, _ := time.ParseDuration(wait)
+			time.Sleep(d)
+			return ""
+		}
+		head, body, _ := strings.Cut(step, "\n\n")
+		line, fields, _ := strings.Cut(head, "\n")
+		r := &policy.Request{Ends: true, Peer: netip.MustParseAddr("192.0.2.1"), Header: make(http.Header)}
+		if body != "" {
+			r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
+		}
+		for field := range strings.SplitSeq(fields, "\n") {
+			if name, value, found := strings.Cut(field, ": "); found {
+				r.Header.Add(name, value)
+			}
+		}
+		if from := r.Header.Get("From"); from != "" {
+			r.Peer = netip.MustParseAddr(from)
+		}
+		r.Method, r.Path, _ = strings.Cut(line, " ")
+		client := Client{Header: r.Header, CORS: p.CORS(), Answers: p.Answers()}
+		var a Answer
+		h := make(http.Header)
+		if r.Method == "QUOTA" {
+			r.Method = ""
+			d := engine.Quota(t.Context(), r)
+			encoder.Quota(&a, h, &d, client)
+		} else {
+			d := engine.Decide(t.Context(), r)
+			encoder.Encode(&a, h, &d, client)
+		}
+		return written(&a, h)
+	})
+}
+
+// written returns an answer as text: its status, its fields but for the length, and its body.
+func written(a *Answer, h http.Header) string {
+	text := fmt.Sprintln(a.Status)
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if name != "Content-Length" {
+			text += name + ": " + strings.Join(h[name], ", ") + "\n"
+		}
+	}
+	return text + string(a.Body())
+}
+
+// Accept chooses the body of a refusal as testdata/accept.txt says.
+func TestAccept(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/accept.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			p := mustParse(t, "version: 1\nrules: []\n"+c.Setup)
+			c.Play(t, func(step string) string {
+				request := make(http.Header)
+				if step != "none" {
+					request["Accept"] = strings.Split(step, "\n")
+				}
+				_, h, body := answered(p, &policy.Decision{RetryAfter: time.Second}, request)
+				if c.Setup != "\n" && h.Get("Vary") != "Accept" {
+					t.Errorf("%q: Vary is %q", step, h["Vary"])
+				}
+				if body == "{}" {
+					return "own " + h.Get("Content-Type")
+				}
+				return h.Get("Content-Type")
+			})
+		})
+	}
+}

@@ -1,0 +1,139 @@
+//go:build long
+
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// besideReal asks gateways over one Redis for what it asks of simulated processes, and says how far what
+// they do lies apart: in full, or one of them in short.
+func besideReal(t *testing.T, full bool) string {
+	const rate = 1_000
+	nodes, horizons, demands, lasts := []int{2}, []time.Duration{250 * time.Millisecond}, []float64{2}, time.Second
+	if full {
+		nodes, horizons, demands, lasts = []int{2, 4}, []time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, []float64{1, 2}, 8*time.Second
+	}
+	program, err := testkit.Sluice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows strings.Builder
+	fewest, most := math.Inf(1), math.Inf(-1) // calls of gateways for one that is simulated
+	var apart float64                         // under, at most
+	for _, demand := range demands {
+		for _, n := range nodes {
+			for _, h := range horizons {
+				f := fleet{n, rate, h, demand, lasts}
+				var simulated, real outcome
+				synctest.Test(t, func(t *testing.T) { simulated = f.simulate(t) })
+				t.Run(fmt.Sprintf("%d gateways, horizon %v, demand %g", n, h, demand), func(t *testing.T) { real = f.run(t, program) })
+				if simulated.over > 0 || real.admitted == 0 || real.calls == 0 {
+					t.Errorf("%+v: simulated %+v, real %+v", f, simulated, real)
+				}
+				calls := real.callsADecision() / simulated.callsADecision()
+				fewest, most = min(fewest, calls), max(most, calls)
+				apart = max(apart, math.Abs(real.under()-simulated.under()))
+				fmt.Fprintf(&rows, "| %d | %v | %.0f | %.2g | %.2g | %.2g | %.2g |\n", n, h, float64(real.asked)/lasts.Seconds(),
+					simulated.callsADecision(), real.callsADecision(), simulated.under(), real.under())
+			}
+		}
+	}
+	return fmt.Sprintf("\n## Beside gateways\n\n"+
+		"The same of `sluice serve`, in so many processes before one Redis, asked by HTTP at the times at which simulated processes are asked, on a machine of %d cores that has the client, too. "+
+		"One key of %d units a second, watched for %v after the first %v. Calls are those of the script that takes, as Redis has counted them.\n\n"+
+		"| processes | horizon | asked a second | calls a decision, simulated | gateways | under, %%, simulated | gateways |\n|---|---|---|---|---|---|---|\n%s\n"+
+		"For each call that is simulated, gateways make between %.2f and %.2f. What is not admitted lies at most %.2g %% of what one bucket admits apart.\n", runtime.NumCPU(), rate, lasts, lasts, &rows, fewest, most, apart)
+}
+
+var scripts = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
+
+// run watches gateways over one Redis.
+func (f fleet) run(t *testing.T, program string) outcome {
+	server := redistest.Start(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	rule := fmt.Sprintf("version: 1\nrules:\n  - {name: hot, limit: %d/second burst %d, consistency: leased, on_error: deny}\n", f.rate, f.burst())
+	if err := os.WriteFile(policy, []byte(rule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
+	for range f.nodes {
+		urls = append(urls, serve(t, program, "--policy", policy, "--store", server.URL()))
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
+	return f.watch(f.plan(), func(node int) (int64, bool) {
+		at := time.Now().UnixMicro()
+		resp, err := client.Get(urls[node] + "/health")
+		if err != nil {
+			t.Error(err)
+			return at, false
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if degraded := resp.Header.Get("X-RateLimit-Degraded"); degraded != "" || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%s, degraded: %q", resp.Status, degraded)
+		}
+		return at, resp.StatusCode == http.StatusOK
+	}, func() int64 {
+		found := scripts.FindStringSubmatch(server.Do("INFO", "commandstats"))
+		if found == nil {
+			return 0
+		}
+		n, err := strconv.ParseInt(found[1], 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	})
+}
+
+// serve starts a gateway before the sample API, which ends with the test, and returns its URL.
+func serve(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	proxy, admin := testkit.Addr(t), testkit.Addr(t)
+	args = append([]string{"serve", "--upstream", "sample", "--proxy", proxy, "--admin", admin, "--store-timeout", "2s", "--log-refusals=false"}, args...)
+	cmd := exec.Command(program, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("%v\n%s", err, &log)
+		}
+	})
+	redistest.Eventually(t, "the gateway is ready", func() bool {
+		resp, err := http.Get("http://" + admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return "http://" + proxy
+}

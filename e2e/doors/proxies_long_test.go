@@ -1,0 +1,47 @@
+//go:build long
+
+package doors
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// Traefik takes minutes to build where nothing of it has been built before.
+func TestLongTraefik(t *testing.T) {
+	proxy{
+		name: "traefik", asker: "traefik+body", client: "X-Forwarded-For", start: traefik,
+		without: 500, untold: true, once: true,
+	}.test(t)
+}
+
+func TestLongSame(t *testing.T) {
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			r := read(t, p.asker, p.client)
+			r.same(t, strings.TrimPrefix(p.start(t, r.limiter, r.backend), "http://"), 3000)
+		})
+	}
+}
+
+var buildTraefik = builds("traefik", "github.com/traefik/traefik/v3/cmd/traefik")
+
+// traefik runs the example.
+func traefik(t *testing.T, limiter, backend string, replaced ...string) (url string) {
+	t.Helper()
+	program, err := buildTraefik()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := testkit.Addr(t)
+	dynamic := testkit.File(t, "dynamic.yml", example(t, "traefik/dynamic.yml", append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend)...))
+	static := testkit.File(t, "traefik.yml", example(t, "traefik/traefik.yml", `":80"`, `"`+addr+`"`, "dynamic.yml", dynamic))
+	run(t, command(program, "--configfile="+static), addr)
+	url = "http://" + addr
+	// Of such a host no limiter counts anything.
+	testkit.Await(t, "the routes are there", func() bool { return ask(t, "GET", url+"/", "", "Host", "a..b").status != 404 })
+	return url
+}

@@ -1,0 +1,282 @@
+//go:build long
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// crowd counts how many requests it serves at once, and which was the most.
+type crowd struct {
+	now, most, all atomic.Int64
+	lasts          time.Duration // a request, at most
+}
+
+// ServeHTTP ends with its request: a gateway that is killed ends what it has passed on.
+func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	c.all.Add(1)
+	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
+	}
+	select {
+	case <-r.Context().Done():
+	case <-time.After(rand.N(c.lasts)):
+	}
+}
+
+// 64 callers, a limit of 10, three gateways over one Redis, and again and again one of them is killed
+// and another takes its place: the upstream never has more than 10 at once, and when it is over all
+// places come back.
+func TestLongChaosInFlight(t *testing.T) {
+	timed(t)
+	const callers, places, gateways = 64, 10, 3
+	server := redistest.Start(t)
+	up := &crowd{lasts: 100 * time.Millisecond}
+	upstream := httptest.NewServer(up)
+	t.Cleanup(upstream.Close)
+	// What on_error lets pass has no place, so that it lets nothing pass, and a busy machine is no fault.
+	args := []string{
+		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
+		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "2s",
+	}
+	var now [gateways]atomic.Pointer[gateway]
+	for i := range now {
+		now[i].Store(serve(t, args...))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var passed, refused atomic.Int64
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+	ask := func(g *gateway) (status, remaining int) {
+		resp, err := client.Get(g.url)
+		if err != nil {
+			return 0, 0 // it was killed
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		remaining, _ = strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining"))
+		return resp.StatusCode, remaining
+	}
+	for i := range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				switch status, _ := ask(now[i%gateways].Load()); status {
+				case http.StatusOK:
+					passed.Add(1)
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+				}
+				time.Sleep(rand.N(50 * time.Millisecond))
+			}
+		})
+	}
+	redistest.Eventually(t, "all places are taken", func() bool { return up.most.Load() >= places })
+	for i := range sized(2, 6) {
+		// However slow the machine is, each gateway has let pass and refused before it is killed.
+		enough, tooMany := passed.Load()+30, refused.Load()+30
+		redistest.Eventually(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
+		killed := now[i%gateways].Load()
+		killed.Signal(syscall.SIGKILL)
+		killed.Wait()
+		now[i%gateways].Store(serve(t, args...))
+	}
+	time.Sleep(sized(time.Second, 2*time.Second))
+	cancel()
+	all.Wait()
+	over := time.Now()
+	t.Logf("%d passed, %d refused, at most %d at once", passed.Load(), refused.Load(), up.most.Load())
+	if most := up.most.Load(); most != places {
+		t.Errorf("%d at once at most, want exactly %d", most, places)
+	}
+	redistest.Eventually(t, "all places are back", func() bool {
+		status, remaining := ask(now[0].Load())
+		return status == http.StatusOK && remaining == places-1
+	})
+	limit(t, "all places are back", time.Since(over), sluice.PlaceLasts+time.Second)
+}
+
+// A gateway that ends gives back the places of the requests that it cuts off.
+func TestLongInFlightCutOff(t *testing.T) {
+	server := redistest.Start(t)
+	hang := make(chan bool)
+	var hanging atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			hanging.Add(1)
+			<-hang
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	t.Cleanup(func() { close(hang) })
+	args := []string{
+		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
+		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "5s", "--drain-timeout", "100ms",
+	}
+	other, g := serve(t, args...), serve(t, args...)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if resp, err := http.Get(g.url + "/hang"); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	// Whoever asks before has a place that one of them is then refused for.
+	redistest.Eventually(t, "all places are taken", func() bool { return hanging.Load() == 20 })
+	if status, _ := get(t, other.url); status != http.StatusTooManyRequests {
+		t.Errorf("beside all places: %d", status)
+	}
+	g.Signal(syscall.SIGTERM)
+	g.Wait()
+	resp, err := http.Get(other.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != http.StatusOK || got != "19" {
+		t.Errorf("%d, %q places are left, want 19 of 20", resp.StatusCode, got)
+	}
+	all.Wait()
+}
+
+// Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
+// middle of the response; and others close the connection. Their places are free at once.
+func TestLongInFlightResets(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(map[bool]string{false: "memory", true: "redis"}[shared], func(t *testing.T) {
+			t.Parallel()
+			const places = 10
+			hang := make(chan bool)
+			upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/free" {
+					return
+				}
+				if r.URL.Path == "/begun" {
+					_, _ = io.WriteString(w, "begun")
+					_ = http.NewResponseController(w).Flush()
+				}
+				select {
+				case <-r.Context().Done():
+				case <-hang:
+				}
+			}))
+			t.Cleanup(upstream.Close)
+			t.Cleanup(func() { close(hang) })
+			ours := newAuthority(t)
+			args := []string{"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
+			if shared {
+				args = append(args, "--store", redistest.Start(t).URL(), "--store-timeout", "5s")
+			}
+			g := secure(t, ours, args...)
+
+			// Streams that a client cancels: first as many as there are places, and then at any moment.
+			client := over(t, ours.client(), true)
+			ctx, cancel := context.WithCancel(t.Context())
+			for range places {
+				resp, err := client.Do(request(t, "GET", g.url+"/begun", "").WithContext(ctx))
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatal(resp, err)
+				}
+				defer resp.Body.Close()
+			}
+			if resp, err := client.Get(g.url + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+				t.Errorf("beside all places: %v, %v", resp, err)
+			}
+			cancel()
+			var all sync.WaitGroup
+			for i := range 24 {
+				client := over(t, ours.client(), true)
+				all.Go(func() {
+					for n := range 40 {
+						path := []string{"/hang", "/begun"}[(i+n)%2]
+						ctx, cancel := context.WithTimeout(t.Context(), rand.N(8*time.Millisecond))
+						if resp, err := client.Do(request(t, "GET", g.url+path, "").WithContext(ctx)); err == nil {
+							_, _ = io.Copy(io.Discard, resp.Body)
+							resp.Body.Close()
+						}
+						cancel()
+					}
+				})
+			}
+			all.Wait()
+			// Requests whose reset comes with them, and connections that are closed in the middle.
+			for n := range 40 {
+				c, f := h2Of(t, g.addr, ours.client())
+				var b bytes.Buffer
+				fields := hpack.NewEncoder(&b)
+				for id := uint32(1); id < 20; id += 2 {
+					b.Reset()
+					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.addr}, {":path", "/begun"}} {
+						_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+					}
+					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+					if n%2 == 0 {
+						_ = f.WriteRSTStream(id, http2.ErrCodeCancel)
+					}
+				}
+				if n%4 < 2 {
+					_ = f.WritePing(false, [8]byte{1}) // all of it has been read when that is answered
+					for {
+						frame, err := f.ReadFrame()
+						if err != nil {
+							break // so many resets may end the connection
+						}
+						if p, ok := frame.(*http2.PingFrame); ok && p.IsAck() {
+							break
+						}
+					}
+				}
+				c.Close()
+			}
+			began := time.Now()
+			redistest.Eventually(t, "all places are back", func() bool {
+				resp, err := client.Get(g.url + "/free")
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				return resp.StatusCode == http.StatusOK && resp.Header.Get("X-RateLimit-Remaining") == strconv.Itoa(places-1)
+			})
+			limit(t, "all places are back", time.Since(began), sluice.PlaceLasts/2)
+		})
+	}
+}
+
+// h2Of begins a connection of HTTP/2.
+func h2Of(t *testing.T, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
+	t.Helper()
+	config.NextProtos = []string{"h2"}
+	c, err := tls.Dial("tcp", addr, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(c, c)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c, f
+}

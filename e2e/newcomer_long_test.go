@@ -1,0 +1,176 @@
+//go:build long
+
+package e2e
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// newcomer has the tree, an empty home and two terminals, and does what the README says.
+type newcomer struct {
+	*testing.T
+	dir   string
+	addr  string // in place of localhost:8080, which somebody else may have
+	env   []string
+	begun *begun // what goes on in the first terminal, or nil
+}
+
+// begun is a command that has not ended yet.
+type begun struct {
+	*exec.Cmd
+	said  bytes.Buffer // to be read when it has ended
+	ended chan struct{}
+}
+
+// Whoever has a copy of the tree and an empty home, and does what the README says in its order, gets what
+// it shows. The caches of Go are not the newcomer's own, since filling them takes minutes and a network.
+func TestLongNewcomer(t *testing.T) {
+	t.Parallel()
+	n := &newcomer{T: t, dir: t.TempDir(), addr: testkit.Addr(t)}
+	copyTree(t, n.dir)
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goCache, modCache, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
+	n.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GOCACHE=" + goCache, "GOMODCACHE=" + modCache,
+		"SLUICE_PROXY=" + n.addr, "SLUICE_ADMIN=127.0.0.1:0",
+		// A terminal sees no progress of curl beside the answer.
+		"CURL_HOME=" + filepath.Dir(write(t, ".curlrc", "silent\nshow-error\n")),
+	}
+	t.Cleanup(n.interrupt)
+
+	// The program of the README has its address in its source.
+	program := filepath.Join(n.dir, "examples", "middleware", "main.go")
+	source, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, program, n.readdressed(string(source)))
+
+	page, err := os.ReadFile(filepath.Join(n.dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := map[string]int{}
+	for _, at := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$").FindAllSubmatchIndex(page, -1) {
+		before, language, text := string(page[:at[0]]), string(page[at[2]:at[3]]), n.readdressed(string(page[at[4]:at[5]]))
+		done[language]++
+		switch language {
+		case "sh":
+			for command := range strings.Lines(text) {
+				n.first(strings.TrimSpace(command))
+			}
+		case "console":
+			for _, example := range strings.Split("\n"+text, "\n$ ")[1:] {
+				command, want, _ := strings.Cut(example, "\n")
+				n.second(command, want)
+			}
+		case "yaml":
+			name := regexp.MustCompile("\nSave this as `([^`]+)`:\n\n$").FindStringSubmatch(before)
+			if name == nil {
+				t.Fatalf("the README does not say what to do with\n%s", text)
+			}
+			overwrite(t, filepath.Join(n.dir, name[1]), text)
+		case "go": // is part of a program that the README has run: TestReadmeCode
+		default:
+			t.Errorf("nobody checks a block of %q:\n%s", language, text)
+		}
+	}
+	for _, language := range []string{"sh", "console", "yaml", "go"} {
+		if done[language] == 0 {
+			t.Errorf("the README has no block of %s", language)
+		}
+	}
+}
+
+func (n *newcomer) readdressed(text string) string {
+	return strings.ReplaceAll(text, "localhost:8080", n.addr)
+}
+
+func (n *newcomer) command(line string) *exec.Cmd {
+	c := exec.Command("bash", "-c", line)
+	c.Dir, c.Env = n.dir, n.env
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as terminals do, for Ctrl-C
+	return c
+}
+
+// first types a command into the first terminal, after a Ctrl-C if something goes on there, and
+// waits until it has ended or serves.
+func (n *newcomer) first(line string) {
+	n.Helper()
+	n.interrupt()
+	b := &begun{Cmd: n.command(line), ended: make(chan struct{})}
+	b.Stdout, b.Stderr = &b.said, &b.said
+	if err := b.Start(); err != nil {
+		n.Fatal(err)
+	}
+	n.begun = b
+	go func() {
+		_ = b.Wait()
+		close(b.ended)
+	}()
+	redistest.Eventually(n.T, line+" has ended, or serves at "+n.addr, func() bool {
+		select {
+		case <-b.ended:
+			return true
+		default:
+		}
+		c, err := net.Dial("tcp", n.addr)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+	select {
+	case <-b.ended:
+		n.begun = nil
+		if !b.ProcessState.Success() {
+			n.Fatalf("%s: %v\n%s", line, b.ProcessState, &b.said)
+		}
+	default:
+	}
+}
+
+// interrupt is Ctrl-C in the first terminal.
+func (n *newcomer) interrupt() {
+	n.Helper()
+	if n.begun == nil {
+		return
+	}
+	signal := func(s syscall.Signal) { _ = syscall.Kill(-n.begun.Process.Pid, s) }
+	signal(syscall.SIGINT)
+	late := time.AfterFunc(patience, func() { signal(syscall.SIGKILL) })
+	<-n.begun.ended
+	if !late.Stop() {
+		n.Errorf("%v after Ctrl-C it goes on:\n%s", patience, &n.begun.said)
+	}
+	n.begun = nil
+}
+
+// second types a command into the second terminal, and compares what it says. It differs in what passing
+// has: dates, and the seconds that are left.
+func (n *newcomer) second(line, want string) {
+	n.Helper()
+	got, err := n.command(line).CombinedOutput()
+	if err != nil {
+		n.Fatalf("$ %s\n%v\n%s", line, err, got)
+	}
+	if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
+		n.Errorf("$ %s\n%s\n\nand the README has\n\n%s", line, got, want)
+	}
+}

@@ -1,0 +1,113 @@
+//go:build long
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// While the store is away policies are loaded, and /readyz says what it was told to say.
+func TestLongChaosReloadAndReady(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	path := write(t, "policy.yaml", limited(100))
+	args := []string{"--policy", path, "--upstream", "sample", "--store", server.URL()}
+	plain, strict := serve(t, args...), serve(t, append(args, "--strict-ready")...)
+	both := [2]*gateway{plain, strict}
+	server.Kill()
+	for _, g := range both {
+		go http.Get(g.url + "/health") // somebody has to notice
+		g.Await("the circuit opens", away)
+	}
+	strict.AwaitStatus(strict.admin+"/readyz", http.StatusServiceUnavailable)
+	for url, want := range map[string]int{plain.admin + "/readyz": 200, strict.admin + "/healthz": 200, strict.admin + "/readyz": 503} {
+		if status, _ := get(t, url); status != want {
+			t.Errorf("GET %s while the store is away: %d, want %d", url, status, want)
+		}
+	}
+	overwrite(t, path, limited(200))
+	for _, g := range both {
+		g.Await("the change is seen", loaded)
+		wantInForce(t, g, 200)
+	}
+	server.Restart()
+	awaitBoth(both, "the circuit closes", back)
+	strict.AwaitStatus(strict.admin+"/readyz", http.StatusOK)
+}
+
+// A queue goes on: those who wait get their turn, and others are decided by the rule.
+func TestLongChaosQueue(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	text := `version: 1
+rules:
+  - {name: local, match: GET /api/users, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: local}
+  - {name: deny, match: GET /api/search, limit: 5/second burst 10, algorithm: leaky_bucket, on_error: deny}
+`
+	// A busy machine may keep somebody longer than the usual deadline.
+	both := pair(t, text, server.URL(), "--store-timeout", "5s")
+	client := newClient(t)
+	waiting := make([]answer, 8)
+	var callers sync.WaitGroup
+	for i := range waiting {
+		callers.Go(func() { waiting[i] = shot{both[i%2], shared, ""}.fire(client) })
+	}
+	redistest.Eventually(t, "all are in the queue", func() bool {
+		store, standIn := byWhom(t, both)
+		return store+standIn >= 8
+	})
+	server.Kill()
+	refused := shot{both[0], closed, ""}.fire(client)
+	if refused.status != http.StatusServiceUnavailable || refused.wrong != "" {
+		t.Errorf("by on_error deny: %+v", refused)
+	}
+	late := shot{both[0], shared, ""}.fire(client)
+	if late.status != http.StatusOK || !late.degraded {
+		t.Errorf("by on_error local: %+v", late)
+	}
+	callers.Wait()
+	var longest time.Duration
+	for _, a := range waiting {
+		longest = max(longest, a.took)
+		if a.status != http.StatusOK || a.degraded {
+			t.Errorf("one that was in the queue: %+v", a)
+		}
+	}
+	if longest < time.Second {
+		t.Errorf("the last of 8 at 5 a second has waited %v", longest)
+	}
+}
+
+// A gateway that starts without its store decides by on_error until that is there, and warns of its settings.
+func TestLongChaosStart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	g := serve(t, "--policy", write(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
+	g.Await("it is said", func(r record) bool {
+		return strings.Contains(r.Msg, "cannot be reached") && strings.Contains(r.Error, "connection refused")
+	})
+	client := newClient(t)
+	for path, want := range map[string]int{open: 200, shared: 200, closed: 503} {
+		if a := (shot{g, path, "k"}).fire(client); a.status != want || !a.degraded || a.wrong != "" {
+			t.Errorf("without the store: %+v", a)
+		}
+	}
+	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	limit(t, "is used", awaitBoth([2]*gateway{g, g}, "the store is used", back), 4*time.Second)
+	decides(t, shot{g, closed, "k"}, http.StatusOK)
+	g.Await("a danger is named", func(r record) bool {
+		return strings.Contains(r.Msg, "unsafe store settings") && strings.Contains(r.Text, "allkeys-lru")
+	})
+	node := redistest.StartCluster(t, 3, 0).Nodes[0]
+	code, stderr := run(t, "serve", "--upstream", "sample", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "redis://"+node.Addr)
+	if code != 1 || !strings.Contains(stderr, "use redis-cluster://") {
+		t.Errorf("a node of a cluster: exit code %d, %s", code, stderr)
+	}
+}

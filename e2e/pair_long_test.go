@@ -1,0 +1,147 @@
+//go:build long
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// pair starts two instances over a store, and waits until they know of each other. After
+// the test they must hold no more than then.
+func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway) {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	// In the short form a busy machine must not be taken for a fault of the store.
+	deadline := sized(20*failover.DefaultDeadline, failover.DefaultDeadline).String()
+	args = append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--store-timeout", deadline, "--degraded-field"}, args...)
+	for i := range both {
+		both[i] = serve(t, args...)
+	}
+	for _, g := range both {
+		redistest.Eventually(t, "the instances know each other", func() bool { return metric(t, g, "sluice_store_instances") == 2 })
+		before := holds(t, g)
+		t.Cleanup(func() {
+			upstream.CloseClientConnections()
+			noMore(t, g, before, 1+strings.Count(store, ","))
+		})
+	}
+	return both
+}
+
+// holding is what a process has open.
+type holding struct{ goroutines, files float64 }
+
+func holds(t *testing.T, g *gateway) holding {
+	return holding{metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds")}
+}
+
+// noMore waits until a process that has nothing to do holds no more than before, but for
+// a few connections from this test, and what each node of its store may have: probes, and
+// the connections of a pool.
+func noMore(t *testing.T, g *gateway, before holding, nodes int) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	few, pool := float64(6*nodes), float64(30*nodes)
+	http.DefaultClient.CloseIdleConnections()
+	var now holding
+	redistest.Eventually(t, "no goroutine and no file is left", func() bool {
+		now = holds(t, g)
+		return now.goroutines <= before.goroutines+few && now.files <= before.files+few+pool
+	})
+	t.Logf("before %+v, now %+v", before, now)
+}
+
+// byWhom returns how many decisions the store and the stand-in have made.
+func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
+	t.Helper()
+	for _, g := range both {
+		store += metric(t, g, `sluice_store_decisions_total{by="store"}`)
+		standIn += metric(t, g, `sluice_store_decisions_total{by="stand_in"}`)
+	}
+	return store, standIn
+}
+
+func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is away") }
+func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is used again") }
+
+// awaitBoth waits until that is the last change of state that both instances have logged,
+// and returns how long it took. A busy machine may make changes of its own before.
+func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Duration {
+	begin := time.Now()
+	for _, g := range both {
+		g.t.Helper()
+		g.AwaitRecords(what, func(all []record) bool {
+			for _, r := range slices.Backward(all) {
+				if away(r) || back(r) {
+					return fits(r)
+				}
+			}
+			return false
+		})
+	}
+	return time.Since(begin)
+}
+
+// decides asks until the store decides, and holds that it answers with a status. A busy machine
+// may miss the deadline now and then.
+func decides(t *testing.T, s shot, status int) {
+	t.Helper()
+	client, a := newClient(t), answer{}
+	redistest.Eventually(t, "the store decides", func() bool {
+		a = s.fire(client)
+		return !a.degraded
+	})
+	if a.status != status || a.wrong != "" {
+		t.Errorf("with the store: %+v, want %d", a, status)
+	}
+}
+
+// forget makes changesOf count from now on. awaitBoth would not know the state any more.
+func forget(both [2]*gateway) {
+	for _, g := range both {
+		g.Forget()
+	}
+}
+
+// changesOf returns how often the state has changed since the instances last forgot.
+func changesOf(both [2]*gateway) (n int) {
+	for _, g := range both {
+		for _, r := range g.Records() {
+			if away(r) || back(r) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// settled waits until the store decides everything and nothing is owed.
+func settled(t *testing.T, both [2]*gateway) {
+	t.Helper()
+	for _, g := range both {
+		redistest.Eventually(t, "all is settled", func() bool {
+			return metric(t, g, "sluice_store_away") == 0 && metric(t, g, "sluice_store_owing_keys") == 0
+		})
+	}
+}
+
+// spread aims at both instances and all paths in turn, for two keys.
+func spread(both [2]*gateway, paths ...string) func(n int) shot {
+	return func(n int) shot {
+		return shot{both[n%2], paths[n/2%len(paths)], fmt.Sprint("k", n/2/len(paths)%2)}
+	}
+}
+
+func rate() int { return sized(300, 2000) }

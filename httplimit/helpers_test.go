@@ -1,0 +1,92 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algorithm) *sluice.Limiter {
+	tb.Helper()
+	l, err := sluice.ParseLimit(limit)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.Algorithm = a
+	limiter, err := sluice.NewLimiter(store, "", l)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return limiter
+}
+
+func mustEngine(tb testing.TB, store sluice.Store, document string) *policy.Engine {
+	tb.Helper()
+	p, err := policyfile.Parse("test.yaml", []byte(document))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return policy.NewEngine(store, p)
+}
+
+const layers = `
+version: 1
+trusted_proxies: [192.0.2.0/24]
+rules:
+  - name: health
+    match: [GET /health]
+    exempt: true
+  - name: per-address
+    key: [client_ip]
+    limit: 100/hour
+    algorithm: sliding_window_counter
+  - name: trial
+    limit: 1/day
+    shadow: true
+  - name: per-key
+    match: [/things]
+    key: [header:X-API-Key]
+    missing: refuse
+    limit: 2/hour
+  - name: login
+    match: [POST /login]
+    key: [client_ip, body:username]
+    limit: 1/minute
+    algorithm: sliding_window_log
+    on_error: deny
+`
+
+var things = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	io.WriteString(w, "things\n")
+})
+
+// recorded calls a handler directly, for the clock of a bubble.
+func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// failingStore is a shared store that can be away.
+type failingStore struct {
+	sluice.Store
+	away atomic.Bool
+}
+
+func (s *failingStore) Take(ctx context.Context, c []sluice.Charge, r []sluice.Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.away.Load() {
+		return errors.New("connection refused")
+	}
+	return s.Store.Take(ctx, c, r)
+}

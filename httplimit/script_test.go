@@ -1,0 +1,146 @@
+package httplimit
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// What clients are answered is what testdata/answers.txt has.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range testkit.Script(t, "testdata/answers.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				network := testkit.NewPipes()
+				server := &http.Server{Handler: scripted(t, c.Setup), DisableGeneralOptionsHandler: true}
+				go func() { _ = server.Serve(network) }()
+				c.Play(t, func(step string) string { return exchange(t, network, step) })
+				_ = server.Close()
+			})
+		})
+	}
+}
+
+// scripted returns a handler behind the limit or the policy of a case.
+func scripted(t *testing.T, setup string) http.Handler {
+	t.Helper()
+	handler := things
+	config := Config{}
+	first, rest, _ := strings.Cut(setup, "\n")
+	settings, found := strings.CutPrefix(first, "config: ")
+	if !found {
+		settings, rest = "", setup
+	}
+	bounded, keep := false, false
+	for word := range strings.FieldsSeq(settings) {
+		switch name, value, _ := strings.Cut(word, "="); {
+		case name == "draft7":
+			config.Dialect = answer.Draft7
+		case name == "draft3":
+			config.Dialect = answer.Draft3
+		case name == "nofields":
+			config.Dialect = answer.NoRateLimit
+		case name == "xdelta":
+			config.XFields = answer.XDelta
+		case name == "nox":
+			config.XFields = answer.NoXFields
+		case name == "name":
+			config.Name = strings.NewReplacer("_", " ", `\n`, "\n").Replace(value)
+		case name == "forwarded":
+			config.ForwardedHeader = value
+		case name == "quota":
+			config.QuotaPath = value
+		case name == "user":
+			config.Attributes = func(r *http.Request, attributes map[string]string) {
+				if len(attributes) > 0 {
+					t.Errorf("there are attributes already: %v", attributes)
+				}
+				attributes["user"] = r.Header.Get("X-User")
+			}
+		case name == "echo":
+			handler = echo
+		case name == "plans":
+			return config.LimitBy(plans(t))(handler)
+		case name == "orders":
+			handler = obey
+		case name == "keep":
+			keep = true
+		case name == "bounded":
+			bounded = true
+		default:
+			t.Fatalf("no setting %q", word)
+		}
+	}
+	var h http.Handler
+	if keep {
+		handler = Keep(handler).ServeHTTP
+	}
+	if limit, single := strings.CutPrefix(rest, "limit: "); single {
+		h = config.Limit(mustLimiter(t, memory.New(), strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
+	} else {
+		h = config.Policy(mustEngine(t, memory.New(), "version: 1\n"+rest))(handler)
+	}
+	if bounded {
+		h = http.MaxBytesHandler(h, 1<<20)
+	}
+	return h
+}
+
+// echo answers with the request.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	delete(r.Header, "Connection")
+	names := slices.Sorted(maps.Keys(r.Header))
+	fmt.Fprintf(w, "%s %s%s %s\n", r.Method, r.Host, r.URL.EscapedPath(), strings.Join(names, " "))
+})
+
+// exchange sends a request, with what has to be in it, and returns the answer.
+func exchange(t *testing.T, network *testkit.Pipes, step string) string {
+	t.Helper()
+	head, body, _ := strings.Cut(step, "\n\n")
+	line, fields, _ := strings.Cut(head, "\n")
+	fields = "Host: a.test\n" + fields
+	if !strings.Contains(fields, "Connection:") {
+		fields += "\nConnection: close"
+	}
+	if body != "" && !strings.Contains(fields, "Transfer-Encoding:") {
+		fields += fmt.Sprintf("\nContent-Length: %d", len(body))
+	}
+	request := line + " HTTP/1.1\n" + strings.ReplaceAll(fields, "\n\n", "\n") + "\n\n" + body
+	conn, err := network.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { _, _ = io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")) }()
+	method, _, _ := strings.Cut(line, " ")
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%s: %v", step, err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Errorf("%s: %v", step, err)
+	}
+	var b strings.Builder
+	fmt.Fprintln(&b, response.StatusCode)
+	for _, name := range slices.Sorted(maps.Keys(response.Header)) {
+		value := strings.Join(response.Header[name], ", ")
+		if name != "Date" && name != "Content-Length" && name != "Connection" && value != "text/plain; charset=utf-8" {
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
+		}
+	}
+	return b.String() + strings.TrimSpace(string(text))
+}

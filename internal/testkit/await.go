@@ -1,0 +1,42 @@
+package testkit
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Patience bounds the wait for a condition that is sure to come on any machine.
+const Patience = 5 * time.Minute
+
+// Await waits until a condition holds.
+func Await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("after %v it is not so that %s", Patience, what)
+}
+
+// Listens reports whether a TCP server listens on an address.
+func Listens(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// File writes a file in a directory of its own, and returns its path.
+func File(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,98 @@
+package testkit
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Section is a part of a text file of test data: a line "== NAME" and the lines below it.
+type Section struct {
+	Name string
+	Text string
+	Line int // the line of Text's beginning in the file, counted from 1
+}
+
+// Row is a line "INPUT -> WANT" of a section. Both are written as they are, or in quotes as in Go. Block has
+// the indented lines below it, without their first two spaces.
+type Row struct {
+	In, Want string
+	Block    []string
+	Line     int
+}
+
+// Sections reads a file of test data. Lines that begin with "#" are comments.
+func Sections(t testing.TB, file string) (all []Section) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := 0
+	for text := range strings.Lines(string(data)) {
+		line++
+		if name, found := strings.CutPrefix(text, "== "); found {
+			all = append(all, Section{Name: strings.TrimSpace(name), Line: line + 1})
+			continue
+		}
+		if strings.HasPrefix(text, "#") {
+			text = "\n" // lines keep their numbers
+		}
+		if len(all) > 0 {
+			all[len(all)-1].Text += text
+		} else if strings.TrimSpace(text) != "" {
+			t.Fatalf("%s:%d: the file begins without a section", file, line)
+		}
+	}
+	return all
+}
+
+// SectionOf returns the section of a file that has the name.
+func SectionOf(t testing.TB, file, name string) Section {
+	t.Helper()
+	for _, s := range Sections(t, file) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("%s: no section %q", file, name)
+	return Section{}
+}
+
+// Rows returns the rows of a section.
+func (s Section) Rows(t testing.TB) (all []Row) {
+	t.Helper()
+	empty := 0 // the lines without text that may be within a block
+	for i, line := range strings.Split(s.Text, "\n") {
+		if text, indented := strings.CutPrefix(line, "  "); indented && len(all) > 0 {
+			last := &all[len(all)-1]
+			last.Block = append(last.Block, make([]string, empty)...)
+			last.Block, empty = append(last.Block, text), 0
+			continue
+		}
+		if line = strings.TrimSpace(line); line == "" {
+			empty++
+			continue
+		}
+		empty = 0
+		in, want, found := strings.Cut(line, " -> ")
+		if !found {
+			in, found = strings.CutSuffix(line, " ->")
+		}
+		if !found {
+			t.Fatalf("%s, line %d: a row has no %q: %s", s.Name, s.Line+i, " -> ", line)
+		}
+		all = append(all, Row{In: Unquoted(in), Want: Unquoted(want), Line: s.Line + i})
+	}
+	return all
+}
+
+// Unquoted returns a text that may be in quotes as a whole.
+func Unquoted(text string) string {
+	text = strings.TrimSpace(text)
+	if s, err := strconv.Unquote(text); err == nil && text[0] != '\'' {
+		return s
+	}
+	return text
+}

@@ -1,0 +1,7 @@
+//go:build long
+
+package lease
+
+import "testing"
+
+func TestLongAllOrders(t *testing.T) { testAllOrders(t, true) }

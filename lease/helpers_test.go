@@ -1,0 +1,123 @@
+package lease
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/memory"
+)
+
+func plan(t testing.TB, l sluice.Limit) *sluice.Plan {
+	t.Helper()
+	p, err := sluice.NewPlan(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// dice are a source of chance for many goroutines.
+type dice struct {
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+func newDice(t testing.TB) *dice { return &dice{rand: rand.New(rand.NewPCG(seed.Of(t), 0))} }
+
+func (d *dice) below(n int64) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rand.Int64N(n)
+}
+
+// pause is between two of so many events a second.
+func (d *dice) pause(perSecond float64) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.rand.ExpFloat64() / perSecond * float64(time.Second))
+}
+
+// way returns a time that is random around d.
+func (d *dice) way(about time.Duration) func() time.Duration {
+	return func() time.Duration {
+		if about == 0 {
+			return 0
+		}
+		return about/2 + time.Duration(d.below(int64(about)+1))
+	}
+}
+
+// far returns a shared store that is some way off.
+func far(t testing.TB, way time.Duration) *faultstore.Store {
+	t.Helper()
+	shared := faultstore.New(memory.New())
+	shared.Set(faultstore.Far(newDice(t).way(way), nil))
+	return shared
+}
+
+// leasing runs f in virtual time, which begins with a window, with a store over one that is some way off.
+func leasing(t *testing.T, way time.Duration, f func(t *testing.T, shared *faultstore.Store, s *Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		shared := far(t, way)
+		s := New(shared)
+		defer s.Close()
+		f(t, shared, s)
+	})
+}
+
+// take charges one key.
+func take(t testing.TB, s sluice.Store, p *sluice.Plan, cost int64, c sluice.Consistency) sluice.Receipt {
+	t.Helper()
+	var r [1]sluice.Receipt
+	if err := s.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: cost, Consistency: c}}, r[:]); err != nil {
+		t.Fatal(err)
+	}
+	return r[0]
+}
+
+// fits takes one unit by lease, if there is one, and fails if it does not fit.
+func fits(t testing.TB, s sluice.Store, p *sluice.Plan) sluice.Receipt {
+	t.Helper()
+	r := take(t, s, p, 1, sluice.Leased)
+	if !r.Fits {
+		t.Fatalf("%v: %+v", p.Limit, r)
+	}
+	return r
+}
+
+// warm takes units until they are leased, and the demand is known.
+func warm(t testing.TB, s *Store, p *sluice.Plan) {
+	t.Helper()
+	for n := range 2000 {
+		if r := fits(t, s, p); n > 400 && r.Origin == sluice.ByLease {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("it is not leased")
+}
+
+// event is what was admitted, and when by the server's clock.
+type event struct{ at, cost int64 }
+
+// replay returns how many of the units that were admitted the exact limiter refuses.
+func replay(p *sluice.Plan, events []event) (over int64) {
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	var s sluice.State
+	var r sluice.Receipt
+	for _, e := range events {
+		if s = p.Step(s, e.at, e.cost, &r); !r.Fits {
+			over += e.cost
+		}
+	}
+	return over
+}

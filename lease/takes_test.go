@@ -1,0 +1,419 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// All charges of a Take pass or none: what a lease has spent is put back where the store refuses, and the store is
+// charged nothing where a lease refuses.
+func TestJoint(t *testing.T) {
+	t.Parallel()
+	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+		all := plan(t, window(5_000))
+		user := plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: 3, Period: time.Hour})
+		warm(t, s, all)
+		leased := sluice.Charge{Key: "k", Plan: all, Cost: 1, Consistency: sluice.Leased}
+		p := s.find(s.hash(&leased), &leased)
+		spent := func() int64 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.spent()
+		}
+		both := func(key string, shadow bool) (r [2]sluice.Receipt, admitted bool) {
+			t.Helper()
+			charges := []sluice.Charge{{Key: key, Plan: user, Cost: 1}, leased}
+			charges[1].Shadow = shadow
+			if err := s.Take(t.Context(), charges, r[:]); err != nil {
+				t.Fatal(err)
+			}
+			return r, sluice.Admitted(charges, r[:])
+		}
+		before, passed := spent(), int64(0)
+		for i := range 600 {
+			key := fmt.Sprint("user ", i/6)
+			r, admitted := both(key, false)
+			if want := i%6 < 3; admitted != want || !r[1].Fits {
+				t.Fatalf("request %d: %+v", i, r)
+			}
+			if admitted {
+				passed++
+			}
+			if got := shared.Used(t, key, user); got != int64(min(i%6+1, 3)) {
+				t.Fatalf("request %d: the user has used %d", i, got)
+			}
+		}
+		// Some were decided by the store, where no unit was at hand.
+		if n := spent() - before; n < passed/2 || n > passed {
+			t.Errorf("%d units were spent by lease for %d requests", n, passed)
+		}
+
+		// Use up the window, and then one.
+		for n := 0; n < 10_000 && take(t, s, all, 1, sluice.Leased).Fits; n++ {
+		}
+		r, admitted := both("new", false)
+		if admitted || r[1].Fits || !r[0].Fits || r[1].Origin != sluice.ByLease {
+			t.Errorf("beside a lease that refuses: %+v", r)
+		}
+		if d, got := user.Decide(1, r[0]), shared.Used(t, "new", user); d.Remaining != 3 || got != 0 {
+			t.Errorf("the other limit says %+v, and was charged %d", d, got)
+		}
+		if r, _ := both("new", true); r[1].Fits || !r[0].Fits || shared.Used(t, "new", user) != 1 {
+			t.Errorf("beside a shadow: %+v", r)
+		}
+	})
+}
+
+// Takes of several leased keys, shadows, large costs and peeks among them, one by one and in lists: what passes is
+// within each of the limits, and no refusal says that it would fit.
+func TestJointsWithinLimits(t *testing.T) {
+	t.Parallel()
+	for turn := range uint64(3) {
+		leasing(t, 300*time.Microsecond, func(t *testing.T, shared *faultstore.Store, one *Store) {
+			rnd := rand.New(rand.NewPCG(seed.Of(t), turn))
+			ps := []*sluice.Plan{plan(t, burst(2_000, 400)), plan(t, window(1_200)), plan(t, sliding(1_500))}
+			nodes := []*Store{one, New(shared), New(shared)}
+			events := make([][]event, 3)
+			charges := func() (all []sluice.Charge) {
+				for i, p := range ps {
+					c := sluice.Charge{Key: fmt.Sprint("k", i), Plan: p, Cost: int64(rnd.IntN(4)), Shadow: rnd.IntN(8) == 0, Consistency: sluice.Leased}
+					if rnd.IntN(10) == 0 {
+						c.Cost = int64(20 + rnd.IntN(100))
+					}
+					if rnd.IntN(3) > 0 {
+						all = append(all, c)
+					}
+				}
+				return all
+			}
+			for range 12000 {
+				s := nodes[rnd.IntN(3)]
+				var calls []sluice.TakeCall
+				for range 1 + rnd.IntN(2) {
+					if c := charges(); len(c) > 0 {
+						calls = append(calls, sluice.TakeCall{Charges: c, Receipts: make([]sluice.Receipt, len(c))})
+					}
+				}
+				if len(calls) == 1 && rnd.IntN(2) == 0 {
+					calls[0].Err = s.Take(t.Context(), calls[0].Charges, calls[0].Receipts)
+				} else {
+					s.TakeEach(t.Context(), calls)
+				}
+				for _, c := range calls {
+					if c.Err != nil {
+						t.Fatal(c.Err)
+					}
+					ok := sluice.Admitted(c.Charges, c.Receipts)
+					for i, ch := range c.Charges {
+						if d := ch.Plan.Decide(ch.Cost, c.Receipts[i]); !d.Allowed && (d.RetryAfter <= 0 || d.Remaining >= ch.Cost) {
+							t.Errorf("a refusal of %d says %+v", ch.Cost, d)
+						}
+						if n := ch.Key[1] - '0'; ok && c.Receipts[i].Fits && ch.Cost > 0 {
+							events[n] = append(events[n], event{c.Receipts[i].Now, ch.Cost})
+						}
+					}
+				}
+				time.Sleep(time.Duration(rnd.IntN(1500)) * time.Microsecond)
+			}
+			for i, p := range ps {
+				if over := replay(p, events[i]); over > 0 || len(events[i]) < 500 {
+					t.Errorf("%v: over the limit by %d in %d charges", p.Limit, over, len(events[i]))
+				}
+			}
+			for _, n := range nodes {
+				n.Close()
+			}
+		})
+	}
+}
+
+// Of a list, what is leased is decided here and the rest is one list for the store.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+		all := plan(t, second(10_000))
+		user := plan(t, sluice.Limit{Count: 2, Period: time.Hour})
+		warm(t, s, all)
+		hot := sluice.Charge{Key: "k", Plan: all, Cost: 1, Consistency: sluice.Leased}
+		var calls []sluice.TakeCall
+		for i := range 8 {
+			charges := [][]sluice.Charge{
+				{hot}, {{Key: "a", Plan: user, Cost: 1}}, {hot, {Key: "b", Plan: user, Cost: 1}}, {hot, hot},
+			}[i%4]
+			calls = append(calls, sluice.TakeCall{Charges: charges, Receipts: make([]sluice.Receipt, len(charges))})
+		}
+		for round := range 2 {
+			s.TakeEach(t.Context(), calls)
+			for i, c := range calls {
+				if i%4 == 3 {
+					if c.Err != sluice.ErrDuplicateCharge {
+						t.Errorf("call %d: %v", i, c.Err)
+					}
+					continue
+				}
+				if c.Err != nil || sluice.Admitted(c.Charges, c.Receipts) != (i%4 == 0 || round == 0) {
+					t.Errorf("round %d, call %d: %v, %+v", round, i, c.Err, c.Receipts)
+				}
+				if want := i%4 != 1; (c.Receipts[0].Origin == sluice.ByLease) != want {
+					t.Errorf("round %d, call %d: by %v", round, i, c.Receipts[0].Origin)
+				}
+			}
+		}
+		// Without time to wait, only what is leased is decided.
+		calls = calls[:3]
+		s.TakeEachWithin(t.Context(), 0, calls)
+		for i, c := range calls {
+			if (c.Err == nil) != (i == 0) {
+				t.Errorf("without a wait, call %d: %v", i, c.Err)
+			}
+		}
+	})
+}
+
+// What cannot be leased is decided by the store, and so is a limit that has changed since, or a queue that counts in
+// the same state.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+		byStore := func(p *sluice.Plan, what string) {
+			t.Helper()
+			if r := take(t, s, p, 1, sluice.Leased); r.Origin != sluice.ByStore {
+				t.Fatalf("%v, %s: %+v", p.Limit, what, r)
+			}
+		}
+		queue := sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 5_000, Period: time.Second, Burst: 5_000}
+		for _, l := range []sluice.Limit{
+			queue,
+			{Algorithm: sluice.SlidingWindowLog, Count: 1_000, Period: time.Second},
+			{Algorithm: sluice.FixedWindow, Count: 100_000, MonthDay: 1},
+			burst(10, 500), // too slow
+			burst(100_000, 100),
+		} {
+			p := plan(t, l)
+			for range 100 {
+				byStore(p, "which cannot be leased")
+			}
+		}
+		big := plan(t, second(5_000))
+		for _, l := range []sluice.Limit{burst(5_000, 100), queue} {
+			warm(t, s, big)
+			p := plan(t, l)
+			if p.Fingerprint != big.Fingerprint {
+				t.Fatal("they do not share a state")
+			}
+			byStore(p, "beside a lease of another limit")
+		}
+	})
+}
+
+// What is not spent is given back: when the key is idle, and when the process ends.
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	for _, closes := range []bool{true, false} {
+		for _, l := range []sluice.Limit{{Algorithm: sluice.FixedWindow, Count: 100_000, Period: time.Minute}, burst(1_000, 10_000)} {
+			leasing(t, time.Millisecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+				p := plan(t, l)
+				if p.Kernel == sluice.Meter { // so full that units live long
+					take(t, s, p, 9_000, sluice.Strict)
+				}
+				asked, leased := int64(0), false
+				for range 300 {
+					leased = fits(t, s, p).Origin == sluice.ByLease || leased
+					asked++
+					time.Sleep(time.Millisecond)
+				}
+				before := shared.Used(t, "k", p)
+				if closes {
+					s.Close()
+				} else {
+					time.Sleep(time.Second)
+				}
+				after, drained := shared.Used(t, "k", p), int64(0)
+				if p.Kernel == sluice.Meter && !closes {
+					drained = 1_000
+				}
+				// Of a meter as much as its budget holds.
+				if back := before - after - drained; !leased || back <= 0 || p.Kernel == sluice.Window && after != asked {
+					t.Errorf("%v, closed %v, leased %v: %d units of %d are given back, %d are counted", l, closes, leased, back, before, after)
+				}
+				if r := take(t, s, p, 1, sluice.Leased); closes && r.Origin != sluice.ByStore {
+					t.Errorf("%v: after Close %+v", l, r)
+				}
+			})
+		}
+	}
+}
+
+// A reset through a process ends what it has leased at once.
+func TestResetHere(t *testing.T) {
+	t.Parallel()
+	leasing(t, time.Millisecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+		p := plan(t, second(1_000))
+		warm(t, s, p)
+		if r := take(t, s, p, sluice.All, sluice.Strict); r.Used != 0 {
+			t.Fatalf("%+v", r)
+		}
+		for _, cost := range []int64{1, 800} { // the whole burst is there
+			if r := take(t, s, p, cost, sluice.Strict); !r.Fits {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if r := take(t, s, p, 1, sluice.Leased); r.Origin == sluice.ByLease {
+			t.Errorf("after a reset: %+v", r)
+		}
+	})
+}
+
+// Where the limit lets so much more pass than is asked for that units drain on their way, no decision takes longer than
+// a reservation and the store's own answer. The same holds for a server whose level never rises.
+func TestDrainsOnTheWay(t *testing.T) {
+	t.Parallel()
+	ask := func(t *testing.T, shared *faultstore.Store, s *Store, p *sluice.Plan, way time.Duration, cost int64) {
+		t.Helper()
+		began, calls := time.Now(), shared.Calls.Load()
+		if r := take(t, s, p, cost, sluice.Leased); !r.Fits {
+			t.Fatalf("%+v", r)
+		}
+		// There and back takes three ways at most, and two more calls fill the bucket up.
+		if took, n := time.Since(began), shared.Calls.Load()-calls; took > 9*way || n > 4 {
+			t.Fatalf("%v, %v away: a decision took %v and %d calls", p.Limit, way, took, n)
+		}
+	}
+	for _, perSecond := range []int64{1_000, 10_000, 1_000_000, 100_000_000} {
+		for _, way := range []time.Duration{0, 500 * time.Microsecond, 5 * time.Millisecond} {
+			for _, asks := range []int{40, 1_000} {
+				leasing(t, way, func(t *testing.T, shared *faultstore.Store, s *Store) {
+					p := plan(t, second(perSecond))
+					for range 2 * asks {
+						ask(t, shared, s, p, way, 1)
+						time.Sleep(time.Second / time.Duration(asks))
+					}
+					if n := shared.Calls.Load(); n > int64(asks)*3/2 {
+						t.Errorf("%v, %v away: %d calls for %d decisions", p.Limit, way, n, 2*asks)
+					}
+				})
+			}
+		}
+	}
+	leasing(t, 0, func(t *testing.T, shared *faultstore.Store, s *Store) {
+		shared.Set(func(ctx context.Context, c faultstore.Call) error { // which forgets each call
+			return memory.New().Take(ctx, c.Charges, c.Receipts)
+		})
+		for n := range int64(100) {
+			ask(t, shared, s, plan(t, second(10_000)), 0, 1+n%3)
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// While the server's clock, which was set back, is in the window before the one that is counted, nothing can be leased:
+// the store decides, and is charged what is asked for and no more.
+func TestServerSetBack(t *testing.T) {
+	t.Parallel()
+	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowCounter} {
+		synctest.Test(t, func(t *testing.T) {
+			p := plan(t, sluice.Limit{Algorithm: a, Count: 1_000_000, Period: 10 * time.Minute})
+			clock := faultstore.NewClocked(memory.New())
+			s := New(faultstore.New(clock))
+			fits(t, s, p)
+			clock.SetBack(time.Minute) // a bubble begins with a window
+			for range 300 {
+				if r := fits(t, s, p); r.Origin != sluice.ByStore {
+					t.Fatalf("%v: %+v", a, r)
+				}
+			}
+			s.Close()
+			if r := take(t, s, p, 0, sluice.Strict); r.Used != 301 {
+				t.Errorf("%v: %d units are counted, of 301 that were admitted", a, r.Used)
+			}
+		})
+	}
+}
+
+// A cost that is more than what is free is refused at once, and fits after the wait of its receipt, if no other process
+// asks. One that is less passes.
+func TestRefusalKeepsItsWord(t *testing.T) {
+	t.Parallel()
+	for _, l := range []sluice.Limit{
+		{Algorithm: sluice.SlidingWindowCounter, Count: 10_000, Period: time.Minute},
+		{Algorithm: sluice.FixedWindow, Count: 10_000, Period: time.Minute},
+		sliding(1_000), second(1_000), burst(1_000, 90),
+	} {
+		for _, joint := range []bool{false, true} {
+			leasing(t, 500*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
+				p := plan(t, l)
+				most := largest(p, horizon(p))
+				warm(t, s, p)
+				if room := p.Capacity - shared.Used(t, "k", p); room >= most { // leave less than what is asked for
+					charges := []sluice.Charge{{Key: "k", Plan: p, Cost: room - most + 1}}
+					if err := shared.Take(t.Context(), charges, make([]sluice.Receipt, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ask := func(cost int64) sluice.Decision {
+					t.Helper()
+					charges := []sluice.Charge{{Key: "k", Plan: p, Cost: cost, Consistency: sluice.Leased}}
+					if joint {
+						charges = append(charges, sluice.Charge{Key: "other", Plan: p, Cost: 0})
+					}
+					r := make([]sluice.Receipt, len(charges))
+					began, calls := time.Now(), shared.Calls.Load()
+					if err := s.Take(t.Context(), charges, r); err != nil {
+						t.Fatal(err)
+					}
+					if took, n := time.Since(began), shared.Calls.Load()-calls; took > 20*time.Millisecond || n > 6 {
+						t.Errorf("%v: a cost of %d took %v and %d calls", l, cost, took, n)
+					}
+					return p.Decide(cost, r[0])
+				}
+				d := ask(most)
+				for n := 0; d.Allowed && n < 1000; n++ {
+					d = ask(most)
+				}
+				if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter == sluice.Never {
+					t.Fatalf("%v: at the limit it says %+v", l, d)
+				}
+				ask(most)
+				d = ask(most) // by now the wait is by what is known
+				if one := ask(1); l.Algorithm == sluice.FixedWindow && !one.Allowed {
+					t.Errorf("%v: one unit of the %d that are free: %+v", l, most-1, one)
+				}
+				if !d.Allowed {
+					time.Sleep(d.RetryAfter + 2*time.Millisecond) // clocks that do not run alike
+					if after := ask(most); !after.Allowed {
+						t.Errorf("%v, joint %v: after %v it says %+v", l, joint, d.RetryAfter, after)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The last unit of a batch names a wait only if the window has no room.
+func TestLastOfBatch(t *testing.T) {
+	for _, l := range []sluice.Limit{window(1_000), sliding(1_000), second(1_000)} {
+		p := plan(t, l)
+		for used, want := range map[int64]int64{10: 1, 1_000: 0} {
+			now := int64(1e15)
+			receipt := sluice.Receipt{Now: now, Used: used * max(1, p.Unit), Fits: true}
+			if p.Kernel == sluice.Window {
+				receipt.Tick, _, _ = p.WindowAt(now)
+			}
+			b := granted(p, 5, 0, &receipt, 0, 1)
+			var r sluice.Receipt
+			b.admit(&r, now, 0)
+			if d := p.Decide(1, r); d.Remaining != want || (d.RetryAfter > 0) != (want == 0) {
+				t.Errorf("%v, where %d of 1,000 are used: the last unit of a batch says %+v", l, used, d)
+			}
+		}
+	}
+}

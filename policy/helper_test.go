@@ -1,0 +1,226 @@
+package policy
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+)
+
+func parse(t testing.TB, rules string) *Policy {
+	t.Helper()
+	p, err := Parse("test.yaml", []byte("version: 1\n"+rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func compile(t testing.TB, d Document) *Policy {
+	t.Helper()
+	p, err := Compile(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func engine(t testing.TB, rules string) *Engine {
+	t.Helper()
+	return NewEngine(memory.New(), parse(t, rules))
+}
+
+// recorded returns an engine, and what it charges.
+func recorded(t testing.TB, rules string) (*Engine, *testStore) {
+	t.Helper()
+	stored := &testStore{Store: memory.New(), record: true}
+	return NewEngine(stored, parse(t, rules)), stored
+}
+
+// get is a request of 192.0.2.1 for a path, with headers as "Name: value".
+func get(path string, headers ...string) *Request {
+	return request("GET", path, "192.0.2.1", headers...)
+}
+
+func request(method, path, client string, headers ...string) *Request {
+	r := &Request{Method: method, Host: "example.com", Path: path, Peer: netip.MustParseAddr(client), Header: http.Header{}}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	return r
+}
+
+// ends is a request of which the listener knows when it ends.
+func ends(r *Request) *Request {
+	r.Ends = true
+	return r
+}
+
+// withID is a request with an ID.
+func withID(r *Request, id string) *Request {
+	r.ID = id
+	return r
+}
+
+// pass decides about a request that has to pass.
+func pass(t testing.TB, e *Engine, r *Request) Decision {
+	t.Helper()
+	d := e.Decide(t.Context(), r)
+	if !d.Allowed {
+		t.Fatalf("%s: %s", r.Path, said(d))
+	}
+	return d
+}
+
+// said returns the verdict of a decision, and what each limit has left.
+func said(d Decision) string {
+	return strings.Join(append([]string{verdictOf(&d)}, resultsOf(&d)...), " ")
+}
+
+func status(n int) Outcome { return Outcome{Status: n} }
+
+func header(n int, name, value string) Outcome {
+	return Outcome{Status: n, Header: http.Header{name: {value}}}
+}
+
+func subject(t testing.TB, e *Engine, rule string, key map[string]string) *Subject {
+	t.Helper()
+	s, err := e.Subject(rule, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// remains returns what remains of a rule without a key.
+func remains(t testing.TB, e *Engine, rule string) int64 {
+	t.Helper()
+	results, err := subject(t, e, rule, nil).Peek(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0].Remaining
+}
+
+// reset forgets what was counted for such a rule.
+func reset(t testing.TB, e *Engine, rule string) {
+	t.Helper()
+	if err := subject(t, e, rule, nil).Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testStore passes charges on to a store, remembers them, and fails as a test says.
+type testStore struct {
+	sluice.Store
+	mu          sync.Mutex // of what follows: holders of places call on goroutines of their own
+	record      bool
+	charges     []sluice.Charge
+	err         error // in place of answers
+	closedLocks bool  // locks cannot be read
+	deaf        bool  // answers are lost once the context has ended
+	unbounded   bool  // a call had no deadline
+}
+
+func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, bounded := ctx.Deadline(); !bounded {
+		s.unbounded = true
+	}
+	if s.err != nil {
+		return s.err
+	}
+	if ctx.Err() != nil && !s.deaf {
+		return ctx.Err() // as a store behind a network does
+	}
+	if s.record {
+		for _, c := range charges {
+			c.Key = strings.Clone(c.Key)
+			s.charges = append(s.charges, c)
+		}
+	}
+	if err := s.Store.Take(ctx, charges, receipts); err != nil {
+		return err
+	}
+	for i := range charges {
+		if s.closedLocks && charges[i].Plan.Kernel == sluice.Lock {
+			receipts[i] = sluice.Receipt{Now: receipts[i].Now, Origin: sluice.ByOnError}
+		}
+	}
+	return ctx.Err()
+}
+
+// broken returns a store that does not answer.
+func broken(err error) *testStore { return &testStore{err: err} }
+
+// exactAlgorithms are those that give back the units that were taken.
+var exactAlgorithms = []string{"token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log", "sliding_window_log_exact"}
+
+const formType, jsonType = "application/x-www-form-urlencoded", "application/json"
+
+// claims returns a token that says so.
+func claims(payload string) string {
+	return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+}
+
+// names returns the rows of a section of testdata/names.txt.
+func names(t testing.TB, section string) []testkit.Row {
+	t.Helper()
+	return testkit.SectionOf(t, "testdata/names.txt", section).Rows(t)
+}
+
+func planOf(t testing.TB, l sluice.Limit) *sluice.Plan {
+	t.Helper()
+	plan, err := sluice.NewPlan(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// virtual runs a test in virtual time, beside others.
+func virtual(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// virtually runs a subtest in virtual time, beside others.
+func virtually(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { virtual(t, test) })
+}
+
+// keys returns the keys of what was charged.
+func (s *testStore) keys() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.charges {
+		all = append(all, c.Key)
+	}
+	return all
+}
+
+// set changes how the store behaves, and forgets what was charged.
+func (s *testStore) set(err error, closedLocks bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.closedLocks, s.charges = err, closedLocks, nil
+}

@@ -1,0 +1,214 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/goleak"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// After all tests no goroutine is left, but for those in which the client of a cluster
+// waits for seconds before it looks at the nodes again, or closes connections to those
+// that have gone. They end by themselves.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
+
+var (
+	plan     = plantest.As // an algorithm, and a limit such as "5/hour"
+	lockOf   = plantest.Lock
+	inFlight = plantest.InFlight
+	takeAll  = plantest.Take
+)
+
+// open opens a store, again where a busy machine has not answered in the time that Open gives it.
+func open(t testing.TB, url string) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.Open(t.Context(), url)
+	for range 5 {
+		if kindOf(err) != redisstore.Unavailable {
+			break
+		}
+		s, err = redisstore.Open(t.Context(), url)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// timed opens a store of a server, whose time the test sets.
+func timed(t testing.TB, server *redistest.Server) *redisstore.TimedStore {
+	t.Helper()
+	return redisstore.Timed(open(t, fmt.Sprintf("unix://%s?db=%d", server.Socket, server.DB)))
+}
+
+// clientOf returns the options of a client of a server.
+func clientOf(server *redistest.Server) rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: []string{server.Addr}, SelectDB: server.DB}
+}
+
+// client connects a client of the test's own, and closes it after the test.
+func client(t testing.TB, o rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	c, err := rueidis.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// over opens a store over a client of the test's own.
+func over(t testing.TB, o rueidis.ClientOption, k redisstore.Keys) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.New(t.Context(), client(t, o), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// kindOf returns the kind of an error, or 0 if it has none.
+func kindOf(err error) redisstore.Kind {
+	if e, ok := errors.AsType[*redisstore.Error](err); ok {
+		return e.Kind
+	}
+	return 0
+}
+
+// notCharged reports whether an error says that nothing was charged.
+func notCharged(err error) bool {
+	e, ok := errors.AsType[*redisstore.Error](err)
+	return ok && e.NotCharged()
+}
+
+// foreign returns which charges have foreign states by an error, which has to name some.
+func foreign(t *testing.T, err error, of ...any) *redisstore.ForeignState {
+	t.Helper()
+	f, named := errors.AsType[*redisstore.ForeignState](err)
+	if !named || kindOf(err) != redisstore.Foreign || !notCharged(err) || len(f.Keys) != len(f.Unreadable()) || len(f.Deleted) != len(f.Keys) {
+		t.Fatalf("%v: error %v, want one of a foreign state", of, err)
+	}
+	return f
+}
+
+// take takes one unit and returns whether it fitted.
+func take(t testing.TB, s sluice.Store, key string, p *sluice.Plan) bool {
+	t.Helper()
+	return plantest.One(t, s, key, p, 1).Fits
+}
+
+// used returns how many units of a window or log are used.
+func used(t testing.TB, s sluice.Store, key string, p *sluice.Plan) int64 {
+	t.Helper()
+	return plantest.One(t, s, key, p, 0).Used
+}
+
+// aPlace returns the charge that takes a place, or gives it back.
+func aPlace(t testing.TB, key string, places int64, number uint64, cost int64) sluice.Charge {
+	t.Helper()
+	return sluice.Charge{Key: key, Plan: inFlight(t, places), Place: number, Cost: cost}
+}
+
+// try takes one unit, waiting a second at most.
+func try(t testing.TB, s sluice.Store, key string, p *sluice.Plan) error {
+	t.Helper()
+	return tryFor(t, time.Second, s, key, p)
+}
+
+// patient is longer than any machine takes for what goes well.
+const patient = time.Minute
+
+func tryFor(t testing.TB, wait time.Duration, s sluice.Store, key string, p *sluice.Plan) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	return s.Take(ctx, []sluice.Charge{{Key: key, Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
+}
+
+// becomes waits until a Take fails with an error of that kind.
+func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind) {
+	t.Helper()
+	var last error
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last error was %v", last)
+		}
+	}()
+	redistest.Eventually(t, "a Take fails: "+kind.String(), func() bool {
+		last = try(t, s, "k", p)
+		return kindOf(last) == kind
+	})
+}
+
+// recovers waits until Takes are decided again.
+func recovers(t *testing.T, s sluice.Store, p *sluice.Plan) {
+	t.Helper()
+	redistest.Eventually(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
+}
+
+// number sends a command whose reply is a number.
+func number(t testing.TB, s *redistest.Server, args ...string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s.Do(args...), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// commandCalls returns how often servers have run a command.
+func commandCalls(command string, servers ...*redistest.Server) (sum int64) {
+	for _, s := range servers {
+		var n int64
+		_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d,", &n)
+		sum += n
+	}
+	return sum
+}
+
+// hammer has callers take units of a few keys, and returns how many fitted for each.
+func hammer(t *testing.T, s sluice.Store, p *sluice.Plan, callers, takes, keys int) []int64 {
+	t.Helper()
+	admitted := make([]atomic.Int64, keys)
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			var r [1]sluice.Receipt
+			for i := range takes {
+				k := (c + i) % keys
+				if err := s.Take(t.Context(), []sluice.Charge{{Key: fmt.Sprint("key", k), Plan: p, Cost: 1}}, r[:]); err != nil {
+					t.Error(err)
+					return
+				}
+				if r[0].Fits {
+					admitted[k].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	counts := make([]int64, keys)
+	for i := range admitted {
+		counts[i] = admitted[i].Load()
+	}
+	return counts
+}

@@ -1,0 +1,7 @@
+//go:build long
+
+package telemetry
+
+import "testing"
+
+func TestLongSubjectsMemory(t *testing.T) { testSubjectsMemory(t, 8) }

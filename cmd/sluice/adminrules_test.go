@@ -295,12 +295,3 @@ func TestShadowEnds(t *testing.T) {
 		}
 	})
 }
-
-// A full disk of the database is reported as such.
-func TestDatabaseFull(t *testing.T) {
-	t.Parallel()
-	err := apiError(fmt.Errorf("sqlite:rules.db: %w", source.ErrFull))
-	if !errors.Is(err, source.ErrFull) || !errors.Is(err, source.ErrAway) {
-		t.Errorf("the admin API gets %v", err)
-	}
-}

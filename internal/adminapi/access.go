@@ -117,8 +117,9 @@ func byCertificate(r *http.Request) (who control.Caller) {
 	subject := r.TLS.PeerCertificates[0].Subject
 	for _, unit := range subject.OrganizationalUnit {
 		if name, ours := strings.CutPrefix(unit, unitPrefix); ours {
-			role, _ := source.ParseRole(name)
-			who.Role = max(who.Role, role)
+			if role, known := source.ParseRole(name); known && role.May(who.Role) {
+				who.Role = role
+			}
 		}
 	}
 	who.Name = "certificate " + subject.CommonName

@@ -61,7 +61,7 @@ func TestAccess(t *testing.T) {
 		try("another scheme", "Basic admin", 401)
 		for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
 			refused := 0
-			if r < needs {
+			if !r.May(needs) {
 				refused = 403
 			}
 			try("the token of the "+r.String(), "Bearer "+r.String(), refused)

@@ -65,13 +65,9 @@ func start(t *testing.T, change func(*adminapi.Config)) *server {
 	return s
 }
 
-// prepare is start without a network.
-func prepare(t *testing.T, change func(*adminapi.Config)) *server {
+// inForce puts a document into force as a file.
+func inForce(t *testing.T, doc policy.Document) (*source.Stack, *policy.Policy) {
 	t.Helper()
-	doc, err := policyfile.Decode("test.yaml", []byte(testPolicy))
-	if err != nil {
-		t.Fatal(err)
-	}
 	stack := &source.Stack{Swap: func(*policy.Policy) {}}
 	p, err := stack.File(doc, nil)
 	if err == nil {
@@ -80,6 +76,17 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return stack, p
+}
+
+// prepare is start without a network.
+func prepare(t *testing.T, change func(*adminapi.Config)) *server {
+	t.Helper()
+	doc, err := policyfile.Decode("test.yaml", []byte(testPolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, p := inForce(t, doc)
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
 	s.config = adminapi.Config{
 		Engine: s.engine,

@@ -110,13 +110,10 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 	}}
 	for _, shadow := range []string{"", policy.ShadowAlways} {
 		doc.Shadow = shadow
-		p, err := policy.Compile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stack, p := inForce(t, doc)
 		s := start(t, func(c *adminapi.Config) {
 			c.View = func() *telemetry.View { return v }
-			c.Current = func() *control.Current { return &control.Current{Document: &doc} }
+			c.Policy = &control.Policy{Stack: stack}
 			c.Engine = policy.NewEngine(memory.New(), p)
 		})
 		var got adminapi.Stats

@@ -463,7 +463,7 @@ func TestViewerOnlyReads(t *testing.T) {
 	}
 	for _, r := range routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
-		if r.role <= source.Viewer || strings.Contains(path, "{") {
+		if source.Viewer.May(r.role) || strings.Contains(path, "{") {
 			continue
 		}
 		w := httptest.NewRecorder()

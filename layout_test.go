@@ -71,7 +71,7 @@ var layers = [][]string{
 	},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile"},
 	{"/policy"},
-	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest"},
+	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/plantest", "/internal/faultstore"},
 	{""},
 }
 

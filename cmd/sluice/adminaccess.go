@@ -16,7 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -55,11 +56,11 @@ type tokenFile struct {
 	mu       sync.Mutex
 	modified time.Time
 	size     int64
-	tokens   []adminapi.Token
+	tokens   []control.Token
 }
 
 // read returns the tokens. While the file cannot be read, nobody gets in by them.
-func (f *tokenFile) read() ([]adminapi.Token, error) {
+func (f *tokenFile) read() ([]control.Token, error) {
 	if f.path == "" {
 		return nil, nil
 	}
@@ -79,7 +80,7 @@ func (f *tokenFile) read() ([]adminapi.Token, error) {
 	return tokens, err
 }
 
-func (f *tokenFile) readAll() (all []adminapi.Token, err error) {
+func (f *tokenFile) readAll() (all []control.Token, err error) {
 	data, err := os.ReadFile(f.path)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (f *tokenFile) readAll() (all []adminapi.Token, err error) {
 
 // parse reads a line of a file of tokens. Its errors repeat nothing of it: it may be a token that
 // somebody has written for its hash.
-func (f *tokenFile) parse(fields []string) (t adminapi.Token, err error) {
+func (f *tokenFile) parse(fields []string) (t control.Token, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
 	if f.plain {
 		what = "write a name, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
@@ -110,7 +111,7 @@ func (f *tokenFile) parse(fields []string) (t adminapi.Token, err error) {
 	if len(fields) != 3 && len(fields) != 4 {
 		return t, errors.New(what)
 	}
-	role, known := adminapi.ParseRole(fields[1])
+	role, known := source.ParseRole(fields[1])
 	if !known && !f.plain {
 		return t, errors.New("the role is none: write viewer, operator or admin")
 	}
@@ -118,7 +119,7 @@ func (f *tokenFile) parse(fields []string) (t adminapi.Token, err error) {
 	if err != nil || len(hash) != 32 {
 		return t, errors.New("write the SHA-256 of the token in hexadecimal, 64 digits, as printf %s \"$TOKEN\" | sha256sum makes it")
 	}
-	t = adminapi.Token{Name: fields[0], Role: role, Hash: hex.EncodeToString(hash)}
+	t = control.Token{Name: fields[0], Role: role, Hash: hex.EncodeToString(hash)}
 	if len(fields) == 4 {
 		if t.Expires, err = policy.ParseUntil(fields[3]); err != nil {
 			return t, errors.New("write until when it holds as in 2027-01-31, which is its end in UTC, or 2027-01-31T12:00:00Z")
@@ -135,7 +136,7 @@ func onlyHere(a net.Addr) bool {
 
 // guard refuses an address that others reach where nobody would be asked who they are. Tokens that
 // are not known yet are asked for.
-func (a *adminAccess) guard(log *slog.Logger, addr net.Addr, tokens func() ([]adminapi.Token, error)) error {
+func (a *adminAccess) guard(log *slog.Logger, addr net.Addr, tokens func() ([]control.Token, error)) error {
 	if onlyHere(addr) {
 		return nil
 	}

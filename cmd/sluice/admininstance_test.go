@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -77,9 +78,9 @@ func newInstance(t *testing.T, database string) *instance {
 	if err := i.stack.Contents(contents); err != nil {
 		t.Fatal(err)
 	}
-	rules := &adminRules{stack: i.stack, db: i.db}
+	rules := &control.Policy{Stack: i.stack, Database: i.db}
 	i.api = adminapi.New(adminapi.Config{
-		Engine: i.engine, Current: rules.now, Database: rules.database(), Tokens: rules.tokens, Local: true, Logger: log,
+		Engine: i.engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: log,
 	})
 	i.serve()
 	ctx, stop := context.WithCancel(context.Background())
@@ -117,7 +118,7 @@ func (i *instance) serve() {
 
 // document returns the OpenAPI document of the API.
 var document = sync.OnceValue(func() *apitest.Document {
-	api := adminapi.New(adminapi.Config{Local: true, Tokens: func() ([]adminapi.Token, error) { return nil, nil }})
+	api := adminapi.New(adminapi.Config{Local: true, Tokens: func() ([]control.Token, error) { return nil, nil }})
 	r := httptest.NewRequest("GET", "/v1/openapi.json", nil)
 	r.RemoteAddr = "127.0.0.1:1"
 	w := httptest.NewRecorder()
@@ -194,7 +195,7 @@ func (i *instance) commands() map[string]func(apitest.Step) {
 		"secrets": func(s apitest.Step) {
 			texts := i.log.take() + string(i.Do("GET", "/v1/audit", "").Body)
 			for name, secret := range i.secrets {
-				if strings.Contains(texts, secret) || strings.Contains(texts, adminapi.HashToken(secret)) {
+				if strings.Contains(texts, secret) || strings.Contains(texts, control.HashToken(secret)) {
 					i.t.Errorf("%s: the token %s is in the log or the audit log", s.Where, name)
 				}
 			}
@@ -231,7 +232,7 @@ func (i *instance) audited() (all []string) {
 	i.t.Helper()
 	for next := "/v1/audit?limit=2"; next != ""; {
 		var page struct {
-			Items []adminapi.Entry
+			Items []source.Entry
 			Next  string
 		}
 		if err := json.Unmarshal(i.Do("GET", next, "").Body, &page); err != nil {

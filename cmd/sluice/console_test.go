@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -52,9 +53,9 @@ func fileConsole(t *testing.T) *console {
 	i := &instance{t: t, log: new(lockedBuffer), engine: policy.NewEngine(memory.New(), nil)}
 	i.stack = &source.Stack{Swap: i.engine.Swap}
 	i.useFile(filePolicy)
-	rules := &adminRules{stack: i.stack}
+	rules := &control.Policy{Stack: i.stack}
 	i.api = adminapi.New(adminapi.Config{
-		Engine: i.engine, Current: rules.now, Tokens: rules.tokens, Local: true, Logger: slog.New(slog.DiscardHandler),
+		Engine: i.engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: slog.New(slog.DiscardHandler),
 	})
 	i.serve()
 	return consoleOf(t, i)
@@ -199,7 +200,7 @@ func (c *console) together(s apitest.Step) {
 	was := c.Token
 	defer func() { c.Token = was }()
 	c.Token = c.secrets["the admin"]
-	var page struct{ Items []adminapi.Entry }
+	var page struct{ Items []source.Entry }
 	if err := json.Unmarshal([]byte(c.get("/v1/audit?limit=10")), &page); err != nil {
 		c.t.Fatal(err)
 	}

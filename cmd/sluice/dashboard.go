@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,18 +15,10 @@ import (
 // dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller. Try is a
 // command that sends a first request.
 func dashboardOf(api *adminapi.API, try string) http.Handler {
-	caller := func(name string, role adminapi.Role, err error) (dashboard.Caller, error) {
-		return dashboard.Caller{Name: name, Role: dashboardRoles[role]}, err
-	}
 	info, _ := debug.ReadBuildInfo()
 	c := dashboard.Config{
 		View: api.View, Find: api.Find, Engine: api.Engine,
-		Identify: func(r *http.Request) (dashboard.Caller, error) { return caller(api.Identify(r)) },
-		SignIn:   func(token string) (dashboard.Caller, error) { return caller(api.SignIn(token)) },
-		Do: func(ctx context.Context, c dashboard.Caller, method, path, match string, body []byte) (int, []byte) {
-			status, _, answer := api.Do(ctx, c.Name, apiRoles[c.Role], method, path, match, body)
-			return status, answer
-		},
+		Identify: api.Identify, SignIn: api.SignIn, Do: api.Do,
 		Done: api.Done, Guess: api.Guess, Version: version(info), Try: try, Logger: api.Logger,
 	}
 	if c.View == nil {
@@ -35,11 +26,6 @@ func dashboardOf(api *adminapi.API, try string) http.Handler {
 	}
 	return dashboard.Handler(c)
 }
-
-var (
-	dashboardRoles = map[adminapi.Role]dashboard.Role{adminapi.Viewer: dashboard.Viewer, adminapi.Operator: dashboard.Operator, adminapi.Admin: dashboard.Admin}
-	apiRoles       = map[dashboard.Role]adminapi.Role{dashboard.Viewer: adminapi.Viewer, dashboard.Operator: adminapi.Operator, dashboard.Admin: adminapi.Admin}
-)
 
 // firstRequest is a command that sends a request to the gateway, or else asks at the JSON API; "" if
 // neither is served.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 // doorTokens are the tokens of --door-tokens. While the file cannot be read, those that were read
@@ -16,7 +16,7 @@ type doorTokens struct {
 	file    tokenFile
 	guesses *guesses
 	log     *slog.Logger
-	known   atomic.Pointer[[]adminapi.Token]
+	known   atomic.Pointer[[]control.Token]
 	looked  atomic.Int64 // when, in nanoseconds since 1970
 	failing atomic.Bool  // has been logged
 }
@@ -61,8 +61,8 @@ func (t *doorTokens) have(token string) bool {
 	if token == "" || known == nil {
 		return false
 	}
-	hash := adminapi.HashToken(token)
-	return slices.ContainsFunc(*known, func(k adminapi.Token) bool {
+	hash := control.HashToken(token)
+	return slices.ContainsFunc(*known, func(k control.Token) bool {
 		return k.Hash == hash && (k.Expires.IsZero() || now.Before(k.Expires))
 	})
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -138,7 +140,7 @@ func TestGuessesOfNetworks(t *testing.T) {
 func TestGuessesAtDoors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("ann "+adminapi.HashToken("anns")+"\nbob "+adminapi.HashToken("bobs")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("ann "+control.HashToken("anns")+"\nbob "+control.HashToken("bobs")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	compiled, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "a", Limit: "5/minute"}}})
@@ -146,12 +148,12 @@ func TestGuessesAtDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := adminapi.New(adminapi.Config{
-		Engine: policy.NewEngine(memory.New(), compiled), Current: func() *adminapi.Current { return &adminapi.Current{Document: &policy.Document{}} }, Logger: slog.New(slog.DiscardHandler),
+		Engine: policy.NewEngine(memory.New(), compiled), Policy: &control.Policy{Stack: &source.Stack{}}, Logger: slog.New(slog.DiscardHandler),
 		Guess: newGuesses(slog.New(slog.DiscardHandler)).at("--admin"),
-		Tokens: func() ([]adminapi.Token, error) {
-			return []adminapi.Token{
-				{Name: "ann", Role: adminapi.Viewer, Hash: adminapi.HashToken("anns")},
-				{Name: "bob", Role: adminapi.Viewer, Hash: adminapi.HashToken("bobs")},
+		Tokens: func() ([]control.Token, error) {
+			return []control.Token{
+				{Name: "ann", Role: source.Viewer, Hash: control.HashToken("anns")},
+				{Name: "bob", Role: source.Viewer, Hash: control.HashToken("bobs")},
 			}, nil
 		},
 	})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/examples"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -33,7 +33,7 @@ type rules struct {
 	stack *source.Stack
 	file  watcher
 	db    *source.Database // nil: there is none
-	admin *adminRules
+	admin *control.Policy
 	envoy *envoyFiles // nil: the file is a policy
 	ready bool        // the tables of the database are there
 
@@ -59,13 +59,13 @@ func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules
 		log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.policy)
 	}
 	r.silent = s.doors.unheard
-	r.admin = &adminRules{stack: r.stack}
+	r.admin = &control.Policy{Stack: r.stack}
 	if s.rules != "" {
 		db, err := source.Open(s.rules, log)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.origin("rules"), err)
 		}
-		r.db, r.admin.db, r.stack.Name, db.Check = db, db, db.String(), r.stack.Check
+		r.db, r.admin.Database, r.stack.Name, db.Check = db, db, db.String(), r.stack.Check
 	}
 	if s.envoy.dir != "" {
 		if err := r.openEnvoy(&s.envoy); err != nil {
@@ -267,13 +267,13 @@ func (r *rules) warn(p *policy.Policy) {
 
 // tokens returns those of the file and of the database. While the database has not been read, those
 // of the file hold.
-func (r *rules) tokens(file *tokenFile) func() ([]adminapi.Token, error) {
-	return func() ([]adminapi.Token, error) {
+func (r *rules) tokens(file *tokenFile) func() ([]control.Token, error) {
+	return func() ([]control.Token, error) {
 		all, err := file.read()
 		if err != nil {
 			return nil, err
 		}
-		more, err := r.admin.tokens()
+		more, err := r.admin.Tokens()
 		if err != nil && len(all) > 0 {
 			return all, nil
 		}

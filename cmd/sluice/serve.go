@@ -317,7 +317,7 @@ func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Eng
 		return nil, err
 	}
 	api := adminapi.Config{
-		Engine: engine, Current: rules.admin.now, Database: rules.admin.database(),
+		Engine: engine, Policy: rules.admin,
 		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log, DegradedField: s.degradedField,
 	}
 	if fleet := rules.recorded.fleet; fleet != nil {

@@ -1,9 +1,7 @@
 package adminapi
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -11,59 +9,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
-
-// Role is what a caller may do: each may do what those before it may.
-type Role int
-
-const (
-	Nobody   Role = iota
-	Viewer        // reads everything
-	Operator      // also overrides, who is in which tier, reset, refund and block
-	Admin         // also rules and tiers
-)
-
-var roleNames = []string{Nobody: "nobody", Viewer: "viewer", Operator: "operator", Admin: "admin"}
-
-func (r Role) String() string { return roleNames[r] }
-
-// ParseRole returns the role of that name: viewer, operator or admin.
-func ParseRole(name string) (Role, bool) {
-	for r := Viewer; r <= Admin; r++ {
-		if r.String() == name {
-			return r, true
-		}
-	}
-	return Nobody, false
-}
-
-// Token lets whoever has it call. Only its hash is kept.
-type Token struct {
-	Name    string // who is told to have made a change
-	Hash    string // see [HashToken]
-	Role    Role
-	Expires time.Time // never if zero
-}
-
-// HashToken returns the SHA-256 of a token in hexadecimal. Tokens are long and random, so that
-// nothing slower is needed.
-func HashToken(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])
-}
 
 // unitPrefix begins the organizational unit of a client certificate that names its role, as in
 // "sluice-operator".
 const unitPrefix = "sluice-"
 
-// caller is who calls.
-type caller struct {
-	name string
-	role Role
-}
-
 // admit finds out who calls, and refuses them unless they have the role.
-func (a *API) admit(c *call, needs Role) error {
+func (a *API) admit(c *call, needs source.Role) error {
 	who, inside := insider(c.Context())
 	if !inside {
 		var err error
@@ -72,8 +28,8 @@ func (a *API) admit(c *call, needs Role) error {
 			return err
 		}
 	}
-	c.actor, c.role = who.name, who.role
-	if c.role < needs {
+	c.actor, c.role = who.Name, who.Role
+	if !c.role.May(needs) {
 		return problemf(http.StatusForbidden, "%s has the role %s, and this needs %s", c.actor, c.role, needs)
 	}
 	return nil
@@ -81,19 +37,13 @@ func (a *API) admit(c *call, needs Role) error {
 
 // Identify returns who has sent a request, as an operation would take it: by token, by certificate,
 // or by being on this machine. The error says what is missing.
-func (a *API) Identify(r *http.Request) (name string, role Role, err error) {
-	who, err := a.identify(r)
-	return who.name, who.role, err
-}
+func (a *API) Identify(r *http.Request) (control.Caller, error) { return a.identify(r) }
 
 // SignIn returns whose token that is. The caller limits guesses: as [Config].Guess does.
-func (a *API) SignIn(token string) (name string, role Role, err error) {
-	who, err := a.byToken(token)
-	return who.name, who.role, err
-}
+func (a *API) SignIn(token string) (control.Caller, error) { return a.byToken(token) }
 
 // try looks at a token, unless too many from that address were wrong.
-func (a *API) try(from, token string) (who caller, err error) {
+func (a *API) try(from, token string) (who control.Caller, err error) {
 	if a.Guess == nil || strings.TrimSpace(token) == "" {
 		return a.byToken(token)
 	}
@@ -103,48 +53,48 @@ func (a *API) try(from, token string) (who caller, err error) {
 		return err == nil, p != nil && p.Status == http.StatusUnauthorized
 	})
 	if many != nil {
-		return caller{}, many
+		return control.Caller{}, many
 	}
 	return who, err
 }
 
-func (a *API) identify(r *http.Request) (caller, error) {
+func (a *API) identify(r *http.Request) (control.Caller, error) {
 	if given := r.Header.Values("Authorization"); len(given) > 0 {
 		scheme, text, _ := strings.Cut(given[0], " ")
 		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
-			return caller{}, unknown("write \"Authorization: Bearer \" and the token")
+			return control.Caller{}, unknown("write \"Authorization: Bearer \" and the token")
 		}
 		return a.try(r.RemoteAddr, text)
 	}
-	if who := byCertificate(r); who.role > Nobody {
+	if who := byCertificate(r); who.Role != source.Nobody {
 		return who, nil
 	}
 	if !a.Local || !fromHere(r.RemoteAddr) || forwarded(r.Header) {
-		return caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
+		return control.Caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
 	}
 	tokens, err := a.Tokens()
 	switch {
 	case err != nil:
-		return caller{}, away("the tokens are not known yet")
+		return control.Caller{}, away("the tokens are not known yet")
 	case len(tokens) > 0:
-		return caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\"")
+		return control.Caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\"")
 	}
-	return caller{"local", Admin}, nil
+	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
 
 func unknown(detail string) *problem { return problemf(http.StatusUnauthorized, "%s", detail) }
 
 // byToken compares with every token, so that the time tells nothing of them.
-func (a *API) byToken(text string) (caller, error) {
+func (a *API) byToken(text string) (control.Caller, error) {
 	if text = strings.TrimSpace(text); text == "" {
-		return caller{}, unknown("which token? \"sluice token create\" makes one")
+		return control.Caller{}, unknown("which token? \"sluice token create\" makes one")
 	}
 	tokens, err := a.Tokens()
 	if err != nil {
-		return caller{}, away("the tokens are not known yet")
+		return control.Caller{}, away("the tokens are not known yet")
 	}
-	hash := []byte(HashToken(text))
-	var found *Token
+	hash := []byte(control.HashToken(text))
+	var found *control.Token
 	for i := range tokens {
 		if subtle.ConstantTimeCompare(hash, []byte(tokens[i].Hash)) == 1 {
 			found = &tokens[i]
@@ -152,26 +102,27 @@ func (a *API) byToken(text string) (caller, error) {
 	}
 	switch {
 	case found == nil:
-		return caller{}, unknown("this token is not known")
+		return control.Caller{}, unknown("this token is not known")
 	case !found.Expires.IsZero() && !found.Expires.After(time.Now()):
-		return caller{}, unknown("this token has expired")
+		return control.Caller{}, unknown("this token has expired")
 	}
-	return caller{found.Name, found.Role}, nil
+	return control.Caller{Name: found.Name, Role: found.Role}, nil
 }
 
 // byCertificate goes by the certificate of the client, which the listener has verified.
-func byCertificate(r *http.Request) (who caller) {
+func byCertificate(r *http.Request) (who control.Caller) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return who
 	}
 	subject := r.TLS.PeerCertificates[0].Subject
 	for _, unit := range subject.OrganizationalUnit {
 		if name, ours := strings.CutPrefix(unit, unitPrefix); ours {
-			role, _ := ParseRole(name)
-			who.role = max(who.role, role)
+			if role, known := source.ParseRole(name); known && role.May(who.Role) {
+				who.Role = role
+			}
 		}
 	}
-	who.name = "certificate " + subject.CommonName
+	who.Name = "certificate " + subject.CommonName
 	return who
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -192,14 +193,14 @@ func (a *API) changeSilence(c *call, action string, before, after *silencing) (a
 	}
 	alert := cmp.Or(after, before).Alert
 	do := func() error { return a.silenced.change(alert, before, after) }
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		err = do()
 	} else {
-		e := Entry{Actor: c.actor, Action: action, Kind: "alert", Target: alert}
+		e := source.Entry{Actor: c.actor, Action: action, Kind: "alert", Target: alert}
 		if after != nil {
-			e.After = encode(map[string]any{"until": after.Until, "reason": after.Reason})
+			e.After = source.Row(encode(map[string]any{"until": after.Until, "reason": after.Reason}))
 		}
-		err = a.Database.Record(c.Context(), e, do)
+		err = a.Policy.Record(c.Context(), e, do)
 	}
 	if err != nil {
 		return nil, err

@@ -16,21 +16,20 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config is what the API answers from. Engine, Current and Logger are needed.
+// Config is what the API answers from. Engine, Policy and Logger are needed.
 type Config struct {
 	Engine *policy.Engine
-	// Current returns the policy in force as it is written.
-	Current func() *Current
-	// Database keeps what is changed. Nil: there is none, and rules, tiers, subjects and
-	// overrides can only be read.
-	Database Database
+	// Policy is the policy in force and what changes it.
+	Policy *control.Policy
 	// Tokens returns those that may call. An error means that nobody knows them now: then
 	// nobody gets in by one.
-	Tokens func() ([]Token, error)
+	Tokens func() ([]control.Token, error)
 	// Local lets callers from this machine do everything as long as there are no tokens. It is
 	// for an address that only this machine reaches.
 	Local bool
@@ -71,7 +70,7 @@ type API struct {
 	encoder    answer.Encoder
 	said       statsCache
 	streams    atomic.Int64
-	lists      listCache
+	lists      control.Lists
 	failures   failureLog
 	silenced   silences
 }
@@ -81,13 +80,13 @@ type call struct {
 	*http.Request
 	w     http.ResponseWriter
 	actor string
-	role  Role
+	role  source.Role
 }
 
 // route is an operation. What it returns becomes the body of a 200; a *reply says more.
 type route struct {
 	method, path string
-	role         Role
+	role         source.Role
 	handle       func(*API, *call) (any, error)
 }
 
@@ -105,30 +104,30 @@ func routes() []route {
 
 // others are the operations of no resource.
 var others = []route{
-	{"GET", "/v1/openapi.json", Viewer, (*API).openAPI},
-	{"GET", "/v1/policy", Viewer, (*API).policy},
-	{"GET", "/v1/policy/shadow", Viewer, (*API).shadow},
-	{"PUT", "/v1/policy/shadow", Admin, (*API).putShadow},
-	{"POST", "/v1/policy/changes", Admin, (*API).changeRules},
-	{"GET", "/v1/policy/previous", Admin, (*API).previous},
-	{"POST", "/v1/policy/previous", Admin, (*API).restore},
-	{"GET", "/v1/audit", Viewer, (*API).audit},
-	{"POST", "/v1/check", Viewer, (*API).check},
-	{"GET", "/v1/explain", Viewer, (*API).explainQuery},
-	{"POST", "/v1/explain", Viewer, (*API).explainBody},
-	{"GET", "/v1/alerts", Viewer, (*API).alerts},
-	{"GET", "/v1/refusals", Viewer, (*API).refusals},
-	{"GET", "/v1/stats", Viewer, (*API).stats},
-	{"GET", "/v1/rules/{id}/stats", Viewer, (*API).ruleStats},
-	{"GET", "/v1/top", Viewer, (*API).top},
-	{"GET", stream, Viewer, (*API).events},
+	{"GET", "/v1/openapi.json", source.Viewer, (*API).openAPI},
+	{"GET", "/v1/policy", source.Viewer, (*API).policy},
+	{"GET", "/v1/policy/shadow", source.Viewer, (*API).shadow},
+	{"PUT", "/v1/policy/shadow", source.Admin, (*API).putShadow},
+	{"POST", "/v1/policy/changes", source.Admin, (*API).changeRules},
+	{"GET", "/v1/policy/previous", source.Admin, (*API).previous},
+	{"POST", "/v1/policy/previous", source.Admin, (*API).restore},
+	{"GET", "/v1/audit", source.Viewer, (*API).audit},
+	{"POST", "/v1/check", source.Viewer, (*API).check},
+	{"GET", "/v1/explain", source.Viewer, (*API).explainQuery},
+	{"POST", "/v1/explain", source.Viewer, (*API).explainBody},
+	{"GET", "/v1/alerts", source.Viewer, (*API).alerts},
+	{"GET", "/v1/refusals", source.Viewer, (*API).refusals},
+	{"GET", "/v1/stats", source.Viewer, (*API).stats},
+	{"GET", "/v1/rules/{id}/stats", source.Viewer, (*API).ruleStats},
+	{"GET", "/v1/top", source.Viewer, (*API).top},
+	{"GET", stream, source.Viewer, (*API).events},
 
-	{"POST", "/v1/subjects/reset", Operator, (*API).reset},
-	{"POST", "/v1/subjects/refund", Operator, (*API).refund},
-	{"POST", "/v1/subjects/block", Operator, (*API).block},
-	{"POST", "/v1/subjects/unblock", Operator, (*API).unblock},
-	{"POST", "/v1/alerts/silence", Operator, (*API).silence},
-	{"POST", "/v1/alerts/unsilence", Operator, (*API).unsilence},
+	{"POST", "/v1/subjects/reset", source.Operator, (*API).reset},
+	{"POST", "/v1/subjects/refund", source.Operator, (*API).refund},
+	{"POST", "/v1/subjects/block", source.Operator, (*API).block},
+	{"POST", "/v1/subjects/unblock", source.Operator, (*API).unblock},
+	{"POST", "/v1/alerts/silence", source.Operator, (*API).silence},
+	{"POST", "/v1/alerts/unsilence", source.Operator, (*API).unsilence},
 }
 
 // New returns an API that answers from a configuration.
@@ -138,7 +137,7 @@ func New(c Config) *API {
 	for _, r := range routes() {
 		a.operations.Handle(r.method+" "+r.path, a.operation(r.role, r.handle))
 	}
-	a.operations.Handle("/v1/", a.operation(Viewer, noSuch))
+	a.operations.Handle("/v1/", a.operation(source.Viewer, noSuch))
 	a.network = sameOrigin(a.operations)
 	return a
 }
@@ -146,7 +145,7 @@ func New(c Config) *API {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
 // operation makes a handler of an operation that needs a role.
-func (a *API) operation(needs Role, handle func(*API, *call) (any, error)) http.Handler {
+func (a *API) operation(needs source.Role, handle func(*API, *call) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A writer that has no deadlines, as in a test, needs none.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))

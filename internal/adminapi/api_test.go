@@ -15,6 +15,8 @@ import (
 
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/apitest"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -63,6 +65,20 @@ func start(t *testing.T, change func(*adminapi.Config)) *server {
 	return s
 }
 
+// inForce puts a document into force as a file.
+func inForce(t *testing.T, doc policy.Document) (*source.Stack, *policy.Policy) {
+	t.Helper()
+	stack := &source.Stack{Swap: func(*policy.Policy) {}}
+	p, err := stack.File(doc, nil)
+	if err == nil {
+		err = stack.UseFile()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack, p
+}
+
 // prepare is start without a network.
 func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 	t.Helper()
@@ -70,21 +86,14 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range doc.Rules {
-		doc.Rules[i].Source = "file"
-	}
-	p, err := policy.Compile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stack, p := inForce(t, doc)
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
-	current := &adminapi.Current{Document: &doc, File: &doc}
 	s.config = adminapi.Config{
-		Engine:  s.engine,
-		Current: func() *adminapi.Current { return current },
-		Tokens:  func() ([]adminapi.Token, error) { return nil, nil },
-		Local:   true,
-		Logger:  slog.New(slog.NewTextHandler(s.log, nil)),
+		Engine: s.engine,
+		Policy: &control.Policy{Stack: stack},
+		Tokens: func() ([]control.Token, error) { return nil, nil },
+		Local:  true,
+		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	}
 	if change != nil {
 		change(&s.config)

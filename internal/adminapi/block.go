@@ -1,10 +1,11 @@
 package adminapi
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -26,8 +27,8 @@ func (a *API) block(c *call) (any, error) {
 		foresee: func(s *subjectState) { s.block(until) },
 		apply:   a.recorded(c, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),
 	}
-	if a.Database != nil {
-		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: c.actor, Source: fromDatabase}
+	if a.Policy.Database != nil {
+		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: c.actor, Source: control.FromDatabase}
 		change.foresee = func(s *subjectState) { s.block(until); s.Override = stateOfOverride(o) }
 		change.apply = func(s *found, dry bool) error { return a.putBlock(c, s, o, dry) }
 	}
@@ -60,21 +61,21 @@ func (a *API) putBlock(c *call, s *found, o *policy.Override, dry bool) error {
 	if _, _, err := a.examineOverride(o); err != nil {
 		return err
 	}
-	id := OverrideID(o.Rule, o.Key)
-	old, exists := a.lists.find(a.Current(), Overrides, id)
+	id := control.OverrideID(o.Rule, o.Key)
+	old, exists := a.lists.Find(a.Policy.Now(), control.Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
 		return problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
-	put, err := a.Database.Put(c.Context(), c.actor, Overrides, Item{ID: id, Document: o}, old.Version, dry)
+	put, err := a.Policy.Put(c.Context(), c.actor, control.Item{ID: id, Document: o}, source.Match(old.Version), dry)
 	if err == nil && !dry {
-		a.logChange(c, Overrides, false, put.Version)
+		a.logChange(c, control.Overrides, false, put.Version)
 	}
 	return raced(err)
 }
 
 // raced is what is said if somebody else was faster.
 func raced(err error) error {
-	if errors.Is(err, ErrConflict) {
+	if conflicted(err) {
 		return problemf(http.StatusConflict, "somebody else has changed the override of this subject just now: look, and try again")
 	}
 	return err
@@ -91,7 +92,7 @@ func (a *API) unblock(c *call) (any, error) {
 		switch {
 		case !blocked || !o.Block:
 			return a.recorded(c, "unblock", t.Reason, nil, func(s *found) error { s.Unblock(); return nil })(s, dry)
-		case a.Database == nil:
+		case a.Policy.Database == nil:
 			return problemf(http.StatusConflict, "an override of the policy file blocks this subject: remove it there")
 		}
 		return a.deleteBlock(c, s, &o, dry)
@@ -102,14 +103,14 @@ func (a *API) unblock(c *call) (any, error) {
 // deleteBlock removes the override by which a subject is blocked, if that is of this subject
 // alone.
 func (a *API) deleteBlock(c *call, s *found, o *policy.Override, dry bool) error {
-	id := OverrideID(o.Rule, o.Key)
-	own, found := a.lists.find(a.Current(), Overrides, id)
+	id := control.OverrideID(o.Rule, o.Key)
+	own, found := a.lists.Find(a.Policy.Now(), control.Overrides, id)
 	if !found || own.Version == 0 || !a.alone(s, o) {
 		return problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
-	err := a.Database.Delete(c.Context(), c.actor, Overrides, id, own.Version, dry)
+	err := a.Policy.Delete(c.Context(), c.actor, control.Overrides, id, source.Match(own.Version), dry)
 	if err == nil && !dry {
-		a.logChange(c, Overrides, true, 0)
+		a.logChange(c, control.Overrides, true, 0)
 	}
 	return raced(err)
 }

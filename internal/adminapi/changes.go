@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -45,7 +48,7 @@ func (a *API) changeRules(c *call) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case a.Database == nil:
+	case a.Policy.Database == nil:
 		return nil, noDatabase()
 	case len(r.Rules) == 0:
 		return nil, badField("/rules", "write at least one rule")
@@ -55,12 +58,12 @@ func (a *API) changeRules(c *call) (any, error) {
 		return nil, err
 	}
 	old := a.Engine.Policy()
-	entry, p, err := a.Database.ChangeRules(c.Context(), c.actor, all, dry)
+	entry, p, err := a.Policy.ChangeRules(c.Context(), c.actor, all, dry)
 	if err != nil {
 		return nil, explainChanges(err, all)
 	}
 	if !dry {
-		a.Logger.Info("admin API changed the policy", "actor", c.actor, "kind", string(Rules), "rules", len(all), "entry", entry)
+		a.Logger.Info("admin API changed the policy", "actor", c.actor, "kind", string(control.Rules), "rules", len(all), "entry", entry)
 	}
 	place := map[string]*differs{}
 	for i := range out {
@@ -80,7 +83,7 @@ func (a *API) changeRules(c *call) (any, error) {
 }
 
 // ruleChanges reads the changes and compares them with what is there.
-func (a *API) ruleChanges(r *changesRequest) (all []RuleChange, out []changedRule, err error) {
+func (a *API) ruleChanges(r *changesRequest) (all []control.RuleChange, out []changedRule, err error) {
 	bad := problemf(http.StatusUnprocessableEntity, "")
 	stale := problemf(http.StatusPreconditionFailed, "")
 	named := map[string]bool{}
@@ -92,13 +95,13 @@ func (a *API) ruleChanges(r *changesRequest) (all []RuleChange, out []changedRul
 			continue
 		}
 		named[given.Name] = true
-		change := RuleChange{Name: given.Name}
-		before, exists := a.lists.find(a.Current(), Rules, given.Name)
+		change := control.RuleChange{Name: given.Name}
+		before, exists := a.lists.Find(a.Policy.Now(), control.Rules, given.Name)
 		version, stored := versionIn(given.ETag)
 		switch {
 		case stored:
 			change.Match = version // the database knows whether it still holds
-		case given.ETag != "" && (!exists || given.ETag != before.etag()), given.ETag == "" && exists:
+		case given.ETag != "" && (!exists || given.ETag != before.ETag()), given.ETag == "" && exists:
 			stale.add(at+"/etag", "the rule %s has changed since it was read: read it again", given.Name)
 		}
 		d := differs{Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}
@@ -109,7 +112,7 @@ func (a *API) ruleChanges(r *changesRequest) (all []RuleChange, out []changedRul
 			if !stored && exists {
 				bad.add(at+"/rule", "the rule %s is in the policy file: remove it there", given.Name)
 			}
-			if i, shown := a.inFile(Rules, given.Name); shown {
+			if i, shown := a.inFile(control.Rules, given.Name); shown {
 				d.After = encode(i.Document)
 			}
 		} else if change.Rule, err = ruleIn(given.Rule, given.Name); err != nil {
@@ -144,14 +147,13 @@ func ruleIn(data []byte, name string) (*policy.Rule, error) {
 }
 
 // explainChanges points at the changes that an error of the database is about.
-func explainChanges(err error, all []RuleChange) error {
+func explainChanges(err error, all []control.RuleChange) error {
 	place := map[string]string{}
 	for i := range all {
 		place[all[i].Name] = fmt.Sprintf("/rules/%d", i)
 	}
-	var conflicts ConflictsOf
-	if errors.As(err, &conflicts) {
-		p := problemf(http.StatusPreconditionFailed, "%v", conflicts)
+	if conflicts := conflictsIn(err); len(conflicts) > 0 {
+		p := problemf(http.StatusPreconditionFailed, "somebody else has changed %s", strings.Join(conflicts, ", "))
 		for _, name := range conflicts {
 			p.add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
 		}
@@ -171,6 +173,26 @@ func explainChanges(err error, all []RuleChange) error {
 		}
 	}
 	return p
+}
+
+// conflictsIn names the rows of all conflicts in an error.
+func conflictsIn(err error) (all []string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, conflictsIn(e)...)
+		}
+		return all
+	}
+	if conflict, is := errors.AsType[*source.Conflict](err); is {
+		all = append(all, conflict.Target)
+	}
+	return all
+}
+
+// conflicted reports whether somebody else was faster.
+func conflicted(err error) bool {
+	_, is := errors.AsType[*source.Conflict](err)
+	return is
 }
 
 // add adds something that is wrong with a field of the body.

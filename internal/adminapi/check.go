@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -68,8 +69,8 @@ func (a *API) check(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.Take && c.role < Operator {
-		return nil, problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", c.actor, c.role, Operator)
+	if in.Take && !c.role.May(source.Operator) {
+		return nil, problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", c.actor, c.role, source.Operator)
 	}
 	r, err := in.request()
 	if err != nil {
@@ -96,12 +97,12 @@ func (a *API) check(c *call) (any, error) {
 // headers, query and body, which may be secrets.
 func (a *API) take(c *call, r *policy.Request) (d policy.Decision, err error) {
 	decide := func() error { d = a.Engine.Decide(c.Context(), r); return nil }
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		a.Logger.Info("admin API charged a request", "actor", c.actor, "method", r.Method)
 		return d, decide()
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
-	err = a.Database.Record(c.Context(), Entry{Actor: c.actor, Action: "take", Kind: "request", After: encode(what)}, decide)
+	err = a.Policy.Record(c.Context(), source.Entry{Actor: c.actor, Action: "take", Kind: "request", After: source.Row(encode(what))}, decide)
 	return d, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -44,7 +45,7 @@ func (a *API) blockEverywhere(c *call, r *blockRequest, until time.Time) (any, e
 			switch {
 			case err != nil:
 				return err
-			case a.Database != nil:
+			case a.Policy.Database != nil:
 				return a.putBlocks(c, s, all, r, dry, &out)
 			}
 			for _, o := range all {
@@ -78,15 +79,15 @@ func (a *API) blocksOf(s *found, out *changedEverywhere) (all []policy.Override,
 	if part, stands := anyValue(own); stands {
 		return nil, badField("/key/"+escaped(part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
 	}
-	rules := a.Current().Document.Rules
+	rules := a.Policy.Now().Document.Rules
 	for i := range rules {
 		key, counts := keyWith(&rules[i], own)
 		name, more := rules[i].Name, len(key) > len(own)
 		switch {
 		case !counts:
-		case a.Database != nil && len(s.Hashed()) > 0:
+		case a.Policy.Database != nil && len(s.Hashed()) > 0:
 			out.Open = append(out.Open, openRule{name, "the value is too long to be kept, and no override can name it"})
-		case a.Database == nil && more:
+		case a.Policy.Database == nil && more:
 			out.Open = append(out.Open, openRule{name, "its key has more parts, and only an override in a database can leave these open"})
 		default:
 			o := policy.Override{Rule: name, Key: key}
@@ -125,7 +126,7 @@ func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, coun
 
 // putBlocks makes overrides that block, whatever there was before.
 func (a *API) putBlocks(c *call, s *found, all []policy.Override, r *blockRequest, dry bool, out *changedEverywhere) error {
-	var items []Item
+	var items []control.Item
 	for i := range all {
 		o := &all[i]
 		o.Block, o.Until, o.Reason, o.By = true, r.Until, r.Reason, c.actor
@@ -135,22 +136,22 @@ func (a *API) putBlocks(c *call, s *found, all []policy.Override, r *blockReques
 			out.Open = append(out.Open, openRule{o.Rule, plain(err)})
 			continue
 		}
-		id := OverrideID(o.Rule, o.Key)
+		id := control.OverrideID(o.Rule, o.Key)
 		one := blockedRule{Rule: o.Rule, Override: id}
-		old, exists := a.lists.find(a.Current(), Overrides, id)
+		old, exists := a.lists.Find(a.Policy.Now(), control.Overrides, id)
 		if exists && old.Version > 0 {
 			one.Before = old.Document.(*policy.Override)
 		}
 		out.Blocked = append(out.Blocked, one)
-		items = append(items, Item{ID: id, Document: o, Version: old.Version})
+		items = append(items, control.Item{ID: id, Document: o, Version: old.Version})
 	}
-	put, err := a.Database.PutAll(c.Context(), c.actor, Overrides, items, dry)
+	put, err := a.Policy.PutAll(c.Context(), c.actor, items, dry)
 	if err != nil || dry {
 		return raced(err)
 	}
 	for i := range put {
-		out.Blocked[i].ETag = put[i].etag()
-		a.logChange(c, Overrides, false, put[i].Version)
+		out.Blocked[i].ETag = put[i].ETag()
+		a.logChange(c, control.Overrides, false, put[i].Version)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -237,7 +238,7 @@ func (a *API) explainBody(c *call) (any, error) {
 
 func (a *API) explain(c *call, r *policy.Request) *Explanation {
 	out := Explain(c.Context(), a.Engine, r, &a.encoder)
-	if c.role < Operator {
+	if !c.role.May(source.Operator) {
 		p := a.Engine.Policy()
 		for i := range out.Rules {
 			if key := &out.Rules[i].Key; *key != "" {

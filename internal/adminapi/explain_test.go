@@ -14,6 +14,8 @@ import (
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // What is said of a request is what its response then has.
@@ -26,7 +28,7 @@ func TestExplainForetells(t *testing.T) {
 		try := func(method, path string) {
 			t.Helper()
 			q := url.Values{"method": {method}, "url": {path + "?a=b"}, "from": {"192.0.2.7"}, "header.X-API-Key": {"k-1"}, "header.Accept": {"text/plain"}}
-			status, _, body := api.Do(t.Context(), "x", adminapi.Viewer, "GET", "/v1/explain?"+q.Encode(), "", nil)
+			status, body := api.Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/explain?"+q.Encode(), "", nil)
 			var got adminapi.Explanation
 			if err := json.Unmarshal(body, &got); err != nil || status != 200 {
 				t.Fatalf("%d %s", status, body)

@@ -1,11 +1,15 @@
 package adminapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluicehq/sluice/internal/source"
+)
 
 // Route is an operation, as "GET /v1/rules", and who may call it.
 type Route struct {
 	Name string
-	Role Role
+	Role source.Role
 }
 
 // Routes returns all operations.

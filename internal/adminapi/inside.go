@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 // Do performs an operation within this process for a caller who is known already. Roles,
@@ -11,12 +13,12 @@ import (
 // match is what a change sends as If-Match, an ETag or "*"; "none" sends "If-None-Match: *", for what
 // is not to be there yet. A body is JSON. Of an operation that
 // does not end by itself, nothing comes before the context ends.
-func (a *API) Do(ctx context.Context, name string, role Role, method, path, match string, body []byte) (status int, header http.Header, answer []byte) {
+func (a *API) Do(ctx context.Context, who control.Caller, method, path, match string, body []byte) (status int, answer []byte) {
 	w := &recorder{status: http.StatusOK, header: http.Header{}}
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, insideKey{}, caller{name, role}), method, path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, insideKey{}, who), method, path, bytes.NewReader(body))
 	if err != nil {
 		write(w, http.StatusBadRequest, "application/problem+json", problemf(http.StatusBadRequest, "this is no path: %.100q", path))
-		return w.status, w.header, w.body.Bytes()
+		return w.status, w.body.Bytes()
 	}
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", "application/json")
@@ -29,15 +31,15 @@ func (a *API) Do(ctx context.Context, name string, role Role, method, path, matc
 		r.Header.Set("If-Match", match)
 	}
 	a.operations.ServeHTTP(w, r)
-	return w.status, w.header, w.body.Bytes()
+	return w.status, w.body.Bytes()
 }
 
 // insideKey is under which the context of a request within this process has its caller. No request
 // of the network has that.
 type insideKey struct{}
 
-func insider(ctx context.Context) (caller, bool) {
-	who, inside := ctx.Value(insideKey{}).(caller)
+func insider(ctx context.Context) (control.Caller, bool) {
+	who, inside := ctx.Value(insideKey{}).(control.Caller)
 	return who, inside
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -37,7 +38,7 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 // The schemas have the fields that the types have.
 func TestOpenAPIHasAllFields(t *testing.T) {
 	for name, v := range map[string]any{
-		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": adminapi.Tier{}, "Count": policy.Count{}, "Share": policy.Share{},
+		"Rule": policy.Rule{}, "Override": policy.Override{}, "Subject": policy.TierSubject{}, "Tier": control.Tier{}, "Count": policy.Count{}, "Share": policy.Share{},
 	} {
 		checkFields(t, name, reflect.TypeOf(v), document.Components.Schemas[name].Value)
 	}

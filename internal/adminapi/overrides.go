@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -97,7 +98,7 @@ type endPlace struct {
 	id    string
 }
 
-func placeOf(i *Item, now time.Time) endPlace {
+func placeOf(i *control.Item, now time.Time) endPlace {
 	end := endOfOverride(i.Document.(*policy.Override))
 	if !end.After(now) {
 		return endPlace{true, -end.Unix(), i.ID}
@@ -132,7 +133,7 @@ func parsePlace(text string) (p endPlace, err error) {
 
 // overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
 // be a hundred thousand: it keeps no more of them than the page has.
-func (a *API) overridesByEnd(all []Item, f *overrideFilter, after string, n int) (any, error) {
+func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string, n int) (any, error) {
 	begin := endPlace{}
 	if after != "" {
 		var err error
@@ -142,7 +143,7 @@ func (a *API) overridesByEnd(all []Item, f *overrideFilter, after string, n int)
 	}
 	type placed struct {
 		endPlace
-		item *Item
+		item *control.Item
 	}
 	total := 0
 	var first []placed // the next n and one more, in order

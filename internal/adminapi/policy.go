@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -43,9 +44,9 @@ func (a *API) policy(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
-	now := a.Current()
+	now := a.Policy.Now()
 	out := inForce{
-		Version: a.lists.versionOf(now), Document: document{1, *now.Document}, Database: a.Database != nil,
+		Version: a.lists.VersionOf(now), Document: document{1, *now.Document}, Database: a.Policy.Database != nil,
 		Overrides: len(now.Document.Overrides), Subjects: len(now.Document.Subjects),
 		Rules: []ruleOrigin{}, Blocks: []blockState{}, Warnings: []string{},
 	}
@@ -58,7 +59,7 @@ func (a *API) policy(c *call) (any, error) {
 	}
 	for _, b := range a.Engine.Blocks() {
 		subject := b.Key
-		if c.role < Operator {
+		if !c.role.May(source.Operator) {
 			subject = a.Engine.Policy().ShownKey(subject)
 		}
 		out.Blocks = append(out.Blocks, blockState{subject, b.Until.UTC()})
@@ -71,8 +72,8 @@ func (a *API) policy(c *call) (any, error) {
 
 // auditPage is a part of the audit log, the newest first.
 type auditPage struct {
-	Items []Entry `json:"items"`
-	Next  string  `json:"next,omitempty"`
+	Items []source.Entry `json:"items"`
+	Next  string         `json:"next,omitempty"`
 }
 
 func (a *API) audit(c *call) (any, error) {
@@ -84,7 +85,7 @@ func (a *API) audit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		return nil, noDatabase()
 	}
 	before := int64(0)
@@ -93,11 +94,11 @@ func (a *API) audit(c *call) (any, error) {
 			return nil, badParameter("cursor", "it is none of those that this API gave")
 		}
 	}
-	items, err := a.Database.Audit(c.Context(), before, n)
+	items, err := a.Policy.Database.Audit(c.Context(), before, n)
 	if err != nil {
 		return nil, err
 	}
-	page := auditPage{Items: append([]Entry{}, items...)}
+	page := auditPage{Items: append([]source.Entry{}, items...)}
 	v := a.veilFor(c)
 	for i := range page.Items {
 		page.Items[i] = v.entry(page.Items[i])

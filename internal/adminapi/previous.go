@@ -1,11 +1,12 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -31,10 +32,10 @@ type previous struct {
 
 // previousChange is what would become of a rule, a tier or the settings.
 type previousChange struct {
-	Kind   string          `json:"kind"`
-	Target string          `json:"target"`
-	Now    json.RawMessage `json:"now"` // null: it is not there
-	Then   json.RawMessage `json:"then"`
+	Kind   string     `json:"kind"`
+	Target string     `json:"target"`
+	Now    source.Row `json:"now"` // null: it is not there
+	Then   source.Row `json:"then"`
 }
 
 // previous returns what the policy was before the present one: that of the database, if there is one,
@@ -43,10 +44,10 @@ func (a *API) previous(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		return a.previousFile()
 	}
-	all, err := a.Database.LastChange(c.Context())
+	all, err := a.Policy.Database.LastChange(c.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -54,27 +55,20 @@ func (a *API) previous(c *call) (any, error) {
 		return nil, problemf(http.StatusNotFound, "the rules of the database have not changed yet, as far as the audit log knows")
 	}
 	last := &all[len(all)-1]
-	out := previous{Source: fromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
+	out := previous{Source: control.FromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
 	for _, e := range all[:min(len(all), maxPrevious)] {
-		out.Changes = append(out.Changes, previousChange{e.Kind, e.Target, orNull(e.After), orNull(e.Before)})
+		out.Changes = append(out.Changes, previousChange{e.Kind, e.Target, e.After, e.Before})
 	}
 	out.More = len(all) - len(out.Changes)
 	return out, nil
 }
 
 func (a *API) previousFile() (any, error) {
-	now := a.Current()
+	now := a.Policy.Now()
 	if now.FileBefore == nil || now.File == nil {
 		return nil, problemf(http.StatusNotFound, "no other policy has been in force since this instance was started")
 	}
-	return previous{Source: fromFile, Document: &document{1, *now.FileBefore}, Now: &document{1, *now.File}}, nil
-}
-
-func orNull(data json.RawMessage) json.RawMessage {
-	if len(data) == 0 {
-		return json.RawMessage("null")
-	}
-	return data
+	return previous{Source: control.FromFile, Document: &document{1, *now.FileBefore}, Now: &document{1, *now.File}}, nil
 }
 
 // restored is what came of the policy before, or would.
@@ -99,15 +93,15 @@ func (a *API) restore(c *call) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case a.Database == nil:
+	case a.Policy.Database == nil:
 		return nil, noDatabase()
 	case r.Entry < 1:
 		return nil, badField("/entry", "write the ID that GET /v1/policy/previous has")
 	}
-	all, err := a.Database.Restore(c.Context(), c.actor, r.Entry, out.DryRun)
+	all, err := a.Policy.Restore(c.Context(), c.actor, r.Entry, out.DryRun)
 	var found policy.Errors
 	switch {
-	case errors.Is(err, ErrConflict):
+	case conflicted(err):
 		return nil, problemf(http.StatusConflict, "the rules have changed since you have looked, or by SQL: look again")
 	case errors.As(err, &found) && len(found) > 0:
 		p := mistakes(found, "-")

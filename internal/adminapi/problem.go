@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -134,19 +135,22 @@ func cutStep(path string) (step, rest string) {
 func asProblem(err error) *problem {
 	var p *problem
 	var found policy.Errors
+	var invalid *source.Invalid
 	var many interface{ RetrySeconds() int }
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &found) && len(found) > 0:
 		return mistakes(found, "")
-	case errors.Is(err, ErrFull):
+	case errors.As(err, &invalid):
+		return badField("/"+invalid.Field, "%s", invalid.Message)
+	case errors.Is(err, source.ErrFull):
 		return away("nothing was changed: the disk of the database is full: free some space there")
 	case errors.As(err, &many):
 		p := problemf(http.StatusTooManyRequests, "%v", err)
 		p.retry = many.RetrySeconds()
 		return p
-	case errors.Is(err, ErrAway):
+	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
 		return away("the database does not answer, and may have made the change or not")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
 		return away("the shared store does not answer")
@@ -169,7 +173,7 @@ func (a *API) fail(c *call, err error) {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
 		p = problemf(http.StatusInternalServerError, "something went wrong: the log of sluice says what")
 	}
-	if errors.Is(err, ErrAway) {
+	if errors.Is(err, source.ErrAway) || errors.Is(err, source.ErrNotMigrated) {
 		a.Logger.Warn("admin API: the database failed", "method", c.Method, "route", c.Pattern, "error", err)
 	}
 	h := c.w.Header()

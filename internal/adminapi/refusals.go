@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -78,7 +79,7 @@ func (a *API) refusals(c *call) (any, error) {
 		out.Since = &since
 	}
 	found := kept.Refusals
-	hidden := c.role < Operator && a.hidesAddresses()
+	hidden := !c.role.May(source.Operator) && a.hidesAddresses()
 	for i := range found[:min(len(found), maxFound)] {
 		if hidden {
 			found[i].Address = ""
@@ -91,7 +92,7 @@ func (a *API) refusals(c *call) (any, error) {
 // hidesAddresses reports whether a rule says that people are not to see the addresses of clients. Where
 // other rules refuse the same requests, these tell none either.
 func (a *API) hidesAddresses() bool {
-	return slices.ContainsFunc(a.Current().Document.Rules, func(r policy.Rule) bool {
+	return slices.ContainsFunc(a.Policy.Now().Document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")
 	})
 }

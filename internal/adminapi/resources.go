@@ -7,15 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
 // resource is a kind of what can be changed, and how its body is read.
 type resource struct {
-	kind   Kind
+	kind   control.Kind
 	path   string
-	role   Role // who may change it
+	role   source.Role // who may change it
 	decode func(data []byte) (any, error)
 	// examine compiles the policy that comes of an item, as far as that needs the item alone,
 	// and returns where in its document the item is.
@@ -23,17 +25,17 @@ type resource struct {
 }
 
 var resources = []resource{
-	{Rules, "/v1/rules", Admin, decodeRule, (*API).examineRule},
-	{Tiers, "/v1/tiers", Admin, decodeTier, (*API).examineTier},
-	{Subjects, "/v1/subjects", Operator, decodeSubject, (*API).examineSubject},
-	{Overrides, "/v1/overrides", Operator, decodeOverride, (*API).examineOverride},
+	{control.Rules, "/v1/rules", source.Admin, decodeRule, (*API).examineRule},
+	{control.Tiers, "/v1/tiers", source.Admin, decodeTier, (*API).examineTier},
+	{control.Subjects, "/v1/subjects", source.Operator, decodeSubject, (*API).examineSubject},
+	{control.Overrides, "/v1/overrides", source.Operator, decodeOverride, (*API).examineOverride},
 }
 
 // routes are the operations of a resource.
 func (r *resource) routes() []route {
 	list := func(a *API, c *call) (any, error) {
 		known := []string{"limit", "cursor"}
-		if r.kind == Overrides {
+		if r.kind == control.Overrides {
 			known = append(known, "rule", "key.", "q", "state", "sort")
 		}
 		q, err := c.query(known...)
@@ -43,13 +45,13 @@ func (r *resource) routes() []route {
 		return a.list(c, r.kind, q)
 	}
 	all := []route{
-		{"GET", r.path, Viewer, list},
+		{"GET", r.path, source.Viewer, list},
 		{"POST", r.path, r.role, func(a *API, c *call) (any, error) { return a.create(r, c) }},
-		{"GET", r.path + "/{id}", Viewer, func(a *API, c *call) (any, error) { return a.read(r.kind, c) }},
+		{"GET", r.path + "/{id}", source.Viewer, func(a *API, c *call) (any, error) { return a.read(r.kind, c) }},
 		{"PUT", r.path + "/{id}", r.role, func(a *API, c *call) (any, error) { return a.replace(r, c) }},
 		{"DELETE", r.path + "/{id}", r.role, func(a *API, c *call) (any, error) { return a.remove(r, c) }},
 	}
-	if r.kind == Subjects {
+	if r.kind == control.Subjects {
 		all[0].handle = (*API).subjects // which lists them, too
 	}
 	return all
@@ -67,12 +69,12 @@ func identify(document any, id string) (string, string) {
 	switch d := document.(type) {
 	case *policy.Rule:
 		return fill(&d.Name), "/name"
-	case *Tier:
+	case *control.Tier:
 		return fill(&d.Name), "/name"
 	case *policy.TierSubject:
 		return fill(&d.Subject), "/subject"
 	case *policy.Override:
-		return OverrideID(d.Rule, d.Key), "/key"
+		return control.OverrideID(d.Rule, d.Key), "/key"
 	}
 	panic(fmt.Sprintf("adminapi: %T is no item", document))
 }
@@ -126,7 +128,7 @@ func decodeSubject(data []byte) (any, error) {
 }
 
 func decodeTier(data []byte) (any, error) {
-	t := &Tier{}
+	t := &control.Tier{}
 	if err := decodeInto(data, t); err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func decodeTier(data []byte) (any, error) {
 // without returns the document in force without its overrides and subjects, and with rules of
 // its own.
 func (a *API) without() policy.Document {
-	doc := *a.Current().Document
+	doc := *a.Policy.Now().Document
 	doc.Overrides, doc.Subjects = nil, nil
 	doc.Rules = slices.Clone(doc.Rules)
 	return doc
@@ -175,7 +177,7 @@ func examined(err error, at string) error {
 }
 
 func (a *API) examineTier(document any) (*policy.Policy, string, error) {
-	tier := document.(*Tier)
+	tier := document.(*control.Tier)
 	doc := a.without()
 	at := map[string]string{} // where in the body what is in the document is
 	for _, rule := range slices.Sorted(maps.Keys(tier.Limits)) {
@@ -209,6 +211,6 @@ func (a *API) examineTier(document any) (*policy.Policy, string, error) {
 }
 
 // missing is the answer where there is no such item.
-func missing(kind Kind) *problem {
+func missing(kind control.Kind) *problem {
 	return problemf(http.StatusNotFound, "there is no %s of this name", kind)
 }

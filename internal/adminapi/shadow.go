@@ -1,12 +1,13 @@
 package adminapi
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -33,11 +34,11 @@ func (a *API) shadow(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
-	s := a.shadowOf(a.Current())
+	s := a.shadowOf(a.Policy.Now())
 	return &reply{etag: s.ETag, body: s}, nil
 }
 
-func (a *API) shadowOf(now *Current) shadowState {
+func (a *API) shadowOf(now *control.Current) shadowState {
 	p := a.Engine.Policy()
 	s := shadowState{On: p.WatchOnly(), Until: now.Document.Shadow}
 	ends, says := p.ShadowUntil()
@@ -45,14 +46,14 @@ func (a *API) shadowOf(now *Current) shadowState {
 		s.Ends = &ends
 	}
 	switch {
-	case says && now.databaseShadow() == s.Until && now.fileShadow() != s.Until:
-		s.From = fromDatabase
+	case says && now.DatabaseShadow() == s.Until && now.FileShadow() != s.Until:
+		s.From = control.FromDatabase
 	case says:
-		s.From = fromFile
+		s.From = control.FromFile
 	case s.On:
 		s.From = "flag"
 	}
-	s.ETag = s.tag(now.settingsVersion())
+	s.ETag = s.tag(now.SettingsVersion())
 	return s
 }
 
@@ -81,12 +82,12 @@ func (a *API) putShadow(c *call) (any, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		return nil, noDatabase()
 	}
-	now := a.Current()
+	now := a.Policy.Now()
 	before := a.shadowOf(now)
-	file := now.fileShadow()
+	file := now.FileShadow()
 	if !shadowHolds(file) {
 		file = ""
 	}
@@ -94,17 +95,17 @@ func (a *API) putShadow(c *call) (any, error) {
 	switch {
 	case before.From == "flag":
 		return nil, problemf(http.StatusConflict, "this instance was started with --shadow, which makes a shadow of every policy: start it without")
-	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
+	case longer != r.Until && (r.Until != "" || now.DatabaseShadow() == ""):
 		return nil, problemf(http.StatusConflict, "the policy file says shadow: %s, which the database cannot take away or shorten: change the file", file)
 	}
-	match := Any
+	match := source.Any
 	if tag := c.Header.Get("If-Match"); tag != "" && tag != "*" {
 		if tag != before.ETag {
 			return nil, problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
 		}
-		match = now.settingsVersion()
+		match = source.Match(now.SettingsVersion())
 	}
-	if err := a.Database.PutShadow(c.Context(), c.actor, r.Until, match, dry); errors.Is(err, ErrConflict) {
+	if err := a.Policy.PutShadow(c.Context(), c.actor, r.Until, match, dry); conflicted(err) {
 		return nil, problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
 	} else if err != nil {
 		return nil, err
@@ -113,13 +114,13 @@ func (a *API) putShadow(c *call) (any, error) {
 	if dry {
 		out.After = stateOfShadow(longer)
 		if out.After.On && longer == file {
-			out.After.From = fromFile
+			out.After.From = control.FromFile
 		}
 		out.After.ETag = before.ETag
 		return out, nil
 	}
 	a.Logger.Info("admin API changed the policy", "actor", c.actor, "kind", "settings", "shadow", r.Until)
-	out.After = a.shadowOf(a.Current())
+	out.After = a.shadowOf(a.Policy.Now())
 	return &reply{etag: out.After.ETag, body: out}, nil
 }
 
@@ -142,7 +143,7 @@ func (r *shadowRequest) check() error {
 func stateOfShadow(until string) shadowState {
 	s := shadowState{On: until != "", Until: until}
 	if s.On {
-		s.From = fromDatabase
+		s.From = control.FromDatabase
 	}
 	if ends, err := policy.ParseUntil(until); err == nil {
 		ends = ends.UTC()
@@ -155,18 +156,4 @@ func stateOfShadow(until string) shadowState {
 func shadowHolds(until string) bool {
 	ends, err := policy.ParseUntil(until)
 	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())
-}
-
-func (c *Current) fileShadow() string {
-	if c.File == nil {
-		return ""
-	}
-	return c.File.Shadow
-}
-
-func (c *Current) databaseShadow() string {
-	if c.Settings == nil {
-		return ""
-	}
-	return c.Settings.Shadow
 }

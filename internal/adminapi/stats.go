@@ -171,7 +171,7 @@ func (a *API) statsOf(v *telemetry.View) *Stats {
 	for i := range v.Rules {
 		out.Rules = append(out.Rules, ruleStatsOf(v, &v.Rules[i]))
 	}
-	written := a.Current().Document.Rules
+	written := a.Policy.Now().Document.Rules
 	byName := make(map[string]*policy.Rule, len(written))
 	for i := range written {
 		byName[written[i].Name] = &written[i]
@@ -199,7 +199,7 @@ func (a *API) ruleStats(c *call) (any, error) {
 		return nil, problemf(http.StatusNotFound, "nothing is counted for a rule of this name")
 	}
 	out := ruleStatsOf(v, r)
-	rules := a.Current().Document.Rules
+	rules := a.Policy.Now().Document.Rules
 	if i := slices.IndexFunc(rules, func(w policy.Rule) bool { return w.Name == r.Name }); i >= 0 {
 		out.describe(&rules[i], a.Engine.Policy().WatchOnly())
 	}

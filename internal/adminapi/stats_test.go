@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -108,13 +110,10 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 	}}
 	for _, shadow := range []string{"", policy.ShadowAlways} {
 		doc.Shadow = shadow
-		p, err := policy.Compile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stack, p := inForce(t, doc)
 		s := start(t, func(c *adminapi.Config) {
 			c.View = func() *telemetry.View { return v }
-			c.Current = func() *adminapi.Current { return &adminapi.Current{Document: &doc} }
+			c.Policy = &control.Policy{Stack: stack}
 			c.Engine = policy.NewEngine(memory.New(), p)
 		})
 		var got adminapi.Stats
@@ -148,12 +147,12 @@ func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
 	done := make(chan struct{})
-	tokens := make(chan []adminapi.Token, 1)
+	tokens := make(chan []control.Token, 1)
 	all, _ := roles()
 	tokens <- all
 	s := start(t, func(c *adminapi.Config) {
 		c.Done = done
-		c.Tokens = func() ([]adminapi.Token, error) { all := <-tokens; tokens <- all; return all, nil }
+		c.Tokens = func() ([]control.Token, error) { all := <-tokens; tokens <- all; return all, nil }
 		c.View = view.Load
 	})
 	s.Token = "viewer"
@@ -217,7 +216,7 @@ func TestEvents(t *testing.T) {
 	}
 	// A token that is gone takes its streams along.
 	<-tokens
-	tokens <- []adminapi.Token{{Name: "other", Hash: adminapi.HashToken("other"), Role: adminapi.Viewer}}
+	tokens <- []control.Token{{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}}
 	for first.Scan() { // to its end
 	}
 	tokens <- append(<-tokens, all...)
@@ -226,7 +225,7 @@ func TestEvents(t *testing.T) {
 	close(done)
 	for last.Scan() {
 	}
-	if status, _, body := adminapi.New(s.config).Do(t.Context(), "x", adminapi.Viewer, "GET", "/v1/events", "", nil); status != 501 {
+	if status, body := adminapi.New(s.config).Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/events", "", nil); status != 501 {
 		t.Errorf("within the process: %d %s", status, body)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -35,7 +37,7 @@ type overrideState struct {
 }
 
 func stateOfOverride(o *policy.Override) *overrideState {
-	return &overrideState{OverrideID(o.Rule, o.Key), o.Source, o}
+	return &overrideState{control.OverrideID(o.Rule, o.Key), o.Source, o}
 }
 
 // limitState is how full one limit is.
@@ -127,9 +129,9 @@ func (a *API) subjects(c *call) (any, error) {
 	}
 	name, oneRule := q.values["rule"]
 	if !oneRule && len(q.key) == 0 {
-		return a.list(c, Subjects, q)
+		return a.list(c, control.Subjects, q)
 	}
-	doc := a.Current().Document
+	doc := a.Policy.Now().Document
 	out := limitsOfSubject{q.key, []subjectState{}}
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
@@ -340,7 +342,7 @@ func (a *API) find(c *call, t target) (*found, error) {
 
 // ruleOf returns a rule as it is written, or nil.
 func (a *API) ruleOf(name string) *policy.Rule {
-	rules := a.Current().Document.Rules
+	rules := a.Policy.Now().Document.Rules
 	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
 		return &rules[i]
 	}
@@ -394,8 +396,8 @@ func (a *API) recorded(c *call, action, reason string, more map[string]any, do f
 		switch {
 		case dry:
 			return nil
-		case a.Database != nil:
-			return a.Database.Record(c.Context(), entry(c, action, reason, s, more), func() error { return do(s) })
+		case a.Policy.Database != nil:
+			return a.Policy.Record(c.Context(), entry(c, action, reason, s, more), func() error { return do(s) })
 		}
 		if err := do(s); err != nil {
 			return err
@@ -407,7 +409,7 @@ func (a *API) recorded(c *call, action, reason string, more map[string]any, do f
 
 // entry has the key of the subject, or what people are to see of it where its rule does not show it
 // whole and the caller did not know it.
-func entry(c *call, action, reason string, s *found, more map[string]any) Entry {
+func entry(c *call, action, reason string, s *found, more map[string]any) source.Entry {
 	after := map[string]any{"key": s.key}
 	if s.key == nil && s.shown != "" {
 		after = map[string]any{"shown": s.shown}
@@ -416,7 +418,7 @@ func entry(c *call, action, reason string, s *found, more map[string]any) Entry 
 	if reason != "" {
 		after["reason"] = reason
 	}
-	return Entry{Actor: c.actor, Action: action, Kind: "subject", Target: s.rule.Name, After: encode(after)}
+	return source.Entry{Actor: c.actor, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(encode(after))}
 }
 
 // maxUnits is more than any limit has.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -95,7 +96,7 @@ func (a *API) top(c *call) (any, error) {
 // valuesFor returns the values of a key that others have sent, if the caller may know them: an
 // operator, if its rule shows it whole.
 func (a *API) valuesFor(c *call, key string) map[string]string {
-	if c.role < Operator {
+	if !c.role.May(source.Operator) {
 		return nil
 	}
 	s, err := a.Engine.SubjectOf(key)

@@ -1,13 +1,14 @@
 package adminapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -21,11 +22,11 @@ type veil struct {
 
 // veilFor returns the veil for a caller: viewers have one.
 func (a *API) veilFor(c *call) *veil {
-	if c.role >= Operator {
+	if c.role.May(source.Operator) {
 		return nil
 	}
 	v := &veil{a, map[string]bool{}, map[string]bool{}}
-	rules := a.Current().Document.Rules
+	rules := a.Policy.Now().Document.Rules
 	for i := range rules {
 		hidden := hides(&rules[i])
 		v.rules[rules[i].Name] = hidden
@@ -83,13 +84,13 @@ func (v *veil) subjects() bool {
 	if v == nil {
 		return false
 	}
-	part := v.api.Current().Document.Tiers.Subject
+	part := v.api.Policy.Now().Document.Tiers.Subject
 	return policy.SecretPart(part) || v.parts[part]
 }
 
 // item returns an item of a list as the caller may see it.
-func (v *veil) item(i *Item) listed {
-	l := i.listed()
+func (v *veil) item(i *control.Item) listed {
+	l := listedOf(i)
 	switch d := i.Document.(type) {
 	case *policy.Override:
 		l.Document, l.Shown = v.override(d)
@@ -104,30 +105,36 @@ func (v *veil) item(i *Item) listed {
 }
 
 // cursor says that a page begins behind an item, by its place where its name is hidden.
-func (v *veil) cursor(kind Kind, i *Item, place int) string {
-	if kind == Subjects && v.subjects() {
+func (v *veil) cursor(kind control.Kind, i *control.Item, place int) string {
+	if kind == control.Subjects && v.subjects() {
 		return cursor(strconv.Itoa(place))
 	}
 	return cursor(i.ID)
 }
 
 // entry returns an entry of the audit log as the caller may see it.
-func (v *veil) entry(e Entry) Entry {
+func (v *veil) entry(e source.Entry) source.Entry {
 	if v == nil {
 		return e
 	}
-	if e.Kind == string(Subjects) && (e.Action == "create" || e.Action == "replace" || e.Action == "delete") {
+	if e.Kind == string(control.Subjects) && (e.Action == "create" || e.Action == "replace" || e.Action == "delete") {
 		if v.subjects() {
-			e.Target, e.Before, e.After = policy.Shorten(e.Target), v.tierSubject(e.Before), v.tierSubject(e.After)
+			e.Target, e.Before, e.After = policy.Shorten(e.Target), hidden(e.Before, v.tierSubject), hidden(e.After, v.tierSubject)
 		}
 		return e
 	}
-	before, after := v.document(e.Before, e.Target), v.document(e.After, e.Target)
-	if !bytes.Equal(before, e.Before) || !bytes.Equal(after, e.After) {
+	document := func(data json.RawMessage) json.RawMessage { return v.document(data, e.Target) }
+	before, after := hidden(e.Before, document), hidden(e.After, document)
+	if before != e.Before || after != e.After {
 		e.Target, _, _ = strings.Cut(e.Target, " {") // behind the rule, an override's has the key, too
 	}
 	e.Before, e.After = before, after
 	return e
+}
+
+// hidden returns a row as hide leaves it.
+func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row {
+	return source.Row(hide(json.RawMessage(r)))
 }
 
 // document returns a document without the key of a subject, if it has one that is hidden.

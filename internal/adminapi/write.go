@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -43,7 +45,7 @@ type writing struct {
 	document any  // nil: it is to be deleted
 	dry      bool // only look what would come of it
 
-	before   Item // as it is now
+	before   control.Item // as it is now
 	exists   bool
 	examined *policy.Policy
 	place    string // of the item in what was examined
@@ -64,11 +66,11 @@ func (a *API) begin(r *resource, c *call) (w *writing, err error) {
 			return nil, err
 		}
 	}
-	if a.Database == nil {
+	if a.Policy.Database == nil {
 		return nil, noDatabase()
 	}
-	if _, named := seen(c); w.dry || r.kind == Rules || r.kind == Tiers || c.Method != http.MethodPost && !named {
-		w.before, w.exists = a.lists.find(a.Current(), r.kind, w.id)
+	if _, named := seen(c); w.dry || r.kind == control.Rules || r.kind == control.Tiers || c.Method != http.MethodPost && !named {
+		w.before, w.exists = a.lists.Find(a.Policy.Now(), r.kind, w.id)
 	} else { // the database will say, and to make a list of many items takes a while
 		w.before, w.exists = a.inFile(r.kind, w.id)
 	}
@@ -130,8 +132,8 @@ func (a *API) create(r *resource, c *call) (any, error) {
 	if w.exists {
 		return nil, there()
 	}
-	out, err := a.write(c, w, Absent)
-	if errors.Is(err, ErrConflict) {
+	out, err := a.write(c, w, source.Absent)
+	if conflicted(err) {
 		return nil, there()
 	}
 	return out, err
@@ -160,7 +162,7 @@ func (a *API) remove(r *resource, c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case w.inFileAlone(c):
-		return nil, problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", r.kind, w.before.source())
+		return nil, problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", r.kind, w.before.Source())
 	}
 	return a.writeIf(c, w)
 }
@@ -179,23 +181,23 @@ func (a *API) writeIf(c *call, w *writing) (any, error) {
 		if err := w.met(c); err != nil {
 			return nil, err
 		}
-		match = w.before.Version // or Absent
-		if match > Absent && c.Header.Get("If-Match") == "*" {
-			match = Any // also one that SQL has made unreadable, of which the last readable one is known here
+		match = source.Match(w.before.Version) // or source.Absent
+		if match > source.Absent && c.Header.Get("If-Match") == "*" {
+			match = source.Any // also one that SQL has made unreadable, of which the last readable one is known here
 		}
 	}
 	out, err := a.write(c, w, match)
 	switch {
-	case errors.Is(err, ErrConflict):
+	case conflicted(err):
 		return nil, problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, source.ErrNotFound):
 		return nil, missing(w.kind)
 	}
 	return out, err
 }
 
 // seen returns the version that If-Match names, if it names one of the database.
-func seen(c *call) (int64, bool) {
+func seen(c *call) (source.Match, bool) {
 	tags := etags(c.Header.Get("If-Match"))
 	if len(tags) != 1 {
 		return 0, false
@@ -204,9 +206,9 @@ func seen(c *call) (int64, bool) {
 }
 
 // versionIn returns the version of a row that an ETag names, if it names one.
-func versionIn(etag string) (int64, bool) {
+func versionIn(etag string) (source.Match, bool) {
 	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
-	return n, err == nil && n > 0 && etag == quoted(strconv.FormatInt(n, 10))
+	return source.Match(n), err == nil && n > 0 && etag == quoted(strconv.FormatInt(n, 10))
 }
 
 // conditional refuses changes that do not say of which state they are changes.
@@ -235,22 +237,22 @@ func (w *writing) met(c *call) error {
 		return problemf(http.StatusPreconditionFailed, format, args...)
 	}
 	if c.Header.Get("If-None-Match") == "*" && exists {
-		return failed("it exists, with the ETag %s: send that as If-Match to replace it", i.etag())
+		return failed("it exists, with the ETag %s: send that as If-Match to replace it", i.ETag())
 	}
 	tags := etags(c.Header.Get("If-Match"))
 	switch {
-	case len(tags) == 0, exists && slices.Contains(tags, "*"), exists && slices.Contains(tags, i.etag()):
+	case len(tags) == 0, exists && slices.Contains(tags, "*"), exists && slices.Contains(tags, i.ETag()):
 		return nil
 	case !exists && c.Method == http.MethodDelete:
 		return missing(w.kind)
 	case !exists:
 		return failed("it does not exist: send \"If-None-Match: *\" to create it")
 	}
-	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.etag())
+	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
 }
 
 // logChange says in the log who has changed an item. What is deleted has no version.
-func (a *API) logChange(c *call, kind Kind, deleted bool, version int64) {
+func (a *API) logChange(c *call, kind control.Kind, deleted bool, version int64) {
 	about := []any{"actor", c.actor, "kind", string(kind), "deleted", deleted}
 	if !deleted {
 		about = append(about, "version", version)
@@ -259,7 +261,7 @@ func (a *API) logChange(c *call, kind Kind, deleted bool, version int64) {
 }
 
 // write makes a change, or says what would come of it.
-func (a *API) write(c *call, w *writing, match int64) (any, error) {
+func (a *API) write(c *call, w *writing, match source.Match) (any, error) {
 	after, err := a.apply(c, w, match)
 	if err != nil {
 		return nil, w.explain(err)
@@ -271,25 +273,25 @@ func (a *API) write(c *call, w *writing, match int64) (any, error) {
 	switch {
 	case w.document == nil:
 		return &reply{status: http.StatusNoContent}, nil
-	case w.exists || match > Absent: // which is not known here yet
-		return &reply{etag: after.etag(), body: after.Document}, nil
+	case w.exists || match > source.Absent: // which is not known here yet
+		return &reply{etag: after.ETag(), body: after.Document}, nil
 	}
-	return &reply{status: http.StatusCreated, etag: after.etag(), location: w.at(w.id), body: after.Document}, nil
+	return &reply{status: http.StatusCreated, etag: after.ETag(), location: w.at(w.id), body: after.Document}, nil
 }
 
-func (a *API) apply(c *call, w *writing, match int64) (Item, error) {
+func (a *API) apply(c *call, w *writing, match source.Match) (control.Item, error) {
 	if w.document == nil {
-		return Item{}, a.Database.Delete(c.Context(), c.actor, w.kind, w.id, match, w.dry)
+		return control.Item{}, a.Policy.Delete(c.Context(), c.actor, w.kind, w.id, match, w.dry)
 	}
-	return a.Database.Put(c.Context(), c.actor, w.kind, Item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.dry)
+	return a.Policy.Put(c.Context(), c.actor, control.Item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.dry)
 }
 
 // inFile returns an item of the file.
-func (a *API) inFile(kind Kind, id string) (Item, bool) {
-	all := a.Current().fileItems(kind)
-	i := slices.IndexFunc(all, func(i Item) bool { return i.ID == id })
-	if i < 0 || kind == Tiers {
-		return Item{}, false
+func (a *API) inFile(kind control.Kind, id string) (control.Item, bool) {
+	all := a.Policy.Now().FileItems(kind)
+	i := slices.IndexFunc(all, func(i control.Item) bool { return i.ID == id })
+	if i < 0 || kind == control.Tiers {
+		return control.Item{}, false
 	}
 	return all[i], true
 }

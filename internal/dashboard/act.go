@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -15,26 +16,26 @@ import (
 // have, and its POST does it.
 type act struct {
 	name string
-	role Role
+	role source.Role
 	// look says what would come of it, by a dry run of the admin API. Its problem is shown beside
 	// the form; other errors are of what the request names.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
 var acts = []act{
-	{"block", Operator, lookBlock},
-	{"unblock", Operator, lookUnblock},
-	{"raise", Operator, lookRaise},
-	{"reset", Operator, lookReset},
-	{"refund", Operator, lookRefund},
-	{"end-override", Operator, lookEndOverride},
-	{"silence", Operator, lookSilence},
-	{"unsilence", Operator, lookUnsilence},
-	{"shadow", Admin, lookShadow},
-	{"enforce", Admin, lookEnforce},
-	{"shadow-all", Admin, lookShadowAll},
-	{"enforce-all", Admin, lookEnforceAll},
-	{"previous", Admin, lookPrevious},
+	{"block", source.Operator, lookBlock},
+	{"unblock", source.Operator, lookUnblock},
+	{"raise", source.Operator, lookRaise},
+	{"reset", source.Operator, lookReset},
+	{"refund", source.Operator, lookRefund},
+	{"end-override", source.Operator, lookEndOverride},
+	{"silence", source.Operator, lookSilence},
+	{"unsilence", source.Operator, lookUnsilence},
+	{"shadow", source.Admin, lookShadow},
+	{"enforce", source.Admin, lookEnforce},
+	{"shadow-all", source.Admin, lookShadowAll},
+	{"enforce-all", source.Admin, lookEnforceAll},
+	{"previous", source.Admin, lookPrevious},
 }
 
 func actRoutes() (all []route) {

@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // call is a request of a caller who is known.
@@ -16,7 +19,7 @@ type call struct {
 	*http.Request
 	w       http.ResponseWriter
 	s       *server
-	caller  Caller
+	caller  control.Caller
 	session *session // nil if the request says itself who calls
 }
 
@@ -51,7 +54,7 @@ func (s *server) admit(c *call, r route) error {
 	if err := s.identify(c); err != nil {
 		return err
 	}
-	if c.caller.Role < r.role {
+	if !c.caller.Role.May(r.role) {
 		return problemf(http.StatusForbidden, "%s has the role %s, and this needs %s.", printable(c.caller.Name), c.caller.Role, r.role)
 	}
 	if c.Method == http.MethodGet || c.Method == http.MethodHead {
@@ -88,7 +91,7 @@ func (s *server) fail(c *call, err error) {
 		s.Logger.Error("dashboard: a page could not be made", "path", c.URL.Path, "error", err)
 		p = problemf(http.StatusInternalServerError, "This page could not be made. The log of Sluice says why.")
 	}
-	if c.caller.Role == Nobody {
+	if c.caller.Role == source.Nobody {
 		http.Error(c.w, p.Text, p.Status)
 		return
 	}

@@ -6,29 +6,11 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
-
-// Role is what a caller may do: each may do what those before it may.
-type Role int
-
-const (
-	Nobody   Role = iota
-	Viewer        // reads everything
-	Operator      // also overrides, who is in which tier, reset, refund and block
-	Admin         // also rules and tiers
-)
-
-func (r Role) String() string {
-	return [...]string{"nobody", "viewer", "operator", "admin"}[r]
-}
-
-// Caller is who asks.
-type Caller struct {
-	Name string
-	Role Role
-}
 
 // Config is what the dashboard shows, and by what it acts. All but Find, Done and Version are
 // needed.
@@ -40,13 +22,13 @@ type Config struct {
 	Engine *policy.Engine
 	// Identify finds out who sends a request by what it brings itself, such as a certificate or
 	// an Authorization field, or that it comes from this machine. An error says that it does not.
-	Identify func(*http.Request) (Caller, error)
+	Identify func(*http.Request) (control.Caller, error)
 	// SignIn returns whose token it is. It is asked again at every request of a session, so
 	// that a token that is revoked takes its sessions along.
-	SignIn func(token string) (Caller, error)
+	SignIn func(token string) (control.Caller, error)
 	// Do performs an operation of the admin API for a caller, in process. What match is not empty
 	// for is sent as If-Match: an ETag, or "*".
-	Do func(ctx context.Context, c Caller, method, path, match string, body []byte) (status int, answer []byte)
+	Do func(ctx context.Context, c control.Caller, method, path, match string, body []byte) (status int, answer []byte)
 	// Done is closed when the server begins to end: pages that are kept up to date are let go.
 	Done <-chan struct{}
 	// Guess calls look, which looks at a token that comes from an address with a port. After too many
@@ -91,6 +73,6 @@ func Handler(c Config) http.Handler {
 	for _, r := range routes() {
 		mux.Handle(r.pattern, s.admitted(r))
 	}
-	mux.Handle("/", s.admitted(route{role: Viewer, handle: (*server).nothingHere}))
+	mux.Handle("/", s.admitted(route{role: source.Viewer, handle: (*server).nothingHere}))
 	return secured(mux)
 }

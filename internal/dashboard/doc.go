@@ -7,7 +7,7 @@
 // A page is a [route] in a list of routes.go, a function that answers it, and a file in templates
 // that defines "content":
 //
-//	{"GET /rules", Viewer, (*server).rules}
+//	{"GET /rules", source.Viewer, (*server).rules}
 //
 //	func (s *server) rules(c *call) error {
 //		var list rulesAnswer

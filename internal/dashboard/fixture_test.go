@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -45,14 +47,14 @@ func fixture(t testing.TB, view func() *telemetry.View) Config {
 		View:     view,
 		Find:     func(string) (string, bool) { return "", false },
 		Engine:   policy.NewEngine(memory.New(), p),
-		Identify: func(*http.Request) (Caller, error) { return Caller{}, errors.New("who?") },
-		SignIn: func(token string) (Caller, error) {
-			for _, r := range []Role{Viewer, Operator, Admin} {
+		Identify: func(*http.Request) (control.Caller, error) { return control.Caller{}, errors.New("who?") },
+		SignIn: func(token string) (control.Caller, error) {
+			for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
 				if token == r.String() {
-					return Caller{token, r}, nil
+					return control.Caller{Name: token, Role: r}, nil
 				}
 			}
-			return Caller{}, errors.New("this token is not known")
+			return control.Caller{}, errors.New("this token is not known")
 		},
 		Do:      answerFixture,
 		Version: "v0.9.0",
@@ -62,7 +64,7 @@ func fixture(t testing.TB, view func() *telemetry.View) Config {
 }
 
 // answerFixture is an admin API that only reads.
-func answerFixture(_ context.Context, _ Caller, method, path, _ string, _ []byte) (int, []byte) {
+func answerFixture(_ context.Context, _ control.Caller, method, path, _ string, _ []byte) (int, []byte) {
 	encode := func(v any) (int, []byte) {
 		data, _ := json.Marshal(v)
 		return http.StatusOK, data

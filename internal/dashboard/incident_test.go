@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/incident"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -24,8 +26,8 @@ import (
 func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string) string {
 	v := h.Fleet.View()
 	c := fixture(t, func() *telemetry.View { return v })
-	c.Engine, c.Find, c.Identify = h.Engine, h.Fleet.Find, local(Operator)
-	c.Do = func(_ context.Context, _ Caller, method, path, _ string, _ []byte) (int, []byte) {
+	c.Engine, c.Find, c.Identify = h.Engine, h.Fleet.Find, local(source.Operator)
+	c.Do = func(_ context.Context, _ control.Caller, method, path, _ string, _ []byte) (int, []byte) {
 		switch path, _, _ := strings.Cut(path, "?"); method + " " + path {
 		case "GET /v1/policy":
 			data, err := json.Marshal(map[string]any{"version": "a1", "document": incident.Document(at)})

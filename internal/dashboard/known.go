@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -53,7 +54,7 @@ func (s *server) knownPolicy(c *call) (*knownPolicy, error) {
 
 // lastAudits returns the latest changes. Without a database there are none.
 func (s *server) lastAudits(c *call) []auditEntry {
-	all, _ := s.known.audits.get(c.caller.Role >= Operator, 3*time.Second, func() ([]auditEntry, error) {
+	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]auditEntry, error) {
 		var page struct {
 			Items []auditEntry `json:"items"`
 		}
@@ -76,7 +77,7 @@ const maxEnding = 5
 
 // endingOverrides returns those that end within a day, the first to end first.
 func (s *server) endingOverrides(c *call, v *telemetry.View) []endingOverride {
-	all, _ := s.known.overrides.get(c.caller.Role >= Operator, 20*time.Second, func() (all []endingOverride, err error) {
+	all, _ := s.known.overrides.get(c.caller.Role.May(source.Operator), 20*time.Second, func() (all []endingOverride, err error) {
 		var page itemPage
 		err = c.do("GET", "/v1/overrides?state=today&sort=until&limit="+strconv.Itoa(maxEnding), nil, &page)
 		for _, it := range page.Items {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // fragments are the parts of the first page that change, by the IDs of their elements. The template
@@ -101,7 +103,7 @@ func (s *server) stream(c *call) error {
 		case <-tick.C:
 		}
 		if time.Since(checked) > checkTime {
-			if s.identify(c) != nil || c.caller.Role < Viewer {
+			if s.identify(c) != nil || !c.caller.Role.May(source.Viewer) {
 				_, _ = fmt.Fprint(c.w, "event: ended\ndata: {}\n\n")
 				return nil
 			}

@@ -1,21 +1,25 @@
 package dashboard
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluicehq/sluice/internal/source"
+)
 
 // moreRoutes are all pages but the first.
 var moreRoutes = slices.Concat([]route{
-	{"GET /subjects", Viewer, (*server).subjects},
-	{"GET /subjects/{id}", Viewer, (*server).subjectByIDPage},
-	{"GET /key", Operator, (*server).keyPage},
-	{"GET /rules", Viewer, (*server).rulesPage},
-	{"GET /rules/{name}", Viewer, (*server).rulePage},
-	{"GET /shadow", Viewer, (*server).shadowPage},
-	{"GET /overrides", Viewer, (*server).overridesPage},
-	{"GET /explain", Viewer, (*server).explainPage},
-	{"POST /explain", Viewer, (*server).explainSaid},
-	{"GET /audit", Viewer, (*server).auditPage},
-	{"GET /policy", Viewer, (*server).policyPage},
-	{"POST /policy/check", Admin, (*server).policyCheck},
-	{"POST /policy/download", Admin, (*server).policyDownload},
-	{"POST /policy/apply", Admin, (*server).policyApply},
+	{"GET /subjects", source.Viewer, (*server).subjects},
+	{"GET /subjects/{id}", source.Viewer, (*server).subjectByIDPage},
+	{"GET /key", source.Operator, (*server).keyPage},
+	{"GET /rules", source.Viewer, (*server).rulesPage},
+	{"GET /rules/{name}", source.Viewer, (*server).rulePage},
+	{"GET /shadow", source.Viewer, (*server).shadowPage},
+	{"GET /overrides", source.Viewer, (*server).overridesPage},
+	{"GET /explain", source.Viewer, (*server).explainPage},
+	{"POST /explain", source.Viewer, (*server).explainSaid},
+	{"GET /audit", source.Viewer, (*server).auditPage},
+	{"GET /policy", source.Viewer, (*server).policyPage},
+	{"POST /policy/check", source.Admin, (*server).policyCheck},
+	{"POST /policy/download", source.Admin, (*server).policyDownload},
+	{"POST /policy/apply", source.Admin, (*server).policyApply},
 }, actRoutes())

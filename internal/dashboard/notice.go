@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 const (
@@ -70,7 +72,7 @@ func (l *notices) add(n *notice) {
 }
 
 // get returns a copy of the caller's own notice of that ID, or nil.
-func (l *notices) get(id string, who Caller) *notice {
+func (l *notices) get(id string, who control.Caller) *notice {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.all {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -329,7 +330,7 @@ func (s *server) explainSaid(c *call) error {
 		if r.Key == "" {
 			continue
 		}
-		if r.Shown = r.Key; c.caller.Role < Operator {
+		if r.Shown = r.Key; !c.caller.Role.May(source.Operator) {
 			continue // which is what people see of it
 		}
 		r.Shown = s.Engine.Policy().ShownKey(r.Key)

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -151,8 +153,8 @@ func plainHTML(t *testing.T, where, text string) {
 	}
 }
 
-func local(role Role) func(*http.Request) (Caller, error) {
-	return func(*http.Request) (Caller, error) { return Caller{"local", role}, nil }
+func local(role source.Role) func(*http.Request) (control.Caller, error) {
+	return func(*http.Request) (control.Caller, error) { return control.Caller{Name: "local", Role: role}, nil }
 }
 
 func TestFirstPageReadsWhateverThereIs(t *testing.T) {
@@ -172,7 +174,7 @@ func TestFirstPageReadsWhateverThereIs(t *testing.T) {
 	}
 	for name, v := range views {
 		c := fixture(t, func() *telemetry.View { return v })
-		c.Identify = local(Admin)
+		c.Identify = local(source.Admin)
 		b := newBrowser(t, c)
 		for _, q := range queries {
 			w := b.get("/" + q)
@@ -189,7 +191,7 @@ func TestFirstPageAnswers(t *testing.T) {
 	now := time.Now()
 	page := func(v *telemetry.View, q string) string {
 		c := fixture(t, func() *telemetry.View { return v })
-		c.Identify = local(Operator)
+		c.Identify = local(source.Operator)
 		spend(t, c.Engine)
 		return newBrowser(t, c).get("/" + q).Body.String()
 	}
@@ -313,9 +315,9 @@ func TestSignIn(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
 	var revoked atomic.Bool
 	signIn := c.SignIn
-	c.SignIn = func(token string) (Caller, error) {
+	c.SignIn = func(token string) (control.Caller, error) {
 		if revoked.Load() {
-			return Caller{}, errors.New("this token is not known")
+			return control.Caller{}, errors.New("this token is not known")
 		}
 		return signIn(token)
 	}
@@ -366,7 +368,7 @@ func TestSignIn(t *testing.T) {
 func TestSessionsEndAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
-		signIn := func(string) (Caller, error) { return Caller{"a", Viewer}, nil }
+		signIn := func(string) (control.Caller, error) { return control.Caller{Name: "a", Role: source.Viewer}, nil }
 		with := func(c *http.Cookie) bool {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.AddCookie(c)
@@ -445,13 +447,13 @@ func TestViewerOnlyReads(t *testing.T) {
 	var asked []string
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
 	do := c.Do
-	c.Do = func(ctx context.Context, who Caller, method, path, match string, body []byte) (int, []byte) {
+	c.Do = func(ctx context.Context, who control.Caller, method, path, match string, body []byte) (int, []byte) {
 		if method != "GET" {
 			asked = append(asked, method+" "+path)
 		}
 		return do(ctx, who, method, path, match, body)
 	}
-	c.Identify = local(Viewer)
+	c.Identify = local(source.Viewer)
 	b := newBrowser(t, c)
 	text := b.get("/").Body.String()
 	for _, button := range []string{"/act/", "<button class=\"button-danger", "What you can do"} {
@@ -461,7 +463,7 @@ func TestViewerOnlyReads(t *testing.T) {
 	}
 	for _, r := range routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
-		if r.role <= Viewer || strings.Contains(path, "{") {
+		if source.Viewer.May(r.role) || strings.Contains(path, "{") {
 			continue
 		}
 		w := httptest.NewRecorder()
@@ -479,14 +481,14 @@ func TestUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var did []string
 		c := fixture(t, func() *telemetry.View { return &telemetry.View{} })
-		c.Do = func(_ context.Context, who Caller, method, path, match string, body []byte) (int, []byte) {
+		c.Do = func(_ context.Context, who control.Caller, method, path, match string, body []byte) (int, []byte) {
 			did = append(did, fmt.Sprintf("%s %s %s %s %s", who.Name, method, path, match, body))
 			return http.StatusOK, []byte("{}")
 		}
 		s := &server{Config: c, known: newKnown()}
 		act := func() string {
 			w := httptest.NewRecorder()
-			call := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: Caller{"maria", Operator}}
+			call := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: "maria", Role: source.Operator}}
 			if err := call.done("/rules?q=a", "It was done", operation{"DELETE", "/v1/overrides/x", "*", nil}); err != nil {
 				t.Fatal(err)
 			}
@@ -496,7 +498,7 @@ func TestUndo(t *testing.T) {
 		undo := func(id, name string) error {
 			r := httptest.NewRequest("POST", "/undo", nil)
 			r.PostForm = url.Values{"id": {id}}
-			return s.undo(&call{Request: r, w: httptest.NewRecorder(), s: s, caller: Caller{name, Operator}})
+			return s.undo(&call{Request: r, w: httptest.NewRecorder(), s: s, caller: control.Caller{Name: name, Role: source.Operator}})
 		}
 		id := act()
 		if undo(id, "eve") == nil {
@@ -520,7 +522,7 @@ func TestStream(t *testing.T) {
 	v := attack(time.Now())
 	done := make(chan struct{})
 	c := fixture(t, func() *telemetry.View { return v })
-	c.Identify, c.Done = local(Viewer), done
+	c.Identify, c.Done = local(source.Viewer), done
 	server := httptest.NewServer(Handler(c))
 	defer server.Close()
 	open := func() *http.Response {

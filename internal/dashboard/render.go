@@ -14,6 +14,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // page is what a function makes for its template.
@@ -28,7 +31,7 @@ type page struct {
 // shown is what a template gets.
 type shown struct {
 	page
-	Caller          Caller
+	Caller          control.Caller
 	Operator, Admin bool // whether the caller is at least that
 	SignedIn        bool // by a session that can be ended
 	CSRF            string
@@ -97,8 +100,8 @@ var functions = template.FuncMap{
 // shownOf returns what the template of a page gets.
 func (s *server) shownOf(c *call, p page) *shown {
 	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, CSRF: s.formToken(c), Version: s.Version}
-	d.Operator, d.Admin = c.caller.Role >= Operator, c.caller.Role >= Admin
-	if c.caller.Role >= Viewer {
+	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
+	if c.caller.Role.May(source.Viewer) {
 		d.Sections, d.Watching = sections, s.watching()
 		if id := c.URL.Query().Get("done"); id != "" {
 			d.Notice = s.notices.get(id, c.caller)

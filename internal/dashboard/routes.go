@@ -3,12 +3,14 @@ package dashboard
 import (
 	"net/http"
 	"slices"
+
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // route is a page, or an act.
 type route struct {
-	pattern string // as of [http.ServeMux]
-	role    Role   // that it needs
+	pattern string      // as of [http.ServeMux]
+	role    source.Role // that it needs
 	// handle writes the answer, or says what is wrong. Where it changes something, where the
 	// request is from has been checked, and its form is parsed.
 	handle func(*server, *call) error
@@ -17,14 +19,14 @@ type route struct {
 // routes returns all that there are but the assets and signing in.
 func routes() []route {
 	return slices.Concat(firstRoutes, moreRoutes, []route{
-		{"POST /sign-out", Viewer, (*server).signOut},
-		{"POST /undo", Operator, (*server).undo},
+		{"POST /sign-out", source.Viewer, (*server).signOut},
+		{"POST /undo", source.Operator, (*server).undo},
 	})
 }
 
 var firstRoutes = []route{
-	{"GET /{$}", Viewer, (*server).first},
-	{"GET /live", Viewer, (*server).stream},
+	{"GET /{$}", source.Viewer, (*server).first},
+	{"GET /live", source.Viewer, (*server).stream},
 }
 
 func (s *server) nothingHere(c *call) error {

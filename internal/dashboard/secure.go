@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
@@ -33,7 +35,7 @@ func (s *server) checkForm(c *call, token string) error {
 		return problemf(http.StatusForbidden, "This was sent by a page of another origin, and nothing was changed.")
 	}
 	most := int64(maxForm)
-	if c.caller.Role == Nobody {
+	if c.caller.Role == source.Nobody {
 		most = maxSignIn
 	}
 	reads := http.NewResponseController(c.w)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 const (
@@ -63,20 +65,20 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 }
 
 // of returns the session of a request, if it has one that is in force, and whose it is.
-func (s *sessions) of(r *http.Request, signIn func(string) (Caller, error)) (*session, Caller) {
+func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
-		return nil, Caller{}
+		return nil, control.Caller{}
 	}
 	found := s.find(sha256.Sum256([]byte(c.Value)))
 	if found == nil || !found.ends.After(time.Now()) {
-		return nil, Caller{}
+		return nil, control.Caller{}
 	}
 	// Without s.mu: it may look things up. A token that is not known just now, as while a
 	// database is away, keeps its session for later.
 	who, err := signIn(found.token)
 	if err != nil {
-		return nil, Caller{}
+		return nil, control.Caller{}
 	}
 	return found, who
 }

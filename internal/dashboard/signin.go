@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 )
 
 // signInShown is what the page of that name says.
@@ -26,7 +29,7 @@ func (s *server) signInPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) askForToken(c *call, status int, d signInShown) {
-	c.caller, c.session = Caller{}, nil
+	c.caller, c.session = control.Caller{}, nil
 	if err := s.show(c, status, "sign-in", page{Title: "Sign in", Data: d}); err != nil {
 		s.fail(c, err)
 	}
@@ -47,11 +50,11 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
 	}
-	var who Caller
+	var who control.Caller
 	var err error
 	tried := s.Guess(r.RemoteAddr, token, func() (right, wrong bool) {
 		who, err = s.SignIn(token)
-		right = err == nil && who.Role != Nobody
+		right = err == nil && who.Role != source.Nobody
 		return right, !right
 	})
 	var many interface{ RetrySeconds() int }
@@ -61,7 +64,7 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		s.askForToken(c, http.StatusTooManyRequests, d)
 		return
 	}
-	if err != nil || who.Role == Nobody {
+	if err != nil || who.Role == source.Nobody {
 		d.Said = "That did not work: this token is not known, or has expired."
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return

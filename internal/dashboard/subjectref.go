@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -129,7 +130,7 @@ func (c *call) subjectURL(v *telemetry.View, rule string, key map[string]string)
 	if seen := seenSubject(v, rule, subject.Key()); seen != nil && seen.ID != "" {
 		return "/subjects/" + url.PathEscape(seen.ID)
 	}
-	if c.caller.Role >= Operator || c.s.whole(subject.Key()) {
+	if c.caller.Role.May(source.Operator) || c.s.whole(subject.Key()) {
 		return "/subjects?" + subjectQuery(rule, key).Encode()
 	}
 	return ""

@@ -1,8 +1,11 @@
 package source
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
@@ -61,14 +64,29 @@ type OverrideRow struct {
 	Meta
 }
 
-// Role says what the bearer of a token may do: each may do what those before it may.
+// Role is what a caller of the admin API and the console may do. Each includes those before it.
 type Role string
 
 const (
+	Nobody   Role = ""         // nothing
 	Viewer   Role = "viewer"   // look
 	Operator Role = "operator" // change subjects and overrides, reset, refund, block
 	Admin    Role = "admin"    // change everything
 )
+
+var roles = []Role{Nobody, Viewer, Operator, Admin}
+
+// May reports whether r includes needed. An unknown role includes none.
+func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.Index(roles, needed) }
+
+// String returns the name, "nobody" of the empty role.
+func (r Role) String() string { return cmp.Or(string(r), "nobody") }
+
+// ParseRole returns the role of that name: viewer, operator or admin.
+func ParseRole(name string) (Role, bool) {
+	r := Role(name)
+	return r, r != Nobody && slices.Contains(roles, r)
+}
 
 // TokenRow is a bearer token, without what only its bearer has. Its Name finds it.
 type TokenRow struct {
@@ -102,7 +120,27 @@ type Entry struct {
 	Kind   string    `json:"kind"`   // "settings", "rule", "tier", "subject", "override" or "token", or likewise
 	// Target is what finds the row: a name, or the rule of an override and its key as JSON.
 	Target string `json:"target"`
-	// Before and After are the rows as JSON, and empty where there was or is none.
-	Before string `json:"before,omitempty"`
-	After  string `json:"after,omitempty"`
+	// Before and After are empty where there was or is no row.
+	Before Row `json:"before,omitempty"`
+	After  Row `json:"after,omitempty"`
+}
+
+// Row is a row of the database as JSON. One that was written by SQL may be any text.
+type Row string
+
+// MarshalJSON returns the row itself, null for none, and as a string what is no JSON.
+func (r Row) MarshalJSON() ([]byte, error) {
+	if r == "" {
+		return []byte("null"), nil
+	}
+	if json.Valid([]byte(r)) {
+		return []byte(r), nil
+	}
+	return json.Marshal(string(r))
+}
+
+// UnmarshalJSON keeps data as it is.
+func (r *Row) UnmarshalJSON(data []byte) error {
+	*r = Row(data)
+	return nil
 }

@@ -126,7 +126,7 @@ func (e *Entry) parts() ([]Entry, error) {
 	}
 	var all []Entry
 	place := map[string]int{}
-	of := func(list string, set func(*Entry, string)) error {
+	of := func(list Row, set func(*Entry, Row)) error {
 		if list == "" {
 			return nil
 		}
@@ -145,12 +145,12 @@ func (e *Entry) parts() ([]Entry, error) {
 				place[r.Name] = i
 				all = append(all, Entry{ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Kind: ruleKind.name, Target: r.Name})
 			}
-			set(&all[i], string(row))
+			set(&all[i], Row(row))
 		}
 		return nil
 	}
 	err := errors.Join(
-		of(e.Before, func(e *Entry, row string) { e.Before = row }),
-		of(e.After, func(e *Entry, row string) { e.After = row }))
+		of(e.Before, func(e *Entry, row Row) { e.Before = row }),
+		of(e.After, func(e *Entry, row Row) { e.After = row }))
 	return all, err
 }

@@ -202,7 +202,7 @@ func testReplace(t *testing.T, url string) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	if unmarshal(t, entries[0].After, &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
+	if unmarshal(t, string(entries[0].After), &entry); !reflect.DeepEqual(entry, o) || entries[0].Before != "" || entries[0].Actor != "tester" {
 		t.Errorf("the audit log has %+v of %+v", entries[0], o)
 	}
 	before := read(t, db).Version

@@ -24,25 +24,25 @@ import (
 //
 // What is promised, and where it is shown besides:
 //
-//	killed and started again            here                    failover TestRedisKilled
-//	frozen                              here                    failover TestRedisFrozen
-//	on_error allow, deny, local         here                    failover TestAllow, TestDeny, TestLocal…
-//	over-admission, write-back          here                    failover writeback_test.go
+//	killed and started again            here                    failover TestRedis
+//	frozen                              here                    failover TestRedis
+//	on_error allow, deny, local         here                    failover TestHistories
+//	over-admission, write-back          here                    failover TestHistories, writeback_test.go
 //	answers lost, nothing charged twice faults_test.go          redisstore TestLostAnswers, single and cluster
-//	latency below the deadline          here                    failover TestRedisLatency
-//	connections after a restart         here                    failover TestRedisReconnects
+//	latency below the deadline          here                    failover TestHistories
+//	connections after a restart         here                    –
 //	clients that leave                  here                    failover TestCancelledCallers
-//	flapping, resets, a byte a second   faults_test.go          failover TestRedisNetwork
-//	cluster, master killed              here                    failover TestRedisClusterMaster
+//	flapping, resets, a byte a second   faults_test.go          failover TestRedis
+//	cluster, master killed              here                    failover TestShards
 //	resharding, planned failover        faults_test.go          redisstore TestCluster
-//	memory full, read-only, busy        here                    failover TestRedisRefuses
+//	memory full, read-only, busy        here                    failover TestRedis
 //	loading                             here                    redisstore TestFaults
-//	script gone                         here                    failover TestRedisForgetsTheScript
+//	script gone                         here                    redisstore TestCluster
 //	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
 //	gateways killed, requests in flight inflight_test.go        –
-//	eight minutes, memory               TestChaosMixed          –
+//	eight minutes, memory               TestLongChaosMixed      –
 //	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
-//	nothing left                        after each test         failover TestRedisNothingIsLeft, TestMain
+//	nothing left                        after each test         failover TestMain
 var long = os.Getenv("SLUICE_CHAOS") != ""
 
 // sized returns a size for the short or the long form.

@@ -32,8 +32,7 @@
 //
 // What this process gives back counts at once. What another process resets (a cost of [sluice.All])
 // counts within milliseconds: it is published on the channel prefix + "resets", to which each store
-// subscribes. Refunds by others count within some 60 ms (go test -run '^$' -bench ResetHeard
-// ./redisstore): they are gathered for 50 ms, so that a process publishes at most 20 messages a second,
+// subscribes. Refunds by others count within some 60 ms: they are gathered for 50 ms, so that a process publishes at most 20 messages a second,
 // and fewer where more than ten processes subscribe. A refund that leaves more than ten times its
 // units is not published, since others would hardly have been refused without it. It is noticed after
 // that second, and so is a server that has lost its counts. So are resets and refunds while there is no

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,12 @@ func runWithin(ts *testscript.TestScript, fails bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.Chdir(ts.MkAbs(".")))
 	defer func() { ts.Check(os.Chdir(dir)) }()
+	for _, setting := range os.Environ() { // settings from outside are not part of a script
+		if name, value, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "SLUICE_") {
+			ts.Check(os.Unsetenv(name))
+			defer os.Setenv(name, value)
+		}
+	}
 	for _, name := range names {
 		if value := ts.Getenv(name); value != "" {
 			ts.Check(os.Setenv(name, value))

@@ -8,7 +8,7 @@ import (
 )
 
 // reader reads JSON whose shape is known, without reflection, which takes twice as long even where
-// it checks nothing (BenchmarkDecode). It takes what RFC 8259 says it is, and nothing twice: a name
+// it checks nothing. It takes what RFC 8259 says it is, and nothing twice: a name
 // that is there twice, or half a character, would be read as one thing here and as another
 // elsewhere. What it reads are parts of the text where nothing is escaped.
 //

@@ -77,12 +77,12 @@ func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing
 					p.clock = NewClocked(memory())
 					p.sv = New(p.clock)
 					defer func() {
+						p.stop()
 						if p.subject.Close != nil {
 							p.subject.Close()
 						}
 					}()
 					p.lines(lines)
-					p.stop()
 				})
 			})
 		}
@@ -207,7 +207,7 @@ func (p *play) line(line string) {
 	case "cut":
 		p.sv.Set(p.fault(words[1:]))
 		p.until("the store is away", func() bool {
-			p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
+			_ = p.do(Call{[]sluice.Charge{{Key: "cut", Plan: p.cutPlan(), Cost: 1, OnError: sluice.Deny}}, make([]sluice.Receipt, 1), nil}, 0, time.Minute)
 			time.Sleep(9 * time.Millisecond)
 			return p.status()["away"] > 0
 		})

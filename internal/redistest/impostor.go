@@ -91,13 +91,13 @@ func readCommand(r *bufio.Reader) (command []byte, name string, err error) {
 	}
 	command = line
 	var words int
-	fmt.Sscanf(string(line), "*%d", &words)
+	_, _ = fmt.Sscanf(string(line), "*%d", &words)
 	for i := range words {
 		if line, err = r.ReadBytes('\n'); err != nil {
 			return nil, "", err
 		}
 		var n int
-		fmt.Sscanf(string(line), "$%d", &n)
+		_, _ = fmt.Sscanf(string(line), "$%d", &n)
 		text := make([]byte, n+2)
 		if _, err = io.ReadFull(r, text); err != nil {
 			return nil, "", err

@@ -19,7 +19,7 @@ func Await(t testing.TB, what string, holds func() bool) {
 			return
 		}
 	}
-	t.Fatalf("after %v it is not so that %s", Patience, what)
+	t.Fatalf("gave up after %v waiting until %s", Patience, what)
 }
 
 // Listens reports whether a TCP server listens on an address.

@@ -194,6 +194,9 @@ func TestLongChaosOnError(t *testing.T) {
 			if n := found.count(test.status); n != len(found) {
 				t.Errorf("%d of %d were answered with %d", n, len(found), test.status)
 			}
+			if path == open {
+				return // what has passed is written back, and uses the limit up
+			}
 			server.Restart()
 			awaitBoth(both, "the circuit closes", back)
 			decides(t, shot{both[0], path, "k"}, http.StatusOK)

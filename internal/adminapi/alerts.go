@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -198,7 +199,7 @@ func (a *API) changeSilence(c *call, action string, before, after *silencing) (a
 	} else {
 		e := source.Entry{Actor: c.actor, Action: action, Kind: "alert", Target: alert}
 		if after != nil {
-			e.After = source.Row(encode(map[string]any{"until": after.Until, "reason": after.Reason}))
+			e.After = source.Row(control.JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
 		}
 		err = a.Policy.Record(c.Context(), e, do)
 	}

@@ -106,19 +106,19 @@ func (a *API) ruleChanges(r *changesRequest) (all []control.RuleChange, out []ch
 		}
 		d := differs{Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}
 		if exists {
-			d.Before = encode(before.Document)
+			d.Before = control.JSON(before.Document)
 		}
 		if len(given.Rule) == 0 || string(given.Rule) == "null" {
 			if !stored && exists {
 				bad.add(at+"/rule", "the rule %s is in the policy file: remove it there", given.Name)
 			}
 			if i, shown := a.inFile(control.Rules, given.Name); shown {
-				d.After = encode(i.Document)
+				d.After = control.JSON(i.Document)
 			}
 		} else if change.Rule, err = ruleIn(given.Rule, given.Name); err != nil {
 			bad.addAll(at+"/rule", err)
 		} else {
-			d.After = encode(change.Rule)
+			d.After = control.JSON(change.Rule)
 		}
 		all, out = append(all, change), append(out, changedRule{given.Name, d})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -102,7 +103,7 @@ func (a *API) take(c *call, r *policy.Request) (d policy.Decision, err error) {
 		return d, decide()
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
-	err = a.Policy.Record(c.Context(), source.Entry{Actor: c.actor, Action: "take", Kind: "request", After: source.Row(encode(what))}, decide)
+	err = a.Policy.Record(c.Context(), source.Entry{Actor: c.actor, Action: "take", Kind: "request", After: source.Row(control.JSON(what))}, decide)
 	return d, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -67,7 +68,7 @@ func (a *API) policy(c *call) (any, error) {
 	for _, w := range a.Engine.Policy().Warnings() {
 		out.Warnings = append(out.Warnings, described(w))
 	}
-	return &reply{etag: quoted(out.Version), body: out}, nil
+	return &reply{etag: control.Quoted(out.Version), body: out}, nil
 }
 
 // auditPage is a part of the audit log, the newest first.

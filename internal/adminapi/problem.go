@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -232,21 +232,10 @@ func write(w http.ResponseWriter, status int, kind string, body any) {
 	}
 	text, isText := body.(json.RawMessage)
 	if !isText {
-		text = encode(body)
+		text = control.JSON(body)
 	}
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // a client that has left is told nothing
-}
-
-// encode returns v as JSON in which "<" is "<".
-func encode(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("adminapi: %T is no JSON: %v", v, err)) // only plain data gets here
-	}
-	return b.Bytes()
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"mime"
@@ -235,8 +234,6 @@ func etags(field string) (all []string) {
 	}
 	return all
 }
-
-func quoted(version string) string { return fmt.Sprintf("%q", version) }
 
 func parseQuery(raw string) (map[string][]string, error) {
 	all, err := url.ParseQuery(raw)

@@ -61,7 +61,7 @@ func (a *API) shadowOf(now *control.Current) shadowState {
 func (s *shadowState) tag(version int64) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%v %q %s", s.On, s.Until, s.From)
-	return quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
+	return control.Quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
 }
 
 // putShadow makes the whole policy a shadow until a time, or enforces it again: on all instances that

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -155,7 +156,7 @@ func (a *API) statsText() (json.RawMessage, error) {
 	a.said.mu.Lock()
 	defer a.said.mu.Unlock()
 	if a.said.of != v {
-		a.said.of, a.said.text = v, encode(a.statsOf(v))
+		a.said.of, a.said.text = v, control.JSON(a.statsOf(v))
 	}
 	return a.said.text, nil
 }

@@ -418,7 +418,7 @@ func entry(c *call, action, reason string, s *found, more map[string]any) source
 	if reason != "" {
 		after["reason"] = reason
 	}
-	return source.Entry{Actor: c.actor, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(encode(after))}
+	return source.Entry{Actor: c.actor, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(control.JSON(after))}
 }
 
 // maxUnits is more than any limit has.

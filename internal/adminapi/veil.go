@@ -149,8 +149,8 @@ func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 		return data
 	}
 	delete(fields, "key")
-	fields["shown"] = encode(v.shown(rule, key))
-	return encode(fields)
+	fields["shown"] = control.JSON(v.shown(rule, key))
+	return control.JSON(fields)
 }
 
 func (v *veil) tierSubject(data json.RawMessage) json.RawMessage {
@@ -159,6 +159,6 @@ func (v *veil) tierSubject(data json.RawMessage) json.RawMessage {
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["subject"], &name) != nil {
 		return data
 	}
-	fields["subject"] = encode(policy.Shorten(name))
-	return encode(fields)
+	fields["subject"] = control.JSON(policy.Shorten(name))
+	return control.JSON(fields)
 }

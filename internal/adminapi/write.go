@@ -208,7 +208,7 @@ func seen(c *call) (source.Match, bool) {
 // versionIn returns the version of a row that an ETag names, if it names one.
 func versionIn(etag string) (source.Match, bool) {
 	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
-	return source.Match(n), err == nil && n > 0 && etag == quoted(strconv.FormatInt(n, 10))
+	return source.Match(n), err == nil && n > 0 && etag == control.Quoted(strconv.FormatInt(n, 10))
 }
 
 // conditional refuses changes that do not say of which state they are changes.
@@ -311,15 +311,15 @@ func (w *writing) explain(err error) error {
 func (a *API) differs(w *writing) difference {
 	d := difference{true, differs{Before: json.RawMessage("null"), After: json.RawMessage("null"), BeginsAnew: []anew{}, Warnings: []string{}}}
 	if w.exists {
-		d.Before = encode(w.before.Document)
+		d.Before = control.JSON(w.before.Document)
 	}
 	if w.document == nil {
 		if i, shown := a.inFile(w.kind, w.id); shown {
-			d.After = encode(i.Document)
+			d.After = control.JSON(i.Document)
 		}
 		return d
 	}
-	d.After = encode(w.document)
+	d.After = control.JSON(w.document)
 	for _, n := range w.examined.Restarts(a.Engine.Policy()) {
 		d.BeginsAnew = append(d.BeginsAnew, anew{n.Rule, n.From, n.Was, n.Is})
 	}

@@ -1,3 +1,5 @@
+// Package control has the policy in force as it is written, and changes it in the database beneath it. The admin
+// API and the console are above it and share its callers, tokens and items; package source is below.
 package control
 
 import (

@@ -24,10 +24,10 @@ const (
 // ETag names what an item is now. Versions of a database are never used again.
 func (i *Item) ETag() string {
 	if i.Version > 0 {
-		return quoted(strconv.FormatInt(i.Version, 10))
+		return Quoted(strconv.FormatInt(i.Version, 10))
 	}
-	sum := sha256.Sum256(encode(i.Document))
-	return quoted(FromFile + "-" + hex.EncodeToString(sum[:8]))
+	sum := sha256.Sum256(JSON(i.Document))
+	return Quoted(FromFile + "-" + hex.EncodeToString(sum[:8]))
 }
 
 // Source says where the item is from: file, database or rules.
@@ -64,7 +64,7 @@ func (l *Lists) VersionOf(now *Current) string {
 	l.begin(now)
 	defer l.mu.Unlock()
 	if l.version == "" {
-		sum := sha256.Sum256(encode(now.Document))
+		sum := sha256.Sum256(JSON(now.Document))
 		l.version = hex.EncodeToString(sum[:8])
 	}
 	return l.version
@@ -152,10 +152,11 @@ func (l *Lists) Find(now *Current, kind Kind, id string) (Item, bool) {
 	return all[i], true
 }
 
-func quoted(version string) string { return fmt.Sprintf("%q", version) }
+// Quoted returns a version as an ETag.
+func Quoted(version string) string { return fmt.Sprintf("%q", version) }
 
-// encode returns a document as JSON in which "<" is "<".
-func encode(v any) []byte {
+// JSON returns v as JSON in which "<" is "<".
+func JSON(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

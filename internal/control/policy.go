@@ -67,7 +67,8 @@ func (a *Policy) Tokens() ([]Token, error) {
 			}
 		}
 		hash := t.Hash()
-		all = append(all, Token{Name: t.Name, Hash: hex.EncodeToString(hash[:]), Role: t.Role, Expires: ends})
+		role, _ := source.ParseRole(string(t.Role)) // one that SQL has made up is Nobody
+		all = append(all, Token{Name: t.Name, Hash: hex.EncodeToString(hash[:]), Role: role, Expires: ends})
 	}
 	return all, nil
 }

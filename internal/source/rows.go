@@ -82,10 +82,12 @@ func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.In
 // String returns the name, "nobody" of the empty role.
 func (r Role) String() string { return cmp.Or(string(r), "nobody") }
 
-// ParseRole returns the role of that name: viewer, operator or admin.
+// ParseRole returns the role of that name, viewer, operator or admin, and Nobody for any other.
 func ParseRole(name string) (Role, bool) {
-	r := Role(name)
-	return r, r != Nobody && slices.Contains(roles, r)
+	if r := Role(name); r != Nobody && slices.Contains(roles, r) {
+		return r, true
+	}
+	return Nobody, false
 }
 
 // TokenRow is a bearer token, without what only its bearer has. Its Name finds it.

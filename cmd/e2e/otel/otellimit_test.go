@@ -1,4 +1,4 @@
-package otellimit_test
+package otel
 
 import (
 	"context"

@@ -19,12 +19,12 @@ const mostBytes = 50_000_000
 // copyTree puts a copy of the sources into a directory.
 func copyTree(t *testing.T, dir string) {
 	t.Helper()
-	list, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	list, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		t.Skipf("NOT BUILT: git does not say what the sources are: %v", err)
 	}
 	for _, name := range strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		from := filepath.Join("..", name)
+		from := filepath.Join("..", "..", name)
 		about, err := os.Stat(from)
 		if os.IsNotExist(err) {
 			continue // deleted, and not yet in a commit

@@ -196,7 +196,7 @@ func TestSystemdSocketElsewhere(t *testing.T) {
 // deployed returns a file of deploy/.
 func deployed(t testing.TB, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "deploy", name))
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestClientsByJSON(t *testing.T) {
 		t.Run(program[0], func(t *testing.T) {
 			t.Parallel()
 			l := limit(t, jobs, "--door-tokens", testkit.File(t, "tokens", "worker "+hashed("secret")+"\n"))
-			path := filepath.Join("..", "..", "examples", "clients", program[1])
+			path := filepath.Join("..", "..", "..", "examples", "clients", program[1])
 			c := command(program[0], path, l.addr, "4")
 			c.Env = append(c.Env, "DOOR_TOKEN=secret")
 			began := time.Now()

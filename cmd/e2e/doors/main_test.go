@@ -155,7 +155,7 @@ func backend(t *testing.T) (addr string) {
 // example returns a file of deploy/ with texts replaced, each of which it has to have.
 func example(t *testing.T, name string, replaced ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func run(t *testing.T, c *exec.Cmd, addr string) {
 // The page about keys has nginx send logins through the gateway, which sees whether they fail.
 func TestNginxLogins(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "keys.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "keys.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

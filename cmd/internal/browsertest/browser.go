@@ -194,7 +194,7 @@ func (g *Page) Shot(name string) {
 // Accessible holds the page to axe.
 func (g *Page) Accessible(what string) {
 	g.Helper()
-	axe, err := os.ReadFile(filepath.Join(testkit.Root(), "e2e/console/testdata/node/node_modules/axe-core/axe.min.js"))
+	axe, err := os.ReadFile(filepath.Join(testkit.Root(), "cmd/e2e/console/testdata/node/node_modules/axe-core/axe.min.js"))
 	if err != nil {
 		testkit.Missing(g, "axe-core")
 	}

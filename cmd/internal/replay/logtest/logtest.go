@@ -65,7 +65,7 @@ func Real(t testing.TB) (all []Request) {
 	if name := os.Getenv("SLUICE_TEST_ACCESS_LOG"); name != "" {
 		from = open(t, name)
 	} else {
-		z, err := gzip.NewReader(open(t, filepath.Join(testkit.Root(), "e2e/testdata/access.log.gz")))
+		z, err := gzip.NewReader(open(t, filepath.Join(testkit.Root(), "cmd/e2e/testdata/access.log.gz")))
 		if err != nil {
 			t.Fatal(err)
 		}

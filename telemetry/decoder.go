@@ -8,20 +8,13 @@ import (
 	"time"
 )
 
-// decoder reads what somebody has written who may be anybody. After the first mistake everything
-// is zero.
+// decoder reads what anything may have written. After the first mistake it returns zeros.
 type decoder struct {
 	rest   []byte
 	failed bool
-	// stepped says that summaries are of one step, in which all was that they say.
-	stepped bool
-	// older says that it was written by a version of Sluice whose summaries and steps have less.
-	older bool
 }
 
-var errGarbled = errors.New("telemetry: what an instance has said is garbled, or of another version of Sluice")
-
-func (d *decoder) ok() bool { return !d.failed }
+var errUnreadable = errors.New("telemetry: the post of an instance is damaged, or of another version of Sluice")
 
 func (d *decoder) fail() { d.rest, d.failed = nil, true }
 

@@ -17,7 +17,6 @@ import (
 const (
 	postForm    = 'S'
 	postVersion = 2
-	postBefore  = 1 // what is read of older instances: without the last column
 
 	maxName  = 200       // bytes of a name
 	maxPost  = 512 << 10 // bytes: rules that come later in the document are left out
@@ -118,11 +117,10 @@ func (d *decoder) latency() (l Latency) {
 
 // postHead returns how a post begins: see appendHead.
 func (d *decoder) postHead() (h head) {
-	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion && d.rest[1] != postBefore {
+	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
 		d.fail()
 		return h
 	}
-	d.older = d.rest[1] == postBefore
 	d.rest = d.rest[2:]
 	h.id = d.text(2 * maxName)
 	for _, s := range []*string{&h.name, &h.version, &h.policy, &h.store.Kind} {
@@ -161,7 +159,7 @@ func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) 
 		d.steps(LongSteps, longBelow, &s.days)
 	}
 	if d.failed || len(d.rest) > 0 {
-		return head{}, errGarbled
+		return head{}, errUnreadable
 	}
 	return h, nil
 }
@@ -174,10 +172,6 @@ func (d *decoder) steps(most int, below int64, to *summed) {
 		return
 	}
 	from := int64(d.uvarint(maxValue))
-	columns := columns
-	if d.older {
-		columns = blockedColumn
-	}
 	for c := range columns {
 		for i := int64(0); i < n; i++ {
 			if v := d.uvarint(maxValue); v != 0 {

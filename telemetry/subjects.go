@@ -10,37 +10,34 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjects keeps who is refused most and who asks most, by rule, of one instance. Of each rule it has
-// two histories (see there), each of which tells of the last minute, hour and day: the subjects
-// with the largest counts, with an error of at most 1/257 of the total (see summary), and how many
-// subjects there were, with a standard error of 2.3 % beyond 256 of them, and exactly below (see
-// registers).
+// subjects keeps the subjects of each rule of one instance that are refused most and that ask most. Each
+// rule has two histories (see history), each with the last minute, hour and day: the subjects with the largest
+// counts, with an error of at most 1/257 of the total (see summary), and how many subjects there were, with a
+// standard error of 2.3 % beyond 256 of them, and exactly below.
 //
-// Memory. A subject of the ten seconds that have begun takes 88 bytes, 4 in an index, and its key; there
-// are 512 of them at most in a history, with 64 KiB of keys, and 2 KiB of registers: 64 KiB where
-// keys have 32 bytes. A closed slot takes 64 bytes and some 30 for each of at most 256 subjects, and 1 KiB for
-// registers, at most 16 KiB; there are 42 at most, and three that join them. So a rule that is flooded
-// takes 2·(64 + 45·9) KiB = 0.9 MiB, and a quiet one with ten subjects 25 KiB in a day. All rules
-// together take no more than a budget of 32 MiB, whatever their number and that of their keys. Who needs
-// more than is left gets less: summaries stay small, and what is in none counts as lost, which adds
-// to the error that is told. share takes from the rules with the least refusals and traffic. Not in
-// the budget are 64 stripes at most of 14 KiB, and what an export needs while it is made, 1 MiB.
+// Memory. A subject of the ten seconds that are under way takes 144 bytes and its key; a history has 512 of
+// them at most, with 64 KiB of keys, and 2 KiB for a sketch: 90 KiB where keys have 32 bytes. A closed slot takes 64
+// bytes, some 30 for each of at most 256 subjects, and 2 KiB for a sketch, at most 16 KiB; there are 42 at
+// most. So a rule that is flooded takes 2·(90 + 42·10) KiB = 1 MiB, and a quiet one with ten subjects 25 KiB in
+// a day. All rules together take no more than a budget of 32 MiB, whatever their number and that of their keys.
+// A rule that needs more than is left gets less: summaries stay small, and requests that are in none count as
+// lost, which adds to the reported error. share takes from the rules with the fewest refusals and requests.
+// Not in the budget are 64 stripes at most of 14 KiB, 1 MiB while an export is made, and 90 KiB for each core while
+// it closes a slot.
 //
-// Error. What is told is Count-Error ≤ true ≤ Count, for all instances together, and a subject that is
-// missing has at most the Error of its list. It is larger than total/257 where keys are so long, or
-// memory so short, that less than 256 subjects are kept, where what is posted has no room for
-// as many (see export), where something was lost, and for those behind the first hundred, which are
-// not listed. A request belongs to the ten seconds in which it is taken out of its stripe, as a rule
-// those in which it came.
+// Error. Count-Error ≤ true ≤ Count holds for all instances together, and a missing subject has at
+// most the Error of its list. Error is larger than total/257 where keys are so long, or memory so short, that less
+// than 256 subjects are kept, where a post has no room for as many (see export), where requests were
+// lost, and for the subjects behind the first hundred, which are not listed. A request belongs to the ten seconds
+// in which it leaves its stripe, as a rule those in which it came.
 type subjects struct {
-	budget   budget
-	stripes  []stripe
-	swept    atomic.Int64 // number of the ten seconds in which all stripes were last emptied
-	squeezed bool         // some rule keeps less than it could; guarded by exporting
+	budget  budget
+	stripes []stripe
+	swept   atomic.Int64 // number of the ten seconds in which all stripes were last emptied
 
-	mu     sync.RWMutex // of the map
+	mu     sync.RWMutex // of the map; read-locked while requests are counted
 	rules  map[string]*ruled
-	others losses // of rules for which there is no place
+	others losses // of rules for which there is no memory
 
 	exporting sync.Mutex
 }
@@ -50,14 +47,12 @@ type ruled struct {
 	name string
 
 	mu        sync.Mutex
-	kept      int // subjects at least, where there is memory for them
 	heat      uint64
 	heated    int64 // ten minutes since the epoch
-	gone      bool  // no longer in the map
 	histories [kinds]history
 }
 
-// kind is who is counted.
+// kind is which requests are counted.
 type kind int
 
 const (
@@ -68,8 +63,7 @@ const (
 
 const (
 	subjectsBudget = 32 << 20
-	mostRuled      = 16 << 10 // rules
-	ruledBytes     = int64(unsafe.Sizeof(ruled{})) + 128
+	ruledBytes     = int(unsafe.Sizeof(ruled{})) + 128
 )
 
 func newSubjects() *subjects { return newSubjectsWithin(subjectsBudget) }
@@ -157,30 +151,25 @@ func (s *subjects) add(who uintptr, n *note, key, sent string) {
 
 // empty counts what waits in a stripe, which the caller has locked.
 func (s *subjects) empty(p *stripe) {
-	var known [4]*ruled // the last ones: requests are often of the same few rules
-	next := 0
+	s.mu.RLock()
 	for i := range p.notes[:p.n] {
 		n := &p.notes[i]
-		r := sameRule(&known, n.rule)
-		for r == nil || !r.count(p.keys[n.from:n.to], p.keys[n.to:n.sent], n) {
-			if r = s.rule(n.rule, n.at); r == nil {
+		r := s.rules[n.rule]
+		for r == nil {
+			s.mu.RUnlock()
+			admitted := s.admit(n)
+			if s.mu.RLock(); !admitted {
 				break
 			}
-			known[next%len(known)] = r
-			next++
+			r = s.rules[n.rule]
+		}
+		if r != nil {
+			r.count(p.keys[n.from:n.to], p.keys[n.to:n.sent], n)
 		}
 		n.rule, n.plan = "", nil
 	}
+	s.mu.RUnlock()
 	p.n, p.used = 0, 0
-}
-
-func sameRule(known *[4]*ruled, name string) *ruled {
-	for _, r := range known {
-		if r != nil && r.name == name {
-			return r
-		}
-	}
-	return nil
 }
 
 // sweep counts what waits in all stripes.
@@ -193,52 +182,43 @@ func (s *subjects) sweep() {
 	}
 }
 
-// rule returns what is kept of a rule, or nil if there are too many, which counts as lost.
-func (s *subjects) rule(name string, at int64) *ruled {
-	s.mu.RLock()
-	r := s.rules[name]
-	s.mu.RUnlock()
-	if r != nil {
-		return r
-	}
+// admit adds the rule of a note, or counts the note as lost if there is no memory for the rule.
+func (s *subjects) admit(n *note) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r = s.rules[name]; r != nil {
-		return r
+	if s.rules[n.rule] != nil {
+		return true
 	}
-	if len(s.rules) >= mostRuled || !(&account{budget: &s.budget}).take(int(ruledBytes)) {
-		s.others.add(at, 1)
-		return nil
-	}
-	r = &ruled{name: name, kept: mostEntries}
-	for k := range r.histories {
-		r.histories[k].budget = &s.budget
-	}
-	s.rules[name] = r
-	return r
-}
-
-// count reports false if the rule was forgotten meanwhile.
-func (r *ruled) count(key, sent []byte, n *note) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gone {
+	if !s.budget.take(ruledBytes) {
+		s.others.add(n.at, 1)
 		return false
 	}
+	r := &ruled{name: n.rule}
+	for k := range r.histories {
+		h := &r.histories[k]
+		h.budget = &s.budget
+		h.now = newSummary(Minute, &h.account)
+	}
+	s.rules[n.rule] = r
+	return true
+}
+
+func (r *ruled) count(key, sent []byte, n *note) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.cool(n.at)
 	r.heat++
-	e := entry{low: 1, over: 1, first: n.at, last: n.at, minutes: 1 << (n.at / 60_000 % 60), limit: limitOf(n.plan)}
+	e := entry{low: 1, over: 1, first: n.at, last: n.at, minutes: 1 << (n.at / 60_000 % 64), limit: limitOf(n.plan)}
 	if !n.refusedOnly {
-		r.histories[traffic].count(key, sent, &e, r.kept)
+		r.histories[traffic].count(key, sent, &e)
 	}
 	if n.refused {
 		r.heat += 8
 		if n.blocked {
 			e.blocked = 1
 		}
-		r.histories[refusals].count(key, sent, &e, r.kept)
+		r.histories[refusals].count(key, sent, &e)
 	}
-	return true
 }
 
 // cool halves the heat of a rule every ten minutes.

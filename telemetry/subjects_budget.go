@@ -4,77 +4,85 @@ import "sync/atomic"
 
 // budget bounds the memory of all summaries together.
 type budget struct {
-	most    int64
-	used    atomic.Int64
-	refused atomic.Bool // since somebody last looked
+	most int64
+	used atomic.Int64
 }
 
-// account is what one of its users has of a budget. Nil is one without a bound. It is guarded as
-// its user is.
+// take reports whether n more bytes are left, and takes them.
+func (b *budget) take(n int) bool {
+	if b.used.Add(int64(n)) > b.most && n > 0 {
+		b.used.Add(int64(-n))
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int) { b.used.Add(int64(-n)) }
+
+// account is what one user of a budget has taken. Nil has no bound. The lock of the user guards it.
 type account struct {
 	budget *budget
 	bytes  int64
 }
 
-// take reports whether there are n bytes more, and takes them.
+// take reports whether n more bytes are left, and takes them.
 func (a *account) take(n int) bool {
 	if a == nil {
 		return true
 	}
-	if b := a.budget; b.used.Add(int64(n)) > b.most && n > 0 {
-		b.used.Add(int64(-n))
-		b.refused.Store(true)
+	if !a.budget.take(n) {
 		return false
 	}
 	a.bytes += int64(n)
 	return true
 }
 
-// give gives back n bytes.
 func (a *account) give(n int) { a.take(-n) }
 
-// share takes memory from the rules that come last, if there is too little, and gives it back once
-// there is enough. Three quarters of the budget are shared out, so that there is room to grow until
-// the next time; each rule may have an eighth of what those before it leave.
+// share takes memory from the rules that come last, once three quarters of the budget are used, so that
+// there is room to grow until the next time. Each rule may have an eighth of what those before it leave of
+// the three quarters.
 func (s *subjects) share(rules []*ruled, at int64) {
-	if !s.budget.refused.Swap(false) && !s.squeezed && s.budget.used.Load() <= s.budget.most*3/4 {
+	left := s.budget.most * 3 / 4
+	if s.budget.used.Load() <= left {
 		return
 	}
-	s.squeezed = false
-	left := s.budget.most*3/4 - int64(len(rules))*ruledBytes
+	left -= int64(len(rules) * ruledBytes)
 	for _, r := range rules {
 		r.mu.Lock()
-		left -= r.fit(max(left/8, 0), at)
-		s.squeezed = s.squeezed || r.kept < mostEntries
+		r.fit(max(left/8, 0), at)
+		left -= r.bytes()
 		r.mu.Unlock()
 	}
 }
 
-// leastShare is what a rule needs to tell of anybody at all.
-const leastShare = 8 << 10
+const (
+	leastShare = 8 << 10 // bytes that a rule needs to name any subject
+	leastSlot  = 64
+)
 
-// fit has a rule take no more than most bytes, and returns how many it takes. It keeps twice as many
-// subjects from now on where there is plenty.
-func (r *ruled) fit(most, at int64) int64 {
-	for r.bytes() > most || r.kept > 0 && most < leastShare {
-		k := int(int64(r.kept) * most / max(r.bytes(), 1))
-		if k = min(k, r.kept*3/4); k < leastRoom || most < leastShare {
-			k = 0
-		}
-		r.kept = k
-		for i := range r.histories {
-			r.histories[i].shrink(k, at)
-		}
-		if k == 0 {
-			break
+// fit makes a rule take no more than most bytes.
+func (r *ruled) fit(most, at int64) {
+	if r.bytes() <= most {
+		return
+	}
+	slots := int64(0)
+	for i := range r.histories {
+		r.histories[i].close()
+		for _, past := range r.histories[i].past {
+			slots += int64(len(past))
 		}
 	}
-	if r.kept < mostEntries && most >= leastShare && 4*r.bytes() <= most {
-		r.kept = min(max(2*r.kept, leastRoom), mostEntries)
+	room := 0
+	if most >= leastShare {
+		room = max(int(most/max(slots, 1))-slotBytes, leastSlot)
 	}
-	return r.bytes()
+	for i := range r.histories {
+		r.histories[i].shrink(room, at)
+	}
 }
 
+// bytes returns how much memory the histories of a rule take.
 func (r *ruled) bytes() (n int64) {
 	for i := range r.histories {
 		n += r.histories[i].bytes

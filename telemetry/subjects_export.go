@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// What is posted is: a version; for each kind and window what a subject of a rule that is not told
-// of can have at most; the number of rules; and for each rule its name and, for each kind and window,
-// a summary. Rules with more refusals and traffic come first and have more room: half of it is for the
-// least that the first rules may take, and each has an eighth of what is left beyond that.
+// A post is: a version; for each kind and window an upper bound for a subject of a rule that is not in
+// the post; the number of rules; and for each rule its name and, for each kind and window, a summary. Rules with
+// more refusals and traffic come first and have more room: half of the post is for the least that the
+// first rules may take, and each has an eighth of what is left beyond that.
 const (
-	saidVersion = 3
-	saidBefore  = 2 // what is read of older instances: no blocks, limits and spellings
-	mostPosted  = 256 << 10
-	leastPosted = 768  // bytes that a rule may take
-	mostTold    = 1024 // rules
+	postedVersion = 4
+	mostPosted    = 256 << 10
+	leastPosted   = 768  // bytes that a rule may take
+	mostRules     = 1024 // in a post
 )
 
-// export returns what is to be posted, at most 256 KiB, or nil if nothing was counted in the last
-// day. It closes what is over: call it every few seconds.
+// export returns what is to be posted, at most 256 KiB, or nil if nothing was counted in the last day. It
+// closes the slots that are over: call it every few seconds.
 func (s *subjects) export(at time.Time) []byte {
 	s.exporting.Lock()
 	defer s.exporting.Unlock()
@@ -31,33 +30,20 @@ func (s *subjects) export(at time.Time) []byte {
 	}
 	s.share(rules, now)
 	unnamed := s.lostOthers(now)
-	rest := [kinds][Windows]uint64{unnamed, unnamed}
 	const head = 1 + int(kinds)*Windows*binary.MaxVarintLen64 + binary.MaxVarintLen64
-	told, body := 0, make([]byte, 0, mostPosted)
-	var merged summary
-	var seen state
+	posted, body := 0, make([]byte, 0, mostPosted)
+	var all summary
 	for i, r := range rules {
 		left := mostPosted - head - len(body)
-		if left < leastPosted || told == mostTold {
+		if left < leastPosted+len(r.name) || posted == mostRules {
 			break
 		}
-		told++
+		posted++
 		reserved := max(min(len(rules), mostPosted/2/leastPosted)-i, 1)
-		room := leastPosted + (left-reserved*leastPosted)/8 - binary.MaxVarintLen64 - len(r.name)
-		body = binary.AppendUvarint(body, uint64(len(r.name)))
-		body = append(body, r.name...)
-		for k := range kinds {
-			r.look(&seen, k, now)
-			for w := range Window(Windows) {
-				r.window(&merged, &seen, w, now)
-				merged.floor += unnamed[w]
-				before := len(body)
-				body = merged.encode(body, now, mostEntries, room/(int(kinds-k-1)*Windows+Windows-int(w)))
-				room -= len(body) - before
-			}
-		}
+		body = r.append(body, &all, leastPosted+(left-reserved*leastPosted)/8, unnamed, now)
 	}
-	for _, r := range rules[told:] {
+	rest := [kinds][Windows]uint64{unnamed, unnamed}
+	for _, r := range rules[posted:] {
 		r.mu.Lock()
 		for k := range kinds {
 			for w := range rest[k] {
@@ -66,17 +52,35 @@ func (s *subjects) export(at time.Time) []byte {
 		}
 		r.mu.Unlock()
 	}
-	said := append(make([]byte, 0, head+len(body)), saidVersion)
+	post := append(make([]byte, 0, head+len(body)), postedVersion)
 	for k := range rest {
 		for w := range rest[k] {
-			said = binary.AppendUvarint(said, rest[k][w])
+			post = binary.AppendUvarint(post, rest[k][w])
 		}
 	}
-	return append(binary.AppendUvarint(said, uint64(told)), body...)
+	return append(binary.AppendUvarint(post, uint64(posted)), body...)
 }
 
-// ranked counts all that waits, and returns the rules of which anything is known, those with the
-// most refusals and traffic first.
+// append appends a rule in room bytes. It uses all for its windows.
+func (r *ruled) append(dst []byte, all *summary, room int, unnamed [Windows]uint64, at int64) []byte {
+	before := len(dst)
+	dst = appendText(dst, r.name)
+	for k := range kinds {
+		r.mu.Lock()
+		seen := r.histories[k].snapshot(at)
+		r.mu.Unlock()
+		for w := range Window(Windows) {
+			seen.window(w, all)
+			all.floor += unnamed[w]
+			left := room - (len(dst) - before)
+			dst = all.encode(dst, at, left/(int(kinds-k)*Windows-int(w)))
+		}
+	}
+	return dst
+}
+
+// ranked counts all that waits, and returns the rules of which anything is known, those with the most
+// refusals and traffic first.
 func (s *subjects) ranked(at int64) []*ruled {
 	s.sweep()
 	s.mu.RLock()
@@ -87,30 +91,48 @@ func (s *subjects) ranked(at int64) []*ruled {
 	s.mu.RUnlock()
 
 	heat := make(map[*ruled]uint64, len(rules))
-	var gone []string
+	var empty []*ruled
 	rules = slices.DeleteFunc(rules, func(r *ruled) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.cool(at)
 		heat[r] = r.heat
-		empty := true
 		for k := range r.histories {
-			r.histories[k].turn(at, r.kept)
-			empty = empty && r.histories[k].empty(at)
+			r.histories[k].turn(at)
 		}
-		if empty {
-			gone = append(gone, r.name)
+		if r.empty(at) {
+			empty = append(empty, r)
+			return true
 		}
-		return empty
+		return false
 	})
-	s.forget(gone, at)
+	s.forget(empty, at)
 	slices.SortFunc(rules, func(a, b *ruled) int {
 		return cmp.Or(cmp.Compare(heat[b], heat[a]), cmp.Compare(a.name, b.name))
 	})
 	return rules
 }
 
-// lostOthers returns how much is lost of which the rule is not known.
+// forget removes rules of which nothing is known.
+func (s *subjects) forget(rules []*ruled, at int64) {
+	if len(rules) == 0 {
+		return
+	}
+	s.mu.Lock() // no request is counted meanwhile
+	defer s.mu.Unlock()
+	for _, r := range rules {
+		if r.empty(at) {
+			s.budget.give(ruledBytes)
+			delete(s.rules, r.name)
+		}
+	}
+}
+
+func (r *ruled) empty(at int64) bool {
+	return r.histories[refusals].empty(at) && r.histories[traffic].empty(at)
+}
+
+// lostOthers returns how many requests of unknown rules are lost.
 func (s *subjects) lostOthers(at int64) (n [Windows]uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -118,75 +140,4 @@ func (s *subjects) lostOthers(at int64) (n [Windows]uint64) {
 		n[w] = s.others.within(Window(w), at)
 	}
 	return n
-}
-
-// state is what a history has seen, to be merged without its lock.
-type state struct {
-	history *history
-	changed int
-	now     []byte
-	past    [Windows][]slot
-	joined  [Windows][]byte
-	lost    [Windows]uint64
-}
-
-func (r *ruled) look(seen *state, k kind, at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := &r.histories[k]
-	seen.history, seen.changed, seen.joined = h, h.changed, h.joined
-	if seen.now = seen.now[:0]; h.now.total > 0 {
-		seen.now = h.now.encode(seen.now, at, 2*mostEntries, 2*mostText)
-	}
-	for w := range h.past {
-		seen.past[w] = append(seen.past[w][:0], h.past[w]...) // nobody changes what they say
-		seen.lost[w] = h.lost.within(Window(w), at)
-	}
-}
-
-// window makes merged what is known of a window.
-func (r *ruled) window(merged *summary, seen *state, w Window, at int64) {
-	merged.reset()
-	if seen.joined[w] != nil {
-		merged.merge(&decoder{rest: seen.joined[w]}, mostEntries, nil)
-	} else {
-		for _, s := range seen.past[w] {
-			merged.merge(&decoder{rest: s.said, stepped: w == Hour}, mostEntries, nil)
-		}
-		if len(seen.past[w]) > 1 {
-			joined := merged.encode(nil, at, mostEntries, mostSaid)
-			r.mu.Lock()
-			if h := seen.history; h.changed == seen.changed && h.take(len(joined)) {
-				h.joined[w] = joined
-			}
-			r.mu.Unlock()
-		}
-	}
-	if len(seen.now) > 0 {
-		merged.merge(&decoder{rest: seen.now, stepped: w == Hour}, mostEntries, nil)
-	}
-	merged.floor += seen.lost[w]
-	merged.total += seen.lost[w]
-}
-
-// forget drops rules of which nothing is known.
-func (s *subjects) forget(names []string, at int64) {
-	if len(names) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range names {
-		r := s.rules[name]
-		r.mu.Lock()
-		if r.histories[refusals].empty(at) && r.histories[traffic].empty(at) {
-			for k := range r.histories {
-				r.histories[k].release()
-			}
-			r.gone = true
-			s.budget.used.Add(-ruledBytes)
-			delete(s.rules, name)
-		}
-		r.mu.Unlock()
-	}
 }

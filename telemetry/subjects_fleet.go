@@ -11,31 +11,40 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// fleetSubjects is what several instances have said of subjects. The zero value is that of none.
+// fleetSubjects is what several instances have posted of subjects. The zero value is that of no instance.
 // It is not safe for concurrent use while anything is added.
 type fleetSubjects struct {
 	rules map[string]*fleetRule
-	rest  [kinds][Windows]uint64 // the sum of what a subject of a rule that was not told of can have
+	rest  [kinds][Windows]uint64 // the sum of what a subject of a rule that is in no post can have
 }
 
 type fleetRule struct {
 	windows [kinds][Windows]summary
-	rest    [kinds][Windows]uint64 // of those who have told of the rule
+	rest    [kinds][Windows]uint64 // of the instances that have posted the rule
+}
+
+func newFleetRule() *fleetRule {
+	r := new(fleetRule)
+	for k := range r.windows {
+		for w := range r.windows[k] {
+			r.windows[k][w] = newSummary(Window(w), nil)
+		}
+	}
+	return r
 }
 
 // mostItems is how many subjects are in a [Top].
 const mostItems = 100
 
-// add adds what an instance has said, which is what export has returned. If that is an error, all
-// that was added is to be thrown away.
-func (f *fleetSubjects) add(said []byte) error {
-	if len(said) == 0 {
+// add adds what export of an instance has returned. After an error everything that was added is to be thrown
+// away.
+func (f *fleetSubjects) add(post []byte) error {
+	if len(post) == 0 {
 		return nil
 	}
-	d := &decoder{rest: said}
-	version := d.byte()
-	if d.older = version == saidBefore; len(said) > mostPosted || version != saidVersion && !d.older {
-		return errGarbled
+	d := &decoder{rest: post}
+	if len(post) > mostPosted || d.byte() != postedVersion {
+		return errUnreadable
 	}
 	if f.rules == nil {
 		f.rules = make(map[string]*fleetRule)
@@ -47,22 +56,22 @@ func (f *fleetSubjects) add(said []byte) error {
 			f.rest[k][w] += rest[k][w]
 		}
 	}
-	for n := d.uvarint(mostTold); n > 0 && d.ok(); n-- {
+	for n := d.uvarint(mostRules); n > 0 && !d.failed; n-- {
 		name := d.bytes(d.uvarint(mostPosted))
 		r := f.rules[string(name)]
 		if r == nil {
-			r = new(fleetRule)
+			r = newFleetRule()
 			f.rules[string(name)] = r
 		}
 		for k := range r.windows {
 			for w := range r.windows[k] {
-				r.windows[k][w].merge(d, mostEntries, nil)
+				r.windows[k][w].merge(d)
 				r.rest[k][w] += rest[k][w]
 			}
 		}
 	}
-	if !d.ok() || len(d.rest) > 0 {
-		return errGarbled
+	if d.failed || len(d.rest) > 0 {
+		return errUnreadable
 	}
 	return nil
 }
@@ -71,7 +80,7 @@ func (f *fleetSubjects) add(said []byte) error {
 func (f *fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
 	known := f.rules[r.Name]
 	if known == nil {
-		known = new(fleetRule)
+		known = newFleetRule()
 	}
 	shown := func(key, sent string) (string, string) { return key, p.ShownSent(key, sent) }
 	for w := range Window(Windows) {
@@ -89,22 +98,17 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent
 	top.Error = s.floor + untold
 	order := s.largest()
 	if len(order) > mostItems {
-		top.Error += s.entries[order[mostItems]].over
+		top.Error += order[mostItems].over
 		order = order[:mostItems]
 	}
-	for _, i := range order {
-		e := &s.entries[i]
-		one := Subject{Sent: string(s.spelled(e)), Count: e.over + s.floor + untold, Blocked: uint64(e.blocked), Limit: e.limit.limit()}
-		key := string(s.key(e))
-		if one.Sent == "" {
-			one.Sent = key
-		}
-		if one.Key, one.Shown = shown(key, one.Sent); one.Key != "" {
+	for _, e := range order {
+		one := Subject{Sent: cmp.Or(e.sent, e.key), Count: e.over + s.floor + untold, Blocked: e.blocked, Limit: e.limit.limit()}
+		if one.Key, one.Shown = shown(e.key, one.Sent); one.Key != "" {
 			one.ID = SubjectID(one.Key)
 		}
 		one.Error = one.Count - e.low
 		one.First, one.Last = time.UnixMilli(e.first), time.UnixMilli(e.last)
-		one.Minutes, one.Steps = r.lately(k, s.key(e), at)
+		one.Minutes, one.Steps = r.lately(k, e.key, at)
 		top.Items = append(top.Items, one)
 	}
 	return s.subjects(), top
@@ -112,12 +116,16 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent
 
 // lately returns in how many minutes of the last hour a subject is known to have been counted, and how often in
 // each step.
-func (r *fleetRule) lately(k kind, key []byte, at time.Time) (minutes int, counts [SubjectSteps]uint64) {
+func (r *fleetRule) lately(k kind, key string, at time.Time) (minutes int, counts [SubjectSteps]uint64) {
 	e := r.windows[k][Hour].get(key)
 	if e == nil {
 		return 0, counts
 	}
-	return bits.OnesCount64(e.minutes), e.pulse.until(at.UnixMilli())
+	steps, now := e.bySteps(), at.UnixMilli()/stepMillis
+	for i := range counts {
+		counts[i] = steps[(now-int64(SubjectSteps-1-i))&(stepPlaces-1)]
+	}
+	return min(bits.OnesCount64(e.minutes), 60), counts
 }
 
 // SubjectID returns the ID of the subject with that key, which is the same on all instances: see
@@ -132,14 +140,13 @@ func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found boo
 	for name, r := range f.rules {
 		for k := range r.windows {
 			for w := range r.windows[k] {
-				s := &r.windows[k][w]
-				for i := range s.entries {
-					key := string(s.key(&s.entries[i]))
+				for _, e := range r.windows[k][w].entries {
+					key := e.key
 					if strings.HasPrefix(name, tierPrefix) && !strings.Contains(key, "/") {
 						key, _ = p.TierCustomer(key)
 					}
 					if SubjectID(key) == id {
-						return cmp.Or(string(s.spelled(&s.entries[i])), key), true
+						return cmp.Or(e.sent, key), true
 					}
 				}
 			}

@@ -1,0 +1,180 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+
+	"github.com/axiomhq/hyperloglog"
+)
+
+// A summary is written as: its time (unix milliseconds), total, floor, the number of its entries, the
+// entries, the largest first, and how many keys there were: a 0 if these are all, 1 and a sketch, or 2 and a
+// number where there is no room for a sketch. An entry is: its key, low, over, blocked, how long ago last was,
+// how long before that first was, the minutes (bit i: i minutes ago), the steps (which of them have a count, and
+// the counts), the limit (its count, and its microseconds if that is not 0), and the spelling. A key is
+// written as how many bytes it has in common with the key before it, and the rest; a spelling likewise
+// against its key.
+const (
+	allHere = iota
+	bySketch
+	atLeast
+)
+
+// maxCount is the most that any number of a summary may be, so that sums of many do not overflow.
+const maxCount = 1<<53 - 1
+
+// encode appends the k largest entries at most, and fewer where these would take more than room bytes. It
+// removes the others.
+func (s *summary) encode(dst []byte, at int64, room int) []byte {
+	for s.trim(s.k); ; {
+		out := s.append(dst, at, room/2)
+		size := len(out) - len(dst)
+		if size <= room || len(s.entries) == 0 {
+			return out
+		}
+		s.trim(max(min(len(s.entries)*room/size, len(s.entries)-1), 0))
+	}
+}
+
+// append appends all entries, and a sketch of at most so many bytes.
+func (s *summary) append(dst []byte, at int64, sketch int) []byte {
+	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	before := ""
+	for _, e := range s.largest() {
+		dst = e.append(dst, before, at)
+		before = e.key
+	}
+	switch {
+	case s.distinct == nil && s.known == 0 && s.floor == 0:
+		return append(dst, allHere)
+	case s.distinct == nil || sketchBytes > sketch:
+		return binary.AppendUvarint(append(dst, atLeast), s.subjects())
+	}
+	registers, _ := s.distinct.MarshalBinary() // a sketch that was made by NewSketch
+	return append(binary.AppendUvarint(append(dst, bySketch), uint64(len(registers))), registers...)
+}
+
+func (e *entry) append(dst []byte, before string, at int64) []byte {
+	dst = appendKey(dst, before, e.key)
+	for _, n := range []uint64{e.low, e.over, e.blocked} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	dst = binary.AppendVarint(dst, at-e.last)
+	dst = binary.AppendUvarint(dst, uint64(e.last-e.first))
+	dst = binary.AppendUvarint(dst, ago(e.minutes, at))
+	dst = e.steps.append(dst)
+	if dst = binary.AppendUvarint(dst, uint64(e.limit.count)); e.limit.count > 0 {
+		dst = binary.AppendUvarint(dst, uint64(float64(e.limit.seconds)*1e6))
+	}
+	if e.sent == "" {
+		return appendKey(dst, e.key, e.key)
+	}
+	return appendKey(dst, e.key, e.sent)
+}
+
+func (s *subjectSteps) append(dst []byte) []byte {
+	if s == nil {
+		return append(dst, 0)
+	}
+	which := uint64(0)
+	for i, n := range s {
+		if n != 0 {
+			which |= 1 << i
+		}
+	}
+	dst = binary.AppendUvarint(dst, which)
+	for _, n := range s {
+		if n != 0 {
+			dst = binary.AppendUvarint(dst, n)
+		}
+	}
+	return dst
+}
+
+// ago turns minutes by their number modulo 64 into minutes by how long ago they were, and back.
+func ago(minutes uint64, at int64) uint64 {
+	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
+}
+
+func appendKey(dst []byte, before, key string) []byte {
+	common := 0
+	for common < min(len(before), len(key)) && before[common] == key[common] {
+		common++
+	}
+	dst = binary.AppendUvarint(dst, uint64(common))
+	return appendText(dst, key[common:])
+}
+
+// key reads into buffer a key against the one before it, which may be in buffer itself.
+func (d *decoder) key(before, buffer []byte) []byte {
+	common := d.uvarint(uint64(len(before)))
+	rest := d.bytes(d.uvarint(maxKey - common))
+	return append(append(buffer[:0], before[:common]...), rest...)
+}
+
+// merge adds what encode has written.
+func (s *summary) merge(d *decoder) {
+	at, total, floor := int64(d.uvarint(maxCount)), d.uvarint(maxCount), d.uvarint(maxCount)
+	var keys, spellings [maxKey]byte
+	key := keys[:0]
+	for n := d.uvarint(maxCount); n > 0 && !d.failed; n-- {
+		key = d.key(key, keys[:])
+		e := d.entry(at)
+		sent := d.key(key, spellings[:])
+		if string(sent) == string(key) {
+			sent = nil
+		}
+		if e.low > e.over+floor || e.blocked > e.low {
+			d.fail()
+		}
+		if !d.failed && !s.add(key, sent, &e) {
+			floor += e.over // as if it had come alone and had been removed
+		}
+	}
+	s.mergeDistinct(d)
+	if !d.failed {
+		s.floor += floor
+		s.total += total
+	}
+}
+
+// entry reads an entry without its key and spelling.
+func (d *decoder) entry(at int64) (e entry) {
+	e.low, e.over, e.blocked = d.uvarint(maxCount), d.uvarint(maxCount), d.uvarint(maxCount)
+	e.last = at - d.varint(maxCount)
+	e.first = e.last - int64(d.uvarint(maxCount))
+	e.minutes = ago(d.uvarint(math.MaxUint64), at)
+	if which := d.uvarint(1<<stepPlaces - 1); which != 0 {
+		e.steps = new(subjectSteps)
+		for ; which != 0; which &= which - 1 {
+			e.steps[bits.TrailingZeros64(which)] = d.uvarint(maxCount)
+		}
+	}
+	if e.limit.count = uint32(d.uvarint(math.MaxUint32)); e.limit.count > 0 {
+		e.limit.seconds = float32(float64(d.uvarint(maxCount)) / 1e6)
+	}
+	return e
+}
+
+// mergeDistinct adds the keys of another summary, whose entries have been added.
+func (s *summary) mergeDistinct(d *decoder) {
+	switch d.byte() {
+	case allHere:
+	case bySketch:
+		var other hyperloglog.Sketch
+		if other.UnmarshalBinary(d.bytes(d.uvarint(sketchBytes))) != nil {
+			d.fail()
+			return
+		}
+		if s.sketch(); s.distinct != nil && s.distinct.Merge(&other) != nil {
+			d.fail() // of another precision
+		}
+	case atLeast:
+		s.known = max(s.known, d.uvarint(maxCount))
+	default:
+		d.fail()
+	}
+}

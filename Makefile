@@ -23,9 +23,9 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 
 # Packages that compute and share little between goroutines: "make test" runs them without the race
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
-PURE = ./policy/... ./storetest ./internal/dashboard ./internal/incident ./internal/replay/... ./internal/schemagen ./internal/licencegen
+PURE = ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
 # The slowest of the others begin first.
-SLOWEST = ./redisstore ./e2e ./cmd/sluice ./e2e/console ./memory
+SLOWEST = ./redisstore ./cmd/e2e ./cmd/sluice ./cmd/e2e/console ./memory
 CONCURRENT = $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
@@ -65,13 +65,13 @@ IN_FULL = go test -tags long -count 1 -timeout 0 -v
 
 # Faults of the shared store under load. It wants the machine to itself.
 chaos:
-	SLUICE_CHAOS=1 $(IN_FULL) -run TestLongChaos -parallel 8 ./e2e
+	SLUICE_CHAOS=1 $(IN_FULL) -run TestLongChaos -parallel 8 ./cmd/e2e
 
 # Four gateways that count together, strictly, leased and synced, for as long as PHASE says in each of a
 # few faults: the union of what they let pass against the limit.
 PHASE = 1m
 consistency:
-	SLUICE_CONSISTENCY=$(PHASE) $(IN_FULL) -run Consistency -parallel 1 ./e2e
+	SLUICE_CONSISTENCY=$(PHASE) $(IN_FULL) -run Consistency -parallel 1 ./cmd/e2e
 
 # More orders in which leases can go wrong.
 leases:
@@ -91,18 +91,18 @@ collations:
 # Odd requests through the gateway to real frameworks, for as long as FOR says.
 FOR = 30m
 differential:
-	SLUICE_DIFFERENTIAL=$(FOR) $(IN_FULL) -race -run Frameworks ./e2e/frameworks
+	SLUICE_DIFFERENTIAL=$(FOR) $(IN_FULL) -race -run Frameworks ./cmd/e2e/frameworks
 
 # The pictures in docs/: what the algorithms let pass, the dashboard after half an hour of visitors,
 # and a replay. The last two need Chromium.
 pictures:
 	cd bench && go run ./letpass ../docs
-	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run TestLongPictures ./e2e/console
+	SLUICE_PICTURES=$(CURDIR)/docs $(IN_FULL) -run TestLongPictures ./cmd/e2e/console
 
 # Envoy's rate limit service beside envoyproxy/ratelimit, which is built for it: the same
 # configurations, histories and answers.
 ratelimit:
-	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run TestLongSameAsRatelimit ./internal/rls
+	SLUICE_RATELIMIT=1 $(IN_FULL) -race -run TestLongSameAsRatelimit ./cmd/internal/door/rls
 
 # Floods of ten and of a hundred million keys against the memory store.
 deluge:
@@ -118,17 +118,17 @@ histories:
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
-		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./e2e/doors
+		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./cmd/e2e/doors
 
 # Writers into a database of rules, killed in the middle, fifty times.
 crash:
-	SLUICE_CRASH=50 $(IN_FULL) -run Killed ./internal/source
+	SLUICE_CRASH=50 $(IN_FULL) -run Killed ./cmd/internal/source
 
 # A fleet whose rules change under load, for as long as FLEET says, and everything has to be in force
 # everywhere within a second: it wants the machine to itself.
 FLEET = 2m
 fleet:
-	SLUICE_FLEET=$(FLEET) $(IN_FULL) -run RulesUnderLoad ./e2e
+	SLUICE_FLEET=$(FLEET) $(IN_FULL) -run RulesUnderLoad ./cmd/e2e
 
 # Two to a thousand processes with leases in virtual time, two and four gateways over one Redis beside
 # them, and bench/RESULTS-fleet.md with its pictures made of both.
@@ -137,7 +137,7 @@ simulation:
 
 # deploy/traefik with a real Traefik, which takes six minutes to build the first time.
 traefik:
-	$(IN_FULL) -run TestLongTraefik ./e2e/doors
+	$(IN_FULL) -run TestLongTraefik ./cmd/e2e/doors
 
 # HTTP/2 of the gateway, held to h2spec beside that of net/http.
 h2spec:

@@ -98,7 +98,7 @@ func poisson(n int, gap time.Duration) (all []arrival) {
 
 // traffic returns the requests of a real access log, whose seconds get random fractions.
 func traffic(t *testing.T) (all []arrival) {
-	f, err := os.Open("e2e/testdata/access.log.gz")
+	f, err := os.Open("cmd/e2e/testdata/access.log.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

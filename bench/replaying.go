@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/replay"
-	"github.com/sluicehq/sluice/internal/replay/accesslog"
-	"github.com/sluicehq/sluice/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"

@@ -15,11 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
-	"github.com/sluicehq/sluice/internal/apitest"
-	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/postgrestest"
-	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -158,7 +158,7 @@ var hostileBodies = map[string][]string{
 }
 
 // SQL and paths in every text are text: they are kept as they are, or refused, and nothing else changes. Each text
-// has one place of each path that creates something; TestSQLite of internal/source has all places of all texts.
+// has one place of each path that creates something; TestSQLite of cmd/internal/source has all places of all texts.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, sqliteURL(t))

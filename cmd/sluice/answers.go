@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -14,24 +14,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
-	"github.com/sluicehq/sluice/internal/apitest"
-	"github.com/sluicehq/sluice/internal/control"
-	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// console is a browser without JavaScript at the dashboard of an instance.
-type console struct {
+// consolePages is a browser without JavaScript at the dashboard of an instance.
+type consolePages struct {
 	*instance
 	*apitest.Browser
 	ends []policy.Decision // of requests in flight
 }
 
 // newConsole starts the dashboard over a database with a rule and a token of each role, as an admin.
-func newConsole(t *testing.T) *console {
+func newConsole(t *testing.T) *consolePages {
 	t.Helper()
 	i := newInstance(t, sqliteURL(t))
 	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.engine)}
@@ -48,7 +48,7 @@ await GET /v1/policy => 200
 }
 
 // fileConsole starts the dashboard of an instance without a database.
-func fileConsole(t *testing.T) *console {
+func fileConsole(t *testing.T) *consolePages {
 	t.Helper()
 	i := &instance{t: t, log: new(lockedBuffer), engine: policy.NewEngine(memory.New(), nil)}
 	i.stack = &source.Stack{Swap: i.engine.Swap}
@@ -61,10 +61,10 @@ func fileConsole(t *testing.T) *console {
 	return consoleOf(t, i)
 }
 
-func consoleOf(t *testing.T, i *instance) *console {
+func consoleOf(t *testing.T, i *instance) *consolePages {
 	server := httptest.NewServer(dashboardOf(i.api, ""))
 	t.Cleanup(server.Close)
-	c := &console{instance: i, Browser: i.Browse(server.URL)}
+	c := &consolePages{instance: i, Browser: i.Browse(server.URL)}
 	for name, value := range map[string]string{
 		"k1": "rule=per-key&key.api_key=k-1", "flight": "rule=flight&key.client_ip=192.0.2.9", "key300": strings.Repeat("k", 300),
 		"secret": "sk_live_of_a_customer_4711",
@@ -93,7 +93,7 @@ func TestConsole(t *testing.T) {
 }
 
 // addCommands adds the steps that testdata/console has besides those of testdata/api.
-func (c *console) addCommands() {
+func (c *consolePages) addCommands() {
 	passes := map[bool]string{true: "pass", false: "refuse"}
 	hold := func(s apitest.Step, what string, allowed bool, want string) {
 		if passes[allowed] != want {
@@ -156,7 +156,7 @@ func requestOf(text string) *policy.Request {
 }
 
 // leaves holds how much a key has left.
-func (c *console) leaves(s apitest.Step) {
+func (c *consolePages) leaves(s apitest.Step) {
 	key, want, _ := strings.Cut(s.Rest, " ")
 	results := c.engine.Explain(c.t.Context(), request(key)).Decision.Results
 	if n := slices.IndexFunc(results, isPerKey); n < 0 || strconv.FormatInt(results[n].Remaining, 10) != want {
@@ -165,7 +165,7 @@ func (c *console) leaves(s apitest.Step) {
 }
 
 // refuse has keys refused, and sets $p1 and $q1 to the pseudonym of the first, as a text and in a query.
-func (c *console) refuse(s apitest.Step) {
+func (c *consolePages) refuse(s apitest.Step) {
 	for n, key := range strings.Fields(s.Rest) {
 		for range 4 {
 			c.engine.Decide(c.t.Context(), request(key))
@@ -180,7 +180,7 @@ func (c *console) refuse(s apitest.Step) {
 }
 
 // paste does what the last page says of the policy file.
-func (c *console) paste(s apitest.Step) {
+func (c *consolePages) paste(s apitest.Step) {
 	c.t.Helper()
 	_, text, found := strings.Cut(c.Last.HTML, `policy file">`)
 	if !found {
@@ -195,7 +195,7 @@ func (c *console) paste(s apitest.Step) {
 }
 
 // together holds that the last transaction of the operator has so many entries in the audit log.
-func (c *console) together(s apitest.Step) {
+func (c *consolePages) together(s apitest.Step) {
 	c.t.Helper()
 	was := c.Token
 	defer func() { c.Token = was }()
@@ -214,7 +214,7 @@ func (c *console) together(s apitest.Step) {
 }
 
 // elsewhere waits until the other instance has a shadow of all, or none.
-func (c *console) elsewhere(s apitest.Step) {
+func (c *consolePages) elsewhere(s apitest.Step) {
 	c.t.Helper()
 	c.eventually(s.Where, func() bool {
 		return c.other.engine.Policy().WatchOnly() == (s.Rest == "shadow on")

@@ -16,8 +16,8 @@ import (
 
 	xhtml "golang.org/x/net/html"
 
-	"github.com/sluicehq/sluice/internal/apitest"
-	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -265,7 +265,7 @@ func TestConsoleRoles(t *testing.T) {
 }
 
 // anyToken returns the token of the caller's forms, from a form that all have, or a guess.
-func (c *console) anyToken() string {
+func (c *consolePages) anyToken() string {
 	page := c.Open("/subjects?rule=per-key&key.api_key=k-1")
 	if m := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(page.HTML); m != nil {
 		return m[1]

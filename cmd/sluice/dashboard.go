@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
-	"github.com/sluicehq/sluice/internal/dashboard"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/console"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -16,7 +16,7 @@ import (
 // command that sends a first request.
 func dashboardOf(api *adminapi.API, try string) http.Handler {
 	info, _ := debug.ReadBuildInfo()
-	c := dashboard.Config{
+	c := console.Config{
 		View: api.View, Find: api.Find, Engine: api.Engine,
 		Identify: api.Identify, SignIn: api.SignIn, Do: api.Do,
 		Done: api.Done, Guess: api.Guess, Version: version(info), Try: try, Logger: api.Logger,
@@ -24,7 +24,7 @@ func dashboardOf(api *adminapi.API, try string) http.Handler {
 	if c.View == nil {
 		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }
 	}
-	return dashboard.Handler(c)
+	return console.Handler(c)
 }
 
 // firstRequest is a command that sends a request to the gateway, or else asks at the JSON API; "" if

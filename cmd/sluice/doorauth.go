@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sluicehq/sluice/internal/authrequest"
+	"github.com/sluicehq/sluice/cmd/internal/door/authrequest"
 	"github.com/sluicehq/sluice/policy"
 )
 

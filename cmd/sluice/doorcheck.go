@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/checkapi"
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 )
 

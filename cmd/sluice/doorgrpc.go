@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/checkgrpc"
-	"github.com/sluicehq/sluice/internal/proxy"
-	"github.com/sluicehq/sluice/internal/rls"
+	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/rls"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/sluicehq/sluice/internal/resp"
+	"github.com/sluicehq/sluice/cmd/internal/door/resp"
 	"github.com/sluicehq/sluice/policy"
 )
 

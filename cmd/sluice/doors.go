@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 )
 

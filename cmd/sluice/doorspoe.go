@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/sluicehq/sluice/internal/spoe"
+	"github.com/sluicehq/sluice/cmd/internal/door/spoe"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // doorTokens are the tokens of --door-tokens. While the file cannot be read, those that were read

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluicehq/sluice/internal/nginxlimits"
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits"
 )
 
 func exportNginxCommand() *cobra.Command {

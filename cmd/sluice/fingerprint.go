@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/sluicehq/sluice/internal/ja4"
+	"github.com/sluicehq/sluice/cmd/internal/ja4"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/promlimit"
 	"github.com/sluicehq/sluice/stores"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/sluicehq/sluice/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )
 
 // progressAfter is how long reading logs takes before it shows how far it is.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/sluicehq/sluice/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )
 
 func TestProgressOnTerminal(t *testing.T) {

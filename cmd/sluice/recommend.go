@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluicehq/sluice/internal/replay/recommend"
+	"github.com/sluicehq/sluice/cmd/internal/replay/recommend"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -19,9 +19,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluicehq/sluice/internal/admin"
-	"github.com/sluicehq/sluice/internal/adminapi"
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/admin"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/stores"
 	"github.com/sluicehq/sluice/telemetry"

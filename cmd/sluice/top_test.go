@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 )
 
 // Texts of others reach the terminal as texts, whatever is in them, and every line fits.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 )
 
 // maxRules is how many rules top shows, so that subjects and instances have room on a screen.

@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/sample"
 	"github.com/sluicehq/sluice/httplimit"
-	"github.com/sluicehq/sluice/internal/proxy"
-	"github.com/sluicehq/sluice/internal/sample"
 	"github.com/sluicehq/sluice/policy"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 )
 
 // The types of flags: each checks its value when it is set, and says what to write.

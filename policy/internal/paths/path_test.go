@@ -231,7 +231,7 @@ func hasWildPiece(segs []string) bool {
 // refuse those that do.
 func TestHonestPaths(t *testing.T) {
 	t.Parallel()
-	f, err := os.Open("../../../e2e/testdata/access.log.gz")
+	f, err := os.Open("../../../cmd/e2e/testdata/access.log.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

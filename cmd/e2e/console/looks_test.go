@@ -1,0 +1,187 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+)
+
+// Every page is accessible, as far as axe can tell, on a desk and on a phone, dark and light. With SLUICE_SHOTS it makes
+// pictures for people to look at.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered+"  - {name: keys, key: [api_key], missing: skip, limit: 1/hour}\n"), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	for user, n := range map[string]int{"heavy": 60, "acme": 12, hostile: 9, "light": 2, "203.0.113.198": 9, "2001:db8:4f00:1200::c0ff:ee": 8} {
+		for range n {
+			p.ask("/api/users", "X-User: "+user)
+		}
+	}
+	for i := range 3 {
+		p.ask("/v1/reports", "X-Api-Key: k-"+strconv.Itoa(i))
+		p.ask("/v1/reports", "X-Api-Key: k-"+strconv.Itoa(i))
+	}
+	for user, until := range map[string]string{"heavy": "2126-12-31", "203.0.113.198": time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "2001:db8:4f00:1200::c0ff:ee": "2127-01-01", "198.51.100.217": "2126-12-31"} {
+		p.api("POST", "/v1/overrides", fmt.Sprintf(`{"rule": "per-user", "key": {"header:X-User": %q}, "limit": "2000000/minute burst 400000", "until": %q, "reason": "a launch that marketing has promised to everybody"}`, user, until))
+	}
+	pages := map[string]string{
+		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
+		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=none", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
+	}
+	for name, l := range map[string]browsertest.Look{"desktop-light": browsertest.Desktop, "desktop-dark": {Width: 1440, Height: 900, Dark: true}, "phone-light": browsertest.Phone, "phone-dark": {Width: 390, Height: 844, Dark: true}} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, p, l)
+			g.Visit("/")
+			await(t, "there is something to see", func() bool { return strings.Contains(g.Text("#who-table"), "heavy") })
+			for page, path := range pages {
+				g.Visit(path)
+				if page == "first" {
+					g.Run(chromedp.WaitVisible("#chart canvas"))
+				}
+				if (l.Width == browsertest.Phone.Width) == l.Dark { // each page once in each size, and once in each scheme
+					g.Accessible(page + " " + name)
+				}
+				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
+					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.Width)
+				}
+				if l.Width == browsertest.Phone.Width {
+					if cut := js[[]string](g, sideways); len(cut) > 0 {
+						t.Errorf("%s: what has to be pushed sideways to be read: %q", page, cut)
+					}
+				}
+				if broken := js[[]string](g, brokenAddresses); len(broken) > 0 {
+					t.Errorf("%s: addresses on more than one line: %q", page, broken)
+				}
+				g.Shot(fmt.Sprintf("%s-%s", page, name))
+			}
+		})
+	}
+}
+
+// sideways are tables whose last column is not wholly on the screen.
+const sideways = `[...document.querySelectorAll('main .table-wrap')].filter(w => w.checkVisibility() && w.scrollWidth > w.clientWidth + 1 && !w.closest('details')).map(w => w.getAttribute('aria-label') + ': ' + w.scrollWidth + ' on ' + w.clientWidth)`
+
+// brokenAddresses are those of IPv4 that take more than one line.
+const brokenAddresses = `[...document.querySelectorAll('main .key')].filter(k => k.checkVisibility() && /^[0-9.]+$/.test(k.textContent) && k.getClientRects().length > 1).map(k => k.textContent)`
+
+// Without JavaScript everything can be read, and done.
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	for range 8 {
+		p.ask("/api/users", "X-User: acme")
+	}
+	l := browsertest.Desktop
+	l.NoScript = true
+	g := open(t, p, l)
+	await(t, "it says who", func() bool {
+		g.Visit("/")
+		html := g.html()
+		return strings.Contains(html, ">acme<") && strings.Contains(html, "per-user") && strings.Contains(html, `id="chart-drawn"`)
+	})
+	g.Shot("first-without-scripts")
+	g.Visit("/act/raise?rule=per-user&key.header%3AX-User=acme")
+	g.focus("#f-reason")
+	g.Run(input.InsertText("they pay for it"), chromedp.KeyEvent(kb.Enter)) // which shows the effect
+	await(t, "the effect is shown", func() bool {
+		html := g.html()
+		return strings.Contains(html, `value="they pay for it"`) && strings.Contains(html, "10 an hour")
+	})
+	g.focus("#act-do")
+	g.Run(chromedp.KeyEvent(kb.Enter))
+	await(t, "it is in force", func() bool { return p.ask("/api/users", "X-User: acme") == 200 })
+	await(t, "it can be undone", func() bool { return strings.Contains(g.html(), `id="undo"`) })
+}
+
+// html returns the page as it is, without a script.
+func (g *page) html() (text string) {
+	g.Helper()
+	g.inDOM(func(ctx context.Context, root cdp.NodeID) (err error) {
+		text, err = dom.GetOuterHTML().WithNodeID(root).Do(ctx)
+		return err
+	})
+	return text
+}
+
+// focus puts the focus on an element, without a script.
+func (g *page) focus(selector string) {
+	g.Helper()
+	g.inDOM(func(ctx context.Context, root cdp.NodeID) error {
+		node, err := dom.QuerySelector(root, selector).Do(ctx)
+		if err != nil {
+			return err
+		}
+		return dom.Focus().WithNodeID(node).Do(ctx)
+	})
+}
+
+// inDOM does something with the document, and again where the numbers of its nodes did not last: they
+// end whenever anybody asks for the document.
+func (g *page) inDOM(do func(ctx context.Context, root cdp.NodeID) error) {
+	g.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		err = chromedp.Run(g.Ctx, chromedp.ActionFunc(func(ctx context.Context) error {
+			root, err := dom.GetDocument().Do(ctx)
+			if err != nil {
+				return err
+			}
+			return do(ctx, root.NodeID)
+		}))
+		if err == nil {
+			return
+		}
+	}
+	g.Fatal(err)
+}
+
+// Whoever has no mouse gets everywhere.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered))
+	p.ask("/api/users", "X-User: acme")
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/rules")
+	g.Run(chromedp.KeyEvent("/"))
+	await(t, "the search has the focus", func() bool { return js[string](g, "document.activeElement.id") == "search" })
+	g.Run(chromedp.KeyEvent("\x1b"), chromedp.KeyEvent("2"))
+	await(t, "the second rule is open", func() bool {
+		return js[bool](g, "location.pathname === '/rules/per-user' && document.readyState === 'complete'")
+	})
+	g.Run(chromedp.KeyEvent("\x1b"))
+	await(t, "Esc leads back", func() bool { return js[string](g, "location.pathname") != "/rules/per-user" })
+
+	// A dialog begins with what it asks, and Esc leads back to the link that opened it, or to the one
+	// that the page has in its place by then.
+	focus := func() string {
+		return js[string](g, "document.activeElement.id || document.activeElement.getAttribute('href') || document.activeElement.tagName")
+	}
+	// The link is clicked, because the character of an Enter can come so late that it opens the list of the
+	// dialog's first field, which Esc then closes instead.
+	g.Visit(subjectPage("acme"))
+	for _, again := range []bool{false, true} {
+		g.Run(chromedp.Evaluate("(a => { a.focus(); a.click() })(document.getElementById('act-block'))", nil), chromedp.WaitVisible("dialog[open]"))
+		if got := focus(); !strings.HasPrefix(got, "f-") {
+			t.Errorf("the dialog begins at %s", got)
+		}
+		if again { // the page is brought up to date meanwhile, with new links
+			g.Run(chromedp.Evaluate("(v => { v.innerHTML = v.innerHTML })(document.getElementById('acts'))", nil))
+		}
+		g.Run(chromedp.KeyEvent("\x1b"))
+		await(t, "Esc leads back to the link", func() bool { return focus() == "act-block" })
+	}
+	g.Run(chromedp.KeyEvent("/"), chromedp.KeyEvent("\x1b"))
+	if got := focus(); got == "BODY" || got == "search" {
+		t.Errorf("Esc in the search leads to %s", got)
+	}
+}

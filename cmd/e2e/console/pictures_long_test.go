@@ -1,0 +1,78 @@
+//go:build long
+
+package console
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+)
+
+// TestLongPictures makes the pictures of the README, of the real pages: what the dashboard shows of half an hour of
+// visitors under examples/api.yaml, and what a replay says of two days. $SLUICE_PICTURES is the directory they go to;
+// without it the visitors leave after a second.
+func TestLongPictures(t *testing.T) {
+	last := 30 * time.Minute
+	if browsertest.Shots = os.Getenv("SLUICE_PICTURES"); browsertest.Shots == "" {
+		browsertest.Shots, last = t.TempDir(), time.Second
+	}
+	p := serve(t, "--policy", "../../../examples/api.yaml")
+	visitors(p, last)
+	g := open(t, p, browsertest.Look{Width: 1280, Height: 860})
+	g.Visit("/")
+	g.Run(chromedp.WaitVisible("#chart canvas"))
+	if last > time.Minute {
+		await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
+	}
+	g.view("dashboard")
+	g = open(t, nil, browsertest.Look{Width: 1280, Height: 860})
+	g.visitFile(report(t))
+	g.drawn(2)
+	g.view("replay")
+}
+
+// view writes a picture of what the window shows.
+func (g *page) view(name string) {
+	g.Helper()
+	var png []byte
+	g.Run(chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(browsertest.Shots, name+".png"), png, 0o644); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// visitors are offices, customers with keys, one whose script runs wild for a while and again at the
+// end, and one who guesses passwords.
+func visitors(p *program, last time.Duration) {
+	random := rand.New(rand.NewPCG(1, 2))
+	begin := time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for ; time.Since(begin) < last; <-tick.C {
+		from := "X-Forwarded-For: 203.0.113." + strconv.Itoa(int(random.ExpFloat64()*12)%200)
+		switch random.IntN(4) {
+		case 0:
+			p.ask("/api/users", from)
+		case 1:
+			p.ask("/api/search?q=news", from)
+		default:
+			p.ask("/api/users/"+strconv.Itoa(1+random.IntN(3)), from, "X-API-Key: "+[]string{"k-pro", "k-trial", "acme-4f1c9d22", "initech-71e0b8", "globex-93ad5e"}[random.IntN(5)])
+		}
+		if part := float64(time.Since(begin)) / float64(last); part > 0.3 && part < 0.4 || part > 0.9 {
+			for range 1 + random.IntN(2) {
+				p.ask("/api/users", "X-Forwarded-For: 198.51.100.23")
+			}
+		}
+		if random.IntN(40) == 0 {
+			p.send("POST", "/auth/login", "username=admin&password=guess", "X-Forwarded-For: 198.51.100.77")
+		}
+	}
+}

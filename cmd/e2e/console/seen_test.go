@@ -1,0 +1,189 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+)
+
+const layered = `
+version: 1
+rules:
+  - {name: per-address, key: [client_ip], limit: 100000/minute}
+  - {name: per-user, key: ["header:X-User"], missing: skip, limit: 5/hour}
+  - {name: watched, key: ["header:X-User"], missing: skip, limit: 2/hour, shadow: true}
+`
+
+// hostile is a key that a page must show and never do.
+const hostile = `<img src=x onerror=alert(1)>`
+
+// told is what became of the decisions of a rule.
+type told struct{ all, refused, would int }
+
+// scraped returns what /metrics says of each rule, read as Prometheus does.
+func (p *program) scraped() map[string]told {
+	p.t.Helper()
+	response, err := http.Get(p.admin + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	out := map[string]told{}
+	for _, m := range families["sluice_decisions_total"].GetMetric() {
+		rule, outcome := label(m, "rule"), label(m, "outcome")
+		t, n := out[rule], int(m.GetCounter().GetValue())
+		t.all += n
+		switch outcome {
+		case "deny":
+			t.refused += n
+		case "would_deny":
+			t.would += n
+		}
+		out[rule] = t
+	}
+	return out
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// onPage returns what the page of all rules says of each.
+func (g *page) onPage() map[string]told {
+	g.Helper()
+	rows := js[map[string][]string](g, `Object.fromEntries([...document.querySelectorAll('#rules tr[data-rule]')].map(r =>
+		[r.dataset.rule, [...r.cells].map(c => c.innerText)]))`)
+	out := map[string]told{}
+	for rule, cells := range rows {
+		out[rule] = told{all: number(cells[3]), refused: number(cells[4]), would: number(after(cells[4], "\n"))}
+	}
+	return out
+}
+
+func after(s, sep string) string {
+	_, rest, _ := strings.Cut(s, sep)
+	return rest
+}
+
+// number returns the number that a text begins with, or 0.
+func number(text string) int {
+	text = strings.ReplaceAll(strings.TrimSpace(text), ",", "")
+	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(text)
+	}
+	n, _ := strconv.Atoi(text[:end])
+	return n
+}
+
+// The numbers on the page are those of the metrics, and those of the requests that were sent; the
+// heaviest subject is the first; the chart moves while traffic goes on.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered))
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/")
+	g.Run(chromedp.WaitVisible("#new"))
+	if text := g.Text("#new"); !strings.Contains(text, "curl") {
+		t.Errorf("nobody has asked yet, and the page says %q", text)
+	}
+	sent := map[string]int{"heavy": 40, hostile: 17, "light": 4}
+	want := map[string]told{}
+	for user, n := range sent {
+		refused := 0
+		for range n {
+			if p.ask("/api/users", "X-User: "+user) == 429 {
+				refused++
+			}
+		}
+		if refused != max(0, n-5) {
+			t.Fatalf("premise: %d of %d were refused", refused, n)
+		}
+		u := want["per-user"]
+		want["per-user"] = told{u.all + n, u.refused + refused, 0}
+		w := want["watched"]
+		want["watched"] = told{w.all + n, 0, w.would + n - 2}
+		a := want["per-address"]
+		want["per-address"] = told{a.all + n, 0, 0}
+	}
+	for rule, w := range want {
+		if got := p.scraped()[rule]; got != w {
+			t.Errorf("/metrics says of %s %+v, want %+v", rule, got, w)
+		}
+	}
+	// It comes by itself, without the page being loaded again.
+	await(t, "the heaviest subject is at the top", func() bool {
+		return strings.HasPrefix(g.Text("#who-table tbody tr th"), "heavy")
+	})
+	await(t, "the headline names the rule that refuses", func() bool { return strings.Contains(g.Text("#headline"), "per-user") })
+	drawn := func() (last string) {
+		return js[string](g, "document.getElementById('chart').dataset.last ?? ''")
+	}
+	await(t, "the chart is drawn", func() bool { return drawn() != "" })
+	before, pixels := drawn(), js[string](g, "document.querySelector('#chart canvas').toDataURL()")
+	await(t, "the chart moves", func() bool {
+		p.ask("/api/users")
+		return drawn() != before && js[string](g, "document.querySelector('#chart canvas').toDataURL()") != pixels
+	})
+	g.Visit("/rules")
+	after := g.onPage()
+	for _, rule := range []string{"per-user", "watched"} {
+		if after[rule] != want[rule] {
+			t.Errorf("the page says of %s %+v, want %+v", rule, after[rule], want[rule])
+		}
+	}
+	if scraped := p.scraped()["per-address"]; after["per-address"].all > scraped.all || after["per-address"].all < want["per-address"].all {
+		t.Errorf("the page says of per-address %+v, /metrics %+v", after["per-address"], scraped)
+	}
+	g.Visit("/shadow")
+	if text := g.Text("#shadow-watched tr[data-window=hour]"); number(after2(text)) != want["watched"].would {
+		t.Errorf("the shadow would have refused %d, and the page says %q", want["watched"].would, text)
+	}
+}
+
+// after2 returns what a row has behind its first cell.
+func after2(row string) string { return strings.TrimSpace(after(row, "\t")) }
+
+// What comes from a request is text on every page, whatever it is: no script runs, which only a browser shows.
+func TestHostileKeys(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", write(t, "policy.yaml", layered))
+	for _, k := range []string{hostile, `"><script>alert(1)</script>`, "{{.}}${7*7}", "\u202egnp.exe", strings.Repeat("long", 400), "%3Cb%3E", "javascript:alert(1)"} {
+		for range 9 {
+			p.ask("/api/users", "X-User: "+k)
+		}
+	}
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/")
+	await(t, "all keys are there", func() bool { return strings.Contains(g.Text("#who-table"), hostile) })
+	links := js[[]string](g, "[...document.querySelectorAll('#who-table tbody a')].map(a => a.getAttribute('href'))")
+	if len(links) < 5 {
+		t.Fatalf("premise: %d subjects", len(links))
+	}
+	const encoded = "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E"
+	g.Quiet = true // of rules that do not exist
+	for _, path := range append(links, "/subjects", "/subjects?q="+encoded, "/rules/per-user", "/?rule="+encoded, "/act/raise?rule=per-user&key.header%3AX-User="+encoded) {
+		g.Visit(path)
+		if n := js[int](g, `document.querySelectorAll('main img, main script, main [onerror], a[href^="javascript:"]').length`); n > 0 {
+			t.Errorf("%s has %d elements that no template has", path, n)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+//go:build long
+
+package doors
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// block returns the only block of a language in a page.
+func block(t *testing.T, page, language string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(found) != 1 {
+		t.Fatalf("%s has %d blocks of %s, and should have one", page, len(found), language)
+	}
+	return found[0][1]
+}
+
+// swap replaces what has to be there.
+func swap(t *testing.T, text string, pairs ...string) string {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(text, pairs[i]) {
+			t.Fatalf("there is no %q in\n%s", pairs[i], text)
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// logged is a line of nginx's log.
+type logged struct {
+	at      time.Time // when it came, by the millisecond
+	took    time.Duration
+	path    string
+	refused bool
+}
+
+// slack is how far what nginx does may be from its log: two clocks read in milliseconds, and levels
+// in thousandths of a request.
+const slack = 10 * time.Millisecond
+
+// The policy of the page decides about what nginx has been sent, at the times in its log, as
+// nginx's limit_req did.
+func TestLongMigrateNginx(t *testing.T) {
+	t.Parallel()
+	const page = "../../../docs/migrating.md"
+	addr, log := testkit.Addr(t), filepath.Join(t.TempDir(), "access.log")
+	url := nginx(t, addr, "log_format times '$msec $request_time $uri $status';\n"+
+		swap(t, block(t, page, "nginx"), "listen 80;", "listen "+addr+"; access_log "+log+" times;", "http://backend", "http://"+backend(t)))
+	sent := 0
+	send := func(n int, path string) {
+		t.Helper()
+		for range n {
+			if got := ask(t, "GET", url+path, ""); got.status != http.StatusOK && got.status != http.StatusTooManyRequests {
+				t.Fatalf("%s: status %d", path, got.status)
+			}
+			sent++
+		}
+	}
+	atOnce := func(n int, path string) {
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				if r, err := http.Get(url + path); err == nil {
+					r.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		sent += n
+	}
+	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back.
+	for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
+		time.Sleep(pause * time.Millisecond)
+		send(14, "/api/orders")
+		send(2, "/login")
+	}
+	atOnce(9, "/search")
+	for range 12 {
+		send(1, "/api/orders")
+		send(1, "/search")
+		time.Sleep(110 * time.Millisecond)
+	}
+	atOnce(6, "/search")
+
+	var requests []logged
+	testkit.Await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
+	rules, err := policyfile.Parse("policy.yaml", []byte(block(t, page, "yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := &logClock{store: memory.New()}
+	engine := policy.NewEngine(clock, rules)
+	passed, refused, waited := 0, 0, 0
+	for i, r := range requests {
+		request := func(after time.Duration) *policy.Request {
+			at := r.at.Add(after)
+			clock.now = at.UnixMicro()
+			return &policy.Request{Path: r.path, Peer: netip.MustParseAddr("127.0.0.1"), Time: at}
+		}
+		// Nothing is taken before it is known what nginx has done: within slack both are right.
+		earliest, latest := engine.Explain(t.Context(), request(-slack)).Decision, engine.Explain(t.Context(), request(slack)).Decision
+		if r.refused && earliest.Allowed || !r.refused && !latest.Allowed {
+			t.Fatalf("request %d, %+v: nginx and the policy do not agree: %+v, %+v", i, r, earliest.Results, latest.Results)
+		}
+		if r.refused {
+			refused++
+			continue
+		}
+		passed++
+		d := engine.Decide(t.Context(), request(0))
+		if !d.Allowed {
+			d = engine.Decide(t.Context(), request(slack))
+		}
+		if d.Delay > slack {
+			waited++
+		}
+		if r.took < d.Delay-2*slack {
+			t.Errorf("request %d, %+v: it has a delay of %v", i, r, d.Delay)
+		}
+	}
+	if passed < 20 || refused < 20 || waited < 4 {
+		t.Errorf("%d have passed, %d of them late, and %d were refused: that shows too little", passed, waited, refused)
+	}
+	t.Logf("%d requests: %d pass, %d of them late, and %d are refused", sent, passed, waited, refused)
+}
+
+// readTimes returns the requests in the order in which they came.
+func readTimes(t *testing.T, path string) (all []logged) {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		field := strings.Fields(lines.Text())
+		end, err1 := strconv.ParseFloat(field[0], 64)
+		took, err2 := strconv.ParseFloat(field[1], 64)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		r := logged{took: time.Duration(took*1000+0.5) * time.Millisecond, path: field[2], refused: field[3] == "429"}
+		r.at = time.UnixMilli(int64(end*1000 + 0.5)).Add(-r.took)
+		all = append(all, r)
+	}
+	slices.SortStableFunc(all, func(a, b logged) int {
+		if c := a.at.Compare(b.at); c != 0 || a.refused == b.refused {
+			return c
+		}
+		if a.refused { // of one millisecond, those that fitted were first
+			return 1
+		}
+		return -1
+	})
+	return all
+}
+
+// logClock is a store whose time is that of the log.
+type logClock struct {
+	store *memory.Store
+	now   int64
+}
+
+func (c *logClock) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	return c.store.TakeAt(ctx, c.now, charges, receipts)
+}

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+)
+
+// page is /metrics, as Prometheus reads it.
+type page map[string]*dto.MetricFamily
+
+func scrape(t *testing.T, g *gateway) page {
+	t.Helper()
+	resp, err := http.Get(g.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	p, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// labels returns the names of the labels of a metric.
+func labels(f *dto.MetricFamily) []string {
+	names := map[string]bool{}
+	for _, m := range f.GetMetric() {
+		for _, l := range m.Label {
+			names[l.GetName()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// What /metrics has is what docs/metrics.md says, all that alerts and panels ask about is there, by the names of
+// its labels, too, and it is as Prometheus wants it.
+func TestMetricsReference(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--upstream", "sample", "--store", redistest.Shared(t).URL(),
+		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", write(t, "policy.yaml", `version: 1
+tiers: {subject: api_key}
+subjects: [{subject: k-pro, tier: pro}]
+rules:
+  - {name: api, key: [api_key], limit: 100/minute, tiers: {pro: 1000/minute}}
+  - {name: tokens, key: [api_key], limit: 100000/day, cost: {response_header: X-Cost, estimate: 100, max: 10000}}
+`))
+	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-pro"))
+	all := scrape(t, g)
+
+	reference := "# Metrics\n\nWhat `/metrics` has besides the metrics of the Go runtime and the process. " +
+		"Made by `go test -run MetricsReference ./cmd/e2e -update`.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !strings.HasPrefix(name, "sluice_") {
+			continue
+		}
+		f, of := all[name], []string{}
+		for _, label := range labels(f) {
+			of = append(of, "`"+label+"`")
+		}
+		reference += fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), strings.Join(of, ", "), f.GetHelp())
+	}
+	const file = "../../docs/metrics.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(reference), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != reference {
+		t.Errorf("%s is old: go test -run MetricsReference ./cmd/e2e -update (%v)", file, err)
+	}
+
+	_, text := get(t, g.admin+"/metrics")
+	promtool(t, text+"\n", "check", "metrics")
+	all.hasSelected(t)
+}
+
+// hasSelected checks that all is there that alerts and panels select.
+func (p page) hasSelected(t *testing.T) {
+	t.Helper()
+	alerts, err := os.ReadFile(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := readDashboard(t)
+	asked := string(alerts) + strings.Join(d.exprs(), "\n")
+	for _, v := range d.Templating.List {
+		asked += fmt.Sprintln(v.Query)
+	}
+	seen := 0
+	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(asked, -1) {
+		if s[1] != "" { // recorded here
+			continue
+		}
+		f := p[s[2]]
+		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(s[2], "")
+		if f == nil && p[base].GetType() == dto.MetricType_HISTOGRAM {
+			f = p[base]
+		}
+		if seen++; f == nil {
+			t.Errorf("there is no %s", s[2])
+			continue
+		}
+		for _, label := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(s[3], -1) {
+			if name := label[1]; name != "job" && name != "instance" && !slices.Contains(labels(f), name) {
+				t.Errorf("%s has no label %s", s[2], name)
+			}
+		}
+	}
+	if seen < 60 {
+		t.Errorf("only %d selectors were found", seen)
+	}
+}

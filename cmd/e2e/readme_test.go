@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"flag"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md, to be read before it is kept")
+
+// pages are those of docs. TestNewcomer has the README.
+func pages(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no docs (%v)", err)
+	}
+	return files
+}
+
+// blocksOf returns a document's code blocks of a language, also those in lists.
+func blocksOf(t *testing.T, file, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[2], ""))
+	}
+	return all
+}
+
+// blocks returns the code blocks of a language in all documents.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	for _, file := range append(pages(t), "../../README.md") {
+		all = append(all, blocksOf(t, file, language)...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("there is no %s block", language)
+	}
+	return all
+}
+
+// passing are the parts of an answer that time changes, and nothing else.
+var passing = regexp.MustCompile(`(?m)(^Date: |^X-Request-Id: ).*|(^X-Ratelimit-Reset: |^Retry-After: |;t=|Retry in |"retry_after":|"reset":|"X-Ratelimit-Reset":")\d+`)
+
+func timeless(s string) string {
+	return passing.ReplaceAllString(strings.ReplaceAll(s, "\r\n", "\n"), "${1}${2}…")
+}
+
+// Whoever starts what a document starts first, and types what it says, gets what it says. api.yaml is
+// that of examples.
+func TestReadmeConsole(t *testing.T) {
+	t.Parallel()
+	for _, file := range pages(t) {
+		examples := blocksOf(t, file, "console")
+		if len(examples) == 0 {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			policy, err := filepath.Abs("../../examples/api.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := os.Symlink(policy, filepath.Join(dir, "api.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			first := regexp.MustCompile(`(?m)^sluice serve (.+)$`).FindStringSubmatch(strings.Join(blocksOf(t, file, "sh"), "\n"))
+			if first == nil {
+				t.Fatal("the page does not say what to start")
+			}
+			g := beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
+			g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
+			check := g.Await("it serves", func(r record) bool { return r.Msg == "sluice serves" }).Check
+			here := strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check, "http://127.0.0.1:9090", g.admin, "curl ", "curl --silent --show-error --noproxy '*' ")
+			for _, example := range strings.Split("\n"+strings.Join(examples, "\n"), "\n$ ")[1:] {
+				command, want, _ := strings.Cut(example, "\n")
+				c := exec.CommandContext(t.Context(), "bash", "-c", here.Replace(command))
+				c.Dir = dir
+				c.Env = append(testkit.Environ(), "PATH="+filepath.Dir(testkit.Binary(t))+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.admin)
+				got, err := c.CombinedOutput()
+				if err != nil {
+					t.Fatalf("$ %s\n%v\n%s", command, err, got)
+				}
+				if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
+					t.Errorf("$ %s\n%s\n\nand the document has\n\n%s", command, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Commands that are not run here are at least commands, with flags that there are: what does not end
+// by itself, or wants a machine of its own. Those of other programs are not looked at.
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	more, err := filepath.Glob("../../deploy/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := map[string][]string{} // a command with the first use of each of its flags in the documents
+	for _, file := range append(pages(t), more...) {
+		for _, block := range blocksOf(t, file, "sh") {
+			const shell = "command_not_found_handle() { :; }\nsluice() { printf '%s\\0' \"$@\" $'\\n' >>calls; }\n"
+			c := exec.CommandContext(t.Context(), "bash", "-euc", shell+block)
+			c.Dir, c.Env = t.TempDir(), append(testkit.Environ(), "PATH=/nowhere")
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", file, err, out)
+			}
+			calls, _ := os.ReadFile(filepath.Join(c.Dir, "calls"))
+			for call := range strings.SplitSeq(string(calls), "\x00\n\x00") {
+				name, args := commandOf(strings.Split(call, "\x00"))
+				called[name] = withNew(called[name], args)
+			}
+		}
+	}
+	delete(called, "")
+	for name, args := range called {
+		if code, stderr := run(t, slices.Concat(strings.Fields(name), args, []string{"--help"})...); code != 0 {
+			t.Errorf("sluice %s %q: exit code %d, %s", name, args, code, stderr)
+		}
+	}
+}
+
+// commandOf returns the name of a command, of one word or two, and its arguments.
+func commandOf(call []string) (name string, args []string) {
+	if len(call) > 1 && slices.Contains([]string{"set", "list", "delete", "create", "envoy", "nginx"}, call[1]) {
+		return call[0] + " " + call[1], call[2:]
+	}
+	return call[0], call[1:]
+}
+
+// withNew appends those arguments that are flags which are not there yet, with their values, or words.
+func withNew(all, args []string) []string {
+	known := slices.Clone(all)
+	for i, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.HasPrefix(arg, "-") {
+			flag, _, _ = strings.Cut(args[i-1], "=") // perhaps its value
+		}
+		if !slices.ContainsFunc(known, func(k string) bool { return k == flag || strings.HasPrefix(k, flag+"=") }) {
+			all = append(all, arg)
+		}
+	}
+	return all
+}
+
+func TestReadmePolicies(t *testing.T) {
+	t.Parallel()
+	for _, block := range blocks(t, "yaml") {
+		if _, err := policyfile.Parse("policy.yaml", []byte(block)); err != nil {
+			t.Errorf("%v\n%s", err, block)
+		}
+	}
+}
+
+// The code of docs and of the README is part of programs that are run, whatever its margin.
+func TestReadmeCode(t *testing.T) {
+	t.Parallel()
+	for language, places := range map[string][]string{
+		"go":     {"../../examples/*/*.go", "../../bench/migrate/*.go"},
+		"python": {"../../examples/clients/python/*.py"},
+		"js":     {"../../examples/clients/node/*.mjs"},
+	} {
+		margin := regexp.MustCompile(`(?m)^\s+`)
+		var sources strings.Builder
+		for _, place := range places {
+			files, err := filepath.Glob(place)
+			if err != nil || len(files) == 0 {
+				t.Fatalf("there is nothing in %s (%v)", place, err)
+			}
+			for _, name := range files {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources.Write(margin.ReplaceAll(text, nil))
+			}
+		}
+		for _, block := range append(blocks(t, language), blocksOf(t, "../../README.md", language)...) {
+			if !strings.Contains(sources.String(), margin.ReplaceAllString(block, "")) {
+				t.Errorf("none of %v has\n%s", places, block)
+			}
+		}
+	}
+}

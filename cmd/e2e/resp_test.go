@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// output runs a program, which has to end with 0, and returns what it prints.
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), testkit.Program(t, name), args...)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func port(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
+}
+
+const respPolicy = `
+version: 1
+rules:
+  - name: per-key
+    key: [api_key]
+    limit: 10/minute
+`
+
+// serveRESP starts an instance with nothing but the Redis protocol, and returns its address.
+func serveRESP(t *testing.T, args ...string) (addr string) {
+	t.Helper()
+	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
+	return g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+}
+
+// Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
+func TestRESPClients(t *testing.T) {
+	t.Parallel()
+	addr := serveRESP(t)
+	t.Run("go-redis", func(t *testing.T) { testGoRedis(t, addr) })
+	t.Run("rueidis", func(t *testing.T) { testRueidis(t, addr) })
+	t.Run("examples", func(t *testing.T) { testRESPExamples(t, addr) })
+}
+
+func testGoRedis(t *testing.T, addr string) {
+	for _, proto := range []int{2, 3} {
+		client := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: proto, ClientName: "test"})
+		defer client.Close()
+		key := fmt.Sprint("key ", proto)
+		got, err := client.Do(t.Context(), "CL.THROTTLE", key, 9, 1, 60, 4).Int64Slice()
+		if err != nil || !reflect.DeepEqual(got, []int64{0, 10, 6, -1, 240}) {
+			t.Errorf("RESP%d: %v, %v", proto, got, err)
+		}
+		checked, err := client.Do(t.Context(), "SLUICE.CHECK", "per-key", "api_key", key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, ok := checked.(map[any]any); proto == 3 && (!ok || all["remaining"] != int64(9)) {
+			t.Errorf("RESP3: %v", checked)
+		}
+		if all, ok := checked.([]any); proto == 2 && (!ok || all[9] != int64(9)) {
+			t.Errorf("RESP2: %v", checked)
+		}
+		pipeline := client.Pipeline()
+		var all []*goredis.Cmd
+		for range 500 {
+			all = append(all, pipeline.Do(t.Context(), "CL.THROTTLE", key, 9, 1, 60, 0))
+		}
+		if _, err := pipeline.Exec(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, one := range all {
+			if got, err := one.Int64Slice(); err != nil || got[2] != 6 {
+				t.Fatalf("in a pipeline: %v, %v", got, err)
+			}
+		}
+		if err := client.Do(t.Context(), "CL.THROTTLE", key, 1, 1).Err(); err == nil || !strings.Contains(err.Error(), "count period") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func testRueidis(t *testing.T, addr string) {
+	for name, option := range map[string]rueidis.ClientOption{
+		"as it comes":      {InitAddress: []string{addr}, ForceSingleClient: true},
+		"without tracking": {InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, AlwaysPipelining: true},
+		"RESP2":            {InitAddress: []string{addr}, ForceSingleClient: true, AlwaysRESP2: true, DisableCache: true},
+	} {
+		client, err := rueidis.NewClient(option)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		defer client.Close()
+		got, err := client.Do(t.Context(), client.B().Arbitrary("CL.THROTTLE").Keys(name).Args("9", "1", "60", "4").Build()).AsIntSlice()
+		if err != nil || !reflect.DeepEqual(got, []int64{0, 10, 6, -1, 240}) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		var many []rueidis.Completed
+		for range 300 {
+			many = append(many, client.B().Arbitrary("SLUICE.CHECK", "per-key", "api_key", name).Build())
+		}
+		allowed := int64(0)
+		for _, r := range client.DoMulti(t.Context(), many...) {
+			answer, err := r.AsMap()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			said := answer["allowed"]
+			n, err := said.AsInt64()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			allowed += n
+		}
+		if allowed != 10 {
+			t.Errorf("%s: %d of 300 allowed, want 10", name, allowed)
+		}
+	}
+}
+
+// The examples, with the clients that people have in other languages, of whom one finds what the other has used.
+func testRESPExamples(t *testing.T, addr string) {
+	dir, err := filepath.Abs("../../examples/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`^(allowed|limited) and \d+ left of 16\n(allowed|refused) and \d+ left of per-key\n\d+ of 20 allowed, again in \d+ s$`)
+	for name, command := range map[string][]string{
+		"python": {"/usr/bin/python3", "resp_throttle.py"},
+		"node":   {"node", "resp_throttle.mjs"},
+	} {
+		got := output(t, filepath.Join(dir, name), command[0], append(command[1:], "redis://"+addr)...)
+		if !said.MatchString(got) {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+}
+
+// Over TLS a client shows a certificate, and then its token, for as long as that is good.
+func TestRESPOverTLS(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	cert, key := ours.make("server", nil)
+	own, ownKey := ours.make("client", nil)
+	tokens := write(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
+	addr := serveRESP(t, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca, "--door-tokens", tokens)
+	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--no-auth-warning", "--tls", "--cacert", ours.ca, "-a", "a long secret"}
+	if got := output(t, "", "redis-cli", append(with, "--cert", own, "--key", ownKey, "PING")...); got != "PONG" {
+		t.Error(got)
+	}
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
+		t.Errorf("without a certificate: %s", out)
+	}
+	// One that does not even shake hands holds up no other.
+	silent, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	try := func(password string) error {
+		client := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: password, MaxRetries: -1})
+		defer client.Close()
+		return client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err()
+	}
+	in := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: "a long secret", PoolSize: 1})
+	defer in.Close()
+	if err := in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err != nil {
+		t.Errorf("with a token: %v", err)
+	}
+	for _, password := range []string{"", "another"} {
+		if try(password) == nil {
+			t.Errorf("with the token %q it was let in", password)
+		}
+	}
+	overwrite(t, tokens, "") // which ends the connections, too
+	redistest.Eventually(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
+}
+
+// A pipeline is one call of the shared store, whatever it asks for. While that is away, CL.THROTTLE lets pass: its
+// callers have no on_error to say else.
+func TestRESPWithStore(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "5s")
+	client := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
+	defer client.Close()
+	scripts := func() int { return calls(store, "eval") + calls(store, "evalsha") }
+	before := scripts()
+	for round := range 10 {
+		pipeline, all := client.Pipeline(), make([]*goredis.Cmd, 64)
+		for i := range all {
+			all[i] = pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("round ", round, i%4), 9, 1, 3600)
+		}
+		if _, err := pipeline.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		allowed := 0
+		for _, one := range all {
+			if got, err := one.Int64Slice(); err != nil {
+				t.Fatal(err)
+			} else if got[0] == 0 {
+				allowed++
+			}
+		}
+		if allowed != 40 {
+			t.Errorf("%d of 64 allowed, want 10 of each of 4 keys", allowed)
+		}
+	}
+	// A pipeline may reach us in two pieces, and a heartbeat is a script.
+	if made := scripts() - before; made < 10 || made > 40 {
+		t.Errorf("%d calls for 10 pipelines of 64", made)
+	}
+	store.Kill()
+	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 3600).Int64Slice(); err != nil || got[0] != 0 || got[1] != 10 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if err := client.Do(t.Context(), "SLUICE.RESET", "per-key", "api_key", "k").Err(); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("SLUICE.RESET: %v", err)
+	}
+}
+
+// calls returns how often a server was given a command.
+func calls(s *redistest.Server, command string) int {
+	var n int
+	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
+	return n
+}
+
+// Whoever types what the documents say into redis-cli gets what the documents say.
+func TestReadmeRedis(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
+	addr := g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+	for _, block := range blocks(t, "redis") {
+		for _, example := range strings.Split("\n"+block, "\n> ")[1:] {
+			command, want, _ := strings.Cut(example, "\n")
+			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(addr)}, strings.Fields(command)...)...)
+			if got = strings.ReplaceAll(got, " \n", "\n"); got != strings.TrimSpace(want) {
+				t.Errorf("> %s\n%s\n\nand the document has\n\n%s", command, got, want)
+			}
+		}
+	}
+}

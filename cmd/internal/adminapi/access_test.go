@@ -1,0 +1,240 @@
+package adminapi_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+// roles are the tokens of the tests, each of which is the name of its role.
+func roles() ([]control.Token, error) {
+	all := []control.Token{{Name: "late", Hash: control.HashToken("expired"), Role: source.Admin, Expires: time.Now().Add(-time.Second)}}
+	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
+		all = append(all, control.Token{Name: "the " + r.String(), Hash: control.HashToken(r.String()), Role: r, Expires: time.Now().Add(time.Hour)})
+	}
+	return all, nil
+}
+
+// Every operation of the document is refused without a token, with a wrong one, an expired one
+// and one of a lesser role, and is not refused with the right one.
+func TestAccess(t *testing.T) {
+	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	for _, name := range document.Operations() {
+		method, path, _ := strings.Cut(name, " ")
+		path = strings.ReplaceAll(path, "{id}", "some-id")
+		needs, ok := source.ParseRole(fmt.Sprint(operation(name).Extensions["x-role"]))
+		if !ok {
+			t.Errorf("%s says of nobody that they may call it", name)
+		}
+		try := func(what, authorization string, refused int) {
+			t.Helper()
+			var fields []string
+			if authorization != "" {
+				fields = []string{"Authorization: " + authorization}
+			}
+			a := s.Do(method, path, "", fields...)
+			if refused != 0 && a.Status != refused || refused == 0 && (a.Status == 401 || a.Status == 403) {
+				t.Errorf("%s with %s: %d, want %d", name, what, a.Status, refused)
+			}
+			if a.Status == 401 && a.Header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s: a 401 without WWW-Authenticate", name)
+			}
+		}
+		try("no token", "", 401)
+		try("an empty token", "Bearer ", 401)
+		try("a wrong token", "Bearer admin2", 401)
+		try("a hash", "Bearer "+control.HashToken("admin"), 401)
+		try("an expired token", "Bearer expired", 401)
+		try("another scheme", "Basic admin", 401)
+		for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
+			refused := 0
+			if !r.May(needs) {
+				refused = 403
+			}
+			try("the token of the "+r.String(), "Bearer "+r.String(), refused)
+			try("the token of the "+r.String()+", in lower case", "bearer "+r.String(), refused)
+		}
+	}
+	if strings.Contains(s.log.String(), "admin2") {
+		t.Errorf("a token is in the log: %s", s.log)
+	}
+}
+
+// Two tokens in one request are none.
+func TestTwoTokens(t *testing.T) {
+	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	r, err := http.NewRequest("GET", s.URL+"/v1/policy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header["Authorization"] = []string{"Bearer admin", "Bearer viewer"}
+	s.Send(r, "").Want(401)
+}
+
+// Whoever is on this machine may call as long as there are no tokens, and nobody where that is
+// not known.
+func TestLocal(t *testing.T) {
+	for name, test := range map[string]struct {
+		tokens func() ([]control.Token, error)
+		local  bool
+		from   string
+		status int
+	}{
+		"here":                   {none, true, "127.0.0.1:5", 200},
+		"here by IPv6":           {none, true, "[::1]:5", 200},
+		"from elsewhere":         {none, true, "192.0.2.1:5", 401},
+		"from a strange address": {none, true, "@", 401},
+		"an address for all":     {none, false, "127.0.0.1:5", 401},
+		"there are tokens":       {roles, true, "127.0.0.1:5", 401},
+		"nobody knows":           {unknown, true, "127.0.0.1:5", 503},
+	} {
+		r := localRequest("GET", "/v1/openapi.json")
+		r.RemoteAddr = test.from
+		s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = test.tokens, test.local })
+		w := httptest.NewRecorder()
+		adminapi.New(s.config).ServeHTTP(w, r)
+		if w.Code != test.status {
+			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, test.status)
+		}
+		// A token that is not known is refused all the same.
+		r.Header.Set("Authorization", "Bearer wrong")
+		w = httptest.NewRecorder()
+		adminapi.New(s.config).ServeHTTP(w, r)
+		if w.Code != 401 && w.Code != 503 {
+			t.Errorf("%s, with a wrong token: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+func none() ([]control.Token, error)    { return nil, nil }
+func unknown() ([]control.Token, error) { return nil, errors.New("away") }
+
+// A certificate that the listener has verified has the role that its unit names.
+func TestCertificates(t *testing.T) {
+	for units, want := range map[string]int{
+		"sluice-viewer": 403, "sluice-operator": 403, "sluice-admin": 404,
+		"admin": 401, "sluice-": 401, "sluice-root": 401, "": 401, "Sluice-admin": 401,
+		"sluice-viewer,sluice-admin": 404, "sluice-operator,engineering": 403,
+	} {
+		s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = none, false })
+		certificate := &x509.Certificate{Subject: pkix.Name{CommonName: "ci", OrganizationalUnit: strings.Split(units, ",")}}
+		r := localRequest("DELETE", "/v1/rules/nowhere")
+		r.Header.Set("If-Match", "*")
+		for _, verified := range []bool{true, false} {
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+			status := 401
+			if verified {
+				r.TLS.VerifiedChains, status = [][]*x509.Certificate{{certificate}}, want
+			}
+			if status == 404 {
+				status = 409 // there is no database
+			}
+			w := httptest.NewRecorder()
+			adminapi.New(s.config).ServeHTTP(w, r)
+			if w.Code != status {
+				t.Errorf("%q, verified %v: %d %s, want %d", units, verified, w.Code, w.Body, status)
+			}
+		}
+	}
+}
+
+// A body that is too large is refused before it is read, or as soon as it is.
+func TestLargeBodies(t *testing.T) {
+	s := start(t, nil)
+	large := strings.Repeat("x", 10<<20)
+	for _, name := range document.Operations() {
+		method, path, _ := strings.Cut(name, " ")
+		if method == "GET" {
+			continue
+		}
+		path = strings.ReplaceAll(path, "{id}", "some-id")
+		for _, chunked := range []bool{false, true} {
+			// Of another reader net/http does not know the length.
+			r, err := http.NewRequest(method, s.URL+path, io.MultiReader(strings.NewReader(`{"name": "`+large+`"}`)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !chunked {
+				r.ContentLength = int64(len(large) + 12)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("If-Match", "*")
+			response, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				continue // the connection was closed while the body was being sent
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != 413 && !(chunked && method == "DELETE") {
+				t.Errorf("%s, chunked %v: %d", name, chunked, response.StatusCode)
+			}
+		}
+	}
+	// What the client sends behind a head that says too much is not waited for.
+	r := localRequest("POST", "/v1/check")
+	r.ContentLength, r.Body = 10<<20, io.NopCloser(failing{t})
+	w := httptest.NewRecorder()
+	adminapi.New(s.config).ServeHTTP(w, r)
+	if w.Code != 413 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// failing is a body that nobody is to read.
+type failing struct{ t *testing.T }
+
+func (f failing) Read([]byte) (int, error) {
+	f.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+// A body is not read of a caller who may not call.
+func TestStrangersSendNoBody(t *testing.T) {
+	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	r := localRequest("POST", "/v1/check")
+	r.ContentLength, r.Body = 100, io.NopCloser(failing{t})
+	w := httptest.NewRecorder()
+	adminapi.New(s.config).ServeHTTP(w, r)
+	if w.Code != 401 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// The log does not fill with callers who are refused.
+func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
+	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	began := time.Now()
+	for range 50 {
+		s.Do("GET", "/v1/policy", "").Want(401)
+	}
+	lines := bytes.Count(s.log.Bytes(), []byte("refused a caller"))
+	if most := int(time.Since(began)/time.Second) + 2; lines < 1 || lines > most {
+		t.Errorf("%d lines, and %d are the most: %s", lines, most, s.log)
+	}
+}
+
+// A body that does not arrive holds nothing up.
+func TestSlowBodies(t *testing.T) {
+	t.Cleanup(adminapi.SetBodyTimeout(50 * time.Millisecond))
+	s := start(t, nil)
+	body, end := io.Pipe() // nothing is ever written to it
+	t.Cleanup(func() { _ = end.Close() })
+	r, err := http.NewRequest("POST", s.URL+"/v1/check", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	s.Send(r, "").Want(408)
+}

@@ -1,0 +1,165 @@
+package adminapi
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// checkRequest is a request as it is described.
+type checkRequest struct {
+	Method     string            `json:"method"`
+	URL        string            `json:"url"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+	From       string            `json:"from"`
+	Attributes map[string]string `json:"attributes"`
+	Cost       int64             `json:"cost"`
+	// Take charges the request as if it were one.
+	Take bool `json:"take"`
+}
+
+// verdict is what becomes of the request.
+type verdict struct {
+	Allowed     bool   `json:"allowed"`
+	Exempt      bool   `json:"exempt"`
+	Degraded    bool   `json:"degraded"`
+	Unavailable bool   `json:"unavailable"`
+	Missing     string `json:"missing,omitempty"`
+	Blocked     string `json:"blocked,omitempty"` // the rule
+	// RetryAfter is in seconds, rounded up; 0 with a refusal means never.
+	RetryAfter int64         `json:"retry_after"`
+	Delay      float64       `json:"delay"` // seconds
+	Taken      bool          `json:"taken"`
+	Client     string        `json:"client"`
+	Rules      []ruleVerdict `json:"rules"`
+}
+
+type ruleVerdict struct {
+	Rule     string         `json:"rule"`
+	Source   string         `json:"source"`
+	Applies  bool           `json:"applies"`
+	Why      string         `json:"why"`
+	Key      string         `json:"key,omitempty"`
+	Override *overrideState `json:"override,omitempty"`
+	Limits   []limitVerdict `json:"limits"`
+}
+
+type limitVerdict struct {
+	limitState
+	Cost       int64 `json:"cost"`
+	Allowed    bool  `json:"allowed"`
+	RetryAfter int64 `json:"retry_after"`
+}
+
+// documentation is an address that no client has.
+const documentation = "192.0.2.1"
+
+func (a *API) check(c *call) (any, error) {
+	if _, err := c.query(); err != nil {
+		return nil, err
+	}
+	in, err := decode[checkRequest](c)
+	if err != nil {
+		return nil, err
+	}
+	if in.Take && !c.role.May(source.Operator) {
+		return nil, problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", c.actor, c.role, source.Operator)
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	trace := a.Engine.Explain(c.Context(), r)
+	d := trace.Decision
+	if in.Take {
+		if d, err = a.take(c, r); err != nil {
+			return nil, err
+		}
+	}
+	out := verdict{
+		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
+		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []ruleVerdict{},
+	}
+	for i := range trace.Rules {
+		out.Rules = append(out.Rules, ruleVerdictOf(&trace.Rules[i]))
+	}
+	return out, nil
+}
+
+// take charges a request, which leaves a line in the audit log as other changes do: without its
+// headers, query and body, which may be secrets.
+func (a *API) take(c *call, r *policy.Request) (d policy.Decision, err error) {
+	decide := func() error { d = a.Engine.Decide(c.Context(), r); return nil }
+	if a.Policy.Database == nil {
+		a.Logger.Info("admin API charged a request", "actor", c.actor, "method", r.Method)
+		return d, decide()
+	}
+	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
+	err = a.Policy.Record(c.Context(), source.Entry{Actor: c.actor, Action: "take", Kind: "request", After: source.Row(control.JSON(what))}, decide)
+	return d, err
+}
+
+func ruleVerdictOf(t *policy.RuleTrace) ruleVerdict {
+	out := ruleVerdict{Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Limits: []limitVerdict{}}
+	if o := t.Override; o != nil {
+		out.Override = stateOfOverride(o)
+	}
+	for i := range t.Results {
+		r := &t.Results[i]
+		out.Limits = append(out.Limits, limitVerdict{stateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+	}
+	return out
+}
+
+// wholeSeconds rounds up; never is 0.
+func wholeSeconds(d time.Duration) int64 {
+	seconds, _ := sluice.Decision{RetryAfter: d}.RetryAfterSeconds()
+	return seconds
+}
+
+// request makes what a door would have made of the request.
+func (q *checkRequest) request() (*policy.Request, error) {
+	u, err := url.Parse(q.URL)
+	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {
+		return nil, badField("/url", "write a path as in /api/users, or a whole URL")
+	}
+	if q.From == "" {
+		q.From = documentation
+	}
+	peer, err := netip.ParseAddr(q.From)
+	if err != nil || peer.Zone() != "" {
+		return nil, badField("/from", "write an address, as in %s", documentation)
+	}
+	if q.Cost < 0 || q.Cost > maxUnits {
+		return nil, badField("/cost", "use a number from 1 to %d", int64(maxUnits))
+	}
+	r := &policy.Request{
+		Method: q.Method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(),
+		Header: http.Header{}, Attributes: q.Attributes, Cost: q.Cost,
+		Body: func(limit int64) ([]byte, error) {
+			if int64(len(q.Body)) > limit {
+				return nil, nil
+			}
+			return []byte(q.Body), nil
+		},
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	for name, value := range q.Headers {
+		if http.CanonicalHeaderKey(name) == "Host" {
+			r.Host = value
+			continue
+		}
+		r.Header.Add(name, value)
+	}
+	return r, nil
+}

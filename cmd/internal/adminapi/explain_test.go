@@ -1,0 +1,110 @@
+package adminapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/httplimit"
+)
+
+// What is said of a request is what its response then has.
+func TestExplainForetells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that nothing drains in between
+		s := prepare(t, nil)
+		api := adminapi.New(s.config)
+		upstream := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		gateway := httplimit.Policy(s.engine)(upstream)
+		try := func(method, path string) {
+			t.Helper()
+			q := url.Values{"method": {method}, "url": {path + "?a=b"}, "from": {"192.0.2.7"}, "header.X-API-Key": {"k-1"}, "header.Accept": {"text/plain"}}
+			status, body := api.Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/explain?"+q.Encode(), "", nil)
+			var got adminapi.Explanation
+			if err := json.Unmarshal(body, &got); err != nil || status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+			r := httptest.NewRequest(method, path+"?a=b", nil)
+			r.RemoteAddr = "192.0.2.7:1"
+			r.Header.Set("X-API-Key", "k-1")
+			r.Header.Set("Accept", "text/plain")
+			w := httptest.NewRecorder()
+			gateway.ServeHTTP(w, r)
+			if passed := w.Code == http.StatusNoContent; passed != got.Allowed || !passed && (got.Response.Status != w.Code || got.Response.Body != w.Body.String()) {
+				t.Fatalf("%s: %d %q, and what was said: %v %+v", path, w.Code, w.Body, got.Allowed, got.Response)
+			}
+			if !maps.EqualFunc(w.Header(), got.Response.Header, slices.Equal) {
+				t.Fatalf("%s:\n%v, and what was said:\n%v", path, w.Header(), got.Response.Header)
+			}
+		}
+		for range 30 { // twenty at once pass, and five logins a minute
+			try("GET", "/")
+			try("POST", "/login")
+			try("GET", "/health")
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+func TestExplain(t *testing.T) {
+	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s.Token = "operator"
+	explain := func(query string) (got adminapi.Explanation) {
+		t.Helper()
+		s.Do("GET", "/v1/explain?"+query, "").Want(200).Into(&got)
+		return got
+	}
+	words := func(e adminapi.Explanation) (all []string) {
+		for _, r := range e.Rules {
+			text := fmt.Sprint(r.Rule, " ", r.Applies, " ", r.Key)
+			for _, l := range r.Limits {
+				text += fmt.Sprintf(" %s %s %d-%d/%d→%d", l.Name, l.From, l.Cost, l.Before.Used, l.Capacity, l.After.Used)
+			}
+			all = append(all, text)
+		}
+		return all
+	}
+	s.take(2, "192.0.2.7", "k-7")
+	got := explain("url=/&from=192.0.2.7&header.X-API-Key=k-7")
+	if got := words(got); !slices.Equal(got, []string{
+		"health false ", "per-address true per-address/192.0.2.7 per-address rule 1-2/200→3",
+		"per-key true per-key/k-7 per-key tier:pro 1-2/1000→3", "login false ", "all true all/ all rule 1-2/1000→3",
+	}) {
+		t.Errorf("%q", got)
+	}
+	if got.Tier == nil || got.Tier.Name != "pro" || got.Client != "192.0.2.7" || got.Method != "GET" || got.URL != "/" || got.Rules[1].OnError != "allow" {
+		t.Errorf("%+v", got)
+	}
+	s.Token = "viewer" // who sees of a key what its rule shows
+	if got := explain("url=/&header.X-API-Key=k-42&from=192.0.2.7"); got.Rules[2].Key != "…" || got.Rules[1].Key != "192.0.2.7" {
+		t.Errorf("%+v", got.Rules)
+	}
+	s.Token = "operator"
+	if got := explain("url=/&header.X-API-Key=k-42"); got.Rules[2].Override == nil || got.Rules[2].Limits[0].From != "override" {
+		t.Errorf("%+v", got.Rules[2])
+	}
+	got = explain("url=/&from=203.0.113.9")
+	if got.Allowed || got.Blocked != "per-address" || got.Response.Status != 403 || got.RetryAfter >= 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := explain("url=/health"); !got.Exempt || len(got.Response.Header) != 0 {
+		t.Errorf("%+v", got)
+	}
+	// A body is read, and nothing is taken.
+	const login = `{"method": "POST", "url": "/login", "headers": {"Content-Type": "application/x-www-form-urlencoded"}, "body": "username=alice", "from": "192.0.2.7"}`
+	for range 7 {
+		s.Do("POST", "/v1/explain", login).Want(200).Into(&got)
+	}
+	if l := got.Rules[3].Limits; len(l) != 2 || l[0].Before.Used != 0 || l[0].After.Used != 1 || got.Rules[3].Key != "login/192.0.2.7/alice" {
+		t.Errorf("%+v", got.Rules[3])
+	}
+}

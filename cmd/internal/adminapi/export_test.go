@@ -1,0 +1,31 @@
+package adminapi
+
+import (
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+// Route is an operation, as "GET /v1/rules", and who may call it.
+type Route struct {
+	Name string
+	Role source.Role
+}
+
+// Routes returns all operations.
+func Routes() (all []Route) {
+	for _, r := range routes() {
+		all = append(all, Route{r.method + " " + r.path, r.role})
+	}
+	return all
+}
+
+// SetBodyTimeout sets how long a body may take to arrive, and returns what sets it back.
+func SetBodyTimeout(d time.Duration) func() {
+	before := bodyTimeout
+	bodyTimeout = d
+	return func() { bodyTimeout = before }
+}
+
+// DetailOf returns what a caller is told of an error.
+func DetailOf(err error) string { return asProblem(err).Detail }

@@ -1,0 +1,172 @@
+package adminapi
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// overrideFilter is what a query asks of overrides.
+type overrideFilter struct {
+	query
+	veil  *veil
+	text  string // as it was written
+	low   string // the same in lower case
+	state string
+	now   time.Time
+}
+
+// States that overrides are filtered by.
+const (
+	stateToday  = "today"
+	stateEnded  = "ended"
+	stateBlocks = "blocks"
+)
+
+func (a *API) overrideFilter(c *call, q query) (*overrideFilter, error) {
+	f := &overrideFilter{query: q, veil: a.veilFor(c), text: strings.TrimSpace(q.values["q"]), state: q.values["state"], now: time.Now()}
+	f.low = strings.ToLower(f.text)
+	if f.state != "" && f.state != stateToday && f.state != stateEnded && f.state != stateBlocks {
+		return nil, badParameter("state", "write today, ended or blocks")
+	}
+	return f, nil
+}
+
+// wants reports whether an override has all that is asked for.
+func (f *overrideFilter) wants(o *policy.Override) bool {
+	switch f.state {
+	case stateBlocks:
+		if !o.Block {
+			return false
+		}
+	case stateToday, stateEnded:
+		end := endOfOverride(o)
+		if ended := !end.After(f.now); ended != (f.state == stateEnded) || !ended && end.After(f.now.Add(24*time.Hour)) {
+			return false
+		}
+	}
+	return f.query.wants(o) && f.says(o)
+}
+
+// says reports whether an override has the text in one of its fields. A caller who may not see a key has
+// to write the whole of a value, so that no value can be guessed letter by letter.
+func (f *overrideFilter) says(o *policy.Override) bool {
+	if f.text == "" {
+		return true
+	}
+	hidden := f.veil != nil && f.veil.hides(o.Rule)
+	for _, value := range o.Key {
+		if value == f.text || !hidden && f.in(value) {
+			return true
+		}
+	}
+	switch {
+	case f.in(o.Rule), f.in(o.Reason), f.in(o.By), f.in(o.Limit), f.in(o.Source), o.Block && f.in("blocked"), o.Exempt && f.in("not limited"):
+		return true
+	}
+	return slices.ContainsFunc(o.Limits, f.in)
+}
+
+func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }
+
+// forGood is when an override ends that does not end by itself.
+var forGood = time.Unix(math.MaxInt32<<8, 0)
+
+func endOfOverride(o *policy.Override) time.Time {
+	if o.Until == "" {
+		return forGood
+	}
+	end, err := policy.ParseUntil(o.Until)
+	if err != nil {
+		return forGood // it is in force, so it can be read
+	}
+	return end
+}
+
+// endPlace orders overrides by when they end: the next one first, then those that do not end, and last
+// those that have ended, the latest first.
+type endPlace struct {
+	ended bool
+	end   int64 // seconds; negative if it has ended
+	id    string
+}
+
+func placeOf(i *control.Item, now time.Time) endPlace {
+	end := endOfOverride(i.Document.(*policy.Override))
+	if !end.After(now) {
+		return endPlace{true, -end.Unix(), i.ID}
+	}
+	return endPlace{false, end.Unix(), i.ID}
+}
+
+func (p endPlace) compare(other endPlace) int {
+	if p.ended != other.ended {
+		if p.ended {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(p.end, other.end), cmp.Compare(p.id, other.id))
+}
+
+func (p endPlace) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
+
+func parsePlace(text string) (p endPlace, err error) {
+	fields := strings.SplitN(text, " ", 3)
+	if len(fields) != 3 {
+		return p, strconv.ErrSyntax
+	}
+	if p.ended, err = strconv.ParseBool(fields[0]); err != nil {
+		return p, err
+	}
+	p.end, err = strconv.ParseInt(fields[1], 10, 64)
+	p.id = fields[2]
+	return p, err
+}
+
+// overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
+// be a hundred thousand: it keeps no more of them than the page has.
+func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string, n int) (any, error) {
+	begin := endPlace{}
+	if after != "" {
+		var err error
+		if begin, err = parsePlace(after); err != nil {
+			return nil, badParameter("cursor", "it is none of those that this API gave")
+		}
+	}
+	type placed struct {
+		endPlace
+		item *control.Item
+	}
+	total := 0
+	var first []placed // the next n and one more, in order
+	for i := range all {
+		if !f.wants(all[i].Document.(*policy.Override)) {
+			continue
+		}
+		total++
+		p := placed{placeOf(&all[i], f.now), &all[i]}
+		if after != "" && p.compare(begin) <= 0 || len(first) > n && p.compare(first[n].endPlace) > 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(first, p, func(x, y placed) int { return x.compare(y.endPlace) })
+		if first = slices.Insert(first, at, p); len(first) > n+1 {
+			first = first[:n+1]
+		}
+	}
+	out := page{Items: []listed{}, Total: &total}
+	for _, p := range first[:min(n, len(first))] {
+		out.Items = append(out.Items, a.listed(p.item, f.veil))
+	}
+	if len(first) > n {
+		out.Next = cursor(first[n-1].endPlace.String())
+	}
+	return out, nil
+}

@@ -1,0 +1,316 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Stats are what all instances have seen.
+type Stats struct {
+	At        time.Time  `json:"at"`
+	Since     time.Time  `json:"since"`
+	Headline  Headline   `json:"headline"`
+	Instances []Instance `json:"instances"`
+	Requests  Requests   `json:"requests"` // each once, whatever the number of its rules
+	// Malformed is how many of the last hour were refused for what they lacked.
+	Malformed uint64      `json:"malformed"`
+	Rules     []RuleStats `json:"rules"`
+	Events    []Event     `json:"events"`
+}
+
+// Counts are how many requests had each outcome. A name that is not there is 0.
+type Counts map[string]uint64
+
+// Requests are those of three windows, each of which ends now, and may be shorter by a step of
+// its series.
+type Requests struct {
+	Minute Counts `json:"minute"`
+	Hour   Counts `json:"hour"`
+	Day    Counts `json:"day"`
+	// Rate is how many there are a second, by outcome, of the last 10 to 20 seconds.
+	Rate map[string]float64 `json:"rate"`
+}
+
+// RuleStats are what one rule has said.
+type RuleStats struct {
+	Rule   string   `json:"rule"`
+	Limits []string `json:"limits"`
+	Shadow bool     `json:"shadow"` // by itself, or as the whole policy is
+	// Enforce is the share of subjects that it refuses, such as "10%"; empty: all.
+	Enforce  string   `json:"enforce,omitempty"`
+	Requests Requests `json:"requests"`
+	// Near is how many left less than a fifth of the limit.
+	Near Windows `json:"near"`
+	// Refused and Asked are how many subjects were refused, or would have been, and how many there
+	// were, estimated.
+	Refused Windows `json:"refused"`
+	Asked   Windows `json:"asked"`
+	// Usual is how many refusals a second are usual at this hour; null if nothing is known yet.
+	Usual  *float64 `json:"usual"`
+	Series *Series  `json:"series,omitempty"`
+}
+
+// Windows are numbers of the last minute, hour and day.
+type Windows struct {
+	Minute uint64 `json:"minute"`
+	Hour   uint64 `json:"hour"`
+	Day    uint64 `json:"day"`
+}
+
+// Series are counts over time.
+type Series struct {
+	Recent Steps `json:"recent"`
+	Days   Steps `json:"days"`
+}
+
+// Steps are counts of steps of one length, of which the last has only begun.
+type Steps struct {
+	Seconds int                 `json:"seconds"` // the length of a step
+	Begin   time.Time           `json:"begin"`   // of the first
+	Counts  map[string][]uint64 `json:"counts"`  // by outcome
+}
+
+// Headline is what is to be said first.
+type Headline struct {
+	Level   string      `json:"level"` // "good", "bad" or "unknown"
+	Text    string      `json:"text"`
+	Rule    string      `json:"rule,omitempty"`
+	Subject *TopSubject `json:"subject,omitempty"`
+	Since   *time.Time  `json:"since,omitempty"`
+}
+
+// Instance is one process.
+type Instance struct {
+	Name    string    `json:"name"`
+	Self    bool      `json:"self"` // the one that answers
+	Started time.Time `json:"started"`
+	Seen    time.Time `json:"seen"`
+	Stale   bool      `json:"stale"` // what it counts now is missing here
+	Version string    `json:"version"`
+	Policy  string    `json:"policy"` // tells policies in force apart
+	Store   Store     `json:"store"`
+	Took    Latency   `json:"took"`
+}
+
+// Store is how the store of an instance is doing.
+type Store struct {
+	Kind    string  `json:"kind"`
+	Shards  int     `json:"shards"`
+	Away    int     `json:"away"`
+	Local   uint64  `json:"local"`
+	Keys    uint64  `json:"keys"`
+	Evicted uint64  `json:"evicted"`
+	Took    Latency `json:"took"`
+}
+
+// Latency is how long something took in the last minute, in seconds.
+type Latency struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+}
+
+// Event is something that has changed.
+type Event struct {
+	At       time.Time `json:"at"`
+	Kind     string    `json:"kind"`
+	Text     string    `json:"text"`
+	Instance string    `json:"instance"`
+}
+
+// view returns what was seen until now.
+func (a *API) view() (*telemetry.View, error) {
+	if a.View == nil {
+		return nil, problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
+	}
+	return a.View(), nil
+}
+
+// statsCache has the text of the stats of a view, which many may ask for.
+type statsCache struct {
+	mu   sync.Mutex
+	of   *telemetry.View
+	text json.RawMessage
+}
+
+func (a *API) stats(c *call) (any, error) {
+	if _, err := c.query(); err != nil {
+		return nil, err
+	}
+	return a.statsText()
+}
+
+func (a *API) statsText() (json.RawMessage, error) {
+	v, err := a.view()
+	if err != nil {
+		return nil, err
+	}
+	a.said.mu.Lock()
+	defer a.said.mu.Unlock()
+	if a.said.of != v {
+		a.said.of, a.said.text = v, control.JSON(a.statsOf(v))
+	}
+	return a.said.text, nil
+}
+
+func (a *API) statsOf(v *telemetry.View) *Stats {
+	out := &Stats{
+		At: v.At.UTC(), Since: v.Since.UTC(), Headline: headlineOf(v), Requests: requestsOf(v, &v.All), Malformed: v.Malformed,
+		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{},
+	}
+	for i := range v.Instances {
+		out.Instances = append(out.Instances, instanceOf(&v.Instances[i]))
+	}
+	for i := range v.Rules {
+		out.Rules = append(out.Rules, ruleStatsOf(v, &v.Rules[i]))
+	}
+	written := a.Policy.Now().Document.Rules
+	byName := make(map[string]*policy.Rule, len(written))
+	for i := range written {
+		byName[written[i].Name] = &written[i]
+	}
+	for i := range out.Rules {
+		out.Rules[i].describe(byName[out.Rules[i].Rule], a.Engine.Policy().WatchOnly())
+	}
+	for _, e := range v.Events {
+		out.Events = append(out.Events, Event{e.At.UTC(), e.Kind, e.Text, e.Instance})
+	}
+	return out
+}
+
+// ruleStats are the stats of one rule, with its series.
+func (a *API) ruleStats(c *call) (any, error) {
+	if _, err := c.query(); err != nil {
+		return nil, err
+	}
+	v, err := a.view()
+	if err != nil {
+		return nil, err
+	}
+	r := v.Rule(c.PathValue("id"))
+	if r == nil {
+		return nil, problemf(http.StatusNotFound, "nothing is counted for a rule of this name")
+	}
+	out := ruleStatsOf(v, r)
+	rules := a.Policy.Now().Document.Rules
+	if i := slices.IndexFunc(rules, func(w policy.Rule) bool { return w.Name == r.Name }); i >= 0 {
+		out.describe(&rules[i], a.Engine.Policy().WatchOnly())
+	}
+	out.Series = &Series{stepsOf(v, r.Recent, telemetry.Step), stepsOf(v, r.Days, telemetry.LongStep)}
+	return out, nil
+}
+
+// describe adds what the rule is, as it is written, nil if it no longer is, or as the whole policy is
+// a shadow.
+func (s *RuleStats) describe(r *policy.Rule, all bool) {
+	s.Limits = []string{}
+	if r == nil {
+		return
+	}
+	s.Shadow, s.Enforce = r.Shadow || all && !r.Exempt, r.Enforce
+	if r.Limit != "" {
+		s.Limits = append(s.Limits, r.Limit)
+	}
+	if r.Share.Of != "" {
+		s.Limits = append(s.Limits, r.Share.Of)
+	}
+	s.Limits = append(s.Limits, r.Limits...)
+	if plan, err := sluice.NewInFlight(r.InFlight); err == nil {
+		s.Limits = append(s.Limits, plan.String())
+	}
+}
+
+func ruleStatsOf(v *telemetry.View, r *telemetry.Rule) RuleStats {
+	out := RuleStats{
+		Rule: r.Name, Requests: requestsOf(v, &r.Series),
+		Near: windowsOf(r.Near), Refused: windowsOf(r.Refused), Asked: windowsOf(r.Asked),
+	}
+	if r.Usual >= 0 {
+		out.Usual = &r.Usual
+	}
+	return out
+}
+
+func windowsOf(n [telemetry.Windows]uint64) Windows {
+	return Windows{n[telemetry.Minute], n[telemetry.Hour], n[telemetry.Day]}
+}
+
+func requestsOf(v *telemetry.View, s *telemetry.Series) Requests {
+	return Requests{
+		Minute: sum(s.Recent, int(time.Minute/telemetry.Step)), Hour: sum(s.Recent, telemetry.RecentSteps), Day: sum(s.Days, int(24*time.Hour/telemetry.LongStep)),
+		Rate: rateOf(v, s.Recent),
+	}
+}
+
+// sum adds up the last n steps.
+func sum(steps []telemetry.Counts, n int) Counts {
+	var all telemetry.Counts
+	for i := max(0, len(steps)-n); i < len(steps); i++ {
+		all.Add(&steps[i])
+	}
+	out := Counts{}
+	for o, n := range all {
+		if n > 0 {
+			out[telemetry.Outcome(o).String()] = n
+		}
+	}
+	return out
+}
+
+// rateOf is that of the last whole step and the one that has begun, or since there are counts.
+func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
+	begun := v.At.Sub(v.At.Truncate(telemetry.Step))
+	seconds := min(telemetry.Step+begun, v.At.Sub(v.Since)).Seconds()
+	out := map[string]float64{}
+	for name, n := range sum(steps, 2) {
+		out[name] = float64(n) / max(seconds, 1)
+	}
+	return out
+}
+
+func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) Steps {
+	out := Steps{Seconds: int(length.Seconds()), Counts: map[string][]uint64{}}
+	out.Begin = v.At.UTC().Truncate(length).Add(-length * time.Duration(max(0, len(steps)-1)))
+	for o := range telemetry.Outcomes {
+		all := make([]uint64, len(steps))
+		for i := range steps {
+			all[i] = steps[i][o]
+		}
+		out.Counts[telemetry.Outcome(o).String()] = all
+	}
+	return out
+}
+
+func headlineOf(v *telemetry.View) Headline {
+	h := v.Headline()
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule}
+	if h.Subject != nil {
+		subject := topSubjectOf(h.Rule, h.Subject)
+		out.Subject = &subject
+	}
+	if !h.Since.IsZero() {
+		since := h.Since.UTC()
+		out.Since = &since
+	}
+	return out
+}
+
+func instanceOf(i *telemetry.Instance) Instance {
+	s := &i.Store
+	return Instance{
+		Name: i.Name, Self: i.Self, Started: i.Started.UTC(), Seen: i.Seen.UTC(), Stale: i.Stale, Version: i.Version, Policy: i.Policy,
+		Store: Store{s.Kind, s.Shards, s.Away, s.Local, s.Keys, s.Evicted, latencyOf(s.Took)}, Took: latencyOf(i.Took),
+	}
+}
+
+func latencyOf(l telemetry.Latency) Latency {
+	return Latency{l.Count, l.P50.Seconds(), l.P99.Seconds()}
+}

@@ -1,0 +1,175 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// shadowWord is what somebody types who makes the whole policy a shadow.
+const shadowWord = "shadow"
+
+// wholeShadow is whether the whole policy is a shadow.
+type wholeShadow struct {
+	On    bool      `json:"on"`
+	Until string    `json:"until"`
+	Ends  time.Time `json:"ends"`
+	From  string    `json:"from"`
+	ETag  string    `json:"etag"`
+}
+
+// Words is what becomes of requests.
+func (w wholeShadow) Words() string {
+	switch {
+	case !w.On:
+		return "refused, as the rules say"
+	case w.Ends.IsZero():
+		return "none is refused"
+	}
+	return "none is refused until " + timeWords(w.Ends)
+}
+
+func (c *call) wholeShadow() (*wholeShadow, error) {
+	w := &wholeShadow{}
+	return w, c.do("GET", "/v1/policy/shadow", nil, w)
+}
+
+// lookShadowAll makes the whole policy a shadow.
+func lookShadowAll(c *call, f url.Values) (*effect, error) {
+	now, err := c.wholeShadow()
+	if err != nil {
+		return nil, err
+	}
+	until := untilOf(f, "1h")
+	e := &effect{Back: "/shadow", Title: "Make the whole policy a shadow", Verb: "Refuse nothing", Danger: true}
+	e.Fields = untilFields(f, "1h")
+	always := option{policy.ShadowAlways, "until it is undone", until == policy.ShadowAlways}
+	e.Fields[0].Options = append(e.Fields[0].Options, always)
+	e.Notes = append(e.Notes, c.s.allWords(telemetry.Deny, "Requests that were refused in the last hour and that would have passed"))
+	e.Notes = append(e.Notes, "It takes blocks and whatever overrides say with it. All is counted on, and shown as what would be refused.")
+	if end := ends(until); end != "" {
+		e.Notes = append(e.Notes, end)
+	}
+	p, err := c.policyInForce()
+	if err != nil {
+		return nil, err
+	}
+	if now.From == "flag" {
+		e.Fields, e.Problem = nil, problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
+		return e, nil
+	}
+	if !p.Database {
+		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
+			e.Problem = problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
+			return e, nil // what may be anything is not to be pasted
+		}
+		e.How = "The policy is that of a file, which this page does not write. Put this at the top of it, on all instances that have one of their own; the file is read again when it changes."
+		e.Paste = "shadow: " + until + "\n"
+		return e, nil
+	}
+	e.Notes = append(e.Notes, "It is kept in the database, so that it holds on all instances, and after a restart.")
+	e.Fields = append(e.Fields, field{
+		Name: "word", Label: "Type the word " + shadowWord, Kind: "text", Value: f.Get("word"), Required: true, Hint: "Nobody is limited any more, attackers neither.",
+	})
+	if word := f.Get("word"); word != "" && word != shadowWord {
+		e.Problem = problemf(http.StatusUnprocessableEntity, "The word is %s, and nothing was changed.", shadowWord)
+	}
+	return e, e.tryShadow(c, f, now, until, f.Get("word") == shadowWord)
+}
+
+// lookEnforceAll ends that.
+func lookEnforceAll(c *call, f url.Values) (*effect, error) {
+	now, err := c.wholeShadow()
+	if err != nil {
+		return nil, err
+	}
+	e := &effect{Back: "/shadow", Title: "Enforce the policy again", Verb: "Enforce it"}
+	switch {
+	case !now.On:
+		e.Problem = problemf(http.StatusConflict, "The policy is enforced. It is no shadow.")
+		return e, nil
+	case now.From == "flag":
+		e.How = "Sluice was started with --shadow: start it without."
+		return e, nil
+	case now.From == "file":
+		e.How = "The policy file says so, which this page does not write. Remove this from the top of it; the file is read again when it changes."
+		e.Paste = "shadow: " + now.Until + "\n"
+		return e, nil
+	}
+	e.Notes = append(e.Notes, c.s.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have refused"), "Rules that are shadows by themselves stay shadows.")
+	return e, e.tryShadow(c, f, now, "", true)
+}
+
+// tryShadow asks for a dry run, and offers to do it if it may be done.
+func (e *effect) tryShadow(c *call, f url.Values, now *wholeShadow, until string, may bool) error {
+	etag := f.Get("etag")
+	if etag == "" {
+		etag = now.ETag
+	}
+	e.Hidden = map[string]string{"etag": etag}
+	o := operation{method: "PUT", path: "/v1/policy/shadow", match: etag, body: map[string]string{"until": until}}
+	var would struct{ After wholeShadow }
+	if foreseen, err := e.foresee(c, o, &would); !foreseen {
+		return err
+	}
+	e.Rows = []effectRow{{"Requests beyond a limit", now.Words(), would.After.Words()}}
+	if may {
+		e.operation = o
+	}
+	switch e.said = "The policy is enforced again."; {
+	case until == "" && would.After.On:
+		e.Warnings = append(e.Warnings, "The policy file says so, too: it stays a shadow until the file is changed.")
+		e.said = fmt.Sprintf("The policy file still makes the whole policy a shadow: requests beyond a limit, %s.", would.After.Words())
+	case until != "":
+		e.said = fmt.Sprintf("The whole policy is a shadow now: requests beyond a limit, %s.", would.After.Words())
+	}
+	e.undo = func() ([]operation, error) {
+		is, err := c.wholeShadow()
+		before := now.Until
+		if !now.On || now.From != "database" {
+			before = ""
+		}
+		return []operation{{method: "PUT", path: "/v1/policy/shadow", match: is.ETag, body: map[string]string{"until": before}}}, err
+	}
+	return nil
+}
+
+// allWords says how many of the requests of the last hour had an outcome.
+func (s *server) allWords(o telemetry.Outcome, what string) string {
+	v := s.View()
+	n := sumOf(v.All.Recent)
+	if n.Total() == 0 {
+		return "No request came in the last hour."
+	}
+	text := fmt.Sprintf("%s: %s of %s, %s/s", what, humanize.Comma(int64(n[o])), humanize.Comma(int64(n.Total())), rate(float64(n[o])/time.Hour.Seconds()))
+	subjects := uint64(0)
+	for i := range v.Rules {
+		if r := &v.Rules[i]; sumOf(r.Recent)[o] > 0 {
+			subjects += r.Refused[telemetry.Hour]
+		}
+	}
+	if n[o] > 0 && subjects > 0 {
+		text += ", of " + several(int64(subjects), "subject")
+	}
+	return text + "."
+}
+
+// watching says that nothing is refused, on every page.
+type watching struct {
+	Ends time.Time // zero: not by itself
+	Flag bool      // by --shadow
+}
+
+func (s *server) watching() *watching {
+	p := s.Engine.Policy()
+	if !p.WatchOnly() {
+		return nil
+	}
+	ends, says := p.ShadowUntil()
+	return &watching{ends, !says}
+}

@@ -1,0 +1,105 @@
+package console
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// asked is what the first page is filtered by.
+type asked struct {
+	Rule   string
+	Window telemetry.Window
+	Day    bool // the chart shows a day in place of an hour
+	// From and To are a part of the chart that the rules are counted in, or zero.
+	From, To time.Time
+}
+
+func askedOf(q url.Values, now time.Time) asked {
+	a := asked{Rule: q.Get("rule"), Window: telemetry.Hour, Day: q.Get("span") == "day"}
+	for w := range telemetry.Window(telemetry.Windows) {
+		if q.Get("window") == w.String() {
+			a.Window = w
+		}
+	}
+	from, errFrom := strconv.ParseInt(q.Get("from"), 10, 64)
+	to, errTo := strconv.ParseInt(q.Get("to"), 10, 64)
+	if errFrom == nil && errTo == nil && from < to && to > now.Add(-24*time.Hour).Unix() && from > 0 && from < now.Unix() {
+		a.From, a.To = time.Unix(from, 0).UTC(), time.Unix(to, 0).UTC()
+		a.Day = a.Day || now.Sub(a.From) > time.Hour
+	}
+	return a
+}
+
+// Link returns where the page is that is filtered so.
+func (a asked) Link() string {
+	q := url.Values{}
+	if a.Rule != "" {
+		q.Set("rule", a.Rule)
+	}
+	if a.Window != telemetry.Hour {
+		q.Set("window", a.Window.String())
+	}
+	if a.Day {
+		q.Set("span", "day")
+	}
+	if !a.From.IsZero() {
+		q.Set("from", strconv.FormatInt(a.From.Unix(), 10))
+		q.Set("to", strconv.FormatInt(a.To.Unix(), 10))
+	}
+	if len(q) == 0 {
+		return "/"
+	}
+	return "/?" + q.Encode()
+}
+
+// Ranged reports whether a part of the chart is chosen.
+func (a asked) Ranged() bool { return !a.From.IsZero() }
+
+// WithRule returns the link to a rule, or to all if it is chosen already.
+func (a asked) WithRule(name string) string {
+	if a.Rule == name {
+		name = ""
+	}
+	a.Rule = name
+	return a.Link()
+}
+
+// WithoutRange returns the link to the whole of the chart.
+func (a asked) WithoutRange() string {
+	a.From, a.To, a.Day = time.Time{}, time.Time{}, false
+	return a.Link()
+}
+
+// WithWindow returns the link to a window of the lists.
+func (a asked) WithWindow(w telemetry.Window) string {
+	a.Window = w
+	return a.Link()
+}
+
+// WithSpan returns the link to an hour or a day of the chart.
+func (a asked) WithSpan(day bool) string {
+	a.Day, a.From, a.To = day, time.Time{}, time.Time{}
+	return a.Link()
+}
+
+// choice is a link of several, one of which is chosen.
+type choice struct {
+	Name, Link string
+	Chosen     bool
+}
+
+// Spans are the lengths that the chart may have.
+func (a asked) Spans() []choice {
+	return []choice{{"Hour", a.WithSpan(false), !a.Day}, {"Day", a.WithSpan(true), a.Day}}
+}
+
+// Windows are what the lists may look back at.
+func (a asked) Windows() (all []choice) {
+	for w := range telemetry.Window(telemetry.Windows) {
+		all = append(all, choice{w.String(), a.WithWindow(w), w == a.Window})
+	}
+	return all
+}

@@ -1,0 +1,148 @@
+package console
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// blockScope is under which rules a subject can be blocked.
+type blockScope struct {
+	parts  []string // of the subject's key
+	same   []string // the rules that count by all of these parts
+	others []string // the rules that count by something else and refuse
+	whole  map[string]bool
+	shadow map[string]bool
+}
+
+const everywhereScope = "everywhere"
+
+func scopeOf(p *inForce, ref *subjectRef) (*blockScope, error) {
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	b := &blockScope{parts: countedParts(&ref.Rule.Rule), whole: map[string]bool{}, shadow: map[string]bool{}}
+	for i := range rules {
+		r := &rules[i].Rule
+		parts := countedParts(r)
+		lacks := slices.ContainsFunc(b.parts, func(part string) bool { return !slices.Contains(parts, part) })
+		switch {
+		case r.Exempt || r.Block:
+		case lacks || len(parts) == 0:
+			if !r.Shadow {
+				b.others = append(b.others, r.Name)
+			}
+		default:
+			b.same = append(b.same, r.Name)
+			b.shadow[r.Name] = r.Shadow
+			b.whole[r.Name] = len(matchWords(r)) == 0 && !r.Shadow
+		}
+	}
+	return b, nil
+}
+
+// field asks where to block, if there is a choice.
+func (b *blockScope) field(f url.Values) []field {
+	if len(b.same) < 2 {
+		return nil
+	}
+	all := b.everywhere(f)
+	return []field{{Name: "where", Label: "Where", Kind: "select", Options: []option{
+		{"", "Under this rule only", !all},
+		{everywhereScope, fmt.Sprintf("Everywhere: %d rules by %s", len(b.same), strings.Join(b.parts, " and ")), all},
+	}}}
+}
+
+func (b *blockScope) everywhere(f url.Values) bool {
+	return f.Get("where") == everywhereScope && len(b.same) > 1
+}
+
+// open names what a block under some rules leaves open. Why has what stands against others.
+func (b *blockScope) open(blocked []string, why map[string]string) (notes []string) {
+	if slices.ContainsFunc(blocked, func(name string) bool { return b.whole[name] }) {
+		return []string{"A rule that blocks it applies to every request, so nothing with this key stays open."}
+	}
+	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply stay open.")
+	if len(blocked) > 1 {
+		notes[0] = "Requests to which none of these rules applies stay open: " + listWords(blocked) + "."
+	}
+	var left []string
+	for _, name := range b.same {
+		switch {
+		case slices.Contains(blocked, name):
+		case why[name] != "":
+			left = append(left, name+" ("+why[name]+")")
+		default:
+			left = append(left, name)
+		}
+	}
+	if len(left) > 0 {
+		notes = append(notes, "Rules by the same key that do not block it: "+listWords(left)+".")
+	}
+	if len(b.others) > 0 {
+		notes = append(notes, "Rules by another key count its requests as before: "+listWords(b.others)+".")
+	}
+	return notes
+}
+
+// blockedEverywhere is what the admin API answers.
+type blockedEverywhere struct {
+	Blocked []struct {
+		Rule, Override, ETag string
+		Before               *policy.Override
+	}
+	Open []struct{ Rule, Why string }
+}
+
+// blockEverywhere blocks the subject under every rule that counts by its key.
+func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, until, reason string) error {
+	e.Title = "Block everywhere"
+	body := ref.target()
+	body["until"], body["reason"], body["everywhere"] = until, reason, true
+	o := operation{method: "POST", path: "/v1/subjects/block", body: body}
+	var would blockedEverywhere
+	if foreseen, err := e.foresee(c, o, &would); !foreseen {
+		return err
+	}
+	e.operation = o
+	why := map[string]string{}
+	for _, open := range would.Open {
+		why[open.Rule] = open.Why
+	}
+	var blocked []string
+	for _, b := range would.Blocked {
+		blocked = append(blocked, b.Rule)
+		before := "counted by its limit"
+		if b.Before != nil {
+			before = overrideWords(b.Before) + ", " + untilWords(b.Before.Until)
+		}
+		then := "all refused "
+		if scope.shadow[b.Rule] {
+			then = "all would be refused "
+			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is a shadow: a block only reports, and its requests still pass.")
+		}
+		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(until)})
+	}
+	e.Notes = append(e.Notes, scope.open(blocked, why)...)
+	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(until))
+	done := &blockedEverywhere{}
+	e.done = done
+	e.undo = func() (all []operation, err error) {
+		for _, b := range done.Blocked {
+			switch path := "/v1/overrides/" + b.Override; {
+			case b.Override == "":
+				all = append(all, operation{method: "POST", path: "/v1/subjects/unblock", body: map[string]any{"rule": b.Rule, "key": ref.Key}})
+			case b.Before == nil:
+				all = append(all, operation{method: "DELETE", path: path, match: b.ETag})
+			default:
+				all = append(all, operation{method: "PUT", path: path, match: b.ETag, body: b.Before})
+			}
+		}
+		return all, nil
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+const (
+	maxRows    = 12 // of the table of rules
+	maxWho     = 10
+	maxLooked  = 20 // of those refused, whose limits are looked at
+	maxChanges = 5
+)
+
+// firstShown is the first page: the answers to what somebody asks at three in the morning, in that
+// order.
+type firstShown struct {
+	Ask asked
+	At  time.Time
+	New bool // no request has come yet
+	Try string
+
+	Headline telemetry.Headline
+	Text     string // of the headline
+	// Before and After are what Text has around the time in it, if it has one.
+	Before, After string
+	Timed         bool
+	Alerts        []alertShown // what else is wrong
+	Quiet         []alertShown // and silenced
+	Tiles         []tile
+	Chart         *chart
+	Flat          string // what the chart says if nothing was refused
+	Unused        bool   // nothing has met the chosen rule
+	Back          string // how far is known
+	UnusedIs      *policy.Rule
+	UnusedCheck   string // a command that says why
+
+	Rules     []ruleRow
+	RuleCount int
+	Narrow    bool // nothing is left of the rules with this filter
+	Verdict   *verdict
+	Who       []whoRow
+	Worst     *whoRow // of the verdict's rule, if anything can be done about it
+	WhoError  uint64
+	Harmed    []harmedRow
+	Health    health
+	Changes   []change
+	Ending    []whoRow
+	Overrides []endingOverride
+	Shadow    shadowLine
+}
+
+func (s *server) first(c *call) error {
+	return s.show(c, http.StatusOK, "first", page{Title: "Now", Section: "now", Data: s.firstShown(c, c.URL.Query())})
+}
+
+// firstShown makes what the page and its updates show.
+func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
+	v := s.View()
+	if v.At.IsZero() { // nothing is known yet
+		v = &telemetry.View{At: time.Now()}
+	}
+	s.history.note(v)
+	a, err := c.alerts()
+	if err != nil { // then nothing is silenced
+		s.Logger.Warn("dashboard: it is not known what is silenced", "error", err)
+	}
+	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
+	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
+	if worst := f.Headline.Subject; worst != nil { // whom the text names already
+		named := *worst
+		named.Shown = s.shownSubject(worst.Key, worst.Shown)
+		f.Headline.Subject = &named
+	}
+	f.Text = unbroken(printableTo(f.Headline.Text, 600))
+	for _, layout := range []string{"2 Jan 15:04 UTC", "15:04 UTC"} {
+		if !f.Timed && !f.Headline.Since.IsZero() {
+			f.Before, f.After, f.Timed = strings.Cut(f.Text, f.Headline.Since.UTC().Format(layout))
+		}
+	}
+	rules := map[string]*policy.Rule{}
+	if known, err := s.knownPolicy(c); err == nil {
+		rules = known.byName
+	}
+	chosen := v.Rule(f.Ask.Rule)
+	if chosen == nil {
+		f.Ask.Rule = ""
+	}
+	f.New = len(v.All.Days) == 0 || total(v.All.Days) == 0 && total(v.All.Recent) == 0
+	f.Tiles = s.tiles(v)
+	f.draw(v, chosen)
+	if chosen != nil && total(chosen.Days) == 0 && total(chosen.Recent) == 0 {
+		f.Back = lookedBack(v)
+		f.Unused, f.UnusedIs, f.UnusedCheck = true, rules[chosen.Name], checkCommand(&policy.Rule{})
+		if f.UnusedIs != nil {
+			f.UnusedCheck = checkCommand(f.UnusedIs)
+		}
+	}
+	f.table(v, rules)
+	f.judge(s.Engine, v, chosen, rules)
+	s.who(c, f, v, chosen, rules)
+	if f.Verdict != nil {
+		for i := range f.Who {
+			if f.Worst == nil && f.Who[i].Rule == f.Verdict.Rule && (f.Who[i].Now == nil || !f.Who[i].Now.Blocked) {
+				f.Worst = &f.Who[i]
+			}
+		}
+	}
+	f.Health = healthOf(v)
+	f.Changes = changesOf(v, s.lastAudits(c), f.Headline.Since)
+	f.Overrides = s.endingOverrides(c, v)
+	f.Shadow = shadowOf(v, rules)
+	return f
+}
+
+func total(list []telemetry.Counts) (n uint64) {
+	for i := range list {
+		n += list[i].Total()
+	}
+	return n
+}
+
+// tile is one number, what it was, and what it was yesterday.
+type tile struct {
+	ID, Name    string
+	Value, Unit string
+	Note        string
+	Before      string // yesterday
+	Spark       spark
+	Label       string // of the spark, in words
+	Kind        string // of its colour
+}
+
+func (s *server) tiles(v *telemetry.View) []tile {
+	counts, lasted := lately(v, &v.All)
+	refused := tile{
+		ID: "tile-refused", Name: "Refused", Kind: "deny",
+		Value: rate(perSecond(counts[telemetry.Deny], lasted)), Unit: "/s",
+		Note:  percent(shareOf(counts[telemetry.Deny], counts.Total())) + " of " + rate(perSecond(counts.Total(), lasted)) + "/s",
+		Spark: sparkOf(minutes(v, &v.All, refusedOf)), Label: "Refused each minute of the last hour",
+		Before: "not known yet",
+	}
+	if blocked := min(v.BlockedRate(nil), perSecond(counts[telemetry.Deny], lasted)); blocked > 0 {
+		refused.Note += "; " + rate(blocked) + "/s of it blocked"
+	}
+	if c, lasted, known := yesterday(v, &v.All, v.At); known {
+		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))
+	}
+	who := tile{
+		ID: "tile-subjects", Name: "Subjects refused", Kind: "deny", Value: number(int64(refusedNow(v))), Unit: "in a minute",
+		Note:  number(int64(refusedIn(v, telemetry.Hour))) + " in the last hour, " + number(int64(refusedIn(v, telemetry.Day))) + " in a day",
+		Spark: sparkOf(s.history.lastHour(v.At, func(s *sample) float64 { return float64(s.who) })), Label: "Subjects refused each minute of the last hour",
+		Before: "not known yet",
+	}
+	slow := tile{
+		ID: "tile-time", Name: "Time of a decision", Kind: "accent", Value: "–", Unit: "p99",
+		Note:  "no decision in the last minute",
+		Spark: sparkOf(s.history.lastHour(v.At, func(s *sample) float64 { return s.slow.Seconds() })), Label: "p99 of each minute of the last hour",
+		Before: "not known yet",
+	}
+	if p99 := slowest(v); p99 > 0 {
+		slow.Value, slow.Note = last(p99), "or less, for 99 of 100, on the slowest instance"
+	}
+	if before, known := s.history.yesterday(v.At); known {
+		who.Before, slow.Before = number(int64(before.who))+" in a minute", last(before.slow)
+		if before.slow == 0 {
+			slow.Before = "no decision"
+		}
+	}
+	return []tile{refused, who, slow}
+}
+
+func shareOf(part, of uint64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(part) / float64(of)
+}
+
+// refusedIn returns how many subjects the rules that are enforced refused.
+func refusedIn(v *telemetry.View, w telemetry.Window) (n uint64) {
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		c := sum(r.Days)
+		if c[telemetry.Deny] > 0 {
+			n += r.Refused[w]
+		}
+	}
+	return n
+}
+
+func sum(list []telemetry.Counts) (c telemetry.Counts) {
+	for i := range list {
+		c.Add(&list[i])
+	}
+	return c
+}
+
+// draw makes the chart.
+func (f *firstShown) draw(v *telemetry.View, chosen *telemetry.Rule) {
+	series := &v.All
+	if chosen != nil {
+		series = &chosen.Series
+	}
+	f.Chart = chartOf(v, series, f.Ask.Day)
+	if f.Ask.Ranged() {
+		f.Chart.Chosen = [2]int64{f.Ask.From.Unix(), f.Ask.To.Unix()}
+	}
+	hour := recentSteps(v, series)
+	counts, _ := hour.within(v.At.Add(-time.Hour), v.At.Add(1))
+	if n := counts.Total(); n > 0 && counts[telemetry.Deny] == 0 {
+		f.Flat = fmt.Sprintf("0 of %s refused in the last hour", number(int64(n)))
+	}
+}
+
+// ruleRow is a rule in the table.
+type ruleRow struct {
+	Name, Limit string
+	State, Kind string
+	Rate, Would float64 // refused a second, and what would have been
+	Blocked     float64 // of Rate, refused by blocks; zero for a chosen time
+	Usual       float64 // negative if not known
+	Change      float64
+	Subjects    uint64
+	Near        float64
+	Spark       spark
+	Shadow      bool // what the spark draws would be refused
+	Chosen      bool
+	Link        string
+	any         bool
+}
+
+// Arrow says in a word how the rate is against what is usual.
+func (r ruleRow) Arrow() string {
+	switch now := r.Rate - r.Blocked; {
+	case r.Usual < 0 || r.Shadow:
+		return "unknown"
+	case now > 1.5*r.Usual+0.1:
+		return "up"
+	case now < r.Usual/2-0.1:
+		return "down"
+	}
+	return "usual"
+}
+
+// table has the rules by how much more than usual they refuse.
+func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
+	f.RuleCount = len(v.Rules)
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		counts, lasted := lately(v, &r.Series)
+		if f.Ask.Ranged() {
+			of := recentSteps(v, &r.Series)
+			if f.Ask.Day {
+				of = longSteps(v, &r.Series)
+			}
+			counts, lasted = of.within(f.Ask.From.Add(-of.step+1), f.Ask.To)
+		}
+		row := ruleRow{
+			Name: r.Name, Usual: r.Usual, Subjects: r.Refused[f.Ask.Window], Chosen: r.Name == f.Ask.Rule, Link: f.Ask.WithRule(r.Name),
+			Rate: perSecond(counts[telemetry.Deny], lasted), Would: perSecond(counts[telemetry.WouldDeny], lasted), any: counts.Total() > 0,
+		}
+		if !f.Ask.Ranged() {
+			row.Blocked = min(v.BlockedRate(r), row.Rate)
+		}
+		row.Change = row.Rate - row.Blocked - max(0, r.Usual)
+		if row.Arrow() == "usual" {
+			row.Change = 0 // by chance
+		}
+		f.Rules = append(f.Rules, row)
+	}
+	slices.SortStableFunc(f.Rules, func(a, b ruleRow) int {
+		return cmp.Or(cmp.Compare(b.Change, a.Change), cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Would, a.Would))
+	})
+	f.Narrow = f.Ask.Ranged() && !slices.ContainsFunc(f.Rules, func(r ruleRow) bool { return r.any })
+	shown := f.Rules[:min(len(f.Rules), maxRows)]
+	if f.Ask.Rule != "" && !slices.ContainsFunc(shown, func(r ruleRow) bool { return r.Chosen }) {
+		i := slices.IndexFunc(f.Rules, func(r ruleRow) bool { return r.Chosen })
+		shown[len(shown)-1] = f.Rules[i]
+	}
+	f.Rules = shown
+	for i := range f.Rules {
+		f.Rules[i].fill(v, f.Ask.Window, rules)
+	}
+}
+
+// fill adds what is worth making only for those that are shown.
+func (row *ruleRow) fill(v *telemetry.View, w telemetry.Window, rules map[string]*policy.Rule) {
+	r, written := v.Rule(row.Name), rules[row.Name]
+	row.State, row.Kind = stateOfRule(written)
+	if written != nil {
+		row.Limit, row.Shadow = ruleWords(written), written.Shadow
+	}
+	row.Spark = sparkOf(minutes(v, &r.Series, func(c *telemetry.Counts) uint64 { return refusedOf(c) + wouldOf(c) }))
+	of := recentSteps(v, &r.Series)
+	asked, _ := of.within(v.At.Add(-windowLength[telemetry.Hour]), v.At.Add(1))
+	near := r.Near[telemetry.Hour]
+	switch w {
+	case telemetry.Minute:
+		asked, _ = lately(v, &r.Series)
+		near = r.Near[telemetry.Minute]
+	case telemetry.Day:
+		long := longSteps(v, &r.Series)
+		asked, _ = long.within(v.At.Add(-24*time.Hour), v.At.Add(1))
+		near = r.Near[telemetry.Day]
+	}
+	row.Near = min(1, shareOf(near, asked.Total()))
+}
+
+// judge looks at the chosen rule, or at that of the headline, or at the first that refuses anybody.
+func (f *firstShown) judge(e *policy.Engine, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
+	if chosen == nil {
+		chosen = v.Rule(f.Headline.Rule)
+	}
+	for i := 0; chosen == nil && i < len(f.Rules); i++ {
+		if r := v.Rule(f.Rules[i].Name); r.Refusals[f.Ask.Window].Total > 0 {
+			chosen = r
+		}
+	}
+	if chosen == nil {
+		return
+	}
+	var l sluice.Limit
+	shadow := false
+	if written := rules[chosen.Name]; written != nil {
+		l, _ = limitOf(written)
+		shadow = written.Shadow
+	}
+	f.Verdict = judge(chosen, f.Ask.Window, l, shadow)
+	f.Verdict.everybody(e, chosen, f.Ask.Window)
+	for i := 0; i < len(v.Rules) && f.Verdict.Everybody == ""; i++ {
+		f.Verdict.everybody(e, &v.Rules[i], f.Ask.Window)
+	}
+}
+
+// shadowLine is what rules would do that are not enforced.
+type shadowLine struct {
+	Rules    int // that would have refused somebody
+	All      int // that there are
+	Subjects uint64
+	Partly   bool // a rule of Rules is enforced for some
+	Did      bool // Subjects has those that a rule of Rules refused while it was enforced
+}
+
+func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		written := rules[r.Name]
+		switch {
+		case written != nil && written.Shadow:
+			l.All++
+		case written == nil || written.Enforce == "" || written.Enforce == "100%":
+			continue // it refuses by now
+		}
+		day := longSteps(v, &r.Series)
+		if c, _ := day.within(v.At.Add(-24*time.Hour), v.At.Add(1)); c[telemetry.WouldDeny] > 0 {
+			l.Rules++
+			l.Subjects += r.Refused[telemetry.Day]
+			l.Partly = l.Partly || !written.Shadow
+			l.Did = l.Did || c[telemetry.Deny] > 0
+		}
+	}
+	return l
+}

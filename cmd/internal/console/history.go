@@ -1,0 +1,104 @@
+package console
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// sample is what a view does not keep over time.
+type sample struct {
+	step int64 // number of the step since the epoch
+	slow time.Duration
+	who  uint64
+}
+
+// history keeps samples for as long as a view keeps counts: for the last hour, and for two days.
+type history struct {
+	mu     sync.Mutex
+	recent [telemetry.RecentSteps]sample
+	days   [telemetry.LongSteps]sample
+}
+
+// note keeps what a view says now: the most of each step.
+func (h *history) note(v *telemetry.View) {
+	slow, who := slowest(v), refusedNow(v)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keep(h.recent[:], v.At.Unix()/int64(telemetry.Step.Seconds()), slow, who)
+	keep(h.days[:], v.At.Unix()/int64(telemetry.LongStep.Seconds()), slow, who)
+}
+
+func keep(ring []sample, step int64, slow time.Duration, who uint64) {
+	s := &ring[step%int64(len(ring))]
+	if s.step != step {
+		*s = sample{step: step}
+	}
+	s.slow, s.who = max(s.slow, slow), max(s.who, who)
+}
+
+// lastHour returns a value for each minute of the last hour, -1 where there was no sample.
+func (h *history) lastHour(now time.Time, of func(*sample) float64) []float64 {
+	const perMinute = int64(time.Minute / telemetry.Step)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]float64, 60)
+	last := now.Unix() / int64(telemetry.Step.Seconds())
+	for i := range all {
+		all[i] = -1
+		for j := range perMinute {
+			step := last - int64(len(all)-1-i)*perMinute - j
+			if s := &h.recent[step%telemetry.RecentSteps]; s.step == step {
+				all[i] = max(all[i], of(s))
+			}
+		}
+	}
+	return all
+}
+
+// yesterday returns the sample of this time yesterday.
+func (h *history) yesterday(now time.Time) (s sample, known bool) {
+	step := now.Add(-24*time.Hour).Unix() / int64(telemetry.LongStep.Seconds())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s = h.days[step%telemetry.LongSteps]
+	return s, s.step == step
+}
+
+// watch notes a view in each step until the server ends, so that there is something to compare with
+// when somebody looks.
+func (s *server) watch(done <-chan struct{}) {
+	tick := time.NewTicker(telemetry.Step)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			if v := s.View(); !v.At.IsZero() {
+				s.history.note(v)
+			}
+		}
+	}
+}
+
+// slowest returns the p99 of the instance where decisions take longest.
+func slowest(v *telemetry.View) (p99 time.Duration) {
+	for i := range v.Instances {
+		if one := &v.Instances[i]; !one.Stale && one.Took.Count > 0 {
+			p99 = max(p99, one.Took.P99)
+		}
+	}
+	return p99
+}
+
+// refusedNow returns how many subjects were refused in the last minute, by each rule.
+func refusedNow(v *telemetry.View) (n uint64) {
+	for i := range v.Rules {
+		if c, _ := lately(v, &v.Rules[i].Series); c[telemetry.Deny] > 0 {
+			n += v.Rules[i].Refused[telemetry.Minute]
+		}
+	}
+	return n
+}

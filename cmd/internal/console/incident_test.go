@@ -1,0 +1,187 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/incident"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// incidentPage returns the first page of an operator as it is at the present time of the hour.
+func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string) string {
+	v := h.Fleet.View()
+	c := fixture(t, func() *telemetry.View { return v })
+	c.Engine, c.Find, c.Identify = h.Engine, h.Fleet.Find, local(source.Operator)
+	c.Do = func(_ context.Context, _ control.Caller, method, path, _ string, _ []byte) (int, []byte) {
+		switch path, _, _ := strings.Cut(path, "?"); method + " " + path {
+		case "GET /v1/policy":
+			data, err := json.Marshal(map[string]any{"version": "a1", "document": incident.Document(at)})
+			if err != nil {
+				t.Error(err)
+			}
+			return http.StatusOK, data
+		case "GET /v1/audit":
+			return http.StatusOK, fmt.Appendf(nil, `{"items":[{"id":1,"at":%q,"actor":"maria","action":"create","kind":"overrides","after":{"rule":"per-address"}}]}`,
+				h.Time(incident.ScraperBlocked).Format(time.RFC3339))
+		case "GET /v1/overrides":
+			return http.StatusOK, []byte(`{"items":[]}`)
+		}
+		return http.StatusNotFound, []byte(`{"detail":"nothing"}`)
+	}
+	w := newBrowser(t, c).get("/" + query)
+	if w.Code != http.StatusOK {
+		t.Fatalf("the page at %v: %d", at, w.Code)
+	}
+	return w.Body.String()
+}
+
+// rowsOf returns the texts of the rows of a table, or of the entries of a list, by its ID.
+func rowsOf(t *testing.T, page, id string) (rows []string) {
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(n *html.Node) string {
+		var b strings.Builder
+		for d := range n.Descendants() {
+			if d.Type == html.TextNode {
+				b.WriteString(d.Data + " ")
+			}
+		}
+		return strings.Join(strings.Fields(b.String()), " ")
+	}
+	for n := range doc.Descendants() {
+		if !slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "id" && a.Val == id || a.Key == "class" && a.Val == id }) {
+			continue
+		}
+		for d := range n.Descendants() {
+			if d.Data == "tr" || d.Data == "li" || d.Data == "p" {
+				rows = append(rows, text(d))
+			}
+		}
+	}
+	return rows
+}
+
+func containing(rows []string, text string) string {
+	if i := slices.IndexFunc(rows, func(r string) bool { return strings.Contains(r, text) }); i >= 0 {
+		return rows[i]
+	}
+	return ""
+}
+
+// During an hour with an attack, the page says what happened, by the books of the traffic.
+func TestFirstPageOfIncident(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := incident.Start(t)
+
+		// Four accounts at a hundred times the limit are no few subjects just above it, whatever a few people
+		// mistype.
+		at := incident.LoginEnds
+		h.PlayTo(at)
+		page := incidentPage(t, h, at, "?rule=login")
+		if got := containing(rowsOf(t, page, "verdict"), "login"); got != "login Few subjects, far above the limit." {
+			t.Errorf("the verdict of login is %q", got)
+		}
+		who := rowsOf(t, page, "who-table")
+		for _, name := range incident.Attacked {
+			row := containing(who, name+" login")
+			if times := number1(row, `([0-9.,]+)×`); times < 90 || times > 110 {
+				t.Errorf("%s asks for %v times the limit: %q of %q", name, times, row, who)
+			}
+		}
+		for _, name := range incident.Mistyped { // eight times, in a minute in which six may pass
+			if row := containing(who, name+" login"); !strings.Contains(row, "login 2 ") || number1(row, `([0-9.,]+)×`) != 1.3 {
+				t.Errorf("%s, who mistyped a password, is %q", name, row)
+			}
+		}
+		if row := containing(rowsOf(t, page, "harmed-table"), "pro"); !strings.Contains(row, "pro 3 of") {
+			t.Errorf("the customers hurt are %q", row)
+		}
+
+		// Limits that are raised later are not those that refused.
+		at = incident.Raised + 2*time.Minute
+		h.PlayTo(at)
+		changes := rowsOf(t, incidentPage(t, h, at, ""), "changes-list")
+		if row := containing(changes, "reload"); !strings.Contains(row, "login: limit 8/minute, was 6/minute") || !strings.Contains(row, "per-address: limit 480/minute, was 300/minute") {
+			t.Errorf("the changes are %q", changes)
+		}
+		for _, name := range incident.Attacked {
+			row := containing(rowsOf(t, incidentPage(t, h, at, "?rule=login"), "who-table"), name+" login")
+			if times := number1(row, `([0-9.,]+)×`); times < 90 || times > 110 {
+				t.Errorf("after the limit was raised %s asked for %v times it: %q", name, times, row)
+			}
+		}
+
+		at = time.Hour
+		h.PlayTo(at)
+		page = incidentPage(t, h, at, "")
+		harmed := rowsOf(t, page, "harmed-table")
+		truth := h.Books.Customers("pro", 0, at)
+		hurt := 0
+		for _, one := range truth {
+			if one.Refused > 0 {
+				hurt++
+			}
+		}
+		row := containing(harmed, "pro")
+		lost := number1(row, `([0-9.,]+) % of its requests`) / 100
+		if !strings.HasPrefix(row, fmt.Sprintf("pro %d of ", hurt)) || !slices.ContainsFunc(incident.HurtKeys(), func(key string) bool { return math.Abs(truth[key].Share()-lost) < 0.02 }) {
+			t.Errorf("%q, and %d customers were refused", row, hurt)
+		}
+		if i, j := slices.Index(harmed, containing(harmed, "enterprise ")), slices.Index(harmed, containing(harmed, "free ")); i != 1 && i != -1 || j < 1 {
+			t.Errorf("those who may the most do not come first: %q", harmed)
+		}
+		if row := containing(harmed, incident.Scraper); row != "" {
+			t.Errorf("the blocked scraper is hurt: %q", row)
+		}
+		changes = rowsOf(t, page, "changes-list")
+		if containing(changes, "made override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
+			t.Errorf("what people did is not among the changes: %q", changes)
+		}
+
+		// Of what is refused, it says how much a block refuses.
+		told := h.Books.Rule("per-address", at-70*time.Second, at)
+		if note := containing(rowsOf(t, page, "tile-refused"), "blocked"); math.Abs(number1(note, `; ([0-9.,]+)/s of it blocked`)-float64(told.Blocked)/70) > 1 {
+			t.Errorf("of %d refusals a block made %d: %q", told.Refused, told.Blocked, note)
+		}
+
+		// Nothing is said to be refused from when the whole policy is a shadow.
+		if !strings.Contains(page, " refuses ") || !strings.Contains(page, "▲ more") || !strings.Contains(page, ">enforced<") {
+			t.Error("premise: nothing is refused")
+		}
+		h.Engine.ShadowAll()
+		page = incidentPage(t, h, at, "")
+		for _, text := range []string{" refuses ", "▲ more", ">enforced<", `id="todo"`} {
+			if strings.Contains(page, text) {
+				t.Errorf("where nothing is refused, the page says %q", text)
+			}
+		}
+	})
+}
+
+// number1 returns the number that the first group of a pattern finds.
+func number1(text, pattern string) float64 {
+	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	f, _ := strconv.ParseFloat(strings.ReplaceAll(found[1], ",", ""), 64)
+	return f
+}

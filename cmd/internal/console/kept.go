@@ -1,0 +1,52 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// kept is something that many pages show and that is asked for at most so often. While one asks,
+// others get what there is.
+type kept[K comparable, V any] struct {
+	mu   sync.Mutex
+	all  map[K]*keptValue[V]
+	most int // of them; then all are forgotten
+}
+
+type keptValue[V any] struct {
+	value V
+	err   error
+	at    time.Time
+	busy  bool
+}
+
+// get returns what is not older than life, or loads it.
+func (k *kept[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
+	k.mu.Lock()
+	v := k.all[key]
+	if v == nil {
+		if k.all == nil || len(k.all) >= k.most {
+			k.all = map[K]*keptValue[V]{}
+		}
+		v = &keptValue[V]{}
+		k.all[key] = v
+	}
+	if known := !v.at.IsZero(); known && (v.busy || time.Since(v.at) < life) {
+		defer k.mu.Unlock()
+		return v.value, v.err
+	}
+	v.busy = true
+	k.mu.Unlock()
+
+	value, err := load()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v.busy = false
+	if errors.Is(err, context.Canceled) { // who asked has gone, which says nothing to others
+		return value, err
+	}
+	v.value, v.err, v.at = value, err, time.Now()
+	return value, err
+}

@@ -1,0 +1,115 @@
+package console
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// pseudonymShown is how many digits of a pseudonym are shown.
+const pseudonymShown = 6
+
+// withPseudonym is a shown key, with a pseudonym where it was shortened: many keys look alike then.
+func withPseudonym(shown, pseudonym string) string {
+	if !strings.Contains(shown, "…") || len(pseudonym) < pseudonymShown {
+		return shown
+	}
+	return shown + " #" + pseudonym[:pseudonymShown]
+}
+
+// shownSubject is a subject for people, by its key and what its rule shows of that.
+func (s *server) shownSubject(key, shown string) string {
+	if !strings.Contains(shown, "…") {
+		return shown
+	}
+	subject, err := s.Engine.SubjectOf(key)
+	if err != nil {
+		return shown
+	}
+	return withPseudonym(shown, subject.Pseudonym())
+}
+
+// shownOverride is the key of an override for people.
+func (s *server) shownOverride(rule string, key map[string]string) string {
+	shown := s.shownParts(rule, key)
+	if subject, err := s.Engine.Subject(rule, key); err == nil {
+		return withPseudonym(shown, subject.Pseudonym())
+	}
+	return shown
+}
+
+// isPseudonym reports whether a text may be what withPseudonym shows, and returns it.
+func isPseudonym(text string) (string, bool) {
+	text = strings.TrimPrefix(strings.ToLower(text), "#")
+	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// shownParts is a key for people, shortened or hashed as its rule says. An override that stands for
+// many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
+func (s *server) shownParts(rule string, key map[string]string) string {
+	if subject, err := s.Engine.Subject(rule, key); err == nil && !slices.Contains(mapValues(key), "*") {
+		return subject.Shown()
+	}
+	whole := s.ruleShowsWhole(rule)
+	var all []string
+	for _, part := range sortedParts(key) {
+		v := key[part]
+		if v != "*" && (policy.SecretPart(part) || !whole) {
+			v = policy.Shorten(v)
+		}
+		all = append(all, part+" "+v)
+	}
+	return strings.Join(all, ", ")
+}
+
+// ruleShowsWhole reports whether everybody may see whole keys of a rule, as of those that lack all
+// parts.
+func (s *server) ruleShowsWhole(rule string) bool {
+	key := rule
+	for range maxParts {
+		key += "/!"
+		if subject, err := s.Engine.SubjectOf(key); err == nil {
+			return subject.ShownWhole()
+		}
+	}
+	return false
+}
+
+// maxParts is more than any key has.
+const maxParts = 16
+
+func mapValues(m map[string]string) (all []string) {
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
+
+func sortedParts(m map[string]string) (all []string) {
+	for k := range m {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// subjectQuery names a subject in a URL.
+func subjectQuery(rule string, key map[string]string) url.Values {
+	q := url.Values{"rule": {rule}}
+	for part, v := range key {
+		q.Set("key."+part, v)
+	}
+	return q
+}
+
+// countedParts are the parts of a rule's key that a subject has to name.
+func countedParts(r *policy.Rule) (parts []string) {
+	for _, p := range slices.Concat(r.Key, r.Share.By) {
+		if !strings.HasPrefix(p, "const:") {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}

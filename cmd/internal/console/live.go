@@ -1,0 +1,147 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+// fragments are the parts of the first page that change, by the IDs of their elements. The template
+// of each is called "first-" and the ID.
+var fragments = []string{
+	"headline", "tiles", "chart-head", "rules", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
+}
+
+const (
+	// maxStreams is how many streams there are at most: they, and those of the admin API, have half
+	// of the connections of the admin address.
+	maxStreams      = 24
+	maxStreamsOfOne = 12
+	writeTime       = 10 * time.Second
+	// checkTime is how often a stream asks again who reads it.
+	checkTime = 15 * time.Second
+)
+
+// streamTime is how often a page that is open is told what changed.
+const streamTime = 2 * time.Second
+
+// live counts the pages that are kept up to date.
+type live struct {
+	mu  sync.Mutex
+	all int
+	by  map[string]int
+}
+
+func (l *live) enter(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= maxStreams || l.by[name] >= maxStreamsOfOne {
+		return false
+	}
+	if l.by == nil {
+		l.by = map[string]int{}
+	}
+	l.all++
+	l.by[name]++
+	return true
+}
+
+func (l *live) leave(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.by[name]--; l.by[name] == 0 {
+		delete(l.by, name)
+	}
+}
+
+// update is what a page is told: what changed since it was told before.
+type update struct {
+	At    int64             `json:"at"` // unix seconds
+	Chart *chart            `json:"chart"`
+	HTML  map[string]string `json:"html"`
+	// Say is the headline if it is another one, for those who listen rather than look.
+	Say string `json:"say,omitempty"`
+}
+
+// stream keeps a page up to date until it is closed, or the server ends.
+func (s *server) stream(c *call) error {
+	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		return problemf(http.StatusForbidden, "This is for pages of this server.")
+	}
+	if !s.live.enter(c.caller.Name) {
+		c.w.Header().Set("Retry-After", "30")
+		return problemf(http.StatusServiceUnavailable, "Too many pages are open. This one stays as it is.")
+	}
+	defer s.live.leave(c.caller.Name)
+	out := http.NewResponseController(c.w)
+	_ = out.SetReadDeadline(time.Time{}) // what can have none needs none
+	c.w.Header().Set("Content-Type", "text/event-stream")
+	c.w.Header().Set("X-Accel-Buffering", "no")
+	tick := time.NewTicker(streamTime)
+	defer tick.Stop()
+	told := teller{seen: map[string]uint64{}, seed: maphash.MakeSeed()}
+	for checked := time.Now(); ; {
+		_ = out.SetWriteDeadline(time.Now().Add(writeTime))
+		if err := s.tell(c, &told); err != nil {
+			return nil // it has gone
+		}
+		if err := out.Flush(); err != nil {
+			return nil
+		}
+		select {
+		case <-c.Context().Done():
+			return nil
+		case <-s.Done:
+			return nil
+		case <-tick.C:
+		}
+		if time.Since(checked) > checkTime {
+			if s.identify(c) != nil || !c.caller.Role.May(source.Viewer) {
+				_, _ = fmt.Fprint(c.w, "event: ended\ndata: {}\n\n")
+				return nil
+			}
+			checked = time.Now()
+		}
+	}
+}
+
+// teller knows what a page has been told.
+type teller struct {
+	seen map[string]uint64
+	seed maphash.Seed
+	said string
+}
+
+// tell writes what changed.
+func (s *server) tell(c *call, t *teller) error {
+	f := s.firstShown(c, c.URL.Query())
+	shown := s.shownOf(c, page{Section: "now", Data: f})
+	u := update{At: f.At.Unix(), Chart: f.Chart, HTML: map[string]string{}}
+	for _, id := range fragments {
+		var b bytes.Buffer
+		if err := templates()["first"].ExecuteTemplate(&b, "first-"+id, shown); err != nil {
+			s.Logger.Error("dashboard: a part of a page could not be made", "part", id, "error", err)
+			continue
+		}
+		if sum := maphash.Bytes(t.seed, b.Bytes()); t.seen[id] != sum {
+			t.seen[id] = sum
+			u.HTML[id] = b.String()
+		}
+	}
+	if about := f.Headline.Level + "\x00" + f.Headline.Rule; about != t.said {
+		t.said, u.Say = about, f.Text
+	}
+	data, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.w, "event: view\ndata: %s\n\n", data)
+	return err
+}

@@ -1,0 +1,402 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// explainShown is what the page has that says why a request is refused: by its ID, by what its 429
+// said, or by what it is.
+type explainShown struct {
+	ID   string
+	Said string // what the 429 said
+
+	// What is known of the ID.
+	Refusals []refusalShown
+	Kept     int
+	Since    time.Time
+	Alone    bool // those of other instances could not be read
+	Unkept   *problem
+
+	Named   []namedRule // in what was said
+	Nothing bool        // nothing is named in it
+
+	Request   explainForm
+	Problem   *problem
+	Explained *explanation
+}
+
+// refusalShown is one that is kept.
+type refusalShown struct {
+	At        time.Time `json:"at"`
+	Shadow    bool      `json:"shadow"`
+	Rule      string    `json:"rule"`
+	Limit     string    `json:"limit"`
+	LimitName string    `json:"limit_name"`
+	From      string    `json:"from"`
+	Because   string    `json:"because"`
+	Missing   string    `json:"missing"`
+	Subject   string    `json:"subject"`
+	SubjectID string    `json:"subject_id"`
+	Wait      *int64    `json:"wait"`
+	Address   string    `json:"address"`
+	Door      string    `json:"door"`
+	Method    string    `json:"method"`
+	Host      string    `json:"host"`
+	Path      string    `json:"path"`
+	RequestID string    `json:"request_id"`
+	TraceID   string    `json:"trace_id"`
+	Instance  string    `json:"instance"`
+
+	Known bool // the rule is in force
+}
+
+// Why is what it was refused for.
+func (r *refusalShown) Why() string {
+	switch r.Because {
+	case "limit":
+		return "it was beyond the limit"
+	case "penalty":
+		return "it was locked out by the penalty of the rule, for going beyond the limit before"
+	case "block":
+		return "it was blocked"
+	case "store":
+		return "the shared store did not answer, and on_error says deny"
+	case "malformed":
+		if what := (&policy.Decision{Missing: r.Missing}).Ambiguous(); what != "" {
+			return "its " + printable(what) + " could be read in more than one way"
+		}
+		return "it lacked " + printable(r.Missing)
+	}
+	return printable(r.Because)
+}
+
+// Waits is when it could have come again.
+func (r *refusalShown) Waits() string {
+	if r.Wait == nil {
+		return "waiting does not help"
+	}
+	return "to come again after " + lengthWords(time.Duration(*r.Wait)*time.Second)
+}
+
+// namedRule is a rule that a text names.
+type namedRule struct {
+	Name, Words, Key string
+	State            ruleState
+}
+
+// explainForm is a request as somebody describes it.
+type explainForm struct{ Method, URL, From, Headers string }
+
+// explanation is what the admin API says of it.
+type explanation struct {
+	Client      string          `json:"client"`
+	Allowed     bool            `json:"allowed"`
+	Exempt      bool            `json:"exempt"`
+	Unavailable bool            `json:"unavailable"`
+	Missing     string          `json:"missing"`
+	Blocked     string          `json:"blocked"`
+	RetryAfter  float64         `json:"retry_after"`
+	Rules       []ruleExplained `json:"rules"`
+	Tier        *struct {
+		Name string `json:"name"`
+		From string `json:"from"`
+	} `json:"tier"`
+	Response struct {
+		Status int         `json:"status"`
+		Header http.Header `json:"headers"`
+		Body   string      `json:"body"`
+	} `json:"response"`
+}
+
+// Words is what becomes of the request.
+func (e *explanation) Words() string {
+	switch {
+	case e.Exempt:
+		return "It passes: a rule exempts it."
+	case e.Allowed:
+		return "It passes now."
+	case (&policy.Decision{Missing: e.Missing}).Ambiguous() != "":
+		return "It is refused, since it can be read in more than one way: it lacks " + printable(e.Missing) + "."
+	case e.Missing != "":
+		return "It is refused, since it lacks " + printable(e.Missing) + "."
+	case e.Blocked != "":
+		return "It is refused: the rule " + e.Blocked + " blocks it."
+	case e.Unavailable:
+		return "It is refused, since the shared store does not answer."
+	case e.RetryAfter < 0:
+		return "It is refused, and waiting does not help."
+	}
+	return "It is refused. It would pass in " + lengthWords(max(time.Second, time.Duration(e.RetryAfter*float64(time.Second)).Round(time.Second))) + "."
+}
+
+// Applying are the rules that apply, and Not those that do not.
+func (e *explanation) Applying() (all []ruleExplained) { return e.applying(true) }
+func (e *explanation) Not() (all []ruleExplained)      { return e.applying(false) }
+
+func (e *explanation) applying(want bool) (all []ruleExplained) {
+	for _, r := range e.Rules {
+		if r.Applies == want {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Fields are those that the response has, in the order of their names.
+func (e *explanation) Fields() (all []string) {
+	for name, values := range e.Response.Header {
+		for _, v := range values {
+			all = append(all, name+": "+v)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// ruleExplained is what one rule makes of it.
+type ruleExplained struct {
+	Rule        string           `json:"rule"`
+	Applies     bool             `json:"applies"`
+	Why         string           `json:"why"`
+	Key         string           `json:"key"`
+	Override    *overrideState   `json:"override"`
+	Enforced    string           `json:"enforced"`
+	Limits      []limitExplained `json:"limits"`
+	Share       string           `json:"share"`
+	Then        string           `json:"then"`
+	Consistency string           `json:"consistency"`
+
+	Shown string // what people see of the key
+	URL   string // of the subject, if it may be said
+}
+
+// Refuses reports whether one of its limits does, and Would whether it only would.
+func (r *ruleExplained) Refuses() bool { return r.refuses(false) }
+func (r *ruleExplained) Would() bool   { return r.refuses(true) }
+
+func (r *ruleExplained) refuses(shadow bool) bool {
+	return slices.ContainsFunc(r.Limits, func(l limitExplained) bool { return !l.Allowed && l.Shadow == shadow })
+}
+
+type limitExplained struct {
+	Name      string `json:"name"`
+	Limit     string `json:"limit"`
+	Algorithm string `json:"algorithm"`
+	From      string `json:"from"`
+	Shadow    bool   `json:"shadow"`
+	Capacity  int64  `json:"capacity"`
+	Allowed   bool   `json:"allowed"`
+	Locked    bool   `json:"locked"`
+	Before    struct {
+		Used      int64   `json:"used"`
+		Remaining int64   `json:"remaining"`
+		FullIn    float64 `json:"full_in"`
+	} `json:"before"`
+}
+
+// State is the limit as it is drawn.
+func (l limitExplained) State() limitState {
+	s := limitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, Shadow: l.Shadow}
+	if l.Before.FullIn > 0 {
+		s.FullAt = time.Now().Add(time.Duration(l.Before.FullIn * float64(time.Second)))
+	}
+	return s
+}
+
+// explainPage finds a request by its ID.
+func (s *server) explainPage(c *call) error {
+	q := c.URL.Query()
+	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
+	if d.ID != "" {
+		p, err := c.policyInForce()
+		if err != nil {
+			return err
+		}
+		if err := c.findRefusals(d, p); err != nil {
+			return err
+		}
+		if len(d.Refusals) > 0 {
+			d.Request = d.Refusals[0].form()
+		}
+	}
+	return s.showExplain(c, http.StatusOK, d)
+}
+
+func (s *server) showExplain(c *call, status int, d *explainShown) error {
+	if d.Request.Method == "" {
+		d.Request.Method = http.MethodGet
+	}
+	return s.show(c, status, "explain", pageOf("Why was it refused?", "explain", d))
+}
+
+// form is what is known of a request that was refused.
+func (r *refusalShown) form() explainForm {
+	f := explainForm{Method: r.Method, URL: r.Path, From: r.Address}
+	if r.Host != "" {
+		f.Headers = "Host: " + r.Host
+	}
+	return f
+}
+
+func (c *call) findRefusals(d *explainShown, p *inForce) error {
+	var found struct {
+		Refusals []refusalShown `json:"refusals"`
+		Kept     int            `json:"kept"`
+		Since    time.Time      `json:"since"`
+		Alone    bool           `json:"alone"`
+	}
+	err := c.do("GET", "/v1/refusals?"+url.Values{"id": {d.ID}}.Encode(), nil, &found)
+	if d.Unkept, err = asProblem(err); err != nil {
+		return err
+	}
+	slices.SortStableFunc(found.Refusals, func(a, b refusalShown) int { // the rule that refused it comes first
+		switch {
+		case a.Shadow == b.Shadow:
+			return 0
+		case b.Shadow:
+			return -1
+		}
+		return 1
+	})
+	d.Refusals, d.Kept, d.Since, d.Alone = found.Refusals, found.Kept, found.Since, found.Alone
+	for i := range d.Refusals {
+		r := &d.Refusals[i]
+		_, err := p.rule(r.Rule)
+		r.Known = err == nil
+		if key, found := c.s.Find(r.SubjectID); found {
+			r.Subject = c.s.shownSubject(key, r.Subject)
+		}
+	}
+	return nil
+}
+
+// requestIDField finds the ID in the fields of a 429.
+var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
+
+// explainSaid says what a 429 was about, or what would become of a request now. It changes nothing: it
+// is a POST since headers may be secrets, which are not to be in a URL.
+func (s *server) explainSaid(c *call) error {
+	f := c.PostForm
+	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	if d.Said != "" {
+		if d.Named, err = rulesNamed(p, d.Said); err != nil {
+			return err
+		}
+		all := s.Engine.Policy().WatchOnly()
+		for i := range d.Named {
+			d.Named[i].State.All = all
+		}
+		if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
+			d.ID = id[1]
+			if err := c.findRefusals(d, p); err != nil {
+				return err
+			}
+		}
+		d.Nothing = len(d.Named) == 0 && len(d.Refusals) == 0
+		return s.showExplain(c, http.StatusOK, d)
+	}
+	headers, err := headersOf(d.Request.Headers)
+	if err == nil {
+		body := map[string]any{"method": d.Request.Method, "url": d.Request.URL, "headers": headers}
+		if d.Request.From != "" {
+			body["from"] = d.Request.From
+		}
+		d.Explained = &explanation{}
+		err = c.do("POST", "/v1/explain", body, d.Explained)
+	}
+	if d.Problem, err = asProblem(err); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if d.Problem != nil {
+		d.Explained, status = nil, d.Problem.Status
+		return s.showExplain(c, status, d)
+	}
+	for i := range d.Explained.Rules {
+		r := &d.Explained.Rules[i]
+		if r.Key == "" {
+			continue
+		}
+		if r.Shown = r.Key; !c.caller.Role.May(source.Operator) {
+			continue // which is what people see of it
+		}
+		r.Shown = s.Engine.Policy().ShownKey(r.Key)
+		if seen := seenSubject(s.View(), r.Rule, r.Key); seen != nil && seen.ID != "" {
+			r.URL = "/subjects/" + url.PathEscape(seen.ID)
+		}
+	}
+	return s.showExplain(c, status, d)
+}
+
+// headersOf reads lines "Name: value".
+func headersOf(text string) (map[string]string, error) {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, found := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !found || name == "" || strings.ContainsAny(name, " \t") {
+			return nil, problemf(http.StatusUnprocessableEntity, "A header is a line as in Name: value, and this is none: %s", printable(line))
+		}
+		all[name] = strings.TrimSpace(value)
+	}
+	return all, nil
+}
+
+// maxSaid is how much of what was said is looked at.
+const maxSaid = 64 << 10
+
+// rulesNamed returns the rules that a text names, by their own names or by those of their limits, such
+// as "api-1h".
+func rulesNamed(p *inForce, text string) (all []namedRule, err error) {
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]bool{}
+	for _, word := range strings.FieldsFunc(text[:min(len(text), maxSaid)], func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}) {
+		said[word], said[strings.Trim(word, ".-")] = true, true // at the end of a sentence
+	}
+	for i := range rules {
+		r := &rules[i]
+		if said[r.Name] || slices.ContainsFunc(limitNames(&r.Rule), func(name string) bool { return said[name] }) {
+			all = append(all, namedRule{r.Name, ruleWords(&r.Rule), keyWords(&r.Rule), stateOf(r.JSON)})
+		}
+	}
+	return all, nil
+}
+
+// limitNames are those that clients are told of the limits of a rule, of its tiers, too.
+func limitNames(r *policy.Rule) (all []string) {
+	lists := [][]string{r.Limits}
+	for _, limits := range r.Tiers {
+		lists = append(lists, limits)
+	}
+	for _, list := range lists {
+		var plans []*sluice.Plan
+		for _, text := range list {
+			if plan := policy.LimitPlan(text, r.Algorithm); plan != nil {
+				plans = append(plans, plan)
+			}
+		}
+		all = append(all, policy.LimitNames(r.Name, plans)...)
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
+}

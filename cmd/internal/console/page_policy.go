@@ -1,0 +1,149 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// policyShown is what the page of the policy has.
+type policyShown struct {
+	Text, Base, Seen string
+	Plan             *policyPlan // nil before there is a question
+	Edited           bool
+	Database         bool
+	Rules            int
+	File, Stored     int // rules by their source
+	Overrides        int
+	Subjects         int
+	Version          string
+	Warnings         []string
+}
+
+func policyShownOf(p *inForce) *policyShown {
+	d := &policyShown{Database: p.Database, Rules: len(p.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
+	for _, r := range p.Rules {
+		if r.Source == "database" {
+			d.Stored++
+		} else {
+			d.File++
+		}
+	}
+	return d
+}
+
+func (s *server) policyPage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	d := policyShownOf(p)
+	text, seen, err := c.policyText(p)
+	if err != nil {
+		return err
+	}
+	known, err := json.Marshal(seen)
+	if err != nil {
+		return err
+	}
+	d.Text, d.Base, d.Seen = text, text, string(known)
+	return s.showPolicy(c, http.StatusOK, d)
+}
+
+func (s *server) showPolicy(c *call, status int, d *policyShown) error {
+	return s.show(c, status, "policy", page{Title: "Policy", Section: "policy", Script: "editor.js", Data: d})
+}
+
+// policyEdited reads the form of the editor, and looks what would come of it.
+func (c *call) policyEdited() (*inForce, *policyShown, error) {
+	p, err := c.policyInForce()
+	if err != nil {
+		return nil, nil, err
+	}
+	d := policyShownOf(p)
+	f := c.PostForm
+	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
+	var seen map[string]ruleSeen
+	if json.Unmarshal([]byte(d.Seen), &seen) != nil {
+		return nil, nil, problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
+	}
+	d.Edited = d.Text != d.Base
+	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
+	return p, d, err
+}
+
+// unixLines takes the "\r" away that forms put at the end of lines.
+func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+// policyCheck says what would come of an edited policy.
+func (s *server) policyCheck(c *call) error {
+	_, d, err := c.policyEdited()
+	if err != nil {
+		return err
+	}
+	return s.showPolicy(c, http.StatusOK, d)
+}
+
+// policyApply makes the changes in one transaction, once they have been tried.
+func (s *server) policyApply(c *call) error {
+	p, d, err := c.policyEdited()
+	if err != nil {
+		return err
+	}
+	if !p.Database || !d.Plan.Applies() {
+		return s.showPolicy(c, d.Plan.status(), d)
+	}
+	entry, err := d.Plan.send(c, false)
+	if err != nil {
+		return err
+	}
+	if !d.Plan.Good() { // somebody was quicker
+		return s.showPolicy(c, d.Plan.status(), d)
+	}
+	var said []string
+	for _, r := range d.Plan.Changes {
+		said = append(said, r.Name+" "+r.What)
+	}
+	var undo []operation
+	if entry > 0 {
+		undo = append(undo, restoreOperation(entry))
+	}
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), undo...)
+}
+
+// status is that of a page that shows what stands against a plan.
+func (p *policyPlan) status() int {
+	status := http.StatusUnprocessableEntity
+	if p.Problem != nil {
+		status = p.Problem.Status
+	}
+	for _, r := range p.Changes {
+		if r.Problem != nil {
+			status = r.Problem.Status
+		}
+	}
+	return status
+}
+
+// maxListed is how many things a sentence lists.
+const maxListed = 10
+
+// listWords lists things in a sentence.
+func listWords(all []string) string {
+	text := strings.Join(all[:min(len(all), maxListed)], ", ")
+	if more := len(all) - maxListed; more > 0 {
+		text += " and " + number(more) + " more"
+	}
+	return text
+}
+
+// policyDownload gives the text of the editor back as a file.
+func (s *server) policyDownload(c *call) error {
+	h := c.w.Header()
+	h.Set("Content-Type", "application/yaml; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="policy.yaml"`)
+	_, _ = io.WriteString(c.w, unixLines(c.PostForm.Get("text"))) // a browser that has left needs nothing
+	return nil
+}

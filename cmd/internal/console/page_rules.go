@@ -1,0 +1,350 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// ruleLine is a rule in a list.
+type ruleLine struct {
+	Name, Description, Words, Key, Source string
+	Match                                 []string
+	State                                 ruleState
+	Hour, Day                             telemetry.Counts
+	Spark                                 spark
+	Near                                  float64 // share of the last hour's decisions that left less than a fifth
+	Refused                               uint64  // subjects in the last hour
+	Unmet                                 bool    // no request has met it since there are counts
+	Check                                 string  // a command that says why
+}
+
+// rulesShown is what the page of all rules has.
+type rulesShown struct {
+	Rows        []ruleLine
+	All         int // without the filter
+	Asked       string
+	State       string
+	Prev, Next  string // the pages before and behind, or empty
+	First, Last int
+	Back        string // how far is known
+	Database    bool
+	Warnings    []string
+}
+
+// States are those that the list is filtered by.
+func (*rulesShown) States() []string {
+	return []string{"enforced", "shadow", "partly", "exempt", "block"}
+}
+
+const rulesPerPage = 100
+
+func (s *server) rulesPage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	rules, err := p.rules()
+	if err != nil {
+		return err
+	}
+	q, view := c.URL.Query(), s.View()
+	d := rulesShown{All: len(rules), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: p.Database, Warnings: p.Warnings}
+	rules = slices.DeleteFunc(rules, func(r ruleInForce) bool { return !d.wants(&r) })
+	from, _ := strconv.Atoi(q.Get("from")) // anything else is the first page
+	from = min(max(from, 0), len(rules))
+	shown := rules[from:min(len(rules), from+rulesPerPage)]
+	for i := range shown {
+		d.Rows = append(d.Rows, s.ruleLineOf(&shown[i], view))
+	}
+	d.First, d.Last = from+1, from+len(shown)
+	page := func(from int) string {
+		q.Set("from", strconv.Itoa(from))
+		q.Del("done")
+		return "/rules?" + q.Encode()
+	}
+	if from > 0 {
+		d.Prev = page(max(0, from-rulesPerPage))
+	}
+	if from+rulesPerPage < len(rules) {
+		d.Next = page(from + rulesPerPage)
+	}
+	return s.show(c, http.StatusOK, "rules", pageOf("Rules", "rules", &d))
+}
+
+func pageOf(title, section string, data any) page {
+	return page{Title: title, Section: section, Script: "acts.js", Data: data}
+}
+
+// wants reports whether the filter lets a rule through.
+func (d *rulesShown) wants(r *ruleInForce) bool {
+	if d.State != "" && stateOf(r.JSON).Name() != d.State {
+		return false
+	}
+	text := strings.Join(append(matchWords(&r.Rule), r.Name, r.Description, ruleWords(&r.Rule), keyWords(&r.Rule), r.Limit, r.Source), "\n")
+	return strings.Contains(strings.ToLower(text), strings.ToLower(d.Asked))
+}
+
+func (s *server) ruleLineOf(r *ruleInForce, view *telemetry.View) ruleLine {
+	row := ruleLine{
+		Name: r.Name, Description: r.Description, Words: ruleWords(&r.Rule), Key: keyWords(&r.Rule), Source: r.Source,
+		Match: matchWords(&r.Rule), State: stateOf(r.JSON), Check: checkCommand(&r.Rule),
+	}
+	row.State.All = s.Engine.Policy().WatchOnly()
+	if r.Exempt || r.Block {
+		row.Key = ""
+	}
+	seen := view.Rule(r.Name)
+	if seen == nil {
+		return row
+	}
+	row.Hour, row.Day = sumOf(seen.Recent), sumOf(dayOf(&seen.Series))
+	refused := refusedOf
+	if row.State.Name() == "shadow" {
+		refused = wouldOf
+	}
+	row.Spark = sparkOf(minutes(view, &seen.Series, refused))
+	row.Refused = seen.Refused[telemetry.Hour]
+	if n := row.Hour.Total(); n > 0 {
+		row.Near = float64(seen.Near[telemetry.Hour]) / float64(n)
+	}
+	all := sumOf(seen.Days)
+	row.Unmet = all.Total() == 0 && row.Hour.Total() == 0 && !r.Exempt
+	return row
+}
+
+// HourDeny returns what a rule refused in the last hour.
+func (r ruleLine) HourDeny() uint64 { return r.Hour[telemetry.Deny] }
+
+// HourWould returns what it would have refused.
+func (r ruleLine) HourWould() uint64 { return r.Hour[telemetry.WouldDeny] }
+
+// DayDeny and DayWould are those of 24 hours.
+func (r ruleLine) DayDeny() uint64  { return r.Day[telemetry.Deny] }
+func (r ruleLine) DayWould() uint64 { return r.Day[telemetry.WouldDeny] }
+
+// checkCommand asks why a rule is met or not.
+func checkCommand(r *policy.Rule) string {
+	method, path := "", "/"
+	if len(r.Match) > 0 {
+		m, p, found := strings.Cut(r.Match[0], " ")
+		if !found {
+			m, p = "", r.Match[0]
+		}
+		method, path = m, strings.TrimSpace(p)
+	}
+	path = strings.NewReplacer("{$}", "", "...", "", "{", "", "}", "").Replace(path)
+	if strings.ContainsFunc(path+method, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune(`'"\$&;|<>()*?[]#~!`+"`", r)
+	}) || !strings.HasPrefix(path, "/") {
+		path = "/PATH"
+	}
+	if method != "" && method != "GET" {
+		return "sluice check --policy FILE -X " + method + " " + path
+	}
+	return "sluice check --policy FILE " + path
+}
+
+// ruleShown is what the page of one rule has.
+type ruleShown struct {
+	ruleLine
+	JSON      json.RawMessage
+	Facts     []fact
+	Chart     *chart // nil: nothing has been seen
+	Young     bool   // there is not enough for a day, so it is of an hour
+	Verdict   *verdict
+	Tops      []topShown
+	Overrides []overrideRow
+	More      int // overrides that are not shown
+	YAML      string
+	Database  bool
+	Usual     float64
+	Since     time.Time
+	Seen      bool
+	// Refusing is whether the words are about what was refused; else about what would have been.
+	Refusing bool
+}
+
+type fact struct{ Name, Value string }
+
+// topShown is the heaviest of a window.
+type topShown struct {
+	Window            string
+	Refused, Asked    uint64
+	Refusals, Traffic topList
+}
+
+type topList struct {
+	Rows         []topRow
+	Error, Total uint64
+}
+
+type topRow struct {
+	telemetry.Subject
+	URL   string
+	Share float64
+}
+
+func (s *server) rulePage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	rule, err := p.rule(c.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	view := s.View()
+	d := ruleShown{Since: view.Since, ruleLine: s.ruleLineOf(rule, view), JSON: rule.JSON, Facts: factsOf(&rule.Rule), Database: p.Database, Refusing: !rule.Shadow && !s.Engine.Policy().WatchOnly()}
+	own := rule.JSON
+	if d.YAML, err = yamlOf("rules", own); err != nil {
+		return err
+	}
+	if r := view.Rule(rule.Name); r != nil {
+		d.Seen = true
+		d.see(s, view, r, &rule.Rule)
+	}
+	overrides, rows, err := c.overrides(url.Values{"rule": {rule.Name}, "limit": {strconv.Itoa(overridesOfRule)}}, view)
+	if err != nil {
+		return err
+	}
+	d.Overrides, d.More = rows, overrides.Total-len(rows)
+	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
+}
+
+// see fills in what telemetry has of the rule.
+func (d *ruleShown) see(s *server, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
+	d.Young = v.At.Sub(v.Since) < 3*time.Hour
+	if c := chartOf(v, &r.Series, !d.Young); len(c.At) > 0 {
+		d.Chart = c
+	}
+	d.Usual = r.Usual
+	l, _ := limitOf(rule)
+	d.Verdict = judge(r, telemetry.Hour, l, rule.Shadow)
+	d.Verdict.everybody(s.Engine, r, telemetry.Hour)
+	for w := range telemetry.Windows {
+		d.Tops = append(d.Tops, topShown{
+			Window: telemetry.Window(w).String(), Refused: r.Refused[w], Asked: r.Asked[w],
+			Refusals: s.topOf(&r.Refusals[w]), Traffic: s.topOf(&r.Traffic[w]),
+		})
+	}
+}
+
+// maxTop is how many of the heaviest are shown.
+const maxTop = 10
+
+func (s *server) topOf(t *telemetry.Top) topList {
+	out := topList{Error: t.Error, Total: t.Total}
+	for _, one := range t.Items[:min(len(t.Items), maxTop)] {
+		row := topRow{Subject: one, URL: "/subjects/" + one.ID}
+		row.Shown = s.shownSubject(one.Key, one.Shown)
+		if t.Total > 0 {
+			row.Share = min(1, float64(one.Count)/float64(t.Total))
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	return out
+}
+
+// factsOf are what else a rule says.
+func factsOf(r *policy.Rule) (all []fact) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, fact{name, value})
+		}
+	}
+	for _, tier := range sortedTiers(r.Tiers) {
+		add("Tier "+tier, limitsWords("", r.Tiers[tier], r.Algorithm))
+	}
+	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
+	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])
+	add("Ambiguous", r.Ambiguous)
+	return all
+}
+
+func sortedTiers(m map[string]policy.Limits) (all []string) {
+	for name := range m {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// shadowShown is what the page of shadow rules has.
+type shadowShown struct {
+	Rows  []shadowRow
+	Rules int
+	All   bool // the whole policy is a shadow
+}
+
+type shadowRow struct {
+	ruleLine
+	Windows []shadowWindow
+	Top     topList
+	Total   uint64
+}
+
+type shadowWindow struct {
+	Name               string
+	Requests, Subjects uint64
+	Share              float64
+}
+
+func (s *server) shadowPage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	rules, err := p.rules()
+	if err != nil {
+		return err
+	}
+	view := s.View()
+	d := shadowShown{Rules: len(rules), All: s.Engine.Policy().WatchOnly()}
+	for i := range rules {
+		r := view.Rule(rules[i].Name)
+		row := shadowRow{ruleLine: s.ruleLineOf(&rules[i], view)}
+		would := row.Hour[telemetry.WouldDeny] + row.Day[telemetry.WouldDeny]
+		if name := row.State.Name(); name != "shadow" && name != "partly" && would == 0 {
+			continue
+		}
+		if r != nil {
+			row.see(s, r)
+		}
+		d.Rows = append(d.Rows, row)
+	}
+	slices.SortStableFunc(d.Rows, func(a, b shadowRow) int { return int(min(b.Total, 1<<30)) - int(min(a.Total, 1<<30)) })
+	return s.show(c, http.StatusOK, "shadow", pageOf("Shadow rules", "shadow", d))
+}
+
+func (r *shadowRow) see(s *server, t *telemetry.Rule) {
+	minute := sumOf(t.Recent[max(0, len(t.Recent)-int(time.Minute/telemetry.Step)):])
+	for w, n := range []telemetry.Counts{minute, r.Hour, r.Day} {
+		row := shadowWindow{Name: telemetry.Window(w).String(), Requests: n[telemetry.WouldDeny], Subjects: t.Refused[w]}
+		if total := n.Total(); total > 0 {
+			row.Share = float64(row.Requests) / float64(total)
+		}
+		r.Windows = append(r.Windows, row)
+	}
+	r.Total = r.Day[telemetry.WouldDeny]
+	top := &t.Refusals[telemetry.Day]
+	r.Top = s.topOf(top)
+	r.Top.Rows = r.Top.Rows[:min(len(r.Top.Rows), 5)]
+}
+
+// Word is what the legend says of it.
+func (a area) Word() string {
+	for _, o := range stacked {
+		if o.Name == a.Name {
+			return o.Word
+		}
+	}
+	return a.Name
+}

@@ -1,0 +1,469 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// subjects finds subjects, or shows the one that is named.
+func (s *server) subjects(c *call) error {
+	q := c.URL.Query()
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	if q.Get("rule") != "" && namesKey(q) {
+		ref, err := c.subjectOf(p, q)
+		if err != nil {
+			return err
+		}
+		return s.subject(c, p, ref)
+	}
+	found, err := c.search(p, strings.TrimSpace(q.Get("q")), q.Get("rule"))
+	if err != nil {
+		return err
+	}
+	if found.Asked != "" && len(found.Hits) == 0 {
+		explained := &explainShown{ID: found.Asked}
+		if err := c.findRefusals(explained, p); err != nil {
+			return err
+		}
+		if len(explained.Refusals) > 0 {
+			return c.redirect("/explain?" + url.Values{"id": {found.Asked}}.Encode())
+		}
+	}
+	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
+}
+
+// namesKey reports whether a query has values of a key, or says that there are none to have.
+func namesKey(q url.Values) bool {
+	for name := range q {
+		if strings.HasPrefix(name, "key.") {
+			return true
+		}
+	}
+	return q.Has("all")
+}
+
+// found is what a search has found.
+type found struct {
+	Asked string
+	// Hits are subjects, those that used most first.
+	Hits []hit
+	More int // hits that are not shown
+	// Unseen are subjects that there may be: nothing has been counted for them or is set for them.
+	Unseen []hit
+	// Forms are the rules whose key has more parts than one value fills.
+	Forms []keyForm
+	Rules []string // with a key, for the choice of one
+	// RequestID says that what was asked for may be one.
+	RequestID bool
+	Seen      []seenRow // without a question: who was refused most of late
+}
+
+type hit struct {
+	Rule, Part, Shown, URL string
+	State                  *subjectState
+	Most                   limitState // the limit of which most is used
+	Seen                   *telemetry.Subject
+}
+
+// keyForm asks for a rule's key.
+type keyForm struct {
+	Rule  string
+	Parts []keyField
+}
+
+type keyField struct{ Part, Value string }
+
+// seenRow is a subject of a list of telemetry.
+type seenRow struct {
+	Rule string
+	telemetry.Subject
+	URL   string
+	Would bool // be refused, by a shadow
+}
+
+const (
+	maxHits  = 100
+	maxForms = 20
+)
+
+// search finds what counts under a value, an ID or a key.
+func (c *call) search(p *inForce, asked, onlyRule string) (*found, error) {
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	out := &found{Asked: asked}
+	view := c.s.View()
+	for i := range rules {
+		if r := &rules[i]; len(countedParts(&r.Rule)) > 0 && !r.Exempt && !r.Block && len(out.Rules) < 1000 {
+			out.Rules = append(out.Rules, r.Name)
+		}
+	}
+	switch {
+	case asked == "" && onlyRule != "":
+		rule, err := p.rule(onlyRule)
+		if err != nil {
+			return nil, err
+		}
+		out.Forms = []keyForm{formOf(&rule.Rule, "", "")}
+		return out, nil
+	case asked == "":
+		out.Seen = c.s.recentlyRefused(view, rules)
+		return out, nil
+	}
+	if ref, err := c.subjectByID(p, asked); err == nil {
+		out.Hits = append(out.Hits, hit{Rule: ref.Rule.Name, Shown: ref.Shown, URL: ref.Page(), Seen: seenSubject(view, ref.Rule.Name, ref.Text)})
+	}
+	for i := range rules {
+		if r := &rules[i].Rule; !r.Exempt && !r.Block && (onlyRule == "" || r.Name == onlyRule) {
+			c.searchRule(out, view, r, asked)
+		}
+	}
+	c.searchSeen(out, view, asked)
+	c.weigh(out)
+	out.RequestID = !slices.ContainsFunc(out.Hits, func(h hit) bool { return h.Seen != nil })
+	return out, nil
+}
+
+// searchRule adds the subject of a rule whose key is what was asked for, or a form for the rest of
+// the key.
+func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, asked string) {
+	parts := countedParts(r)
+	for _, part := range parts {
+		if !fits(part, asked) {
+			continue
+		}
+		if len(parts) > 1 {
+			if _, err := netip.ParseAddr(asked); err == nil && part != "client_ip" {
+				continue
+			}
+			if len(out.Forms) < maxForms {
+				out.Forms = append(out.Forms, formOf(r, part, asked))
+			}
+			continue
+		}
+		key := map[string]string{part: asked}
+		subject, err := c.s.Engine.Subject(r.Name, key)
+		if err != nil {
+			continue // it is no value of this part
+		}
+		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(c.s.Engine.Policy().ShownKey(subject.Key()), subject.Pseudonym()), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
+		if h.Seen = seenSubject(view, r.Name, subject.Key()); h.Seen != nil && h.Seen.ID != "" {
+			h.URL = "/subjects/" + url.PathEscape(h.Seen.ID)
+		}
+		if results, err := subject.Peek(c.Context()); err == nil {
+			for i := range results {
+				if res := &results[i]; res.Plan != nil {
+					l := limitState{Limit: res.Plan.String(), Algorithm: res.Plan.AlgorithmName(), Capacity: res.Plan.Capacity, Remaining: res.Remaining, Used: res.Plan.Capacity - res.Remaining + res.Owed}
+					if h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
+						h.Most = l
+					}
+				}
+			}
+		}
+		_, overridden := subject.Override()
+		_, blocked := subject.Blocked()
+		if h.Seen != nil || h.Most.Used > 0 || overridden || blocked {
+			out.Hits = append(out.Hits, h)
+			continue
+		}
+		if _, err := netip.ParseAddr(asked); err != nil || part == "client_ip" { // an address is hardly ever anything else
+			out.Unseen = append(out.Unseen, h)
+		}
+	}
+}
+
+// fits reports whether a value may be one of a part: addresses are asked for only by what is one,
+// and the other way.
+func fits(part, value string) bool {
+	_, err := netip.ParseAddr(value)
+	switch part {
+	case "client_ip":
+		return err == nil
+	case "method", "route", "host":
+		return err != nil && !strings.ContainsRune(value, ' ') || part == "route"
+	}
+	return true
+}
+
+// searchSeen adds subjects of the lists of telemetry whose shown key has the text.
+func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
+	known := map[string]bool{}
+	for _, h := range out.Hits {
+		if h.Seen != nil {
+			known[h.Seen.ID] = true
+		}
+	}
+	low := strings.ToLower(asked)
+	pseudonym, may := isPseudonym(asked)
+	fits := func(s *telemetry.Subject) bool {
+		if strings.Contains(strings.ToLower(s.Shown), low) {
+			return true
+		}
+		if !may {
+			return false
+		}
+		subject, err := c.s.Engine.SubjectOf(s.Key)
+		return err == nil && strings.HasPrefix(subject.Pseudonym(), pseudonym)
+	}
+	for i := range view.Rules {
+		r := &view.Rules[i]
+		for w := range telemetry.Windows {
+			for _, top := range []*telemetry.Top{&r.Refusals[w], &r.Traffic[w]} {
+				for j := range top.Items {
+					s := &top.Items[j]
+					if s.ID == "" || known[s.ID] || !fits(s) {
+						continue
+					}
+					known[s.ID] = true
+					out.Hits = append(out.Hits, hit{Rule: r.Name, Shown: c.s.shownSubject(s.Key, s.Shown), URL: "/subjects/" + url.PathEscape(s.ID), Seen: s})
+				}
+			}
+		}
+	}
+}
+
+// weigh puts those hits first that used most, or were seen of late.
+func (c *call) weigh(out *found) {
+	seen := map[string]bool{}
+	out.Hits = slices.DeleteFunc(out.Hits, func(h hit) bool {
+		again := seen[h.Rule+" "+h.Shown+" "+h.URL]
+		seen[h.Rule+" "+h.Shown+" "+h.URL] = true
+		return again
+	})
+	slices.SortStableFunc(out.Hits, func(a, b hit) int {
+		if n := cmp.Compare(b.Most.Percent(), a.Most.Percent()); n != 0 {
+			return n
+		}
+		return cmp.Compare(btoi(b.Seen != nil), btoi(a.Seen != nil))
+	})
+	if len(out.Hits) > maxHits {
+		out.More = len(out.Hits) - maxHits
+		out.Hits = out.Hits[:maxHits]
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func formOf(r *policy.Rule, part, value string) keyForm {
+	f := keyForm{Rule: r.Name}
+	for _, p := range countedParts(r) {
+		v := ""
+		if p == part {
+			v = value
+		}
+		f.Parts = append(f.Parts, keyField{p, v})
+	}
+	return f
+}
+
+// recentlyRefused are the subjects of all rules that were refused most in the last hour.
+func (s *server) recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) {
+	shadow := map[string]bool{}
+	for i := range rules {
+		shadow[rules[i].Name] = rules[i].Shadow || s.Engine.Policy().WatchOnly()
+	}
+	for i := range view.Rules {
+		r := &view.Rules[i]
+		for _, s := range r.Refusals[telemetry.Hour].Items {
+			all = append(all, seenRow{r.Name, s, "/subjects/" + url.PathEscape(s.ID), shadow[r.Name]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b seenRow) int { return cmp.Compare(b.Count, a.Count) })
+	all = all[:min(len(all), 20)]
+	for i := range all {
+		all[i].Shown = s.shownSubject(all[i].Key, all[i].Shown)
+	}
+	return all
+}
+
+// subjectByIDPage shows the subject of an ID.
+func (s *server) subjectByIDPage(c *call) error {
+	p, err := c.policyInForce()
+	if err != nil {
+		return err
+	}
+	ref, err := c.subjectByID(p, c.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.subject(c, p, ref)
+}
+
+// subjectShown is what the page of a subject has.
+type subjectShown struct {
+	*subjectRef
+	State    *subjectState
+	Tier     string
+	Own      bool // the override is of this subject alone
+	Whole    bool // its rule shows the whole key
+	Away     *problem
+	Windows  []seenWindow
+	Strips   []*strip
+	Others   []otherRule
+	Database bool
+	Part     string // of the key, if it has one alone
+}
+
+// otherRule is what another rule has counted under the same value.
+type otherRule struct {
+	subjectState
+	URL string // empty where it would say a key that the caller is not to see
+}
+
+// strip draws what a subject did in the last hour.
+type strip struct {
+	Name, Kind string
+	Spark      spark
+	Label      string // the same in words
+	From, To   time.Time
+}
+
+// stripOf draws the steps of a subject. There is none if nothing is known of them.
+func stripOf(name, kind string, s *telemetry.Subject, at time.Time) *strip {
+	values := make([]float64, len(s.Steps))
+	words := make([]string, len(s.Steps))
+	any := false
+	for i, n := range s.Steps {
+		values[i], words[i] = float64(n), number(n)
+		any = any || n > 0
+	}
+	if !any {
+		return nil
+	}
+	to := at.Truncate(telemetry.SubjectStep).Add(telemetry.SubjectStep)
+	return &strip{
+		name, kind, sparkOf(values), name + " in each five minutes of the last hour, about, the latest last: " + strings.Join(words, ", "),
+		to.Add(-time.Duration(len(values)) * telemetry.SubjectStep), at,
+	}
+}
+
+// seenWindow is what telemetry has of a subject in a window.
+type seenWindow struct {
+	Name             string
+	Refused, Traffic *telemetry.Subject
+}
+
+// subject shows one in depth.
+func (s *server) subject(c *call, p *inForce, ref *subjectRef) error {
+	d := &subjectShown{subjectRef: ref, Database: p.Database, Whole: s.whole(ref.Text)}
+	if ref.ID == "" { // a page by the ID says no key
+		view := s.View()
+		if seen := seenSubject(view, ref.Rule.Name, ref.Text); seen != nil && !s.whole(ref.Text) && seen.ID != "" {
+			if _, found := s.Find(seen.ID); found {
+				to := "/subjects/" + url.PathEscape(seen.ID)
+				if done := c.URL.Query().Get("done"); done != "" {
+					to += "?" + url.Values{"done": {done}}.Encode()
+				}
+				return c.redirect(to)
+			}
+		}
+	}
+	states, err := c.statesOf(ref)
+	if d.Away, err = asProblem(err); err != nil {
+		return err
+	}
+	if len(states) > 0 {
+		d.State = &states[0]
+	}
+	if ref.Key != nil {
+		d.others(c, p)
+	}
+	if d.State != nil {
+		for _, l := range d.State.Limits {
+			if tier, found := strings.CutPrefix(l.From, "tier:"); found {
+				d.Tier = tier
+			}
+		}
+		if o := d.State.Override; o != nil {
+			d.Own = len(o.Document.Key) == len(ref.Key) && !slices.Contains(mapValues(o.Document.Key), "*") && !strings.Contains(o.Document.Key["client_ip"], "/")
+		}
+	}
+	d.seen(s.View())
+	title := "Subject of " + ref.Rule.Name
+	return s.show(c, http.StatusOK, "subject", page{Title: title, Section: "subjects", Script: "acts.js", Data: d})
+}
+
+// statesOf asks for the state of a subject, by its ID where only a hash of its key is known.
+func (c *call) statesOf(ref *subjectRef) ([]subjectState, error) {
+	if ref.Key != nil {
+		return c.subjectStates(ref.Rule.Name, ref.Key)
+	}
+	var answer struct {
+		Rules []subjectState `json:"rules"`
+	}
+	err := c.do("GET", "/v1/subjects?"+url.Values{"id": {ref.ID}}.Encode(), nil, &answer)
+	return answer.Rules, err
+}
+
+// others looks what other rules have counted under the same value.
+func (d *subjectShown) others(c *call, p *inForce) {
+	parts := countedParts(&d.Rule.Rule)
+	if len(parts) != 1 || d.Key[parts[0]] == "" {
+		return
+	}
+	states, err := c.subjectStates("", d.Key)
+	if err != nil {
+		return // the page has what was asked for
+	}
+	for _, state := range states {
+		if state.Rule != d.Rule.Name {
+			d.Others = append(d.Others, otherRule{state, c.subjectURL(c.s.View(), state.Rule, state.Key)})
+		}
+	}
+	d.Part = parts[0]
+}
+
+// strip adds what a subject did, if that is known.
+func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Time) {
+	if s == nil {
+		return
+	}
+	if drawn := stripOf(name, kind, s, at); drawn != nil {
+		d.Strips = append(d.Strips, drawn)
+	}
+}
+
+func (d *subjectShown) seen(v *telemetry.View) {
+	r := v.Rule(d.Rule.Name)
+	if r == nil {
+		return
+	}
+	find := func(top *telemetry.Top) *telemetry.Subject {
+		if i := slices.IndexFunc(top.Items, func(s telemetry.Subject) bool { return s.Key == d.Text }); i >= 0 {
+			return &top.Items[i]
+		}
+		return nil
+	}
+	for w := range telemetry.Windows {
+		row := seenWindow{telemetry.Window(w).String(), find(&r.Refusals[w]), find(&r.Traffic[w])}
+		if row.Refused != nil || row.Traffic != nil {
+			d.Windows = append(d.Windows, row)
+		}
+		if telemetry.Window(w) != telemetry.Hour {
+			continue
+		}
+		refused, kind := "Refused", "deny"
+		if d.Rule.Shadow {
+			refused, kind = "Would be refused", "would"
+		}
+		d.strip(refused, kind, row.Refused, v.At)
+		d.strip("Requests", "all", row.Traffic, v.At)
+	}
+}

@@ -1,0 +1,666 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// browser keeps cookies, and follows nothing.
+type browser struct {
+	t       *testing.T
+	handler http.Handler
+	cookies map[string]string
+}
+
+func newBrowser(t *testing.T, c Config) *browser {
+	return &browser{t, Handler(c), map[string]string{}}
+}
+
+func (b *browser) send(r *http.Request) *httptest.ResponseRecorder {
+	b.t.Helper()
+	for name, value := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		if b.cookies[c.Name] = c.Value; c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		}
+	}
+	return w
+}
+
+func (b *browser) get(path string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequest("GET", path, nil)
+	r.Header.Set("Accept", "text/html")
+	return b.send(r)
+}
+
+func (b *browser) post(path string, form url.Values, fields ...string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequest("POST", path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	return b.send(r)
+}
+
+// token returns what the forms of a page carry.
+func (b *browser) token(path string) string {
+	b.t.Helper()
+	_, rest, found := strings.Cut(b.get(path).Body.String(), `name="csrf" value="`)
+	token, _, _ := strings.Cut(rest, `"`)
+	if !found || token == "" {
+		b.t.Fatalf("%s has no form", path)
+	}
+	return token
+}
+
+func (b *browser) signIn(token string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	return b.post("/sign-in", url.Values{"csrf": {b.token("/sign-in")}, "token": {token}, "next": {"/"}})
+}
+
+// hostile are values that clients may make up.
+var hostile = []string{
+	`<img src=x onerror=alert(1)>`, `"><script>alert(1)</script>`, "\u202Eevil\u202C", "a\x00b\x1b[31m\n\xff", strings.Repeat("ж", 2500),
+	`javascript:alert(1)`, `{{.CSRF}}`, `' onmouseover='alert(1)`, "",
+}
+
+// attacked is a view in which every text from outside is hostile.
+func attacked(now time.Time, text string) *telemetry.View {
+	v := attack(now)
+	for i := range v.Rules {
+		for w := range v.Rules[i].Refusals {
+			for _, top := range []*telemetry.Top{&v.Rules[i].Refusals[w], &v.Rules[i].Traffic[w]} {
+				for j := range top.Items {
+					top.Items[j].Shown = text
+					top.Items[j].Key = v.Rules[i].Name + "/" + text
+				}
+			}
+		}
+	}
+	for i := range v.Tiers {
+		for w := range v.Tiers[i].Refusals {
+			list := []telemetry.Subject{{ID: "1", Key: "api/" + text, Sent: text, Shown: text, Count: 7}, {Sent: text, Shown: text, Count: 5}}
+			v.Tiers[i].Name, v.Tiers[i].Refusals[w].Items, v.Tiers[i].Traffic[w].Items = text, list, list
+		}
+	}
+	for i := range v.Instances {
+		v.Instances[i].Name, v.Instances[i].Version, v.Instances[i].Policy, v.Instances[i].Store.Kind = text, text, text, text
+	}
+	for i := range v.Events {
+		v.Events[i].Kind, v.Events[i].Text, v.Events[i].Instance = text, text, text
+	}
+	return v
+}
+
+// plainHTML fails the test where a page has what the Content-Security-Policy refuses, or an element
+// that no template has.
+func plainHTML(t *testing.T, where, text string) {
+	t.Helper()
+	doc, err := html.Parse(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for n := range doc.Descendants() {
+		if n.Type != html.ElementNode {
+			continue
+		}
+		if n.Data == "style" || n.Data == "img" || n.Data == "iframe" || n.Data == "script" && n.FirstChild != nil {
+			t.Errorf("%s: there is <%s> in the page", where, n.Data)
+		}
+		for _, a := range n.Attr {
+			switch {
+			case a.Key == "style" || strings.HasPrefix(a.Key, "on"):
+				t.Errorf("%s: <%s> has the attribute %s", where, n.Data, a.Key)
+			case a.Key == "id" && ids[a.Val]:
+				t.Errorf("%s: two elements have the id %s", where, a.Val)
+			case a.Key == "id":
+				ids[a.Val] = true
+			case (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#"):
+				t.Errorf("%s: <%s> leads to %q", where, n.Data, a.Val)
+			}
+		}
+	}
+	for _, mark := range []string{"\u202E", "\x00", "\x1b", "<img", "<script>", "ZgotmplZ"} {
+		if strings.Contains(text, mark) {
+			t.Errorf("%s: the page has %q", where, mark)
+		}
+	}
+}
+
+func local(role source.Role) func(*http.Request) (control.Caller, error) {
+	return func(*http.Request) (control.Caller, error) { return control.Caller{Name: "local", Role: role}, nil }
+}
+
+func TestFirstPageReadsWhateverThereIs(t *testing.T) {
+	now := time.Now()
+	views := map[string]*telemetry.View{
+		"attack": attack(now), "outage": outage(now), "quiet": quiet(now), "nothing": {At: now, Since: now}, "zero": {},
+		"no rules": {At: now, Since: now.Add(-time.Hour), All: attack(now).All},
+	}
+	for i, text := range hostile {
+		views[fmt.Sprintf("hostile %d", i)] = attacked(now, text)
+	}
+	queries := []string{
+		"", "?rule=login-address", "?rule=exports&window=day", "?span=day&window=minute", "?rule=<script>",
+		fmt.Sprintf("?from=%d&to=%d", now.Add(-10*time.Minute).Unix(), now.Unix()),
+		fmt.Sprintf("?from=%d&to=%d", now.Add(-20*time.Hour).Unix(), now.Add(-19*time.Hour).Unix()),
+		"?from=9&to=99999999999999", "?from=-1&to=x", "?done=nothing",
+	}
+	for name, v := range views {
+		c := fixture(t, func() *telemetry.View { return v })
+		c.Identify = local(source.Admin)
+		b := newBrowser(t, c)
+		for _, q := range queries {
+			w := b.get("/" + q)
+			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "<h1>") {
+				t.Errorf("%s %s: %d", name, q, w.Code)
+			}
+			plainHTML(t, name+" "+q, w.Body.String())
+		}
+	}
+}
+
+// What the page says in each case is checked by words that only that case has.
+func TestFirstPageAnswers(t *testing.T) {
+	now := time.Now()
+	page := func(v *telemetry.View, q string) string {
+		c := fixture(t, func() *telemetry.View { return v })
+		c.Identify = local(source.Operator)
+		spend(t, c.Engine)
+		return newBrowser(t, c).get("/" + q).Body.String()
+	}
+	private := quiet(now)
+	private.Rules[0].Traffic[telemetry.Hour] = telemetry.Top{Total: 1000, Items: []telemetry.Subject{{ID: "a", Key: "login-address/10.0.0.9", Shown: "10.0.0.9", Count: 990, First: now, Last: now}}}
+	private.Rules[0].Refusals[telemetry.Hour] = telemetry.Top{Total: 3, Items: []telemetry.Subject{{ID: "a", Key: "login-address/10.0.0.9", Shown: "10.0.0.9", Count: 3, First: now, Last: now}}}
+	enforced, tried := attack(now), attack(now)
+	last := len(enforced.Rules[0].Days) - 1
+	enforced.Rules[0].Days[last][telemetry.WouldDeny] = 100 // it is enforced again
+	tried.Rules[5].Days[last][telemetry.Deny] = 100         // it was enforced
+	_, headline, _ := strings.Cut(page(attack(now), ""), "<h1>")
+	headline, _, _ = strings.Cut(headline, "</h1>")
+	if !strings.Contains(headline, "\u00a0%") || strings.Contains(headline, " %") {
+		t.Errorf("a line may break between a number and its unit in %q", headline)
+	}
+	for name, c := range map[string]struct {
+		text       string
+		want, lack []string
+	}{
+		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
+		"attack": {page(attack(now), ""), []string{
+			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
+			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 a minute",
+		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
+		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
+		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
+		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it"}, []string{"▲ more", "/act/"}},
+		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
+		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},
+		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No request came between", "Show all of the time"}, nil},
+		"balancer": {page(private, "?rule=login-address"), []string{"Everybody seems to be", "trusted_proxies"}, nil},
+	} {
+		for _, text := range c.want {
+			if !strings.Contains(c.text, text) {
+				t.Errorf("%s: the page does not say %q", name, text)
+			}
+		}
+		for _, text := range c.lack {
+			if strings.Contains(c.text, text) {
+				t.Errorf("%s: the page says %q", name, text)
+			}
+		}
+	}
+}
+
+// quietSince is a view of a server that began ten minutes ago.
+func quietSince(now time.Time) *telemetry.View {
+	v := quiet(now)
+	v.Since = now.Add(-10 * time.Minute)
+	cut := func(s *telemetry.Series) {
+		for i := range s.Recent {
+			if i < len(s.Recent)-60 {
+				s.Recent[i] = telemetry.Counts{}
+			}
+		}
+	}
+	cut(&v.All)
+	for i := range v.Rules {
+		cut(&v.Rules[i].Series)
+	}
+	return v
+}
+
+func TestVerdictTellsAttackFromLowLimit(t *testing.T) {
+	now := time.Now()
+	rule := func(n int, refused, asked uint64) *telemetry.Rule {
+		r := &telemetry.Rule{Name: "a"}
+		for i := range n {
+			s := telemetry.Subject{Key: fmt.Sprintf("a/%d", i), Count: refused, First: now.Add(-time.Hour), Last: now}
+			r.Refusals[telemetry.Hour].Items = append(r.Refusals[telemetry.Hour].Items, s)
+			r.Refusals[telemetry.Hour].Total += refused
+			s.Count = asked
+			r.Traffic[telemetry.Hour].Items = append(r.Traffic[telemetry.Hour].Items, s)
+		}
+		r.Refused[telemetry.Hour] = uint64(n)
+		return r
+	}
+	limit := mustLimit(t, "10/minute") // 600 in the hour
+	for want, r := range map[string]*telemetry.Rule{
+		"One subject, far above the limit.":                   rule(1, 59400, 60000),
+		"One subject, not far above the limit.":               rule(1, 100, 700),
+		"Few subjects, far above the limit.":                  rule(8, 6000, 6600),
+		"Few subjects, just above the limit.":                 rule(8, 60, 660),
+		"Many subjects, just above the limit: is it too low?": rule(80, 60, 660),
+		"Many subjects, far above the limit.":                 rule(80, 6000, 6600),
+	} {
+		if v := judge(r, telemetry.Hour, limit, false); v.Words != want {
+			t.Errorf("%q, want %q", v.Words, want)
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	b := newBrowser(t, fixture(t, func() *telemetry.View { return attack(time.Now()) }))
+	for _, path := range []string{"/", "/sign-in", "/nothing", "/live", assetURL("console.js")} {
+		h := b.get(path).Header()
+		csp := h.Get("Content-Security-Policy")
+		if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+			t.Errorf("%s: Content-Security-Policy %q", path, csp)
+		}
+		for name, want := range map[string]string{"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"} {
+			if h.Get(name) != want {
+				t.Errorf("%s: %s %q, want %q", path, name, h.Get(name), want)
+			}
+		}
+		if isAsset := strings.HasPrefix(path, "/assets/"); strings.Contains(h.Get("Cache-Control"), "immutable") != isAsset {
+			t.Errorf("%s: Cache-Control %q", path, h.Get("Cache-Control"))
+		}
+	}
+	if w := b.get("/assets/0000000000000000/console.js"); w.Code != http.StatusNotFound {
+		t.Errorf("an asset by another hash: %d", w.Code)
+	}
+	r := httptest.NewRequest("GET", assetURL("console.css"), nil)
+	r.Header.Set("If-None-Match", `"`+assets["console.css"].hash+`"`)
+	if w := b.send(r); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
+		t.Errorf("an asset that the browser has: %d", w.Code)
+	}
+}
+
+func TestSignIn(t *testing.T) {
+	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
+	var revoked atomic.Bool
+	signIn := c.SignIn
+	c.SignIn = func(token string) (control.Caller, error) {
+		if revoked.Load() {
+			return control.Caller{}, errors.New("this token is not known")
+		}
+		return signIn(token)
+	}
+	b := newBrowser(t, c)
+	if w := b.get("/rules?q=a"); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in?next=%2Frules%3Fq%3Da" {
+		t.Errorf("without a session: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	if w := b.send(httptest.NewRequest("GET", "/live", nil)); w.Code != http.StatusUnauthorized {
+		t.Errorf("a stream without a session: %d", w.Code)
+	}
+	if w := b.signIn("wrong"); w.Code != http.StatusUnauthorized || len(b.cookies) > 0 {
+		t.Errorf("with a wrong token: %d, cookies %v", w.Code, b.cookies)
+	}
+	w := b.signIn("viewer")
+	if set := w.Header().Get("Set-Cookie"); w.Code != http.StatusSeeOther || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || strings.Contains(set, "viewer") {
+		t.Fatalf("%d, Set-Cookie %q", w.Code, set)
+	}
+	if w := b.get("/"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "Sign out") {
+		t.Fatalf("with a session: %d", w.Code)
+	}
+	token := b.token("/")
+	for name, w := range map[string]*httptest.ResponseRecorder{
+		"without a token":             b.post("/sign-out", nil),
+		"with another token":          b.post("/sign-out", url.Values{"csrf": {"x" + token}}),
+		"from another origin":         b.post("/sign-out", url.Values{"csrf": {token}}, "Origin", "https://evil.example"),
+		"from another name of a site": b.post("/sign-out", url.Values{"csrf": {token}}, "Sec-Fetch-Site", "same-site"),
+	} {
+		if w.Code != http.StatusForbidden || b.get("/").Code != http.StatusOK {
+			t.Errorf("a form %s: %d", name, w.Code)
+		}
+	}
+	revoked.Store(true)
+	if w := b.get("/"); w.Code != http.StatusSeeOther {
+		t.Errorf("with a token that was revoked: %d", w.Code)
+	}
+	revoked.Store(false)
+	kept := b.cookies["sluice"]
+	own := b.post("/sign-out", url.Values{"csrf": {token}}, "Origin", "http://example.com", "Sec-Fetch-Site", "same-origin")
+	if w := own; w.Code != http.StatusSeeOther || len(b.cookies) > 0 {
+		t.Errorf("signing out: %d, cookies %v", w.Code, b.cookies)
+	}
+	b.cookies["sluice"] = kept
+	if w := b.get("/"); w.Code != http.StatusSeeOther {
+		t.Errorf("with the cookie of a session that was ended: %d", w.Code)
+	}
+}
+
+func TestSessionsEndAndAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sessions
+		signIn := func(string) (control.Caller, error) { return control.Caller{Name: "a", Role: source.Viewer}, nil }
+		with := func(c *http.Cookie) bool {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.AddCookie(c)
+			found, _ := s.of(r, signIn)
+			return found != nil
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		first := s.begin(r, "mine")
+		for i := range 3 * maxSessions {
+			s.begin(r, fmt.Sprint("other ", i%3))
+		}
+		if !with(first) || len(s.all) != 1+3*maxOfOne {
+			t.Errorf("other tokens' sessions: %d, and mine holds: %v", len(s.all), with(first))
+		}
+		for i := range 2 * maxSessions {
+			s.begin(r, fmt.Sprint("one of many ", i))
+		}
+		if len(s.all) > maxSessions {
+			t.Errorf("%d sessions", len(s.all))
+		}
+		last := s.begin(r, "mine")
+		time.Sleep(sessionLife - time.Second)
+		if !with(last) {
+			t.Error("a session ended before its time")
+		}
+		time.Sleep(2 * time.Second)
+		if with(last) {
+			t.Error("a session did not end")
+		}
+	})
+}
+
+func TestCookieOverTLS(t *testing.T) {
+	b := newBrowser(t, fixture(t, func() *telemetry.View { return &telemetry.View{} }))
+	page := b.token("/sign-in")
+	r := httptest.NewRequest("POST", "https://sluice.example/sign-in", strings.NewReader(url.Values{"csrf": {page}, "token": {"viewer"}}.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if set := b.send(r).Header().Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-sluice=") || !strings.Contains(set, "Secure") || !strings.Contains(set, "Path=/") {
+		t.Errorf("Set-Cookie %q", set)
+	}
+}
+
+// A token that is not looked at does not let in, and the page says how long to wait.
+func TestTooManyGuesses(t *testing.T) {
+	c := fixture(t, func() *telemetry.View { return &telemetry.View{} })
+	c.Guess = func(from, token string, look func() (right, wrong bool)) error {
+		if from == "" || token != "viewer" {
+			t.Errorf("%q from %q", token, from)
+		}
+		return tooMany{}
+	}
+	w := newBrowser(t, c).signIn("viewer")
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "5" || !strings.Contains(w.Body.String(), "in 5 seconds") || w.Header().Get("Set-Cookie") != "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+type tooMany struct{}
+
+func (tooMany) Error() string     { return "too many" }
+func (tooMany) RetrySeconds() int { return 5 }
+
+func TestWithin(t *testing.T) {
+	for next, want := range map[string]string{
+		"/rules?q=a": "/rules?q=a", "": "/", "//evil.example": "/", "https://evil.example/": "/", `/\evil.example`: "/", "rules": "/",
+		"/sign-out": "/", "javascript:alert(1)": "/", "/a\nb": "/",
+	} {
+		if got := within(next); got != want {
+			t.Errorf("within(%q) = %q, want %q", next, got, want)
+		}
+	}
+}
+
+// A viewer has no buttons, and what they would do is refused.
+func TestViewerOnlyReads(t *testing.T) {
+	var asked []string
+	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
+	do := c.Do
+	c.Do = func(ctx context.Context, who control.Caller, method, path, match string, body []byte) (int, []byte) {
+		if method != "GET" {
+			asked = append(asked, method+" "+path)
+		}
+		return do(ctx, who, method, path, match, body)
+	}
+	c.Identify = local(source.Viewer)
+	b := newBrowser(t, c)
+	text := b.get("/").Body.String()
+	for _, button := range []string{"/act/", "<button class=\"button-danger", "What you can do"} {
+		if strings.Contains(text, button) {
+			t.Errorf("the page of a viewer has %s", button)
+		}
+	}
+	for _, r := range routes() {
+		method, path, _ := strings.Cut(r.pattern, " ")
+		if source.Viewer.May(r.role) || strings.Contains(path, "{") {
+			continue
+		}
+		w := httptest.NewRecorder()
+		b.handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "has the role viewer") {
+			t.Errorf("%s: %d", r.pattern, w.Code)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("a viewer had it do %v", asked)
+	}
+}
+
+func TestUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var did []string
+		c := fixture(t, func() *telemetry.View { return &telemetry.View{} })
+		c.Do = func(_ context.Context, who control.Caller, method, path, match string, body []byte) (int, []byte) {
+			did = append(did, fmt.Sprintf("%s %s %s %s %s", who.Name, method, path, match, body))
+			return http.StatusOK, []byte("{}")
+		}
+		s := &server{Config: c, known: newKnown()}
+		act := func() string {
+			w := httptest.NewRecorder()
+			call := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: "maria", Role: source.Operator}}
+			if err := call.done("/rules?q=a", "It was done", operation{"DELETE", "/v1/overrides/x", "*", nil}); err != nil {
+				t.Fatal(err)
+			}
+			_, id, _ := strings.Cut(w.Header().Get("Location"), "&done=")
+			return id
+		}
+		undo := func(id, name string) error {
+			r := httptest.NewRequest("POST", "/undo", nil)
+			r.PostForm = url.Values{"id": {id}}
+			return s.undo(&call{Request: r, w: httptest.NewRecorder(), s: s, caller: control.Caller{Name: name, Role: source.Operator}})
+		}
+		id := act()
+		if undo(id, "eve") == nil {
+			t.Error("somebody else undid it")
+		}
+		if err := undo(id, "maria"); err != nil || len(did) != 1 || did[0] != "maria DELETE /v1/overrides/x * " {
+			t.Errorf("%v, did %q", err, did)
+		}
+		if undo(id, "maria") == nil {
+			t.Error("it was undone twice")
+		}
+		late := act()
+		time.Sleep(undoTime + time.Second)
+		if undo(late, "maria") == nil {
+			t.Error("it was undone too late")
+		}
+	})
+}
+
+func TestStream(t *testing.T) {
+	v := attack(time.Now())
+	done := make(chan struct{})
+	c := fixture(t, func() *telemetry.View { return v })
+	c.Identify, c.Done = local(source.Viewer), done
+	server := httptest.NewServer(Handler(c))
+	defer server.Close()
+	open := func() *http.Response {
+		t.Helper()
+		answer, err := server.Client().Get(server.URL + "/live?rule=login-address")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	first := open()
+	lines := bufio.NewReader(first.Body)
+	if line, err := lines.ReadString('\n'); err != nil || line != "event: view\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	data, err := lines.ReadString('\n')
+	if err != nil || !strings.HasPrefix(data, `data: {"at":`) || !strings.Contains(data, `"rates":[[`) || !strings.Contains(data, "login-address") {
+		t.Fatalf("%.300q, %v", data, err)
+	}
+	for i := 1; i < maxStreamsOfOne; i++ {
+		if answer := open(); answer.StatusCode != http.StatusOK {
+			t.Fatalf("stream %d: %d", i, answer.StatusCode)
+		}
+	}
+	if answer := open(); answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one stream too many: %d", answer.StatusCode)
+	}
+	close(done)
+	for err == nil { // until it ends
+		_, err = lines.ReadString('\n')
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain é 漢": "plain é 漢", "\u202Ea": `\u{202e}a`, "a\x1b[0m": `a\u{1b}[0m`, "a\xffb": `a\xffb`, "": "(none)", "\u00a0": `\u{a0}`,
+		strings.Repeat("a", 121): strings.Repeat("a", 120) + "… (1 more bytes)",
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("printable(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for got, want := range map[string]string{
+		number(999): "999", number(9420): "9,420", number(38_240): "38.2 k", number(1_234_567): "1.2 M", number(999_900): "1 M",
+		rate(0.004): "<0.01", rate(0.2): "0.2", rate(38.24): "38.2", rate(12345): "12.3 k",
+		percent(0.0004): "<0.1\u00a0%", percent(0.034): "3.4\u00a0%", percent(0.94): "94\u00a0%", percent(0.9995): ">99.9\u00a0%", percent(1): "100\u00a0%",
+		last(640 * time.Microsecond): "640 µs", last(1300 * time.Microsecond): "1.3 ms", last(90 * time.Minute): "1 h 30 min",
+	} {
+		if want = strings.ReplaceAll(want, " ", "\u00a0"); got != want { // a line breaks nowhere in it
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Many events leave a chart that can be read: those that come together are one mark, and many marks have no lines.
+func TestChartOfManyEvents(t *testing.T) {
+	now := time.Now()
+	v := attack(now)
+	v.Events = nil
+	for i := range 200 { // a circuit that flaps for twenty minutes
+		v.Events = append(v.Events, telemetry.Event{At: now.Add(-40*time.Minute + time.Duration(i)*6*time.Second), Kind: "circuit", Text: fmt.Sprint("circuit ", i), Instance: "gw-b2"})
+	}
+	c := chartOf(v, &v.All, false)
+	if len(c.Marks) > 21 || len(c.MarkLines()) > 0 {
+		t.Errorf("%d marks, %d lines", len(c.Marks), len(c.MarkLines()))
+	}
+	told := 0
+	for _, m := range c.Marks {
+		n := 0
+		if _, err := fmt.Sscanf(m.Kind, "%d", &n); err != nil {
+			n = 1
+		}
+		told += n
+	}
+	if told != 200 {
+		t.Errorf("the marks tell of %d events", told)
+	}
+	v.Events = v.Events[:2]
+	v.Events[1].At = now.Add(-10 * time.Minute)
+	if c := chartOf(v, &v.All, false); len(c.Marks) != 2 || len(c.MarkLines()) != 2 || c.Marks[0].Text != "circuit 0" {
+		t.Errorf("two events are %+v", c.Marks)
+	}
+}
+
+// A policy that six instances load is one line, and the acts before it stay in sight.
+func TestChangesOfManyInstances(t *testing.T) {
+	now := time.Now()
+	v := &telemetry.View{At: now}
+	for i := range 6 {
+		v.Events = append(v.Events, telemetry.Event{At: now.Add(time.Duration(i-10) * time.Second), Kind: "reload", Text: "policy loaded: r1 is new", Instance: fmt.Sprint("gw-", i)})
+	}
+	v.Events = append(v.Events, telemetry.Event{At: now.Add(-time.Hour), Kind: "reload", Text: "policy loaded: r1 is new", Instance: "gw-0"})
+	all := changesOf(v, []auditEntry{{At: now.Add(-11 * time.Second), Actor: "ann", Kind: "rule"}}, time.Time{})
+	var who []string
+	for _, c := range all {
+		who = append(who, c.Who)
+	}
+	if got := strings.Join(who, ", "); got != "gw-5 and 5 others, ann, gw-0" {
+		t.Errorf("the changes are by %s", got)
+	}
+}
+
+func mustLimit(t *testing.T, text string) sluice.Limit {
+	t.Helper()
+	l, found := limitOf(&policy.Rule{Limit: text})
+	if !found {
+		t.Fatal(text)
+	}
+	return l
+}
+
+// Who begins to send a form and never ends it is not waited for, and a stranger's is small.
+func TestSlowForm(t *testing.T) {
+	before := formTime
+	formTime = 50 * time.Millisecond
+	t.Cleanup(func() { formTime = before })
+	server := httptest.NewServer(Handler(fixture(t, func() *telemetry.View { return &telemetry.View{} })))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\ncsrf=")
+	if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("%v, %v", answer, err)
+	}
+	form := url.Values{"token": {strings.Repeat("x", 20_000)}}
+	answer, err := server.Client().PostForm(server.URL+"/sign-in", form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a large form of a stranger: %s", answer.Status)
+	}
+}

@@ -1,0 +1,315 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+// page is what a function makes for its template.
+type page struct {
+	Title   string
+	Section string // of the navigation: "", "rules", "overrides", …
+	// Script is a file of assets that is for this page, if any.
+	Script string
+	Data   any
+}
+
+// shown is what a template gets.
+type shown struct {
+	page
+	Caller          control.Caller
+	Operator, Admin bool // whether the caller is at least that
+	SignedIn        bool // by a session that can be ended
+	CSRF            string
+	Notice          *notice
+	Version         string
+	Sections        []section
+	Watching        *watching // nil: the policy is enforced
+}
+
+type section struct{ Name, Path, Title string }
+
+var sections = []section{
+	{"now", "/", "Now"},
+	{"rules", "/rules", "Rules"},
+	{"subjects", "/subjects", "Subjects"},
+	{"explain", "/explain", "Explain"},
+	{"overrides", "/overrides", "Overrides"},
+	{"shadow", "/shadow", "Shadow"},
+	{"policy", "/policy", "Policy"},
+	{"audit", "/audit", "Audit log"},
+}
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// templates returns the pages by their names, each with the layout and all parts. They are read once
+// somebody wants one: most commands never do.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/_*.html"))
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		panic(err) // the pattern is right
+	}
+	all := map[string]*template.Template{}
+	for _, name := range names {
+		if base := path.Base(name); !strings.HasPrefix(base, "_") {
+			all[strings.TrimSuffix(base, ".html")] = template.Must(template.Must(shared.Clone()).ParseFS(templateFiles, name))
+		}
+	}
+	return all
+})
+
+var functions = template.FuncMap{
+	"asset":     assetURL,
+	"key":       shownKey,
+	"printable": printable,
+	"sentences": func(s string) string { return printableTo(s, maxSentences) },
+	"num":       func(n any) string { return number(whole(n)) },
+	"rate":      rate,
+	"percent":   percent,
+	"plural":    func(n any, one, many string) string { return plural(whole(n), one, many) },
+	"width":     func(share float64) string { return strconv.FormatFloat(100*min(max(share, 0), 1), 'f', 2, 64) + "%" },
+	"from100":   func(share float64) string { return coordinate(100 * (1 - share)) },
+	"of100":     func(share float64) string { return coordinate(100 * share) },
+	"ratio":     func(part, of uint64) float64 { return min(1, shareOf(part, of)) },
+	"ago":       ago,
+	"last":      last,
+	"utc":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"clock":     func(t time.Time) string { return t.UTC().Format("15:04") },
+	"rfc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"dict":      dict,
+	"timeWords": timeWords,
+	"unbroken":  unbroken,
+}
+
+// shownOf returns what the template of a page gets.
+func (s *server) shownOf(c *call, p page) *shown {
+	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, CSRF: s.formToken(c), Version: s.Version}
+	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
+	if c.caller.Role.May(source.Viewer) {
+		d.Sections, d.Watching = sections, s.watching()
+		if id := c.URL.Query().Get("done"); id != "" {
+			d.Notice = s.notices.get(id, c.caller)
+		}
+	}
+	return d
+}
+
+// show writes a page.
+func (s *server) show(c *call, status int, name string, p page) error {
+	var out bytes.Buffer
+	if err := templates()[name].ExecuteTemplate(&out, "layout", s.shownOf(c, p)); err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	c.w.WriteHeader(status)
+	_, _ = out.WriteTo(c.w)
+	return nil
+}
+
+// maxShown is how much of a key or a text from outside is shown, in runes.
+const maxShown = 120
+
+// shownKey isolates a key from the direction of the text around it.
+func shownKey(s string) template.HTML {
+	full := printableTo(s, 10*maxShown)
+	clipped := printableTo(s, maxShown)
+	title := ""
+	if clipped != full {
+		title = ` title="` + template.HTMLEscapeString(full) + `"`
+	}
+	return template.HTML(`<bdi class="key"` + title + `>` + template.HTMLEscapeString(clipped) + `</bdi>`)
+}
+
+// printable makes visible what a text has that is no character to read, such as marks that turn the
+// direction of what stands around it, and cuts what is too long.
+func printable(s string) string { return printableTo(s, maxShown) }
+
+// maxSentences is how many characters of a warning or a note are shown: more than our own have.
+const maxSentences = 600
+
+func printableTo(s string, most int) string {
+	var b strings.Builder
+	n := 0
+	for i, r := range s {
+		if n++; n > most {
+			fmt.Fprintf(&b, "… (%s more bytes)", number(uint64(len(s)-i)))
+			break
+		}
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == ' ' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		}
+	}
+	if s == "" {
+		return "(none)"
+	}
+	return b.String()
+}
+
+// space keeps a number and its unit on one line.
+const space = "\u00a0"
+
+// number writes a count for people: 840, 9,420, 38.2 k, 1.2 M.
+func number[T uint64 | int64 | int](n T) string {
+	f := float64(n)
+	switch a := math.Abs(f); {
+	case a < 10_000:
+		return group(int64(n))
+	case a < 999_500:
+		return trimmed(f/1e3, a < 99_950) + space + "k"
+	case a < 999_500_000:
+		return trimmed(f/1e6, a < 99_950_000) + space + "M"
+	default:
+		return trimmed(f/1e9, a < 99_950_000_000) + space + "G"
+	}
+}
+
+// whole returns any integer that a template may have.
+func whole(n any) int64 {
+	switch n := n.(type) {
+	case int:
+		return int64(n)
+	case int64:
+		return n
+	case uint64:
+		return int64(min(n, math.MaxInt64))
+	}
+	return 0
+}
+
+func trimmed(f float64, digit bool) string {
+	if !digit {
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+}
+
+func group(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	if len(strings.TrimPrefix(s, "-")) > 3 {
+		s = s[:len(s)-3] + "," + s[len(s)-3:]
+	}
+	return s
+}
+
+// unbroken keeps the percent signs of a text on the lines of their numbers.
+func unbroken(text string) string { return strings.ReplaceAll(text, " %", space+"%") }
+
+// rate writes how many there are in a second.
+func rate(perSecond float64) string {
+	switch a := math.Abs(perSecond); {
+	case math.IsNaN(perSecond) || math.IsInf(perSecond, 0):
+		return "–"
+	case a == 0:
+		return "0"
+	case a < 0.01:
+		return "<0.01"
+	case a < 1:
+		return strings.TrimRight(strconv.FormatFloat(perSecond, 'f', 2, 64), "0")
+	case a < 100:
+		return trimmed(perSecond, true)
+	default:
+		return number(int64(math.Round(perSecond)))
+	}
+}
+
+// percent writes a share of 1.
+func percent(share float64) string {
+	const sign = space + "%"
+	switch p := share * 100; {
+	case math.IsNaN(p) || math.IsInf(p, 0):
+		return "–"
+	case p == 0:
+		return "0" + sign
+	case p < 0.1:
+		return "<0.1" + sign
+	case p < 10:
+		return trimmed(p, true) + sign
+	case p > 99.9 && p < 100:
+		return ">99.9" + sign
+	default:
+		return strconv.FormatFloat(p, 'f', 0, 64) + sign
+	}
+}
+
+func plural[T uint64 | int64 | int](n T, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + many
+}
+
+// last writes how long something lasted or lasts.
+func last(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Millisecond:
+		return strconv.FormatInt(d.Microseconds(), 10) + space + "µs"
+	case d < 10*time.Millisecond:
+		return trimmed(float64(d.Microseconds())/1000, true) + space + "ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + space + "ms"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + space + "s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + space + "min"
+	case d < 48*time.Hour:
+		if m := int(d.Minutes()) % 60; m > 0 && d < 10*time.Hour {
+			return strings.ReplaceAll(fmt.Sprintf("%d h %d min", int(d.Hours()), m), " ", space)
+		}
+		return strconv.Itoa(int(d.Hours())) + space + "h"
+	case d < 2*365*24*time.Hour:
+		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
+	default:
+		return group(int64(d.Hours()/24/365)) + space + "years"
+	}
+}
+
+// ago writes how long ago a time is, or how soon it comes.
+func ago(t time.Time) string {
+	switch d := time.Since(t); {
+	case t.IsZero():
+		return "never"
+	case d < -time.Second:
+		return "in " + last(d)
+	case d < 2*time.Second:
+		return "just now"
+	default:
+		return last(d) + " ago"
+	}
+}
+
+// dict makes a map of pairs, so that a part of a template gets more than one thing.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict: %d values are not pairs", len(pairs))
+	}
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
+		}
+		m[name] = pairs[i+1]
+	}
+	return m, nil
+}

@@ -1,0 +1,100 @@
+package console
+
+import (
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// steps are counts over time. The last is still being counted.
+type steps struct {
+	counts []telemetry.Counts
+	step   time.Duration
+	begin  time.Time // of the first
+	now    time.Time
+	since  time.Time // before that nothing was counted
+}
+
+func recentSteps(v *telemetry.View, s *telemetry.Series) steps {
+	return stepsOf(v, s.Recent, telemetry.Step)
+}
+
+func longSteps(v *telemetry.View, s *telemetry.Series) steps {
+	return stepsOf(v, s.Days, telemetry.LongStep)
+}
+
+func stepsOf(v *telemetry.View, counts []telemetry.Counts, step time.Duration) steps {
+	begin := v.At.Truncate(step).Add(-time.Duration(len(counts)-1) * step)
+	return steps{counts, step, begin, v.At, v.Since}
+}
+
+// at returns when a step begins.
+func (s steps) at(i int) time.Time { return s.begin.Add(time.Duration(i) * s.step) }
+
+// lasts returns how long was counted in a step.
+func (s steps) lasts(i int) time.Duration {
+	from, to := s.at(i), s.at(i+1)
+	if s.now.Before(to) {
+		to = s.now
+	}
+	if s.since.After(from) {
+		from = s.since
+	}
+	return max(0, to.Sub(from))
+}
+
+// within returns what was counted in steps that begin from one time on and before another, and for
+// how long it was.
+func (s steps) within(from, to time.Time) (sum telemetry.Counts, lasted time.Duration) {
+	for i := s.first(from); i < min(s.first(to), len(s.counts)); i++ {
+		sum.Add(&s.counts[i])
+		lasted += s.lasts(i)
+	}
+	return sum, lasted
+}
+
+// first returns the first step that begins at a time or later.
+func (s steps) first(t time.Time) int {
+	return max(0, int((t.Sub(s.begin)+s.step-1)/s.step))
+}
+
+// index returns the step that a time is in, or -1 if nothing was counted then.
+func (s steps) index(t time.Time) int {
+	i := int(t.Sub(s.begin) / s.step)
+	if t.Before(s.begin) || i >= len(s.counts) || s.lasts(i) == 0 {
+		return -1
+	}
+	return i
+}
+
+// perSecond is a number of things in a time. Less than a second counts as one.
+func perSecond(n uint64, in time.Duration) float64 {
+	return float64(n) / max(1, in.Seconds())
+}
+
+// lookedBack is how far numbers look back, in words.
+func lookedBack(v *telemetry.View) string {
+	if v.Since.IsZero() {
+		return "yet"
+	}
+	return "in the last " + last(max(time.Minute, min(v.At.Sub(v.Since), 48*time.Hour)))
+}
+
+// lately returns what was counted in the last minute, with the step that has begun.
+func lately(v *telemetry.View, s *telemetry.Series) (telemetry.Counts, time.Duration) {
+	r := recentSteps(v, s)
+	return r.within(v.At.Add(-time.Minute-telemetry.Step+1), v.At.Add(1))
+}
+
+// yesterday returns what was counted around this time yesterday, in steps of [telemetry.LongStep].
+func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry.Counts, lasted time.Duration, known bool) {
+	l := longSteps(v, s)
+	i := l.index(t.Add(-24 * time.Hour))
+	if i < 0 {
+		return c, 0, false
+	}
+	return l.counts[i], l.lasts(i), true
+}
+
+// lengths of the windows of a view.
+var windowLength = [telemetry.Windows]time.Duration{time.Minute, time.Hour, 24 * time.Hour}

@@ -1,0 +1,116 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+)
+
+const (
+	sessionLife = 12 * time.Hour
+	maxSessions = 1000
+	// maxOfOne is how many sessions one token may have, so that it cannot end those of others.
+	maxOfOne = 50
+)
+
+// session is a browser in which somebody has signed in.
+type session struct {
+	id    [sha256.Size]byte // hash of what the cookie says
+	token string
+	ends  time.Time
+}
+
+// sessions are all of them. They end with the process.
+type sessions struct {
+	mu  sync.Mutex
+	all []*session // in the order in which they end
+}
+
+// begin returns the cookie of a new session.
+func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	text := base64.RawURLEncoding.EncodeToString(secret[:])
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(old *session) bool { return !old.ends.After(now) })
+	mine := 0
+	for _, old := range s.all {
+		if old.token == token {
+			mine++
+		}
+	}
+	if mine >= maxOfOne {
+		first := true
+		s.all = slices.DeleteFunc(s.all, func(old *session) bool {
+			if old.token == token && first {
+				first = false
+				return true
+			}
+			return false
+		})
+	}
+	if len(s.all) >= maxSessions {
+		s.all = append(s.all[:0], s.all[1:]...)
+	}
+	s.all = append(s.all, &session{sha256.Sum256([]byte(text)), token, now.Add(sessionLife)})
+	return cookie(r, text, int(sessionLife.Seconds()))
+}
+
+// of returns the session of a request, if it has one that is in force, and whose it is.
+func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
+	c, err := r.Cookie(cookieName(r))
+	if err != nil {
+		return nil, control.Caller{}
+	}
+	found := s.find(sha256.Sum256([]byte(c.Value)))
+	if found == nil || !found.ends.After(time.Now()) {
+		return nil, control.Caller{}
+	}
+	// Without s.mu: it may look things up. A token that is not known just now, as while a
+	// database is away, keeps its session for later.
+	who, err := signIn(found.token)
+	if err != nil {
+		return nil, control.Caller{}
+	}
+	return found, who
+}
+
+func (s *sessions) find(id [sha256.Size]byte) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.all {
+		if one.id == id { // of hashes: how long it takes tells nothing
+			return one
+		}
+	}
+	return nil
+}
+
+func (s *sessions) end(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(old *session) bool { return old == one })
+}
+
+// cookieName: browsers take a cookie with this prefix only over TLS, and from nobody but this very host.
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return "__Host-sluice"
+	}
+	return "sluice"
+}
+
+func cookie(r *http.Request, value string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
+}

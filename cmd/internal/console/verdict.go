@@ -1,0 +1,272 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// verdict says whether a rule refuses an attacker, or has a limit that is too low.
+type verdict struct {
+	Rule     string
+	Words    string
+	Detail   string
+	Kind     string // of the words: good, warn, bad or info
+	Shares   []share
+	Refused  uint64 // subjects
+	Asked    uint64
+	Refusals uint64
+	Would    bool // it is a shadow: nobody was refused
+	Uses     []use
+	UsesOf   int // subjects that are in Uses
+	// Everybody is the one subject that makes nearly all traffic and has a private address.
+	Everybody string
+	Of        float64 // its share of it
+}
+
+// share is how much of the refusals the first ones make.
+type share struct {
+	Name string
+	Of   float64
+}
+
+// use is how many subjects asked so many times the limit.
+type use struct {
+	Name string
+	N    int
+	High float64 // of the highest
+	Over bool    // above the limit
+}
+
+// Steps of the histogram: the lower bounds, each twice the one before.
+var useBounds = [...]float64{0, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}
+
+var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "64+"}
+
+const overFrom = 3 // index of the bound that is the limit
+
+// judge looks at a rule over a window. What a block refused is left out.
+func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *verdict {
+	top, refused := r.Unblocked(w)
+	v := &verdict{Rule: r.Name, Refused: refused, Asked: r.Asked[w], Refusals: top.Total, Would: shadow}
+	if v.Refusals == 0 {
+		if n := r.Refusals[w].Total; n > 0 {
+			v.Kind, v.Words = "good", "Blocked subjects alone."
+			v.Detail = plural(n, "request was", "requests were") + " refused, by a block."
+		}
+		return v
+	}
+	sum, at := uint64(0), 0
+	for _, n := range []int{1, 10, 100} {
+		for ; at < min(n, len(top.Items)); at++ {
+			sum += top.Items[at].Count
+		}
+		name := fmt.Sprintf("top %d", n)
+		if n == 1 {
+			name = "top one"
+		}
+		v.Shares = append(v.Shares, share{name, min(1, float64(sum)/float64(top.Total))})
+		if at < n {
+			break
+		}
+	}
+	if l.Count < 1 {
+		v.sharesInWords()
+		return v
+	}
+	v.histogram(r, top.Items, w, l)
+	v.words(timesOfRefused(r, top.Items, w, l))
+	return v
+}
+
+// firstTen is how the sentence about the ten subjects with the most refusals begins.
+func (v *verdict) firstTen() string {
+	if v.Refused > 10 {
+		return "The first ten"
+	}
+	return plural(v.Refused, "subject", "subjects")
+}
+
+// sharesInWords is for a rule of which nobody can say how many times its limit somebody has asked for:
+// one of requests in flight, or one that is no more.
+func (v *verdict) sharesInWords() {
+	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
+	switch {
+	case first >= 0.5:
+		v.Kind, v.Words = "warn", "One subject."
+		v.Detail = fmt.Sprintf("It makes %s of the refusals: an attacker, or a client that does not wait when it is told to.", percent(first))
+	case ten >= 0.7:
+		v.Kind, v.Words = "info", "Few subjects."
+		v.Detail = fmt.Sprintf("%s make %s of the refusals: clients that could go slower, or need more.", v.firstTen(), percent(ten))
+	default:
+		v.Kind, v.Words = "warn", "Many subjects: is the limit too low?"
+		v.Detail = fmt.Sprintf("%s share the refusals.", plural(v.Refused, "subject", "subjects"))
+	}
+}
+
+// timesRefused is how many times its limit a subject asked for, and how often it was refused.
+type timesRefused struct {
+	times   float64
+	refused uint64
+}
+
+// timesOfRefused returns how many times their limit the refused subjects asked for, in order.
+func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) (all []timesRefused) {
+	for i := range refused {
+		all = append(all, timesRefused{timesOf(r, w, &refused[i], l), refused[i].Count})
+	}
+	slices.SortFunc(all, func(a, b timesRefused) int { return cmp.Compare(a.times, b.times) })
+	return all
+}
+
+// median returns how many times the limit the subject asked for that the middle one of all refusals met: a
+// few that were refused twice say nothing of those that make nearly all of the refusals.
+func median(all []timesRefused) float64 {
+	var sum, half uint64
+	for _, t := range all {
+		half += t.refused
+	}
+	half /= 2
+	for _, t := range all {
+		if sum += t.refused; sum > half {
+			return t.times
+		}
+	}
+	return 0
+}
+
+// timesOf returns how many times its limit a refused subject asked for, at least once: by the limit that
+// refused it, or else by l. A subject that is not among those that ask most used up the limit, and was refused
+// beyond.
+func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
+	if t.Limit.Count > 0 {
+		l = t.Limit
+	}
+	if asked := askedBy(r, w, t.Key); asked != nil {
+		return max(1, timesLimit(l, max(asked.Count, t.Count), active(asked, w)))
+	}
+	return 1 + timesLimit(l, t.Count, active(t, w))
+}
+
+// askedBy returns how often a subject asked, unless that is unknown, or too little known to be of use.
+func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subject {
+	if asked := find(r.Traffic[w].Items, key); asked != nil && nearEnough(asked) {
+		return asked
+	}
+	return nil
+}
+
+// nearEnough reports whether a count is at most a quarter too large.
+func nearEnough(s *telemetry.Subject) bool { return s.Error <= s.Count/4 }
+
+func find(list []telemetry.Subject, key string) *telemetry.Subject {
+	for i := range list {
+		if list[i].Key == key {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func (v *verdict) histogram(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) {
+	counts := make([]int, len(useBounds))
+	add := func(times float64) {
+		i := len(useBounds) - 1
+		for i > 0 && times < useBounds[i] {
+			i--
+		}
+		counts[i]++
+		v.UsesOf++
+	}
+	for i := range refused {
+		add(timesOf(r, w, &refused[i], l))
+	}
+	for i := range r.Traffic[w].Items {
+		t, own := &r.Traffic[w].Items[i], l
+		if t.Limit.Count > 0 {
+			own = t.Limit
+		}
+		if find(r.Refusals[w].Items, t.Key) == nil && nearEnough(t) {
+			add(timesLimit(own, t.Count, active(t, w)))
+		}
+	}
+	most := slices.Max(counts)
+	for i, n := range counts {
+		v.Uses = append(v.Uses, use{useNames[i], n, float64(n) / float64(max(1, most)), i >= overFrom})
+	}
+}
+
+func (v *verdict) words(times []timesRefused) {
+	median := median(times)
+	first := v.Shares[0].Of
+	ten := v.Shares[min(1, len(v.Shares)-1)].Of
+	refusals := "refusals"
+	if v.Would {
+		refusals = "refusals that there would be"
+	}
+	switch {
+	case first >= 0.5:
+		v.Kind = "bad"
+		v.Words = "One subject, far above the limit."
+		if median < 3 { // which is its own
+			v.Kind, v.Words = "warn", "One subject, not far above the limit."
+		}
+		v.Detail = fmt.Sprintf("It makes %s of the %s: an attacker, or a client that does not wait when it is told to.", percent(first), refusals)
+	case ten >= 0.7 && median >= 3:
+		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
+		v.Detail = fmt.Sprintf("%s make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
+	case ten < 0.7 && median < 2:
+		v.Kind, v.Words = "warn", "Many subjects, just above the limit: is it too low?"
+		v.Detail = fmt.Sprintf("%s share the %s, half of which met subjects that asked for less than %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
+	case ten < 0.7:
+		v.Kind, v.Words = "bad", "Many subjects, far above the limit."
+		v.Detail = fmt.Sprintf("%s share the %s at some %s times the limit: an attack from many places, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))
+	default:
+		v.Kind, v.Words = "info", "Few subjects, just above the limit."
+		v.Detail = fmt.Sprintf("%s make %s of the %s: clients that could go slower, or need more.", v.firstTen(), percent(ten), refusals)
+	}
+}
+
+// timesWords writes how many times the limit: 1.4, 12, 340.
+func timesWords(f float64) string {
+	if f < 10 {
+		return trimmed(f, true)
+	}
+	return number(int64(math.Round(f)))
+}
+
+// everybody finds the one subject that is nearly all traffic of a rule that counts by address, if its
+// address is a private one: then it is likely to be a proxy whose word is not believed.
+func (v *verdict) everybody(e *policy.Engine, r *telemetry.Rule, w telemetry.Window) {
+	top := &r.Traffic[w]
+	if len(top.Items) == 0 || top.Total < 100 {
+		return
+	}
+	first := &top.Items[0]
+	if of := float64(first.Count-min(first.Count, first.Error)) / float64(top.Total); of > 0.9 {
+		if a, yes := privateAddress(e, first.Key); yes {
+			if v.Everybody, v.Of = a, of; !strings.Contains(first.Shown, a) {
+				v.Everybody = first.Shown // as its rule lets people see it
+			}
+		}
+	}
+}
+
+func privateAddress(e *policy.Engine, key string) (string, bool) {
+	subject, err := e.SubjectOf(key)
+	if err != nil {
+		return "", false
+	}
+	a, err := netip.ParseAddr(subject.Values()["client_ip"])
+	if err != nil || !(a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast()) {
+		return "", false
+	}
+	return a.String(), true
+}

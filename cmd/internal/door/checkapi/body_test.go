@@ -1,0 +1,159 @@
+package checkapi_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
+)
+
+// A body of any length, read in any pieces, is one body, up to the largest.
+func TestBodySizes(t *testing.T) {
+	a := open(t, oneRule)
+	body := func(n int) string {
+		return oneCheck + strings.Repeat(" ", n-len(oneCheck))
+	}
+	for _, n := range []int{100, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, checkapi.MaxBody} {
+		if w := post(a, strings.NewReader(body(n))); w.Code != 200 {
+			t.Errorf("%d bytes: %d %s", n, w.Code, w.Body)
+		}
+		if w := post(a, iotest.OneByteReader(strings.NewReader(body(min(n, 2000))))); w.Code != 200 {
+			t.Errorf("byte by byte: %d %s", w.Code, w.Body)
+		}
+	}
+	if w := post(a, strings.NewReader(body(checkapi.MaxBody+1))); w.Code != 413 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w := post(a, io.MultiReader(strings.NewReader(body(checkapi.MaxBody+1)))) // of no known length
+	if w.Code != 413 || w.Header().Get("Connection") != "close" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// oneRule is a policy, and oneCheck a question about it.
+const (
+	oneRule  = "rules: [{name: per-key, key: [api_key], limit: 100/day}]"
+	oneCheck = `{"rule": "per-key", "key": {"api_key": "k"}}`
+)
+
+func post(h http.Handler, body io.Reader) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	postTo(h, w, body)
+	return w
+}
+
+func postTo(h http.Handler, w http.ResponseWriter, body io.Reader) {
+	h.ServeHTTP(w, newRequest("/v1/peek", body))
+}
+
+func newRequest(path string, body io.Reader) *http.Request {
+	r := httptest.NewRequest("POST", path, body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// Large bodies are in memory a few at a time, and small ones do not wait for them.
+func TestLargeBodiesWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, oneRule)
+		large := func() (chan int, *io.PipeWriter) {
+			in, out := io.Pipe()
+			status := make(chan int, 1)
+			go func() { status <- post(h, in).Code }()
+			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
+			return status, out
+		}
+		var all []*io.PipeWriter
+		for range checkapi.MaxLarge {
+			_, out := large()
+			all = append(all, out)
+		}
+		synctest.Wait()
+		waiting, out := large()
+		synctest.Wait()
+		if w := post(h, strings.NewReader(oneCheck)); w.Code != 200 {
+			t.Errorf("a small body behind large ones: %d", w.Code)
+		}
+		all[0].Close()
+		synctest.Wait() // now the one that waited is read
+		_, _ = io.WriteString(out, oneCheck)
+		out.Close()
+		if status := <-waiting; status != 200 {
+			t.Errorf("a large body whose turn has come: %d", status)
+		}
+		for _, out := range all {
+			out.Close()
+		}
+	})
+}
+
+// Who waits for too long is told to come back.
+func TestLargeBodiesDoNotWaitForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, oneRule)
+		var all []*io.PipeWriter
+		var last *httptest.ResponseRecorder
+		for range checkapi.MaxLarge + 1 {
+			in, out := io.Pipe()
+			all = append(all, out)
+			last = httptest.NewRecorder()
+			go func(w *httptest.ResponseRecorder) {
+				postTo(h, w, in)
+				in.Close()
+			}(last)
+			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if last.Code != 503 || last.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %v", last.Code, last.Header())
+		}
+		for _, out := range all {
+			out.Close()
+		}
+	})
+}
+
+// Answers to large batches, which are as long, have to be read before there are more of them.
+func TestLargeBatchesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, oneRule)
+		list := func(checks int) io.Reader {
+			return strings.NewReader(`{"checks": [` + strings.Repeat(oneCheck+",", checks-1) + oneCheck + `]}`)
+		}
+		read := make(chan struct{})
+		for range checkapi.MaxLarge {
+			go postTo(h, unread{httptest.NewRecorder(), read}, list(checkapi.SmallBatch+1))
+		}
+		synctest.Wait()
+		if small := post(h, list(checkapi.SmallBatch)); small.Code != 200 {
+			t.Errorf("a small batch behind large ones: %d", small.Code)
+		}
+		if large := post(h, list(checkapi.SmallBatch+1)); large.Code != 503 || large.Header().Get("Retry-After") != "1" {
+			t.Errorf("a large one while nobody reads the others: %d", large.Code)
+		}
+		close(read)
+		synctest.Wait()
+		if again := post(h, list(checkapi.SmallBatch+1)); again.Code != 200 {
+			t.Errorf("a large one behind those that were read: %d", again.Code)
+		}
+	})
+}
+
+// unread is an answer that nobody reads yet.
+type unread struct {
+	http.ResponseWriter
+	read chan struct{}
+}
+
+func (u unread) Write(p []byte) (int, error) {
+	<-u.read
+	return u.ResponseWriter.Write(p)
+}

@@ -1,0 +1,196 @@
+package rls_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door/rls"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func TestDecisions(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/decisions.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := byScript(t, c.Setup)
+				c.Play(t, func(step string) string {
+					out, err := client.ShouldRateLimit(t.Context(), requestOf(t, step))
+					if err != nil {
+						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
+					}
+					return written(t, out)
+				})
+			})
+		})
+	}
+}
+
+// byScript serves a configuration or a policy, behind a line of options.
+func byScript(t *testing.T, setup string) pb.RateLimitServiceClient {
+	t.Helper()
+	options := ""
+	if rest, found := strings.CutPrefix(setup, "options:"); found {
+		options, setup, _ = strings.Cut(rest, "\n")
+	}
+	change := func(c *rls.Config) {
+		for _, option := range strings.Fields(options) {
+			switch option {
+			case "answers":
+				c.Answers = true
+			case "metadata":
+				c.Metadata = true
+			case "count-refused":
+				c.CountRefused = true
+			case "shadow":
+				c.Engine.ShadowAll()
+			case "outage":
+				c.Engine = policy.NewEngine(awayStore{}, c.Engine.Policy())
+			default:
+				t.Fatalf("no option %q", option)
+			}
+		}
+	}
+	if strings.HasPrefix(setup, "version:") {
+		return byPolicy(t, setup, change)
+	}
+	return byConfig(t, setup, change)
+}
+
+// awayStore fails as a store does that cannot be reached.
+type awayStore struct{}
+
+func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
+	return errors.New("dial tcp 192.0.2.1:6379: secret")
+}
+
+// requestOf reads a step of testdata/decisions.txt, which explains it.
+func requestOf(t *testing.T, step string) *pb.RateLimitRequest {
+	t.Helper()
+	domain, rest, _ := strings.Cut(step, " ")
+	r := &pb.RateLimitRequest{Domain: domain}
+	if hits, found := strings.CutPrefix(rest, "+"); found {
+		hits, rest, _ = strings.Cut(hits, " ")
+		r.HitsAddend = uint32(number(t, hits))
+	}
+	if rest == "" {
+		return r
+	}
+	for text := range strings.SplitSeq(rest, "|") {
+		d := &common.RateLimitDescriptor{}
+		for _, word := range strings.Fields(text) {
+			key, value, _ := strings.Cut(word, "=")
+			count, unit, isLimit := strings.Cut(value, "/")
+			switch {
+			case word[0] == '+' || word[0] == '-':
+				d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(number(t, word[1:])), word[0] == '-'
+			case key == "" && isLimit:
+				d.Limit = limitOf(t, count, unit)
+			default:
+				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+			}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+func limitOf(t *testing.T, count, text string) *common.RateLimitDescriptor_RateLimitOverride {
+	t.Helper()
+	name, times, multiplied := strings.Cut(text, "*")
+	unit, known := typev3.RateLimitUnit_value[name]
+	if n, err := strconv.Atoi(name); !known && err == nil {
+		unit = int32(n)
+	}
+	l := &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(number(t, count)), Unit: typev3.RateLimitUnit(unit)}
+	if multiplied {
+		l.UnitMultiplier = wrapperspb.UInt32(uint32(number(t, times)))
+	}
+	return l
+}
+
+func number(t *testing.T, text string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// written writes a response as testdata/decisions.txt does.
+func written(t *testing.T, out *pb.RateLimitResponse) string {
+	t.Helper()
+	known := new(pb.RateLimitResponse)
+	if data, err := proto.Marshal(out); err != nil || (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, known) != nil || !proto.Equal(out, known) {
+		t.Errorf("unknown fields: %v, %v", out, err)
+	}
+	codes := map[pb.RateLimitResponse_Code]string{ok: "OK", over: "OVER"}
+	var b strings.Builder
+	if len(out.GetStatuses()) != 1 || out.GetStatuses()[0].GetCode() != out.GetOverallCode() {
+		fmt.Fprintln(&b, codes[out.GetOverallCode()])
+	}
+	for _, s := range out.GetStatuses() {
+		b.WriteString(codes[s.GetCode()])
+		if l := s.GetCurrentLimit(); l != nil {
+			fmt.Fprintf(&b, " %s %d/%v", cmp.Or(l.GetName(), "-"), l.GetRequestsPerUnit(), l.GetUnit())
+			if m := l.GetUnitMultiplier(); m != nil {
+				fmt.Fprintf(&b, "*%d", m.GetValue())
+			}
+			fmt.Fprintf(&b, " left %d", s.GetLimitRemaining())
+		} else if s.GetLimitRemaining() != 0 {
+			fmt.Fprintf(&b, " left %d", s.GetLimitRemaining())
+		}
+		if d := s.GetDurationUntilReset(); d != nil {
+			fmt.Fprintf(&b, " reset %v", d.AsDuration().Seconds())
+		}
+		b.WriteByte('\n')
+	}
+	for _, h := range out.GetResponseHeadersToAdd() {
+		fmt.Fprintf(&b, "%s: %s\n", h.GetKey(), h.GetValue())
+	}
+	b.Write(out.GetRawBody())
+	if m := out.GetDynamicMetadata(); m != nil {
+		data, err := json.Marshal(m.AsMap())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", data)
+	}
+	return b.String()
+}
+
+func TestMistakes(t *testing.T) {
+	for _, c := range testkit.Script(t, "testdata/mistakes.txt") {
+		c.Play(t, func(step string) string {
+			limits, err := rls.Read(files(strings.Split(step, "\n===\n")...), sluice.FixedWindow)
+			if err == nil {
+				_, err = policy.CompileAt(limits.Document, limits.Where)
+			}
+			if err != nil {
+				return err.Error()
+			}
+			names := "rules"
+			for _, r := range limits.Document.Rules {
+				names += " " + r.Name
+			}
+			return names
+		})
+	}
+}

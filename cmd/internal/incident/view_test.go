@@ -1,0 +1,215 @@
+package incident_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/incident"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// During an hour with an attack, what a View says is what happened, by the books of the traffic.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := incident.Start(t)
+		for _, at := range []struct {
+			minute int
+			level  string
+			about  string // the rule of the headline
+			since  time.Duration
+			who    string // whose refusals are most of them
+			alerts string // what is wrong, in order
+		}{
+			{-2, "good", "", 0, "", ""},
+			{1, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
+			{5, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
+			{15, "bad", "login", incident.LoginBegins, "", "refusing:login refusing:per-address"},
+			{28, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
+			{30, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
+			{36, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address refusing:reports"},
+			{45, "bad", "", incident.FlapBegins, "", "store refusing:per-address refusing:login"},
+			{50, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
+			{54, "unknown", "api", 0, "", ""},
+			{60, "bad", "per-address", incident.SecondBegins, incident.Second, "refusing:per-address"},
+		} {
+			now := time.Duration(at.minute) * time.Minute
+			h.PlayTo(now)
+			v := h.Fleet.View()
+			name := fmt.Sprintf("minute %d", at.minute)
+			head := v.Headline()
+			if head.Level != at.level || head.Rule != at.about {
+				t.Errorf("%s: %s about %q: %s", name, head.Level, head.Rule, head.Text)
+			}
+			var alerts []string
+			for _, a := range v.Alerts(9) {
+				alerts = append(alerts, a.Alert)
+			}
+			if got := strings.Join(alerts, " "); got != at.alerts {
+				t.Errorf("%s: the alerts are %q, want %q", name, got, at.alerts)
+			}
+			// A bucket that is full takes a while before it refuses.
+			if begins := h.Time(at.since); at.level == "bad" && (head.Since.Before(begins) || head.Since.After(begins.Add(100*time.Second))) {
+				t.Errorf("%s: it is said to be so since %v, and is since %v", name, head.Since, begins)
+			}
+			holdHeadline(t, name, h, now, v, &head, at.who)
+			holdCounts(t, name, h, now, v)
+		}
+		v := h.Fleet.View()
+		holdSubjects(t, h, v)
+		holdTiers(t, h, v)
+	})
+}
+
+// holdHeadline holds what a headline says of numbers to the books.
+func holdHeadline(t *testing.T, name string, h *incident.Hour, now time.Duration, v *telemetry.View, head *telemetry.Headline, who string) {
+	if head.Rule == "" || head.Level != "bad" {
+		return
+	}
+	from := now - time.Minute - 10*time.Second
+	told := h.Books.Rule(head.Rule, from, now)
+	rate := float64(told.Refused-told.Blocked) / 70
+	said := 0.0
+	if _, text, found := strings.Cut(head.Text, " refuses "); !found {
+		t.Errorf("%s: %s", name, head.Text)
+	} else if _, err := fmt.Sscanf(text, "%f/s", &said); err != nil || math.Abs(said-rate) > 0.1*rate+0.1 {
+		t.Errorf("%s: %v are refused a second: %s", name, rate, head.Text)
+	}
+	if r := v.Rule(head.Rule); r.Usual > 0.05 {
+		t.Errorf("%s: %v refusals of %s are usual", name, r.Usual, head.Rule)
+	}
+	subjects := h.Books.Subjects(head.Rule, now-time.Minute, now)
+	most := slices.MaxFunc(slices.Collect(maps.Keys(subjects)), func(a, b string) int {
+		return cmp.Compare(subjects[a].Refused-subjects[a].Blocked, subjects[b].Refused-subjects[b].Blocked)
+	})
+	if who == "" {
+		if head.Rule == "login" && !slices.Contains(incident.Attacked, head.Subject.Shown) {
+			t.Errorf("%s: it is about %s", name, head.Subject.Shown)
+		}
+		return
+	}
+	if most != who || head.Subject == nil || head.Subject.Shown != who || !strings.Contains(head.Text, who) {
+		t.Errorf("%s: %s is refused most: %s", name, most, head.Text)
+	}
+}
+
+// holdCounts holds the counts of a view to the books. A count may be a second late, and so in the hour all the
+// same.
+func holdCounts(t *testing.T, name string, h *incident.Hour, now time.Duration, v *telemetry.View) {
+	from := max(now-time.Hour, -incident.Lead)
+	hold := func(what string, s *telemetry.Series, least, most incident.Tally) {
+		var asked, refused uint64
+		for i := range s.Recent {
+			asked += s.Recent[i].Total()
+			refused += s.Recent[i][telemetry.Deny]
+		}
+		if asked < least.Asked || asked > most.Asked || refused < least.Refused || refused > most.Refused {
+			t.Errorf("%s: of %s %d are counted and %d refused, and were %+v", name, what, asked, refused, least)
+		}
+	}
+	hold("all", &v.All, h.Books.Requests(from, now), h.Books.Requests(from-time.Second, now))
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		hold(r.Name, &r.Series, h.Books.Rule(r.Name, from, now), h.Books.Rule(r.Name, from-time.Second, now))
+	}
+}
+
+// holdSubjects holds what a view says of subjects in the last hour to the books.
+func holdSubjects(t *testing.T, h *incident.Hour, v *telemetry.View) {
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		truth := h.Books.Subjects(r.Name, 0, time.Hour)
+		refused := 0
+		for _, one := range truth {
+			if one.Refused > 0 {
+				refused++
+			}
+		}
+		top := &r.Refusals[telemetry.Hour]
+		if len(top.Items) == 0 && refused > 0 || top.Total != h.Books.Rule(r.Name, 0, time.Hour).Refused {
+			t.Errorf("%s: %d of %d refusals are told", r.Name, top.Total, h.Books.Rule(r.Name, 0, time.Hour).Refused)
+		}
+		if got := float64(r.Refused[telemetry.Hour]); math.Abs(got-float64(refused)) > 0.1*float64(refused) {
+			t.Errorf("%s: %v subjects are said to be refused, and %d were", r.Name, got, refused)
+		}
+		for _, s := range top.Items {
+			if r.Name == "api" || r.Name == "export" {
+				break // which are shortened
+			}
+			is, known := truth[s.Shown]
+			if !known || s.Count < is.Refused || s.Count-s.Error > is.Refused || s.Blocked != is.Blocked {
+				t.Errorf("%s: %s is said to be refused %d-%d times, %d by a block, and was %+v", r.Name, s.Shown, s.Count, s.Error, s.Blocked, is)
+			}
+		}
+	}
+	// Those who were refused by an older limit are measured by that.
+	for i, s := range v.Rule("login").Refusals[telemetry.Hour].Items {
+		if attacked := slices.Contains(incident.Attacked, s.Shown); attacked != (i < len(incident.Attacked)) || attacked && s.Limit.Count != incident.LoginLimit {
+			t.Errorf("number %d of login is %s, refused by %v", i, s.Shown, s.Limit)
+		}
+	}
+	open, _ := v.Rule("per-address").Unblocked(telemetry.Minute)
+	if len(open.Items) == 0 || open.Items[0].Shown != incident.Second {
+		t.Errorf("the first that no block refuses is %+v", open.Items)
+	}
+}
+
+// holdTiers holds what a view says of customers to the books: those who share an address are refused by a
+// rule that knows no tiers.
+func holdTiers(t *testing.T, h *incident.Hour, v *telemetry.View) {
+	seen := map[string]bool{}
+	for _, tier := range v.Tiers {
+		seen[tier.Name] = true
+		if tier.Name == "" {
+			continue
+		}
+		truth := h.Books.Customers(tier.Name, 0, time.Hour)
+		var refused, all uint64
+		for _, one := range truth {
+			all += one.Refused
+			if one.Refused > 0 {
+				refused++
+			}
+		}
+		top := &tier.Refusals[telemetry.Hour]
+		if top.Total != all || math.Abs(float64(tier.Refused[telemetry.Hour])-float64(refused)) > 0.1*float64(refused) {
+			t.Errorf("%s: %d of %d refusals, of %d customers, who are %d", tier.Name, top.Total, all, tier.Refused[telemetry.Hour], refused)
+		}
+		for _, s := range top.Items {
+			key := strings.TrimPrefix(s.Key, "api/")
+			is, known := truth[key]
+			if !known || s.Count < is.Refused || s.Count-s.Error > is.Refused {
+				t.Errorf("%s: %s is said to be refused %d-%d times, and was %+v", tier.Name, key, s.Count, s.Error, is)
+			}
+		}
+		if tier.Name != "pro" {
+			continue
+		}
+		for i := range top.Items[:len(incident.Hurt)] {
+			s := &top.Items[i]
+			key := strings.TrimPrefix(s.Key, "api/")
+			asked := slices.IndexFunc(tier.Traffic[telemetry.Hour].Items, func(a telemetry.Subject) bool { return a.Key == s.Key })
+			if incident.Hurt[key] == 0 || asked < 0 {
+				t.Errorf("the customers hurt are %v", top.Items)
+				continue
+			}
+			share := float64(s.Count) / float64(tier.Traffic[telemetry.Hour].Items[asked].Count)
+			if is := truth[key].Share(); math.Abs(share-is) > 0.02 || is < 0.15 {
+				t.Errorf("%s is said to lose %v of its requests, and loses %v", key, share, is)
+			}
+			if found, known := h.Fleet.Find(s.ID); !known || found != s.Key {
+				t.Errorf("the customer %s is not found: %q", s.Key, found)
+			}
+		}
+	}
+	if !seen["pro"] || !seen["free"] || !seen["enterprise"] {
+		t.Errorf("there are tiers %v", seen)
+	}
+}

@@ -1,0 +1,20 @@
+//go:build long
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+// The list has the licences of all that the program is built of, on every system.
+func TestLongUpToDate(t *testing.T) {
+	want, err := generate("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile("../../../cmd/sluice/licences.txt"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("cmd/sluice/licences.txt is old: go generate ./cmd/internal/licencegen (%v)", err)
+	}
+}

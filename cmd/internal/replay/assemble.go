@@ -1,0 +1,308 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+const (
+	topOfAll  = 20
+	topOfRule = 10
+)
+
+// report makes the report, once all is decided.
+func (run *replay) report(stats *feed.Stats) *Report {
+	first := run.workers[0]
+	for _, w := range run.workers[1:] {
+		first.traps.merge(&w.traps)
+		for i := range first.sides {
+			first.sides[i].tally.merge(&w.sides[i].tally)
+		}
+	}
+	var reports []*Report
+	for i, j := range run.sides {
+		var counted []*counts
+		for _, p := range run.parts {
+			counted = append(counted, p.counts[i])
+		}
+		reports = append(reports, j.report(&first.sides[i].tally, counted, &first.traps, stats))
+	}
+	if len(reports) > 1 {
+		var all versus
+		for _, p := range run.parts {
+			all.merge(&p.versus)
+		}
+		reports[0].Against = all.difference(reports[0], reports[1])
+		reports[0].Against.Other = run.other
+	}
+	return reports[0]
+}
+
+// report makes the report of one policy.
+func (j *judged) report(t *tally, counted []*counts, traps *traps, stats *feed.Stats) *Report {
+	r := &Report{
+		Requests: t.requests, Refused: t.refused, Unreadable: stats.Unreadable, Exempt: t.exempt, Malformed: t.malformed,
+		Rules: make(map[string]Rule, len(j.rules)), Order: []string{}, NotJudged: j.notJudged,
+		Log: Log{Files: stats.Files, Lines: stats.Lines, Skipped: stats.Skipped, Late: stats.Late, Unread: stats.Unread, Limited: t.limited},
+		Top: []Subject{}, Statuses: []Status{},
+	}
+	if t.requests > 0 {
+		r.From, r.To = time.UnixMicro(stats.From).UTC(), time.UnixMicro(stats.To).UTC()
+	}
+	steps := t.axis.steps
+	r.Series = Series{Step: time.Duration(t.axis.micros()) * time.Microsecond, Requests: filled(t.all, steps), Refused: filled(t.refusals, steps)}
+	if steps > 0 {
+		r.Series.Begin = t.axis.begins()
+	}
+	for i, c := range t.statuses {
+		if c.requests > 0 {
+			r.Statuses = append(r.Statuses, Status{classes[i], c.requests, c.refused})
+		}
+	}
+	rules := make([]Rule, len(j.rules))
+	for i := range rules {
+		rules[i] = j.describe(i, &t.rules[i], steps)
+	}
+	top := j.countSubjects(counted, r, rules)
+	for i := range rules {
+		name := j.rules[i].rule.Name
+		r.Rules[name] = rules[i]
+		r.Order = append(r.Order, name)
+		if rules[i].Matched == 0 {
+			r.NeverHit = append(r.NeverHit, name)
+		}
+		if by := t.shadowedBy(i); by >= 0 {
+			r.Shadowed = append(r.Shadowed, Shadowed{name, j.rules[by].rule.Name})
+		}
+	}
+	r.Top = append(r.Top, top...)
+	r.Notes = traps.notes(r, t, j, counted, stats)
+	return r
+}
+
+// describe makes the report of a rule, without its subjects.
+func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
+	r := describe(j.rules[i].rule)
+	r.Matched, r.Refused, r.Alone, r.Delayed, r.Longest = t.matched, t.refused, t.alone, t.delayed, t.longest
+	r.Series = filled(t.series, steps)
+	if t.windows > 0 {
+		r.Boundary = float64(t.early) / float64(t.windows)
+	}
+	return r
+}
+
+// describe returns what the policy says of a rule, without counts.
+func describe(written *policy.Rule) Rule {
+	r := Rule{
+		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
+		Enforce: written.Enforce, Series: []int64{}, Top: []Subject{},
+	}
+	switch {
+	case written.Block:
+		r.Kind = "block"
+	case written.Exempt:
+		r.Kind = "exempt"
+	case written.Limit != "":
+		r.Limits = append(r.Limits, written.Limit)
+	case written.Share.Of != "":
+		r.Limits = append(r.Limits, written.Share.Of)
+	}
+	r.Limits = append(r.Limits, written.Limits...)
+	if r.Algorithm == "" && len(r.Limits) > 0 {
+		r.Algorithm = sluice.TokenBucket.String()
+		if l, err := sluice.ParseLimit(r.Limits[0]); err == nil && l.MonthDay != 0 {
+			r.Algorithm = sluice.FixedWindow.String()
+		}
+	}
+	return r
+}
+
+// filled returns counts of that length.
+func filled(counts []int64, steps int) []int64 {
+	return append(make([]int64, 0, steps), append(counts, make([]int64, max(0, steps-len(counts)))...)...)
+}
+
+// shadowedBy returns the rule that has refused all that rule i has, or -1. Of rules that have refused the
+// same, the first in the policy shadows the others.
+func (t *tally) shadowedBy(i int) int {
+	beside := t.rules[i].beside
+	for other := range t.rules {
+		if other == i || beside == nil || beside[other/64]&(1<<(other%64)) == 0 {
+			continue
+		}
+		same := t.rules[other].beside[i/64]&(1<<(i%64)) != 0
+		if !same || other < i {
+			return other
+		}
+	}
+	return -1
+}
+
+// countSubjects fills in what the subjects are, and returns those that were refused most.
+func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top []Subject) {
+	best := newRanking(topOfAll)
+	ofRule := make([]*ranking, len(rules))
+	for i := range ofRule {
+		ofRule[i] = newRanking(topOfRule)
+	}
+	for _, c := range counted {
+		s := c.subjects
+		s.end()
+		for i, n := range s.ofRule {
+			rules[i].Subjects += n
+		}
+		for i := range s.records {
+			rec := &s.records[i]
+			rule := &rules[rec.rule]
+			rule.SubjectsRefused++
+			rule.Hardness[rec.hardness()]++
+			best.offer(rec, s)
+			ofRule[rec.rule].offer(rec, s)
+		}
+		r.Subjects += int64(len(s.values))
+		for _, refused := range s.values {
+			if refused {
+				r.SubjectsRefused++
+			}
+		}
+		if b := s.beyond; b != nil {
+			r.Estimated = true
+			r.Subjects += b.values.count()
+			r.SubjectsRefused += b.refusedValues.count()
+			for i := range rules {
+				rules[i].Subjects += b.seen[i].count()
+				rules[i].SubjectsRefused += b.refused[i].count()
+			}
+		}
+	}
+	for i := range rules {
+		rules[i].Top = j.shown(ofRule[i])
+	}
+	return j.shown(best)
+}
+
+// hardness returns the class of the record: see [Rule.Hardness].
+func (r *record) hardness() int {
+	if r.refused == 1 {
+		return 0
+	}
+	for i, less := range [...]time.Duration{time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour} {
+		if r.down < less.Microseconds() {
+			return i + 1
+		}
+	}
+	return 5
+}
+
+// ranking are the subjects that were refused most, in order.
+type ranking struct {
+	size int
+	of   []ranked
+}
+
+type ranked struct {
+	*record
+	in *subjects
+}
+
+func newRanking(size int) *ranking { return &ranking{size: size} }
+
+func (k *ranking) offer(r *record, in *subjects) {
+	if len(k.of) == k.size && byRefusals(k.of[k.size-1].record, r) <= 0 {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(k.of, r, func(a ranked, r *record) int { return byRefusals(a.record, r) })
+	k.of = slices.Insert(k.of, at, ranked{r, in})
+	k.of = k.of[:min(len(k.of), k.size)]
+}
+
+func byRefusals(a, b *record) int {
+	return cmp.Or(cmp.Compare(b.refused, a.refused), strings.Compare(a.key, b.key))
+}
+
+// shown returns the subjects of a ranking as people are to see them.
+func (j *judged) shown(k *ranking) []Subject {
+	all := make([]Subject, 0, len(k.of))
+	for _, r := range k.of {
+		all = append(all, Subject{
+			Rule: j.rules[r.rule].rule.Name, Key: j.shownKey(r.record), Requests: int64(r.subject.requests), Refused: r.refused,
+			First: time.UnixMicro(r.first).UTC(), Last: time.UnixMicro(r.last).UTC(), Down: time.Duration(r.down) * time.Microsecond,
+			Pattern: r.pattern(), Path: r.in.paths.text(r.path()),
+		})
+	}
+	return all
+}
+
+// shownKey returns what people are to see of a key; of a client that the log names, its name.
+func (j *judged) shownKey(r *record) string {
+	rule := j.rules[r.rule].rule
+	shown := valueOf(r.key)
+	if !rule.Block {
+		shown = j.policy.ShownKey(r.key)
+	}
+	if r.name == "" || !rule.Block && rule.ShowKey != "" && rule.ShowKey != "whole" {
+		return shown
+	}
+	made := j.policy.Partition(&policy.Request{Peer: addressOf([]byte(r.name))})
+	if rule.Block {
+		made = addressOf([]byte(r.name))
+	}
+	return strings.Replace(shown, made.String(), r.name, 1)
+}
+
+// pattern says how the requests of a subject have come.
+func (r *record) pattern() string {
+	s := r.subject
+	n, span := int64(s.requests), seconds(s.last-s.first)
+	switch {
+	case n == 1:
+		return "one request"
+	case s.runs == 1 && span <= 10*time.Second:
+		return fmt.Sprintf("a burst of %s within %s, then silence", humanize.Comma(n), atLeastSecond(span))
+	case s.runs == 1:
+		return fmt.Sprintf("%s without a pause for %s, %s", humanize.Comma(n), rounded(span), rate(n, span))
+	case int64(s.runs)*10 >= n*8:
+		return fmt.Sprintf("one by one, about every %s for %s", rounded(span/time.Duration(n-1)), rounded(span))
+	}
+	return fmt.Sprintf("%s bursts over %s, the largest of %s within %s", humanize.Comma(int64(s.runs)), rounded(span), humanize.Comma(int64(r.bestRun)), atLeastSecond(seconds(r.runSpan)))
+}
+
+func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
+
+func atLeastSecond(d time.Duration) string { return rounded(max(d, time.Second)) }
+
+// rounded writes a duration with one unit, two where the first is a single one.
+func rounded(d time.Duration) string {
+	for _, u := range [...]struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}} {
+		if d >= 2*u.of {
+			return fmt.Sprintf("%d %s", (d+u.of/2)/u.of, u.name)
+		}
+	}
+	if d >= 10*time.Second {
+		return fmt.Sprintf("%d s", (d+time.Second/2)/time.Second)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
+}
+
+// rate writes how many requests there are in a second, a minute or an hour.
+func rate(n int64, span time.Duration) string {
+	perSecond := float64(n) / span.Seconds()
+	switch {
+	case perSecond >= 2:
+		return fmt.Sprintf("about %.0f a second", perSecond)
+	case perSecond*60 >= 2:
+		return fmt.Sprintf("about %.0f a minute", perSecond*60)
+	}
+	return fmt.Sprintf("about %.0f an hour", perSecond*3600)
+}

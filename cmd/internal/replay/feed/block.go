@@ -1,0 +1,238 @@
+package feed
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+)
+
+const (
+	shown      = 10  // unreadable lines
+	shownBytes = 200 // of each
+
+	entryBytes = int(unsafe.Sizeof(Entry{}))
+	// huge are lines whose entry is not used again, since its own memory may be as large.
+	huge = 4 << 10
+	// keepBlock is the largest buffer that is used again.
+	keepBlock = 512 << 10
+)
+
+var (
+	errLong     = errors.New("the line is too long")
+	errNoFormat = errors.New("the file began with comments alone, so that its format is not known")
+	errRefused  = errors.New("it follows a directive that could not be read")
+)
+
+// block is some whole lines of a file, and what they tell.
+type block struct {
+	format *accesslog.Format // nil in a file of nothing but comments
+	// refuse says why no line is parsed, last why the last line is not.
+	refuse, last error
+	buf, data    []byte
+	size         int // of what data was in the file
+
+	lines, skipped, unreadable int64
+	unread                     []unread // the first of them
+
+	entries []Entry // in the order of lines
+	order   []*Entry
+	long    []int // places of entries of huge lines
+	from    int64 // times
+	to      int64
+
+	done   chan struct{} // gets one when it is parsed
+	refs   atomic.Int32  // who still needs it
+	marked int64         // the batch that has it already
+}
+
+// unread is an unreadable line of a block.
+type unread struct {
+	line int64 // from 0
+	text []byte
+	why  error
+}
+
+// parser parses blocks until ctx ends.
+func parser(ctx context.Context, work <-chan *block, longest int, mark func(*Entry)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-work:
+			b.parse(longest, mark)
+			b.done <- struct{}{}
+		}
+	}
+}
+
+func (b *block) parse(longest int, mark func(*Entry)) {
+	n := 0
+	directives := b.format == nil || b.format.Directives()
+	for data := b.data; len(data) > 0; b.lines++ {
+		line := data
+		if end := bytes.IndexByte(data, '\n'); end >= 0 {
+			line, data = data[:end], data[end+1:]
+		} else {
+			data = nil
+		}
+		if len(line) > 0 && line[len(line)-1] == '\r' {
+			line = line[:len(line)-1]
+		}
+		var err error
+		switch {
+		case b.last != nil && len(data) == 0:
+			err = b.last
+		case len(line) > longest:
+			err = errLong
+		case directives && (len(line) == 0 || line[0] == '#'):
+			err = accesslog.ErrSkip
+		case b.refuse != nil:
+			err = b.refuse
+		case b.format == nil:
+			err = errNoFormat
+		default:
+			if n == len(b.entries) {
+				b.entries = append(b.entries, Entry{})
+			}
+			if len(line) > huge {
+				b.long = append(b.long, n)
+			}
+			if err = b.format.Parse(line, &b.entries[n].Entry); err == nil {
+				if mark != nil {
+					mark(&b.entries[n])
+				}
+				n++
+			}
+		}
+		switch {
+		case err == nil:
+		case err == accesslog.ErrSkip: // it is never wrapped
+			b.skipped++
+		default:
+			b.unreadable++
+			if len(b.unread) < shown {
+				b.unread = append(b.unread, unread{b.lines, line[:min(len(line), shownBytes)], err})
+			}
+		}
+	}
+	b.arrange(n)
+}
+
+// arrange puts the first n entries in the order of their time, unless they are.
+func (b *block) arrange(n int) {
+	b.order = b.order[:0]
+	sorted, last := true, int64(math.MinInt64)
+	for i := range b.entries[:n] {
+		e := &b.entries[i]
+		b.order = append(b.order, e)
+		sorted = sorted && e.Time >= last
+		last = e.Time
+	}
+	if !sorted {
+		sortByTime(b.order)
+	}
+	if n > 0 {
+		b.from, b.to = b.order[0].Time, b.order[n-1].Time
+	}
+}
+
+// sortByTime sorts entries by time, those of one time in the order they have. Lines of a server are nearly in
+// order: each goes before a few others, or none, for which an insertion is the fastest.
+func sortByTime(entries []*Entry) {
+	moves := 16 * len(entries) // no more, since of a shuffled log they would be without end
+	for i := 1; i < len(entries); i++ {
+		e, at := entries[i], i
+		for at > 0 && entries[at-1].Time > e.Time {
+			entries[at] = entries[at-1]
+			at--
+		}
+		entries[at] = e
+		if moves -= i - at; moves < 0 {
+			slices.SortStableFunc(entries, func(x, y *Entry) int { return cmp.Compare(x.Time, y.Time) })
+			return
+		}
+	}
+}
+
+// settle gives requests that are further behind an earlier line than window the time of the latest
+// line before them, and returns how many these are. Latest is that of the lines before the block.
+func (b *block) settle(latest, window int64) (late int64) {
+	if b.from >= max(latest, b.to)-window {
+		return 0
+	}
+	n := len(b.order)
+	for i := range b.entries[:n] {
+		if e := &b.entries[i]; e.Time < latest-window {
+			e.Time = latest
+			late++
+		} else {
+			latest = max(latest, e.Time)
+		}
+	}
+	if late > 0 {
+		b.arrange(n)
+	}
+	return late
+}
+
+// cost is the memory that a block takes while it waits. It goes by what is in the file, so that the
+// same file gives the same answer.
+func (b *block) cost(size int) int { return max(size, len(b.data)) + len(b.order)*entryBytes }
+
+// pool keeps blocks and batches to be used again.
+type pool struct {
+	mu      sync.Mutex
+	blocks  []*block
+	batches []*Batch
+}
+
+func (p *pool) block() *block {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.blocks); n > 0 {
+		b := p.blocks[n-1] // the one that is likeliest in the caches
+		p.blocks = p.blocks[:n-1]
+		b.refs.Store(1)
+		return b
+	}
+	b := &block{done: make(chan struct{}, 1)}
+	b.refs.Store(1)
+	return b
+}
+
+// drop says that somebody needs the block no longer.
+func (p *pool) drop(b *block) {
+	if b.refs.Add(-1) > 0 {
+		return
+	}
+	for _, i := range b.long {
+		b.entries[i] = Entry{}
+	}
+	if cap(b.buf) > keepBlock {
+		b.buf = nil
+	}
+	clear(b.unread)
+	*b = block{buf: b.buf[:0], unread: b.unread[:0], entries: b.entries, order: b.order[:0], long: b.long[:0], done: b.done}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocks = append(p.blocks, b)
+}
+
+func (p *pool) batch(size int) *Batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.batches); n > 0 {
+		b := p.batches[n-1]
+		p.batches = p.batches[:n-1]
+		return b
+	}
+	return &Batch{Entries: make([]*Entry, 0, size), pool: p}
+}

@@ -1,0 +1,163 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+)
+
+// cutter reads a file and cuts it into blocks at the ends of lines, and where the format changes.
+type cutter struct {
+	source *source
+	pool   *pool
+	block  int // bytes
+	line   int // the longest
+	format *accesslog.Format
+
+	refuse error // why lines cannot be parsed until the next directive
+	carry  []byte
+	err    error // that ended the reading
+}
+
+// run sends the blocks in order to out, and each to work to be parsed. It returns what ended it: nil
+// at the end of the file, a [brokenError] if that is damaged.
+func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
+	text, err := c.source.reader()
+	if err != nil {
+		return err
+	}
+	defer c.source.close()
+	if z, ok := text.(*zstdReader); ok {
+		defer z.Close()
+	}
+	c.skipBOM(text)
+	for c.err == nil || len(c.carry) > 0 {
+		b := c.pool.block()
+		b.format, b.refuse = c.format, c.refuse
+		c.fill(b, text)
+		if len(b.data) == 0 {
+			c.pool.drop(b)
+			continue
+		}
+		select {
+		case out <- b:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case work <- b:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if c.err == io.EOF {
+		return nil
+	}
+	return c.err
+}
+
+// skipBOM leaves a byte order mark out.
+func (c *cutter) skipBOM(text io.Reader) {
+	c.carry = make([]byte, len(bom))
+	var n int
+	n, c.err = readFull(text, c.carry)
+	if c.carry = c.carry[:n]; bytes.Equal(c.carry, bom) {
+		c.carry = c.carry[:0]
+	}
+}
+
+// readFull is [io.ReadFull] that tells the end of a file as [io.EOF].
+func readFull(r io.Reader, p []byte) (int, error) {
+	n, err := io.ReadFull(r, p)
+	if err == io.ErrUnexpectedEOF {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// fill gives b whole lines, at least one if there is any, and keeps what follows them.
+func (c *cutter) fill(b *block, text io.Reader) {
+	buf := append(b.buf[:0], c.carry...)
+	for want := max(c.block, len(buf)); ; {
+		if len(buf) < want && c.err == nil {
+			buf = slices.Grow(buf, want-len(buf))
+			var n int
+			n, c.err = readFull(text, buf[len(buf):want])
+			buf = buf[:len(buf)+n]
+		}
+		b.buf = buf
+		end := bytes.LastIndexByte(buf, '\n') + 1
+		switch {
+		case end > 0:
+			c.take(b, c.directive(b, buf[:end]))
+			return
+		case c.err != nil:
+			// The last line. Of a file that breaks off it is half a line.
+			if c.err != io.EOF {
+				b.refuse = c.err
+			}
+			c.take(b, len(buf))
+			return
+		case len(buf) >= c.line+2: // "\r\n"
+			c.skip(b, text)
+			return
+		}
+		want = min(2*len(buf), c.line+2)
+	}
+}
+
+// take makes the first bytes of the buffer those of the block.
+func (c *cutter) take(b *block, n int) {
+	b.data, b.size = b.buf[:n], n
+	c.carry = append(c.carry[:0], b.buf[n:]...)
+}
+
+// skip leaves out a line that is too long, except for its beginning.
+func (c *cutter) skip(b *block, text io.Reader) {
+	b.data, b.size, b.last = b.buf[:min(len(b.buf), shownBytes)], len(b.buf), errLong
+	buf := make([]byte, max(c.block, 1<<10))
+	c.carry = c.carry[:0]
+	for c.err == nil {
+		var n int
+		n, c.err = readFull(text, buf)
+		if end := bytes.IndexByte(buf[:n], '\n') + 1; end > 0 {
+			b.size += end
+			c.carry = append(c.carry, buf[end:n]...)
+			return
+		}
+		b.size += n
+	}
+}
+
+// directive returns where lines must be cut because a directive changes the format of what follows.
+func (c *cutter) directive(b *block, lines []byte) int {
+	if c.format == nil || !c.format.Directives() {
+		return len(lines)
+	}
+	for at := 0; ; {
+		if lines[at] != '#' {
+			next := bytes.Index(lines[at:], []byte("\n#"))
+			if next < 0 {
+				return len(lines)
+			}
+			at += next + 1
+		}
+		end := at + bytes.IndexByte(lines[at:], '\n') + 1
+		next, err := c.format.Header(bytes.TrimRight(lines[at:end], "\r\n"))
+		switch {
+		case err != nil:
+			// To read on as before would be a guess.
+			b.last, c.refuse = err, errRefused
+			return end
+		case next != c.format:
+			c.format, c.refuse = next, nil
+			return end
+		}
+		if at = end; at == len(lines) {
+			return at
+		}
+	}
+}

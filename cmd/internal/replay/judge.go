@@ -1,0 +1,206 @@
+package replay
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// judgeable returns the document with the rules that the logs tell enough for, and those that are left
+// out. It does not change doc.
+func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJudged) {
+	var out []NotJudged
+	left := map[string]bool{}
+	var rules []policy.Rule
+	for i := range doc.Rules {
+		r := &doc.Rules[i]
+		need, why := lacks(&doc, r, files)
+		if r.InFlight > 0 {
+			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
+		}
+		if need != "" {
+			out = append(out, NotJudged{r.Name, need, why + leftOut(r)})
+			left[r.Name] = true
+			continue
+		}
+		rules = append(rules, *r)
+	}
+	doc.Rules = rules
+	doc.Overrides = slices.DeleteFunc(slices.Clone(doc.Overrides), func(o policy.Override) bool { return left[o.Rule] })
+	return doc, out
+}
+
+// leftOut says what it does to the others that a rule is left out.
+func leftOut(r *policy.Rule) string {
+	switch {
+	case r.Exempt:
+		return " What it would exempt is counted by the other rules."
+	case r.Block && !r.Shadow:
+		return " What it would block is counted by the other rules."
+	}
+	return ""
+}
+
+// lacks returns the first thing that a rule goes by and that a file does not tell, and a sentence about
+// it.
+func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why string) {
+	for _, n := range needs(doc, r) {
+		for i := range files {
+			if files[i].Format == "" {
+				continue // it has no line, and so no request
+			}
+			if why := untold(n, &files[i]); why != "" {
+				return n, why
+			}
+		}
+	}
+	return "", ""
+}
+
+// needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
+// "response_header:NAME" and "response_bytes".
+func needs(doc *policy.Document, r *policy.Rule) (all []string) {
+	all = append(all, keyOf(r)...)
+	if len(r.Clients)+len(r.NotClients) > 0 {
+		all = append(all, "client_ip")
+	}
+	if len(r.Hosts) > 0 || slices.ContainsFunc(r.Match, namesHost) {
+		all = append(all, "host")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		all = append(all, "header:"+name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
+		all = append(all, "attr:"+name)
+	}
+	if len(r.Tiers)+len(r.Share.Weights) > 0 {
+		all = append(all, doc.Tiers.From, doc.Tiers.Subject)
+	}
+	if r.Cost.Header != "" {
+		all = append(all, "header:"+r.Cost.Header)
+	}
+	if r.Cost.ResponseHeader != "" {
+		all = append(all, "response_header:"+r.Cost.ResponseHeader)
+	}
+	if r.Cost.ResponseBytes != 0 {
+		all = append(all, "response_bytes")
+	}
+	if r.Count.UnlessHeader != "" {
+		all = append(all, "response_header:"+r.Count.UnlessHeader)
+	}
+	return slices.DeleteFunc(all, func(n string) bool { return n == "" })
+}
+
+// keyOf returns the parts of the key of a rule's subjects.
+func keyOf(r *policy.Rule) []string { return slices.Concat(r.Key, r.Share.By) }
+
+// namesHost reports whether a pattern such as "GET api.example.com/users" has a host.
+func namesHost(pattern string) bool {
+	if _, target, found := strings.Cut(pattern, " "); found {
+		pattern = strings.TrimLeft(target, " \t")
+	}
+	return pattern != "" && pattern[0] != '/'
+}
+
+// untold says why nobody can go by a need in a file; empty if it is told.
+func untold(need string, f *feed.File) string {
+	name, arg, _ := strings.Cut(need, ":")
+	t := &f.Tells
+	told, what := true, ""
+	switch name {
+	case "client_ip":
+		told, what = t.Client || t.Forwarded, "the address of the client"
+	case "host":
+		told, what = t.Host, "the host that was asked for"
+	case "query":
+		told, what = t.Query, "the query"
+	case "header":
+		arg = http.CanonicalHeaderKey(arg)
+		told, what = tellsHeader(t, arg), "the header "+arg
+	case "api_key":
+		told, what = tellsHeader(t, "X-Api-Key"), "the header X-Api-Key"
+	case "cookie":
+		told, what = tellsHeader(t, "Cookie"), "cookies"
+	case "jwt":
+		told, what = tellsHeader(t, "Authorization"), "the header Authorization"
+	case "attr":
+		told, what = slices.Contains(t.Attributes, arg) || arg == "user" && t.User, fmt.Sprintf("the attribute %q", arg)
+	case "response_bytes":
+		told, what = t.Sent, "the length of responses"
+	case "body":
+		return "Access logs do not hold the bodies of requests."
+	case "tls_fingerprint":
+		return "Access logs do not hold the TLS fingerprints of clients."
+	case "response_header":
+		return "Access logs do not hold the headers of responses."
+	}
+	if told {
+		return ""
+	}
+	return fmt.Sprintf("The format %s of %s does not tell %s.", f.Format, f.Name, what)
+}
+
+func tellsHeader(t *accesslog.Tells, name string) bool {
+	switch {
+	case slices.Contains(t.Hidden, name):
+		return false
+	case name == "Referer" && t.Referer, name == "User-Agent" && t.UserAgent, name == "X-Forwarded-For" && t.Forwarded:
+		return true
+	}
+	return t.AnyHeader || slices.Contains(t.Headers, name)
+}
+
+// byClient reports whether no count of a policy is shared by clients, so that they can be judged apart.
+func byClient(doc *policy.Document) bool {
+	return !slices.ContainsFunc(doc.Rules, func(r policy.Rule) bool {
+		return !r.Exempt && !r.Block && !slices.Contains(r.Key, "client_ip") || r.Share.Of != "" // engines know what tenants ask for
+	})
+}
+
+// wholeSeconds reports whether a file has times of whole seconds.
+func wholeSeconds(files []feed.File) bool {
+	return slices.ContainsFunc(files, func(f feed.File) bool { return f.Format != "" && !f.Tells.Fine })
+}
+
+// withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and
+// whether there is one. A log rounds times to a small part of its period, which next to nobody notices
+// whose requests come at any time. In whole seconds, many come exactly one period after others, and the
+// rounding would decide about all of them. Logs of more than [sluice.FineLogCount] round so much that it
+// is noticed, and stay.
+func withExactLogs(doc policy.Document) (policy.Document, bool) {
+	some := false
+	rules := slices.Clone(doc.Rules)
+	for i := range rules {
+		r := &rules[i]
+		if r.Algorithm != sluice.SlidingWindowLog.String() {
+			continue
+		}
+		limits := append([]string{r.Limit}, r.Limits...)
+		for _, tier := range r.Tiers {
+			limits = append(limits, tier...)
+		}
+		for _, o := range doc.Overrides {
+			if o.Rule == r.Name {
+				limits = append(append(limits, o.Limit), o.Limits...)
+			}
+		}
+		if !slices.ContainsFunc(limits, isCoarse) {
+			r.Algorithm, some = sluice.SlidingWindowLogExact.String(), true
+		}
+	}
+	doc.Rules = rules
+	return doc, some
+}
+
+// isCoarse reports whether a log of the limit does not remember each unit.
+func isCoarse(limit string) bool {
+	l, err := sluice.ParseLimit(limit)
+	return err == nil && l.Count > sluice.FineLogCount
+}

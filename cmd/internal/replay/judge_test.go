@@ -1,0 +1,208 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/replay/logtest"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// A rule is left out if it goes by anything that one of the logs does not tell, and so are its overrides.
+func TestNotJudged(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := policyfile.Decode("everything.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	always := []string{"plain", "outcome", "near"}
+	for _, test := range []struct {
+		name  string
+		tells []accesslog.Tells
+		also  []string
+	}{
+		{"little", []accesslog.Tells{{Client: true}}, nil},
+		{"combined", []accesslog.Tells{{Client: true, Query: true, UserAgent: true, Sent: true}}, []string{"agent", "query", "bytes"}},
+		{"all headers", []accesslog.Tells{{Client: true, AnyHeader: true, Hidden: []string{"Cookie", "Authorization"}}}, []string{"key", "agent", "tiered", "condition", "cost", "tenants", "weighed"}},
+		{"some headers", []accesslog.Tells{{Client: true, Headers: []string{"Cookie", "Authorization", "X-Cost"}}}, []string{"cookie", "token", "cost"}},
+		{"a host and a user", []accesslog.Tells{{Forwarded: true, Host: true, Attributes: []string{"user"}}}, []string{"host", "hosts", "user"}},
+		{"two", []accesslog.Tells{{Client: true, Query: true, Host: true}, {Client: true, Host: true}}, []string{"host", "hosts"}},
+	} {
+		var files []feed.File
+		for _, tells := range test.tells {
+			files = append(files, feed.File{Name: "a.log", Format: "some", Tells: tells})
+		}
+		kept, left := judgeable(doc, files)
+		var names []string
+		for _, r := range kept.Rules {
+			names = append(names, r.Name)
+		}
+		want := append(slices.Clone(always), test.also...)
+		slices.Sort(want)
+		slices.Sort(names)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s: judged are %q, want %q", test.name, names, want)
+		}
+		if len(names)+len(left) != len(doc.Rules) {
+			t.Errorf("%s: %d rules are judged and %d are not, of %d", test.name, len(names), len(left), len(doc.Rules))
+		}
+		if _, err := policy.Compile(kept); err != nil {
+			t.Errorf("%s: what is left is no policy: %v", test.name, err)
+		}
+	}
+	if len(doc.Overrides) != 2 || len(doc.Rules) != 22 {
+		t.Error("the document was changed")
+	}
+}
+
+// An exempt rule that is left out says what that does to the others.
+func TestNotJudgedExempt(t *testing.T) {
+	t.Parallel()
+	_, left := judgeable(decode(t, `
+rules: [{name: office, headers: {X-Office: "yes"}, exempt: true}]`), []feed.File{{Name: "a.log", Format: "combined", Tells: accesslog.Tells{Client: true}}})
+	want := NotJudged{"office", "header:X-Office", "The format combined of a.log does not tell the header X-Office. What it would exempt is counted by the other rules."}
+	if len(left) != 1 || left[0] != want {
+		t.Errorf("got %+v, want %+v", left, want)
+	}
+}
+
+func TestRequestOfEntry(t *testing.T) {
+	doc := decode(t, `
+trusted_proxies: 10.0.0.0/8
+rules: [{name: r, key: ["header:User-Agent", "header:X-Id", "attr:user"], limit: 1/minute}]`)
+	q := newRequests(&doc)
+	for _, test := range []struct {
+		target, host         string
+		path, query, gotHost string
+		noPath               bool
+	}{
+		{"/a%2fb?c=d", "example.com", "/a%2fb", "c=d", "example.com", false},
+		{"http://other.example:8080/a?b", "example.com", "/a", "b", "other.example:8080", false},
+		{"http://other.example?b", "", "/", "b", "other.example", false},
+		{"https://other.example", "", "/", "", "other.example", false},
+		{"*", "", "*", "", "", false},
+		{"", "example.com", "", "", "example.com", true},
+		{"a", "", "", "", "", true},
+		{"/a?b=http://c/d", "", "/a", "b=http://c/d", "", false},
+		{"\x16\x03\x01", "", "", "", "", true},
+	} {
+		method := "GET"
+		if test.target == "*" {
+			method = "OPTIONS"
+		}
+		r := q.of(&accesslog.Entry{
+			Method: []byte(method), Target: []byte(test.target), Host: []byte(test.host), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7"), Referer: []byte("/"),
+			Headers:    []accesslog.Field{{Name: []byte("X-Id"), Value: []byte("1")}, {Name: []byte("X-Other"), Value: []byte("2")}},
+			Attributes: []accesslog.Field{{Name: []byte("user"), Value: []byte("alice")}},
+		}, netip.MustParseAddr("10.0.0.1"))
+		if r.Path != test.path || r.RawQuery != test.query || r.Host != test.gotHost || r.NoPath != test.noPath {
+			t.Errorf("%q: path %q, query %q, host %q, no path %v", test.target, r.Path, r.RawQuery, r.Host, r.NoPath)
+		}
+		if len(r.Header) != 3 || r.Header.Get("User-Agent") != "an agent" || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Id") != "1" || r.Attributes["user"] != "alice" {
+			t.Errorf("%q: headers %v, attributes %v", test.target, r.Header, r.Attributes)
+		}
+	}
+	r := q.of(&accesslog.Entry{Method: []byte("GET"), Target: []byte("/")}, netip.Addr{})
+	if len(r.Header)+len(r.Attributes) != 0 {
+		t.Errorf("what an entry had is still there: %v, %v", r.Header, r.Attributes)
+	}
+	e := &accesslog.Entry{Client: []byte("10.0.0.1"), Method: []byte("GET"), Target: []byte("/a/b?c=d"), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7")}
+	if n := testing.AllocsPerRun(100, func() {
+		peer, _ := peerOf(e)
+		q.of(e, peer)
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	a, b := addressOf([]byte("dsl-7.example.net")), addressOf([]byte("DSL-7.Example.net"))
+	if a != b || a == addressOf([]byte("dsl-8.example.net")) {
+		t.Errorf("names are not told apart: %v %v", a, b)
+	}
+	if p, _ := a.Prefix(64); !netip.MustParsePrefix("fd00::/8").Contains(a) || p.Addr() == netip.MustParseAddr("fd00::") {
+		t.Errorf("%v", a)
+	}
+	for text, want := range map[string]bool{"192.0.2.1": false, "2001:db8::1": false, "fe80::1%4": false, "192.0.2.1:80": false, "[2001:db8::1]:80": false, "host": true, "1.2.3": true} {
+		if _, named := peerOf(&accesslog.Entry{Client: []byte(text)}); named != want {
+			t.Errorf("%q: a name is %v", text, named)
+		}
+	}
+	if p, _ := peerOf(&accesslog.Entry{Forwarded: []byte("192.0.2.1, 198.51.100.2")}); p != netip.MustParseAddr("198.51.100.2") {
+		t.Errorf("without a client, the peer is %v", p)
+	}
+}
+
+// A file without a line, such as a log that has just been rotated, takes no rule from the others.
+func TestEmptyFileBesideOthers(t *testing.T) {
+	t.Parallel()
+	full := logtest.Write(t, logtest.Combined(every("192.0.2.1", "/", 3, 0)))
+	for _, files := range [][]string{{full, logtest.Write(t, "")}, {logtest.Write(t, "\n"), full}} {
+		report, _ := replayed(t, Config{Files: files, Document: decode(t, "rules: [{name: r, key: [client_ip, \"query:q\"], limit: 1/hour}]")})
+		if len(report.NotJudged) > 0 || report.Refused != 2 || report.Rules["r"].Matched != 3 {
+			t.Errorf("refused %d, not judged %v, rules %v", report.Refused, report.NotJudged, report.Rules)
+		}
+	}
+}
+
+// In whole seconds a log of few units is exact: a request an hour after another has room again. One of
+// many is judged as it is.
+func TestLogsInWholeSeconds(t *testing.T) {
+	t.Parallel()
+	report := reportOf(t, every("192.0.2.1", "/", 3, time.Hour), "rules: [{name: r, key: [client_ip], limit: 1/hour, algorithm: sliding_window_log}]")
+	if rule := report.Rules["r"]; rule.Refused != 0 || rule.Algorithm != "sliding_window_log" {
+		t.Errorf("refused %d by %s", rule.Refused, rule.Algorithm)
+	}
+	for limit, exact := range map[string]bool{
+		"limit: 1024/hour": true, "limit: 1025/hour": false, "limits: [1/minute, 2000/hour]": false, "limit: 1/hour, tiers: {pro: 2000/hour}": false,
+	} {
+		doc := decode(t, "tiers: {from: host}\nrules: [{name: r, algorithm: sliding_window_log, "+limit+"}]")
+		if _, got := withExactLogs(doc); got != exact {
+			t.Errorf("%s: exact is %v", limit, got)
+		}
+		if doc.Rules[0].Algorithm != "sliding_window_log" {
+			t.Error("the document was changed")
+		}
+	}
+}
+
+// Addresses are read as netip reads them, and nothing else is.
+func TestParse4(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(4, 14))
+	addresses := 0
+	for range 50_000 {
+		text := make([]byte, r.IntN(12))
+		for i := range text {
+			text[i] = "0123456789.."[r.IntN(12)]
+		}
+		for r.IntN(2) == 0 && strings.Count(string(text), ".") < 3 {
+			text = fmt.Appendf(text, ".%d", r.IntN(300))
+		}
+		got, ok := parse4(text)
+		want, err := netip.ParseAddr(string(text))
+		if ok != (err == nil) || ok && got != want {
+			t.Fatalf("%q is %v, %v: want %v, %v", text, got, ok, want, err)
+		}
+		if ok {
+			addresses++
+		}
+	}
+	if addresses < 250 {
+		t.Errorf("only %d of them were addresses", addresses)
+	}
+}

@@ -1,0 +1,48 @@
+package replay
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/http"
+	"net/netip"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// marker finds who has made requests, and the part that they are of. It is for one goroutine.
+type marker struct {
+	run       *replay
+	client    policy.Request // with no more than says who the client is
+	header    http.Header
+	forwarded [1]string
+}
+
+func newMarker(run *replay) *marker {
+	m := &marker{run: run}
+	m.header = http.Header{"X-Forwarded-For": m.forwarded[:]}
+	return m
+}
+
+func (m *marker) mark(e *feed.Entry) {
+	e.Peer, e.Named = peerOf(&e.Entry)
+	e.Part = 0
+	if len(m.run.parts) > 1 {
+		e.Part = m.partOf(&e.Entry, e.Peer)
+	}
+}
+
+// partOf returns the part that the client is in.
+func (m *marker) partOf(e *accesslog.Entry, address netip.Addr) uint8 {
+	r := &m.client
+	r.Peer, r.Header = address, nil
+	if len(m.run.trusted) > 0 && len(e.Forwarded) > 0 {
+		m.forwarded[0] = text(e.Forwarded)
+		r.Header = m.header
+	}
+	a := m.run.split.Partition(r).As16()
+	h := binary.BigEndian.Uint64(a[:8])*0x9e3779b97f4a7c15 + binary.BigEndian.Uint64(a[8:])
+	part, _ := bits.Mul64((h^h>>32)*0xbf58476d1ce4e5b9, uint64(len(m.run.parts)))
+	return uint8(part)
+}

@@ -1,0 +1,280 @@
+package recommend
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+)
+
+// defaultMemory is what the states of subjects take at most.
+const defaultMemory = 512 << 20
+
+// What states take, with what maps and the allocator add.
+const (
+	subjectBytes  = 256
+	burstBytes    = 8*rates + 160
+	dayBytes      = 4*rates + 48
+	evidenceBytes = 112
+)
+
+// gauge is a store that lets everything pass and notes how it comes. The engine asks it as it asks any
+// store, so that what a rule counts, and under which key, is what it will be live.
+//
+// Where there are more subjects than memory for them, it keeps every second, fourth, eighth ... of them, by
+// a hash of the subject: a random sample, for which the arithmetic of confidence holds as it is.
+type gauge struct {
+	rules map[string]*measured
+	zone  *time.Location
+	now   int64            // of the request that is decided
+	entry *accesslog.Entry // that it is of
+	name  string           // of the client, if the log has no address
+
+	day      int32 // since the epoch, in the zone
+	dayBegin int64
+	dayEnd   int64
+	hour     int
+
+	bytes, room int64
+	halvings    int
+}
+
+// measured is what a rule has seen.
+type measured struct {
+	subjects map[string]*subject // by what the key has behind the rule's name
+	requests int64
+	detailed bool // keeps what is needed to tell abuse
+}
+
+type subject struct {
+	key       string // whole
+	name      string // of the client, if the log has no address
+	hash      uint64
+	requests  int64
+	last      int64
+	levels    *levels // from the second request on
+	days      []day
+	second    int64 // that was the last
+	inSecond  int32
+	perSecond int32 // the most requests in a second of the clock
+	*evidence
+}
+
+// day is what a subject did on a day.
+type day struct {
+	number   int32
+	requests int32
+	peaks    *peaks // nil of one request that met empty buckets
+}
+
+// evidence is how a subject behaves, from its second request on.
+type evidence struct {
+	denied   int64 // 401, 403 or 404
+	missing  int64 // 404
+	failures int64 // 401 or 403 to a POST
+	paths    [4]uint64
+	hours    [24]uint16 // requests of the day
+	steady   bool       // all day long, on some day
+}
+
+// at sets the request that is decided next.
+func (g *gauge) at(e *accesslog.Entry, name string) {
+	g.entry, g.name, g.now = e, name, max(g.now, e.Time)
+	if g.now >= g.dayEnd || g.now < g.dayBegin {
+		t := time.UnixMicro(g.now).In(g.zone)
+		begin := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, g.zone)
+		g.dayBegin = begin.UnixMicro()
+		g.dayEnd = max(begin.AddDate(0, 0, 1).UnixMicro(), g.now+1)
+		g.day = int32(time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400)
+	}
+	g.hour = int(min((g.now-g.dayBegin)/int64(time.Hour/time.Microsecond), 23))
+}
+
+// Take implements [sluice.Store].
+func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	for i := range charges {
+		receipts[i] = sluice.Receipt{Now: g.now, Fits: true}
+		if charges[i].Cost > 0 {
+			g.note(charges[i].Key, charges[i].Cost)
+		}
+	}
+	return nil
+}
+
+func (g *gauge) note(key string, cost int64) {
+	name, who, _ := strings.Cut(key, "/")
+	r := g.rules[name]
+	if r == nil || who == "!" { // nobody: the log does not tell
+		return
+	}
+	r.requests++
+	s := r.subjects[who]
+	if s == nil {
+		hash := hashOf(who)
+		if bits.TrailingZeros64(hash) < g.halvings {
+			return
+		}
+		s = &subject{key: strings.Clone(key), name: strings.Clone(g.name), hash: hash}
+		r.subjects[s.key[len(name)+1:]] = s
+		g.bytes += subjectBytes + int64(len(key)+len(g.name))
+	}
+	g.count(s, cost)
+	if r.detailed && s.requests > 1 {
+		g.watch(s)
+	}
+	for g.bytes > g.room && g.halvings < 40 {
+		g.halve()
+	}
+}
+
+// count adds a request to the bursts of its subject.
+func (g *gauge) count(s *subject, cost int64) {
+	today := len(s.days) - 1
+	if today < 0 || s.days[today].number != g.day {
+		s.days = append(s.days, day{number: g.day})
+		g.bytes += dayBytes // with room for the peaks, which most need
+		today++
+	}
+	s.requests++
+	s.days[today].requests++
+	switch {
+	case s.levels == nil && s.requests == 1 && cost == 1:
+	case s.levels == nil:
+		s.levels = new(levels)
+		g.bytes += burstBytes
+		if s.requests > 1 {
+			s.levels.first()
+		}
+		fallthrough
+	default:
+		d := &s.days[today]
+		if d.peaks == nil {
+			d.peaks = new(peaks)
+			if d.requests > 1 {
+				*d.peaks = ones
+			}
+		}
+		s.levels.add(g.now-s.last, cost, d.peaks)
+	}
+	s.last = g.now
+	if second := g.now / 1e6; second != s.second {
+		s.second, s.inSecond = second, 0
+	}
+	s.inSecond++
+	s.perSecond = max(s.perSecond, s.inSecond)
+}
+
+// watch notes how the subject behaves.
+func (g *gauge) watch(s *subject) {
+	v := s.evidence
+	if v == nil {
+		v = new(evidence)
+		s.evidence = v
+		g.bytes += evidenceBytes
+	}
+	e := g.entry
+	switch e.Status {
+	case 401, 403:
+		v.denied++
+		if string(e.Method) == "POST" {
+			v.failures++
+		}
+	case 404:
+		v.denied++
+		v.missing++
+	}
+	h := hashOf(pathOf(text(e.Target)))
+	v.paths[h>>6&3] |= 1 << (h & 63)
+	if s.days[len(s.days)-1].requests == 1 {
+		v.hours = [24]uint16{}
+	}
+	if v.hours[g.hour] < math.MaxUint16 {
+		v.hours[g.hour]++
+	}
+	v.steady = v.steady || steady(&v.hours)
+}
+
+// steady reports whether requests came in more than 20 hours of a day, in none three times as many as
+// in the average one.
+func steady(hours *[24]uint16) bool {
+	active, sum, most := 0, 0, 0
+	for _, n := range hours {
+		if n > 0 {
+			active++
+		}
+		sum += int(n)
+		most = max(most, int(n))
+	}
+	return active > 20 && most*24 <= 3*sum
+}
+
+// distinct estimates how many paths were asked for, from how many of 256 places they have left empty;
+// at most some 1,400.
+func (v *evidence) distinct() float64 {
+	empty := 256
+	for _, w := range v.paths {
+		empty -= bits.OnesCount64(w)
+	}
+	return 256 * math.Log(256/max(float64(empty), 1))
+}
+
+// halve forgets every second subject, the same in all rules.
+func (g *gauge) halve() {
+	g.halvings++
+	for _, r := range g.rules {
+		for who, s := range r.subjects {
+			if bits.TrailingZeros64(s.hash) >= g.halvings {
+				continue
+			}
+			delete(r.subjects, who)
+			g.bytes -= subjectBytes + int64(len(s.key)+len(s.name)) + dayBytes*int64(len(s.days))
+			if s.levels != nil {
+				g.bytes -= burstBytes
+			}
+			if s.evidence != nil {
+				g.bytes -= evidenceBytes
+			}
+		}
+	}
+}
+
+// hashOf spreads a text over 64 bits, the same in every run: a log has one recommendation.
+func hashOf(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, s)
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// before returns the peaks over the days before the one of that number, and the requests.
+func (s *subject) before(number int32) (p *peaks, requests int64) {
+	for i := range s.days {
+		d := &s.days[i]
+		if d.number >= number {
+			break
+		}
+		requests += int64(d.requests)
+		switch {
+		case d.peaks == nil:
+		case p == nil:
+			p = d.peaks
+		default:
+			both := *p
+			for i, x := range d.peaks {
+				both[i] = max(both[i], x)
+			}
+			p = &both
+		}
+	}
+	return p, requests
+}

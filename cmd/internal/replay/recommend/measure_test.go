@@ -1,0 +1,110 @@
+package recommend
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+)
+
+// measureAll notes the requests of a subject as the engine does.
+func measureAll(times []int64, zone *time.Location) *subject {
+	g := &gauge{rules: map[string]*measured{"r": {subjects: map[string]*subject{}, detailed: true}}, zone: zone, room: defaultMemory}
+	for _, now := range times {
+		g.at(&accesslog.Entry{Time: now}, "")
+		_ = g.Take(context.Background(), []sluice.Charge{{Key: "r/x", Cost: 1}}, make([]sluice.Receipt, 1))
+	}
+	return g.rules["r"].subjects["x"]
+}
+
+// TestMeasured: the peaks over all days are what the store refuses by; those of the days before one are what
+// they would be if it had ended there.
+func TestMeasured(t *testing.T) {
+	zone := time.FixedZone("east", 5*3600+1800)
+	several := 0
+	for seed := range uint64(40) {
+		times := someTimes(rand.New(rand.NewPCG(seed, 12)))
+		for i := range times {
+			if seed%2 == 0 && i >= len(times)/2 {
+				times[i] += 30 * 3600e6
+			}
+		}
+		s := measureAll(times, zone)
+		p, requests := s.before(never)
+		if requests != int64(len(times)) || s.requests != requests {
+			t.Fatalf("seed %d: %d requests of %d", seed, requests, len(times))
+		}
+		for i, r := range grid {
+			if burst := p.of(i); refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst}, times) {
+				t.Fatalf("seed %d: %s refuses", seed, r.limit(burst))
+			} else if burst > 1 && !refuses(t, sluice.Limit{Count: r.count, Period: r.period, Burst: burst - 1}, times) {
+				t.Fatalf("seed %d: %s refuses nobody", seed, r.limit(burst-1))
+			}
+		}
+		for _, d := range s.days {
+			begin := time.Unix(int64(d.number)*86400, 0).UTC()
+			begin = time.Date(begin.Year(), begin.Month(), begin.Day(), 0, 0, 0, 0, zone)
+			earlier := slices.IndexFunc(times, func(now int64) bool { return now >= begin.UnixMicro() })
+			p, requests := s.before(d.number)
+			if requests != int64(earlier) {
+				t.Fatalf("seed %d: %d requests before %v, want %d", seed, requests, begin, earlier)
+			}
+			if earlier == 0 {
+				continue
+			}
+			several++
+			want := burstsOf(times[:earlier])
+			for i := range grid {
+				if p.of(i) != want.of(i) {
+					t.Fatalf("seed %d: before %v %d, want %d", seed, begin, p.of(i), want.of(i))
+				}
+			}
+		}
+	}
+	if several < 10 {
+		t.Errorf("only %d subjects had several days", several)
+	}
+}
+
+// TestPerSecond: the busiest second of the clock.
+func TestPerSecond(t *testing.T) {
+	s := measureAll([]int64{1e15, 1e15 + 999_999, 1e15 + 1_000_000, 1e15 + 1_000_001, 1e15 + 1_999_999, 1e15 + 2_000_000}, time.UTC)
+	if s.perSecond != 3 {
+		t.Errorf("%d in a second, want 3", s.perSecond)
+	}
+}
+
+func TestSteady(t *testing.T) {
+	var hours [24]uint16
+	for i := range 21 {
+		hours[i] = 10
+	}
+	if !steady(&hours) {
+		t.Error("21 hours alike are not steady")
+	}
+	hours[3] = 100
+	if steady(&hours) {
+		t.Error("an hour of ten times as many is steady")
+	}
+	hours[3], hours[4] = 10, 0
+	if steady(&hours) {
+		t.Error("20 hours are steady")
+	}
+}
+
+func TestDistinct(t *testing.T) {
+	for _, n := range []int{0, 1, 10, 100, 300} {
+		var v evidence
+		for i := range n {
+			h := hashOf(string(rune('a' + i)))
+			v.paths[h>>6&3] |= 1 << (h & 63)
+		}
+		if got := v.distinct(); got < 0.75*float64(n) || got > 1.25*float64(n)+0.5 {
+			t.Errorf("%d paths are estimated as %v", n, got)
+		}
+	}
+}

@@ -1,0 +1,389 @@
+// Package recommend proposes limits from the traffic that access logs tell of, with the confidence that the
+// amount of data allows.
+//
+// For a rate, the burst of a subject is the least one with which a token bucket never refuses it. The
+// bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of
+// all subjects above it, whatever their distribution (Wilks 1941). The rate is the one at which a single
+// subject gets least through in a window. It is chosen by a part of the subjects and the burst by the
+// others, or by all of them where these are many enough to be sure of every rate.
+//
+// Logs are read three times: to learn the routes; to measure bursts through the very engine that will
+// decide; and to replay the policy that came out.
+package recommend
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config says what to recommend from, and what to promise.
+type Config struct {
+	Files      []string // read three times, so that none is "-"
+	Feed       feed.Options
+	Share      *big.Rat // of subjects, and of requests, that may be refused
+	Confidence *big.Rat
+	Window     time.Duration  // in which one subject should do the least harm
+	Key        string         // what subjects are told apart by, as in a policy
+	Zone       *time.Location // of days; UTC if nil
+	Compile    func(policy.Document) (*policy.Policy, error)
+	NewStore   func(maxBytes int64) replay.Store
+	Memory     int64 // for the states of subjects; 512 MiB if zero
+}
+
+// everything is the name of the rule of all requests.
+const everything = "all"
+
+// leastSubjects are the fewest that a limit is proposed from: fewer bound less than one in a hundred at 95 %.
+const leastSubjects = 299
+
+// Run reads the logs and recommends.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	if c.Zone == nil {
+		c.Zone = time.UTC
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
+	}
+	s, err := survey(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	doc := policy.Document{Rules: []policy.Rule{measuring(everything, "", c.Key)}}
+	taken := map[string]bool{everything: true}
+	for _, r := range s.routes.groups() {
+		doc.Rules = append(doc.Rules, measuring(ruleName(r.pattern, taken), r.pattern, c.Key))
+	}
+	g, err := measure(ctx, c, doc)
+	if err != nil {
+		return nil, err
+	}
+	if len(g.rules[everything].subjects) == 0 {
+		return nil, errNoRequests
+	}
+	abuse := findAbuse(sorted(g.rules[everything].subjects))
+	r := propose(c, s, g, doc, abuse)
+	if r.Replay, err = replayed(ctx, c, r, abuse); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readings is how many times logs are read.
+const readings = 3
+
+// reading returns how logs are read one of those times, so that what is done grows from the first to the last.
+func (c *Config) reading(number int64) feed.Options {
+	o := c.Feed
+	if show := o.Progress; show != nil {
+		o.Progress = func(p feed.Progress) {
+			p.Done, p.Total = p.Done+number*p.Total, readings*p.Total
+			show(p)
+		}
+	}
+	return o
+}
+
+// measuring is a rule that matches and tells apart as the one that is proposed will.
+func measuring(name, match, key string) policy.Rule {
+	r := policy.Rule{Name: name, Key: []string{key}, Limit: "1/second"}
+	if match != "" {
+		r.Match = []string{match}
+	}
+	if key != "client_ip" {
+		r.Missing = "skip"
+	}
+	return r
+}
+
+func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error) {
+	p, err := c.Compile(doc)
+	if err != nil {
+		return nil, err
+	}
+	g := &gauge{rules: map[string]*measured{}, zone: c.Zone, room: c.Memory}
+	for i, r := range doc.Rules {
+		g.rules[r.Name] = &measured{subjects: map[string]*subject{}, detailed: i == 0}
+	}
+	engine := policy.NewEngine(g, p)
+	asked := replay.NewAsked(&doc)
+	var d policy.Decision
+	_, err = feed.Read(ctx, c.Files, c.reading(1), func(b *feed.Batch) error {
+		defer b.Release()
+		for _, e := range b.Entries {
+			r, name := asked.Of(&e.Entry)
+			g.at(&e.Entry, name)
+			engine.DecideInto(ctx, r, &d)
+		}
+		return ctx.Err()
+	})
+	return g, err
+}
+
+func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside) *Result {
+	t := terms{c.Share, c.Confidence, c.Window, time.Duration(s.stats.To-s.stats.From) * time.Microsecond}
+	r := &Result{
+		Share: exactPercent(c.Share), Confidence: exactPercent(c.Confidence), Window: short(c.Window), Key: c.Key,
+		Requests: s.stats.Requests, Unreadable: s.stats.Unreadable, Needed: t.least(), Notes: s.notes(),
+		From: time.UnixMicro(s.stats.From).In(c.Zone), To: time.UnixMicro(s.stats.To).In(c.Zone),
+	}
+	for _, f := range s.stats.Files {
+		r.Files = append(r.Files, f.Name+" ("+f.Format+")")
+	}
+	if g.halvings > 0 {
+		r.Sampled = 1 << min(g.halvings, 62)
+		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was looked at, chosen by a hash. The promise holds as it is; shares of this log are estimates.", r.Sampled))
+	}
+	left := without(abuse)
+	p, _ := c.Compile(doc)
+	for _, a := range abuse {
+		all, _ := a.before(never)
+		r.Aside = append(r.Aside, Aside{Key: a.shown(p), Requests: a.requests, Burst: all.of(watched), Why: a.why})
+	}
+	for _, rule := range doc.Rules {
+		out := t.rule(g.rules[rule.Name], left)
+		out.Name, out.Match = rule.Name, strings.Join(rule.Match, "")
+		if rule.Name == everything {
+			r.Days = len(days(sorted(g.rules[everything].subjects)))
+		}
+		if out.Limit != "" {
+			rule.Limit, rule.Algorithm, rule.Shadow = out.Limit, out.Algorithm, true
+			r.Document.Rules = append(r.Document.Rules, rule)
+		}
+		r.Rules = append(r.Rules, out)
+	}
+	return r
+}
+
+// never is a day after all others.
+const never = 1<<31 - 1
+
+// who returns what a key has behind the name of its rule.
+func who(key string) string {
+	_, who, _ := strings.Cut(key, "/")
+	return who
+}
+
+// shown returns how the subject is shown to people: on one line, as a rule shows its keys.
+func (s *subject) shown(p *policy.Policy) string {
+	if s.name != "" {
+		return p.ShownKey(string(sluice.AppendKeyPart([]byte(everything+"/"), s.name)))
+	}
+	return p.ShownKey(s.key)
+}
+
+// without returns whom to leave out.
+func without(abuse []aside) map[string]bool {
+	left := map[string]bool{}
+	for _, a := range abuse {
+		left[who(a.key)] = true
+	}
+	return left
+}
+
+func sorted(subjects map[string]*subject) []*subject {
+	all := make([]*subject, 0, len(subjects))
+	for _, s := range subjects {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *subject) int { return strings.Compare(a.key, b.key) })
+	return all
+}
+
+// rule proposes a limit for what was measured, without those that are left out.
+func (t *terms) rule(m *measured, left map[string]bool) Rule {
+	all := sorted(m.subjects)
+	var kept, aside []*subject
+	for _, s := range all {
+		if left[who(s.key)] {
+			aside = append(aside, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	subjects := points(kept, never)
+	r := Rule{Subjects: len(subjects)}
+	for _, p := range subjects {
+		r.Requests += p.requests
+	}
+	if len(subjects) < leastSubjects {
+		return r
+	}
+	b := t.choose(subjects)
+	r.N = b.n
+	r.Attainable = attainable(b.n, t.sure)
+	if b.looks > 1 {
+		r.Attainable = attainable(b.n, t.surer())
+	}
+	limit, safe := limitOf(b.at, b.exact, t.window)
+	r.Limit, r.Algorithm, r.Exact = limit.String(), limit.Algorithm.String(), b.exact
+	r.Promised, r.J = b.sure, b.j
+	r.Confidence = b.holds(confidence(b.n, b.j, t.share))
+	r.Above, r.RequestsAbove = above(subjects, b.at, safe)
+	r.Harm = harm(safe, grid[b.at], t.window)
+	if limit.Burst == 0 {
+		r.Harm = float64(limit.Count)
+	}
+	if len(aside) > 0 {
+		with := points(all, never)
+		r.WithAside = nextRound(t.burst(with, with, b.at, b.j).exact)
+	}
+	for _, at := range []int{b.at - 1, b.at + 1} {
+		if at >= 0 && at < rates {
+			n := nextRound(t.burst(subjects, subjects, at, b.j).exact)
+			r.Neighbors = append(r.Neighbors, Neighbor{grid[at].limit(n), harm(n, grid[at], t.window)})
+		}
+	}
+	r.Convention = t.convention(subjects)
+	r.describe(tail(subjects, b.at))
+	r.try(t, b, kept, aside)
+	return r
+}
+
+// try proposes for the last days from what was known before them.
+func (r *Rule) try(t *terms, b bound, kept, aside []*subject) {
+	all := days(kept)
+	for _, d := range all {
+		r.NextSubjects = max(r.NextSubjects, d.subjects)
+	}
+	twice := new(big.Rat).Add(t.share, t.share)
+	r.NextDay = b.holds(nextDay(b.n, b.j, r.NextSubjects, int(part(twice, int64(r.NextSubjects)))))
+	if len(all) == 0 {
+		return
+	}
+	all = slices.DeleteFunc(all[1:], func(d dayCount) bool { return 10*d.subjects < r.NextSubjects }) // these tell nothing
+	for _, d := range all[max(0, len(all)-lastDays):] {
+		if f, ok := t.forward(kept, aside, d.number); ok {
+			r.Forward = append(r.Forward, f)
+		}
+	}
+}
+
+// describe tells the distribution of bursts.
+func (r *Rule) describe(steps []step) {
+	for _, share := range []float64{0.5, 0.9, 0.99, 0.999, 1} {
+		above := int((1 - share) * float64(r.Subjects))
+		r.Bursts = append(r.Bursts, Quantile{share, exceededBy(steps, above)})
+	}
+	for _, s := range slices.Backward(steps) {
+		to := nextRound(s.burst)
+		if n := len(r.Histogram); n == 0 || r.Histogram[n-1].To != to {
+			r.Histogram = append(r.Histogram, HistogramBar{To: to})
+		}
+		r.Histogram[len(r.Histogram)-1].Subjects += s.subjects
+	}
+}
+
+// convention is what articles advise for the same subjects.
+func (t *terms) convention(subjects []point) *Convention {
+	busiest := make([]int32, len(subjects))
+	for i, p := range subjects {
+		busiest[i] = p.perSecond
+	}
+	slices.Sort(busiest)
+	c := &Convention{P99: busiest[len(busiest)-1-len(busiest)/100]}
+	// A little above: the next round number, which is also one whose bursts are known.
+	count := nextRound(int64(c.P99) + 1)
+	at := slices.Index(grid[:], rate{count, time.Second})
+	if at < 0 {
+		return nil
+	}
+	burst := 10 * count
+	c.Limit, c.Harm = grid[at].limit(burst), harm(burst, grid[at], t.window)
+	c.Above, _ = above(subjects, at, burst)
+	return c
+}
+
+// surveyed is what the first reading tells.
+type surveyed struct {
+	routes  routes
+	stats   feed.Stats
+	minutes [60]int64 // requests by the minute of the hour
+	seconds [60]int64 // and by the second of the minute
+	limited int64     // 429 and 503
+	ended   int64
+}
+
+func survey(ctx context.Context, c Config) (*surveyed, error) {
+	s := &surveyed{}
+	var err error
+	options := c.reading(0)
+	options.Begin = func(files []feed.File) error {
+		doc := policy.Document{Rules: []policy.Rule{measuring(everything, "", c.Key)}}
+		for _, n := range replay.Untold(doc, files) {
+			return fmt.Errorf("requests cannot be told apart by %s: %s", n.Needs, n.Why)
+		}
+		return nil
+	}
+	s.stats, err = feed.Read(ctx, c.Files, options, func(b *feed.Batch) error {
+		defer b.Release()
+		for _, e := range b.Entries {
+			s.note(&e.Entry)
+		}
+		return ctx.Err()
+	})
+	return s, err
+}
+
+func (s *surveyed) note(e *accesslog.Entry) {
+	s.routes.note(text(e.Method), text(e.Target))
+	second := e.Time / 1e6
+	s.minutes[second/60%60]++
+	s.seconds[second%60]++
+	if e.Status == 429 || e.Status == 503 {
+		s.limited++
+	}
+	if e.Ended {
+		s.ended++
+	}
+}
+
+// leastLog is how long a log has to be for limits to be made from it without a warning. That of a day
+// hardly ever begins and ends at midnight to the second.
+const leastLog = 23 * time.Hour
+
+// notes says what in the log makes bursts other than they were.
+func (s *surveyed) notes() (notes []string) {
+	n := s.routes.requests
+	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {
+		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from it. They change by a factor of 100 and more with the hours that are in the log: give it logs of a whole day, better of a week.", span(lasts)))
+	}
+	for _, clock := range []struct {
+		counts *[60]int64
+		one    string
+	}{{&s.minutes, "one minute of the hour"}, {&s.seconds, "one second of the minute"}} {
+		if most := slices.Max(clock.counts[:]); n >= 100 && 10*most >= 9*n {
+			notes = append(notes, fmt.Sprintf("%s of all requests lie in %s (:%02d): the log was thinned out or its clock is wrong, and bursts are artefacts. Do not enforce limits that are made from it.",
+				percent(float64(most)/float64(n)), clock.one, slices.Index(clock.counts[:], most)))
+		}
+	}
+	fine, sampled := true, false
+	for _, f := range s.stats.Files {
+		fine, sampled = fine && f.Tells.Fine, sampled || f.Tells.Sampled
+	}
+	if !fine {
+		notes = append(notes, "Times are whole seconds: bursts count all requests of a second as one moment, which is on the safe side.")
+	}
+	if 2*s.ended > n {
+		notes = append(notes, "Times are when requests ended, and not when they began: slow requests look like bursts where they end together.")
+	}
+	if 100*s.limited > n {
+		notes = append(notes, fmt.Sprintf("%s of the answers were 429 or 503: behind a limiter a log holds retries, and not what clients want.", percent(float64(s.limited)/float64(n))))
+	}
+	if sampled {
+		notes = append(notes, "The log may leave requests out: real bursts are larger.")
+	}
+	if s.stats.Unreadable > 0 {
+		notes = append(notes, counted(int(s.stats.Unreadable), "line")+" could not be read, and "+counted(int(s.stats.Late), "request")+" came too late to be sorted.")
+	}
+	return notes
+}

@@ -1,0 +1,398 @@
+// Package replay puts the requests of access logs to a policy, on the log's own clock, and reports what
+// it would have done. It decides through the very engine and store that limit live traffic.
+package replay
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Store takes at a time of the caller's, in microseconds since the Unix epoch, as memory.Store does.
+type Store interface {
+	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
+	// Evicted is how many states that were not empty the store had no room for.
+	Evicted() int64
+}
+
+// Config says what is replayed.
+type Config struct {
+	Files    []string
+	Feed     feed.Options // but for Begin
+	Document policy.Document
+	// Against is another policy that the same requests are put to; nil is none.
+	Against *policy.Document
+	Compile func(policy.Document) (*policy.Policy, error)
+	// NewStore makes an empty store of at most so many bytes. It grows as it is filled.
+	NewStore func(maxBytes int64) Store
+	// Nodes, if Against is nil, is how many instances count each for itself on the other side of the
+	// comparison; 0 is no comparison.
+	Nodes   int
+	Workers int // how many decide at once, where that changes no answer; 0 is one for each processor
+
+	decided func(n int64, allowed bool) // called with the number of each request, for tests
+}
+
+const (
+	// storeBytes is what the stores of a policy take at most.
+	storeBytes = 256 << 20
+	// maxParts is into how many parts clients are divided: a number that does not depend on the machine,
+	// so that neither does what is forgotten where the stores are too small.
+	maxParts = 16
+)
+
+// Run replays the logs. It keeps at most [MaxSubjects] subjects and 256 MiB of states, for each of two
+// policies, and what the feed does.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	var run *replay
+	options := c.Feed
+	options.Begin = func(files []feed.File) (err error) {
+		run, err = newReplay(&c, files)
+		return err
+	}
+	options.Mark = func() func(*feed.Entry) { return newMarker(run).mark }
+	stats, err := feed.Read(ctx, c.Files, options, func(b *feed.Batch) error {
+		run.batch(ctx, b)
+		return ctx.Err()
+	})
+	if run == nil {
+		return nil, err
+	}
+	run.end()
+	if err != nil {
+		return nil, err
+	}
+	return run.report(&stats), nil
+}
+
+// replay is a replay under way.
+type replay struct {
+	config  *Config
+	other   string    // what the other side is called
+	sides   []*judged // the policy, and the other if there is one
+	parts   []*part
+	split   *policy.Policy // the one whose networks are larger: by which clients are divided
+	trusted []netip.Prefix
+	workers []*worker
+
+	next int64 // number of the next request
+	// Where several work, each has one part at a time, so that the requests of a part stay in order.
+	ready   chan *part // those with something to do that nobody has
+	places  chan struct{}
+	jobs    sync.Pool
+	running sync.WaitGroup
+}
+
+// judged is a policy as far as the logs tell enough for it.
+type judged struct {
+	document  policy.Document
+	exactLogs bool // logs are kept to the microsecond: see withExactLogs
+	notJudged []NotJudged
+	policy    *policy.Policy
+	rules     []ruleInfo
+}
+
+func newReplay(c *Config, files []feed.File) (*replay, error) {
+	run := &replay{config: c, other: "another policy"}
+	documents := []policy.Document{c.Document}
+	stores := []func(int64) Store{c.NewStore, c.NewStore}
+	parts := maxParts
+	switch {
+	case c.Against != nil:
+		documents = append(documents, *c.Against)
+	case c.Nodes > 0:
+		documents = append(documents, c.Document)
+		run.other = fmt.Sprintf("%d instances that count each for itself", c.Nodes)
+		stores[1] = func(maxBytes int64) Store { return newAlone(c.Nodes, maxBytes, c.NewStore) }
+	}
+	for _, doc := range documents {
+		j, err := judge(c, doc, files)
+		if err != nil {
+			return nil, err
+		}
+		run.sides = append(run.sides, j)
+		if !byClient(&j.document) {
+			parts = 1
+		}
+	}
+	run.split = run.sides[0].policy
+	if len(run.sides) > 1 {
+		a, b := &run.sides[0].document, &run.sides[1].document
+		if !slices.Equal(a.TrustedProxies, b.TrustedProxies) {
+			parts = 1
+		}
+		if prefix(b) < prefix(a) {
+			run.split = run.sides[1].policy
+		}
+	}
+	seed := maphash.MakeSeed()
+	for range parts {
+		p := &part{number: len(run.parts)}
+		for i, j := range run.sides {
+			p.counts = append(p.counts, newCounts(stores[i], seed, parts, len(j.rules)))
+		}
+		run.parts = append(run.parts, p)
+	}
+	run.trusted = run.sides[0].policy.TrustedProxies()
+	run.jobs.New = func() any { return new(job) }
+	run.start()
+	return run, nil
+}
+
+func prefix(doc *policy.Document) int {
+	if doc.IPv6Prefix == 0 {
+		return 64
+	}
+	return doc.IPv6Prefix
+}
+
+func judge(c *Config, doc policy.Document, files []feed.File) (j *judged, err error) {
+	j = new(judged)
+	j.document, j.notJudged = judgeable(doc, files)
+	compiled := j.document
+	if wholeSeconds(files) {
+		compiled, j.exactLogs = withExactLogs(compiled)
+	}
+	if j.policy, err = c.Compile(compiled); err != nil {
+		return nil, err
+	}
+	groups := map[string]int{}
+	for i := range j.document.Rules {
+		r := &j.document.Rules[i]
+		key := strings.Join(keyOf(r), " ")
+		if r.Block {
+			key = "client_ip"
+		}
+		group, known := groups[key]
+		if !known {
+			group = len(groups)
+			groups[key] = group
+		}
+		j.rules = append(j.rules, ruleInfo{group, r})
+	}
+	return j, nil
+}
+
+// start starts the workers. A single one works where batches come from.
+func (run *replay) start() {
+	n := run.config.Workers
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	n = min(n, len(run.parts))
+	for range n {
+		run.workers = append(run.workers, newWorker(run))
+	}
+	if n == 1 {
+		return
+	}
+	run.ready, run.places = make(chan *part, len(run.parts)), make(chan struct{}, 2*n)
+	for _, w := range run.workers {
+		run.running.Go(w.work)
+	}
+}
+
+// end waits until all is decided.
+func (run *replay) end() {
+	if run.ready == nil {
+		return
+	}
+	for range cap(run.places) {
+		run.places <- struct{}{} // which all jobs have left
+	}
+	close(run.ready)
+	run.running.Wait()
+}
+
+// job is a batch, its requests by the part that they are of.
+type job struct {
+	*feed.Batch
+	context.Context
+	first   int64   // number of the first request
+	order   []int32 // numbers of entries in the batch, those of each part one after another
+	ends    [maxParts]int32
+	pending atomic.Int32 // parts that are not done
+}
+
+// divide sorts the requests of a batch by part.
+func (j *job) divide(parts int) {
+	var counts [maxParts]int32
+	for _, e := range j.Entries {
+		counts[e.Part]++
+	}
+	at := int32(0)
+	for p := range parts {
+		j.ends[p] = at
+		at += counts[p]
+	}
+	j.order = slices.Grow(j.order[:0], len(j.Entries))[:len(j.Entries)]
+	for i, e := range j.Entries {
+		j.order[j.ends[e.Part]] = int32(i)
+		j.ends[e.Part]++
+	}
+}
+
+// of returns the numbers of a part's entries, in their order.
+func (j *job) of(part int) []int32 {
+	begin := int32(0)
+	if part > 0 {
+		begin = j.ends[part-1]
+	}
+	return j.order[begin:j.ends[part]]
+}
+
+// batch decides about a batch, now or soon.
+func (run *replay) batch(ctx context.Context, b *feed.Batch) {
+	j := run.jobs.Get().(*job)
+	j.Batch, j.Context, j.first = b, ctx, run.next
+	if run.next == 0 {
+		for _, w := range run.workers {
+			w.begin(b.Entries[0].Time)
+		}
+	}
+	run.next += int64(len(b.Entries))
+	j.divide(len(run.parts))
+	if run.ready == nil {
+		for _, p := range run.parts {
+			run.workers[0].decide(j, p)
+		}
+		run.release(j)
+		return
+	}
+	run.places <- struct{}{}
+	busy := int32(0)
+	for _, p := range run.parts {
+		if len(j.of(p.number)) > 0 {
+			busy++
+		}
+	}
+	j.pending.Store(busy)
+	for _, p := range run.parts {
+		if len(j.of(p.number)) > 0 && p.add(j) {
+			run.ready <- p
+		}
+	}
+}
+
+// release gives a job back.
+func (run *replay) release(j *job) {
+	j.Batch.Release()
+	j.Batch = nil
+	run.jobs.Put(j)
+}
+
+// part are the requests of some clients, or all: what is counted of them is apart from all others, so
+// that parts can be judged at once without changing any answer.
+type part struct {
+	number int
+	counts []*counts // of each side
+	versus versus
+
+	mu   sync.Mutex
+	todo []*job // in order; the first is under way if there is one
+}
+
+// counts are what one policy has counted of a part.
+type counts struct {
+	store    Store
+	subjects *subjects
+}
+
+func newCounts(newStore func(maxBytes int64) Store, seed maphash.Seed, parts, rules int) *counts {
+	return &counts{newStore(storeBytes / int64(parts)), newSubjects(seed, MaxSubjects/parts, rules)}
+}
+
+// add gives the part a job, and reports whether it had none.
+func (p *part) add(j *job) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.todo = append(p.todo, j)
+	return len(p.todo) == 1
+}
+
+// first returns the job to do.
+func (p *part) first() *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.todo[0]
+}
+
+// done takes away the job that was the first, and reports whether there is another.
+func (p *part) done() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.todo = slices.Delete(p.todo, 0, 1)
+	return len(p.todo) > 0
+}
+
+// worker decides about the requests of one part after another.
+type worker struct {
+	run      *replay
+	requests *requests
+	sides    []*side
+	traps    traps
+}
+
+func newWorker(run *replay) *worker {
+	w := &worker{run: run}
+	var docs []*policy.Document
+	for _, j := range run.sides {
+		docs = append(docs, &j.document)
+		w.sides = append(w.sides, newSide(j.policy, j.rules))
+	}
+	w.requests = newRequests(docs...)
+	return w
+}
+
+// begin says when the first request of all was made.
+func (w *worker) begin(at int64) {
+	for _, s := range w.sides {
+		s.tally.step(at)
+	}
+}
+
+func (w *worker) work() {
+	run := w.run
+	for p := range run.ready {
+		j := p.first()
+		w.decide(j, p)
+		if p.done() {
+			run.ready <- p // there is room for all parts
+		}
+		if j.pending.Add(-1) == 0 {
+			run.release(j)
+			<-run.places
+		}
+	}
+}
+
+// decide decides about those requests of a batch that are of a part.
+func (w *worker) decide(j *job, p *part) {
+	for _, i := range j.of(p.number) {
+		e := j.Entries[i]
+		r := w.requests.of(&e.Entry, e.Peer)
+		w.traps.look(&e.Entry, r, w.run.trusted)
+		name := ""
+		if e.Named {
+			name = text(e.Client)
+		}
+		allowed := w.sides[0].decide(j.Context, &e.Entry, r, name, p.counts[0])
+		if len(w.sides) > 1 {
+			other := w.sides[1].decide(j.Context, &e.Entry, r, name, p.counts[1])
+			p.versus.note(w.run.split.Partition(r), name, allowed, other)
+		}
+		if w.run.config.decided != nil {
+			w.run.config.decided(j.first+int64(i), allowed)
+		}
+	}
+}

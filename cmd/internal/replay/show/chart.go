@@ -1,0 +1,267 @@
+package show
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+)
+
+const (
+	chartSteps = 120 // that a chart has at most
+	chartRules = 6   // that have a line of their own
+)
+
+// drawn is a chart for wide and for narrow pages, and what it shows in words.
+type drawn struct {
+	Wide, Narrow template.HTML
+	Says         string
+	Legend       []legend
+}
+
+// legend is a line of a chart.
+type legend struct {
+	Name string
+	Ink  int // of the style's --ink-0 to --ink-7
+}
+
+// requestsChart draws requests and refusals.
+func requestsChart(s replay.Series) *drawn {
+	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"refused", 1}}, peaks(s))
+}
+
+// peaks says how high a series rises.
+func peaks(s replay.Series) string {
+	if len(s.Requests) == 0 {
+		return ""
+	}
+	says := fmt.Sprintf("At most %s within %s", counted(slices.Max(s.Requests), "request"), span(s.Step))
+	if worst := slices.Max(s.Refused); worst > 0 {
+		at := s.Begin.Add(time.Duration(slices.Index(s.Refused, worst)) * s.Step)
+		says += fmt.Sprintf("; most were refused from %s on, %s", when(at), humanize.Comma(worst))
+	}
+	return says + "."
+}
+
+// rulesChart draws the refusals of the rules that refuse most, in steps of s.
+func rulesChart(r *replay.Report, s replay.Series, names []string) *drawn {
+	var lines [][]int64
+	var of []legend
+	for _, name := range names {
+		rule := r.Rules[name]
+		if len(of) == chartRules || rule.Refused == 0 {
+			break
+		}
+		lines = append(lines, coarser(replay.Series{Begin: r.Series.Begin, Step: r.Series.Step, Requests: rule.Series}, s.Step).Requests)
+		if rule.Shadow {
+			name += " (only watches)"
+		}
+		of = append(of, legend{name, len(of) + 2})
+	}
+	return draw(s, lines, of, "Refusals over time, by rule.")
+}
+
+func draw(over replay.Series, lines [][]int64, of []legend, says string) *drawn {
+	if len(over.Requests) < 2 || len(lines) == 0 {
+		return nil
+	}
+	return &drawn{
+		Wide: drawing(1000, 260, 10, over, lines, of), Narrow: drawing(400, 240, 5, over, lines, of),
+		Says: says, Legend: of,
+	}
+}
+
+// Margins of a drawing, which leave room for the labels of its axes.
+const marginLeft, marginRight, marginTop, marginBottom = 56, 26, 10, 26
+
+// drawing draws series as lines, with areas beneath requests and refusals. Its colors are variables of the
+// page's style, so that one drawing is for light and for dark ground. It has no size of its own.
+func drawing(width, height, most int, over replay.Series, lines [][]int64, of []legend) template.HTML {
+	highest := int64(0)
+	for _, line := range lines {
+		highest = max(highest, slices.Max(line))
+	}
+	each, parts := scale(highest)
+	left, bottom := float64(marginLeft), float64(height-marginBottom)
+	x := func(i int) float64 {
+		return left + float64(i)*(float64(width-marginRight)-left)/float64(len(over.Requests)-1)
+	}
+	y := func(n int64) float64 { return bottom - float64(n)*(bottom-marginTop)/float64(each*parts) }
+
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" xmlns="http://www.w3.org/2000/svg">`, width, height)
+	for n := range parts + 1 {
+		at := y(n * each)
+		fmt.Fprintf(&b, `<path d="M%.0f %.1fH%d" style="stroke:var(--line);fill:none"/>`, left, at, width-marginRight)
+		fmt.Fprintf(&b, `<text x="%.0f" y="%.1f" text-anchor="end" style="fill:var(--muted);font-size:12.8px">%s</text>`, left-6, at+4, short(n*each))
+	}
+	for i, label := range ticks(over, most) {
+		if label == "" {
+			continue
+		}
+		fmt.Fprintf(&b, `<path d="M%.1f %.0fv5" style="stroke:var(--line);fill:none"/>`, x(i), bottom)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.0f" text-anchor="middle" style="fill:var(--muted);font-size:12.8px">%s</text>`, x(i), bottom+20, label)
+	}
+	for i, line := range lines {
+		var path strings.Builder
+		for j := range over.Requests {
+			n := int64(0)
+			if j < len(line) {
+				n = line[j]
+			}
+			fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(j, 1)], x(j), y(n))
+		}
+		if of[0].Ink == 0 {
+			fmt.Fprintf(&b, `<path d="%sV%.0fH%.0fZ" style="stroke:none;fill:var(--ink-%d);fill-opacity:.2"/>`, &path, bottom, left, of[i].Ink)
+		}
+		fmt.Fprintf(&b, `<path d="%s" style="stroke-width:1.75;stroke:var(--ink-%d);fill:none"/>`, &path, of[i].Ink)
+	}
+	b.WriteString("</svg>")
+	// Made of our numbers and of times alone, so that nothing of the log is in it.
+	return template.HTML(b.String())
+}
+
+// scale divides an axis up to at least n into a few equal parts of a round number.
+func scale(n int64) (each, parts int64) {
+	for each = 1; ; each *= 10 {
+		for _, of := range [...]int64{1, 2, 5} {
+			if parts = (n + of*each - 1) / (of * each); parts <= 5 {
+				return of * each, max(1, parts)
+			}
+		}
+	}
+}
+
+// short writes a round number: "20 k".
+func short(n int64) string {
+	if n < 10_000 {
+		return humanize.Comma(n)
+	}
+	unit, name := 1e3, " k"
+	switch {
+	case n >= 1e9:
+		unit, name = 1e9, " G"
+	case n >= 1e6:
+		unit, name = 1e6, " M"
+	}
+	return strconv.FormatFloat(float64(n)/unit, 'f', -1, 64) + name
+}
+
+// spans are lengths of steps, and of what lies between two labels of an axis.
+var spans = [...]time.Duration{
+	time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+	time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day, 7 * day, 28 * day, 364 * day,
+}
+
+const day = 24 * time.Hour
+
+// legible is a series of at most so many steps, if there are lengths for that.
+func legible(s replay.Series, most int) replay.Series {
+	if len(s.Requests) <= most {
+		return s
+	}
+	for _, step := range spans {
+		if step > s.Step && step%s.Step == 0 {
+			if c := coarser(s, step); len(c.Requests) <= most {
+				return c
+			}
+		}
+	}
+	return s
+}
+
+// coarser adds the steps of a series up to longer ones, a multiple as long.
+func coarser(s replay.Series, step time.Duration) replay.Series {
+	if step <= s.Step || s.Step <= 0 {
+		return s
+	}
+	ratio := int64(step / s.Step)
+	first := s.Begin.Unix() / int64(s.Step/time.Second) // the steps count from the Unix epoch
+	sum := func(counts []int64) (sums []int64) {
+		for i, n := range counts {
+			to := int((first+int64(i))/ratio - first/ratio)
+			for len(sums) <= to {
+				sums = append(sums, 0)
+			}
+			sums[to] += n
+		}
+		return sums
+	}
+	return replay.Series{
+		Begin: time.Unix(first/ratio*int64(step/time.Second), 0).UTC(), Step: step, Requests: sum(s.Requests), Refused: sum(s.Refused),
+	}
+}
+
+// ticks are labels for the steps at which a new day, hour or the like begins: at most so many, and "" of
+// the other steps.
+func ticks(s replay.Series, most int) (labels []string) {
+	for _, part := range calendar {
+		if part.span > 0 && part.span < s.Step {
+			continue
+		}
+		labels = make([]string, len(s.Requests))
+		used := 0
+		for i := range labels {
+			at := s.Begin.Add(time.Duration(i) * s.Step).UTC()
+			before := at.Add(-s.Step)
+			if i == 0 {
+				before = at.Add(-1)
+			}
+			if part.number(at) != part.number(before) {
+				labels[i] = part.label(at)
+				used++
+			}
+		}
+		if used <= most {
+			break
+		}
+	}
+	return labels
+}
+
+// part is a part of time: of a length, or of months.
+type part struct {
+	span   time.Duration
+	months int
+}
+
+// calendar are the parts of time that labels are for, from the finest on.
+var calendar = func() (parts []part) {
+	for _, d := range spans[:slices.Index(spans[:], 7*day)+1] {
+		parts = append(parts, part{span: d})
+	}
+	for _, months := range []int{1, 2, 3, 6, 12, 24, 60, 120, 600, 1200} {
+		parts = append(parts, part{months: months})
+	}
+	return parts
+}()
+
+// number counts the parts up to a time.
+func (p part) number(t time.Time) int64 {
+	if p.months > 0 {
+		return int64((t.Year()*12 + int(t.Month()) - 1) / p.months)
+	}
+	return t.Unix() / int64(p.span/time.Second)
+}
+
+// label names the part that begins at a time.
+func (p part) label(t time.Time) string {
+	switch {
+	case p.months >= 12:
+		return t.Format("2006")
+	case p.months > 0:
+		return t.Format("Jan 2006")
+	case p.span >= day || t.Hour() == 0 && t.Minute() == 0 && t.Second() == 0:
+		return t.Format("2 Jan")
+	case p.span >= time.Minute:
+		return t.Format("15:04")
+	}
+	return t.Format("15:04:05")
+}

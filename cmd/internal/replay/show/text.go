@@ -1,0 +1,555 @@
+package show
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+)
+
+const (
+	textSubjects = 10 // that text lists
+	textRules    = 40
+	textLines    = 5
+	barWidth     = 12
+)
+
+// Text writes a report for a terminal of so many columns, 0 being any. What comes from the log can do
+// nothing to the terminal.
+func Text(w io.Writer, r *replay.Report, width int) error {
+	p := &printer{Writer: bufio.NewWriter(w), width: width}
+	if width <= 0 || width > 160 {
+		p.width = 160
+	}
+	p.head(r)
+	p.rules(r)
+	p.subjects(r)
+	p.findings(r)
+	p.statuses(r)
+	p.doubts(r)
+	if r.Against != nil {
+		p.difference(r, r.Against)
+	}
+	return p.Flush()
+}
+
+// printer keeps the first error for Flush.
+type printer struct {
+	*bufio.Writer
+	width int
+}
+
+func (p *printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// section begins one, under a name in capitals.
+func (p *printer) section(name string) {
+	p.line("")
+	p.paragraph("", strings.ToUpper(name))
+}
+
+// paragraph writes text in lines of the width, behind the first and below it.
+func (p *printer) paragraph(first, text string) {
+	indent := utf8.RuneCountInString(first)
+	for i, line := range wrap(text, min(p.width, 100)-indent) {
+		if i > 0 {
+			first = strings.Repeat(" ", indent)
+		}
+		p.line("%s%s", first, line)
+	}
+}
+
+// wrap divides text into lines of at most width characters, which is at least 10, between words if it can.
+func wrap(text string, width int) (lines []string) {
+	width = max(10, width)
+	line := ""
+	for _, word := range words(text) {
+		for room := width; utf8.RuneCountInString(word) > room; { // of a line of its own
+			if line != "" {
+				lines, line = append(lines, line), ""
+			}
+			runes := []rune(word)
+			lines, word = append(lines, string(runes[:room])), string(runes[room:])
+		}
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" || len(lines) == 0 {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// words divides text into words. A unit stays with its number.
+func words(text string) (all []string) {
+	for _, word := range strings.Fields(text) {
+		switch strings.TrimRight(word, ".,;:)") {
+		case "%", "day", "days", "h", "min", "s":
+			if n := len(all); n > 0 {
+				all[n-1] += " " + word
+				continue
+			}
+		}
+		all = append(all, word)
+	}
+	return all
+}
+
+// narrowest is how narrow a column of text becomes before its table is given up.
+const narrowest = 16
+
+// table writes rows in columns, of which those to the right of the first left ones are numbers. Where there
+// is little room, the widest text is broken into lines; where there is less, each row is a paragraph.
+func (p *printer) table(left int, head []string, rows [][]string) {
+	widths := make([]int, len(head))
+	room := p.width
+	for i := range head {
+		for _, row := range append(rows, head) {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		room -= widths[i] + 2
+	}
+	if room < 0 {
+		widest := slices.Index(widths, slices.Max(widths[:left]))
+		if widths[widest] += room; widths[widest] < narrowest {
+			p.paragraphs(left, head, rows)
+			return
+		}
+	}
+	for _, row := range append([][]string{head}, rows...) {
+		var cells [][]string
+		height := 1
+		for i, cell := range row {
+			lines := []string{cell}
+			if utf8.RuneCountInString(cell) > widths[i] {
+				lines = wrap(cell, widths[i])
+			}
+			cells, height = append(cells, lines), max(height, len(lines))
+		}
+		for n := range height {
+			var line strings.Builder
+			for i, lines := range cells {
+				cell := ""
+				if n < len(lines) {
+					cell = lines[n]
+				}
+				gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+				if i >= left {
+					cell, gap = gap, cell
+				}
+				line.WriteString("  " + cell + gap)
+			}
+			p.line("%s", strings.TrimRight(line.String(), " "))
+		}
+	}
+}
+
+// paragraphs writes the rows of a table without columns.
+func (p *printer) paragraphs(left int, head []string, rows [][]string) {
+	for _, row := range rows {
+		var cells []string
+		for i, cell := range row[1:] {
+			switch {
+			case cell == "", cell == "–", head[i+1] == "":
+			case i+1 < left:
+				cells = append(cells, cell)
+			default:
+				cells = append(cells, head[i+1]+" "+cell)
+			}
+		}
+		p.paragraph("  ", row[0])
+		p.paragraph("      ", strings.Join(cells, ", "))
+	}
+}
+
+func (p *printer) head(r *replay.Report) {
+	p.paragraph("", headline(r))
+	if r.Requests > 0 && !r.From.IsZero() {
+		p.paragraph("", fmt.Sprintf("From %s to %s UTC, %s.", when(r.From), when(r.To), span(r.To.Sub(r.From))))
+	}
+	p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
+	room := max(10, min(p.width-36, 72))
+	if series := legible(r.Series, room); len(series.Requests) > 1 {
+		p.section("over time, " + span(series.Step) + " each")
+		p.line("  requests  %s  at most %s", spark(series.Requests, room), humanize.Comma(slices.Max(series.Requests)))
+		if r.Refused > 0 {
+			p.line("  refused   %s  at most %s", spark(series.Refused, room), humanize.Comma(slices.Max(series.Refused)))
+		}
+	}
+}
+
+// formats returns the names of the formats that were read, in brackets.
+func formats(files []feed.File) string {
+	var names []string
+	for _, f := range files {
+		if f.Format != "" && !slices.Contains(names, f.Format) {
+			names = append(names, f.Format)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + safe(strings.Join(names, ", "), 200) + ")"
+}
+
+// spark draws a series in at most width characters, each of which stands for the largest of as many
+// steps.
+func spark(series []int64, width int) string {
+	each := (len(series) + width - 1) / width
+	most := max(1, slices.Max(series))
+	var b strings.Builder
+	for part := range slices.Chunk(series, each) {
+		n := slices.Max(part)
+		if n == 0 {
+			b.WriteRune('·')
+			continue
+		}
+		b.WriteRune([]rune("▁▂▃▄▅▆▇█")[(8*n-1)/most])
+	}
+	return b.String()
+}
+
+func (p *printer) rules(r *replay.Report) {
+	if len(r.Order) == 0 {
+		return
+	}
+	p.section("rules")
+	var rows [][]string
+	hits := r.Order
+	if len(hits) > textRules { // those that did something
+		hits = slices.DeleteFunc(byRefusals(r), func(name string) bool { return r.Rules[name].Refused == 0 })
+		hits = hits[:min(len(hits), textRules)]
+	}
+	for _, name := range hits {
+		rule, judged := r.Rules[name]
+		if !judged {
+			continue
+		}
+		touched := "–"
+		if rule.Subjects > 0 {
+			touched = humanize.Comma(rule.SubjectsRefused) + " of " + humanize.Comma(rule.Subjects)
+		}
+		rows = append(rows, []string{safe(name, 40), safe(what(rule), 100), humanize.Comma(rule.Matched), humanize.Comma(rule.Refused), share(rule.Refused, rule.Matched), humanize.Comma(rule.Alone), touched, longest(rule)})
+	}
+	p.table(2, []string{"rule", "limit", "matched", "refused", "share", "alone", who(r) + "s refused", "longest wait"}, rows)
+	if left := len(r.Order) - len(hits); left > 0 {
+		p.paragraph("  ", "And "+humanize.Comma(int64(left))+" more, which are in the page and in the JSON.")
+	}
+	p.line("")
+	p.paragraph("  ", aboutRules(r))
+
+	rows = nil
+	for _, name := range hits {
+		if rule := r.Rules[name]; rule.SubjectsRefused > 0 {
+			row := []string{safe(name, 40)}
+			for _, n := range rule.Hardness {
+				if n == 0 {
+					row = append(row, "–")
+					continue
+				}
+				row = append(row, humanize.Comma(n))
+			}
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 0 {
+		p.section("how hard: " + who(r) + "s by how long they were down")
+		p.table(1, append([]string{"rule"}, hardness[:]...), rows)
+		p.line("")
+		p.paragraph("  ", aboutDown)
+	}
+}
+
+// what says what a rule is: its limits, or that it blocks or exempts, and whether it only watches.
+func what(rule replay.Rule) string {
+	if rule.Shadow {
+		return limit(rule) + " (shadow)"
+	}
+	return limit(rule)
+}
+
+// limit says what a rule does.
+func limit(rule replay.Rule) string {
+	text := strings.Join(rule.Limits, ", ")
+	switch {
+	case rule.Kind == "block":
+		text = "blocks"
+	case rule.Kind == "exempt":
+		text = "exempts"
+	case rule.Algorithm != "" && rule.Algorithm != "token_bucket":
+		text += ", " + strings.ReplaceAll(rule.Algorithm, "_", " ")
+	}
+	if rule.Enforce != "" {
+		text += ", for " + rule.Enforce
+	}
+	return text
+}
+
+// aboutRules explains the columns of rules.
+func aboutRules(r *replay.Report) string {
+	text := "Alone are the requests that no other rule refuses; the longest wait is the longest that a refusal told."
+	if who(r) == "subject" {
+		text += " A subject is one value of what a rule counts by: an address, an API key, a user."
+	}
+	return text
+}
+
+const aboutDown = "Down is the longest time from a refusal to the next request that passed, or that would have, by the wait that was told. Once are those with one refusal in all."
+
+func longest(rule replay.Rule) string {
+	if rule.Refused == 0 || rule.Longest <= 0 {
+		return "–"
+	}
+	return span(rule.Longest)
+}
+
+func (p *printer) subjects(r *replay.Report) {
+	if len(r.Top) == 0 {
+		return
+	}
+	p.section("refused most")
+	var rows [][]string
+	for _, s := range r.Top[:min(len(r.Top), textSubjects)] {
+		rows = append(rows, []string{safe(s.Key, 45), safe(s.Rule, 30), humanize.Comma(s.Refused), humanize.Comma(s.Requests), bar(s.Refused, r.Top[0].Refused), down(s)})
+	}
+	p.table(2, []string{who(r), "rule", "refused", "requests", "", "down"}, rows)
+	p.line("")
+	for _, s := range r.Top[:min(len(r.Top), 3)] {
+		about := safe(s.Pattern, 120)
+		if s.Path != "" {
+			about = strings.TrimPrefix(about+"; refused most at "+safe(s.Path, 80), "; ")
+		}
+		if about != "" {
+			p.paragraph("  - ", safe(s.Key, 45)+": "+about+".")
+		}
+	}
+}
+
+// down is how long a subject was, if it was seen to pass again.
+func down(s replay.Subject) string {
+	if s.Down <= 0 {
+		return "–"
+	}
+	return span(s.Down)
+}
+
+// bar draws n of most.
+func bar(n, most int64) string {
+	full := int(barWidth * n / max(1, most))
+	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
+}
+
+func (p *printer) findings(r *replay.Report) {
+	found := findings(r)
+	if len(found) == 0 {
+		return
+	}
+	p.section("about the rules")
+	for _, f := range found {
+		p.paragraph("  - ", safe(f, 1000))
+	}
+}
+
+// findings are what the counts say about the rules, in sentences.
+func findings(r *replay.Report) (found []string) {
+	if len(r.NeverHit) > 0 {
+		found = append(found, "No request met "+names(r.NeverHit)+".")
+	}
+	for _, s := range r.Shadowed {
+		found = append(found, fmt.Sprintf("All that %s refuses, %s refuses, too: it makes no difference here.", safe(s.Rule, 64), safe(s.By, 64)))
+	}
+	for _, name := range r.Order {
+		rule, ok := r.Rules[name]
+		if !ok {
+			continue
+		}
+		name = safe(name, 64)
+		if rule.Boundary > 0.2 && rule.Refused >= 20 {
+			found = append(found, fmt.Sprintf("%s of the refusals of %s are in the first tenth of its window: clients ask in bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
+		}
+		if rule.Shadow && rule.Refused > 0 {
+			others := humanize.Comma(rule.Alone) + " of which no other rule refuses"
+			switch rule.Alone {
+			case 0:
+				others = "all of which other rules refuse, too"
+			case rule.Refused:
+				others = "which no other rule refuses"
+			}
+			found = append(found, fmt.Sprintf("%s only watches: it would refuse %s, %s.", name, counted(rule.Refused, "request"), others))
+		}
+		if rule.Delayed > 0 {
+			found = append(found, fmt.Sprintf("%s would hold %s in its queue before letting them pass.", name, counted(rule.Delayed, "request")))
+		}
+	}
+	return found
+}
+
+// names lists some, and how many more there are.
+func names(all []string) string {
+	const most = 8
+	shown := make([]string, min(len(all), most))
+	for i := range shown {
+		shown[i] = safe(all[i], 64)
+	}
+	if len(all) > most {
+		return strings.Join(shown, ", ") + fmt.Sprintf(" and %s", counted(int64(len(all)-most), "other rule"))
+	}
+	if n := len(shown); n > 1 {
+		return strings.Join(shown[:n-1], ", ") + " and " + shown[n-1]
+	}
+	return strings.Join(shown, "")
+}
+
+func (p *printer) statuses(r *replay.Report) {
+	if len(r.Statuses) == 0 || r.Requests == 0 {
+		return
+	}
+	p.section("what the log says was answered")
+	var rows [][]string
+	for _, s := range r.Statuses {
+		rows = append(rows, []string{safe(s.Class, 10), humanize.Comma(s.Requests), humanize.Comma(s.Refused), share(s.Refused, s.Requests)})
+	}
+	p.table(1, []string{"answered", "requests", "would be refused", "share"}, rows)
+}
+
+func (p *printer) doubts(r *replay.Report) {
+	if len(r.NotJudged) > 0 {
+		p.section("not judged, because the log does not tell")
+		for _, n := range r.NotJudged {
+			p.paragraph("  - ", safe(n.Rule, 64)+": "+safe(n.Why, 300))
+		}
+	}
+	if broken := broken(r); len(broken) > 0 {
+		p.section("read only in part")
+		for _, b := range broken {
+			p.paragraph("  - ", safe(b, 400))
+		}
+	}
+	if len(r.Log.Unread) > 0 {
+		shown := r.Log.Unread[:min(len(r.Log.Unread), textLines)]
+		first := ""
+		if int64(len(shown)) < r.Unreadable {
+			first = ", of which the first:"
+		}
+		p.section(counted(r.Unreadable, "line") + " that could not be read" + first)
+		for _, u := range shown {
+			p.paragraph("  - ", fmt.Sprintf("%s:%d: %s", safe(u.File, 200), u.Line, safe(u.Why, 80)))
+			p.paragraph("    ", safe(u.Text, 200))
+		}
+	}
+	if len(r.Notes) > 0 {
+		p.section("before you trust this")
+		for _, n := range r.Notes {
+			p.paragraph("  - ", safe(n, 1000))
+		}
+	}
+}
+
+// broken are the files that could not be read to their ends.
+func broken(r *replay.Report) (all []string) {
+	for _, f := range r.Log.Files {
+		if f.Broken != "" {
+			all = append(all, f.Name+" breaks off, and what was before that is counted: "+f.Broken)
+		}
+	}
+	return all
+}
+
+func (p *printer) difference(r *replay.Report, d *replay.Difference) {
+	p.section("with " + safe(d.Other, 100))
+	p.paragraph("  ", verdict(r, d))
+	p.line("")
+	var rows [][]string
+	for _, c := range changes(d) {
+		limit := c.Before
+		if c.After != c.Before {
+			limit += " → " + c.After
+		}
+		rows = append(rows, []string{safe(c.Rule, 40), safe(limit, 100), c.Was, c.Is})
+	}
+	p.table(2, []string{"rule", "limit", "refused before", "after"}, rows)
+	p.clients("refused more", d.Suffer)
+	p.clients("refused less", d.Relieved)
+	for _, n := range notJudged(r, d) {
+		p.line("")
+		p.paragraph("  - ", safe("Not judged of the other policy: "+n.Rule+". "+n.Why, 300))
+	}
+}
+
+// notJudged are rules that the other policy alone has.
+func notJudged(r *replay.Report, d *replay.Difference) []replay.NotJudged {
+	return slices.DeleteFunc(slices.Clone(d.Report.NotJudged), func(n replay.NotJudged) bool { return slices.Contains(r.NotJudged, n) })
+}
+
+// change is a rule of two policies.
+type change struct {
+	Rule, Before, After string // limits
+	Was, Is             string // refusals
+}
+
+// changes are what becomes of each rule.
+func changes(d *replay.Difference) (all []change) {
+	for _, c := range d.Rules {
+		row := change{Rule: c.Rule, Before: "–", After: "–", Was: "–", Is: "–"}
+		if c.Before != nil {
+			row.Before, row.Was = what(*c.Before), humanize.Comma(c.Before.Refused)
+		}
+		if c.After != nil {
+			row.After, row.Is = what(*c.After), humanize.Comma(c.After.Refused)
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+// verdict says in a sentence or two what the other policy changes.
+func verdict(r *replay.Report, d *replay.Difference) string {
+	if d.Newly == 0 && d.Only == 0 {
+		return "It would refuse the same requests."
+	}
+	none := func(n int64, thing string) string {
+		if n == 0 {
+			return "no " + thing
+		}
+		return counted(n, thing)
+	}
+	text := fmt.Sprintf("It would refuse %s, in place of %s: ", none(d.Report.Refused, "request"), humanize.Comma(r.Refused))
+	switch {
+	case d.Only == 0:
+		text += humanize.Comma(d.Newly) + " more"
+	case d.Newly == 0:
+		text += humanize.Comma(d.Only) + " fewer"
+	default:
+		text += fmt.Sprintf("%s that pass now, and no longer %s others", humanize.Comma(d.Newly), humanize.Comma(d.Only))
+	}
+	text += "."
+	if d.ClientsNewly == 0 && d.ClientsFreed == 0 {
+		return text + " It would refuse the same clients, of each more or less."
+	}
+	newly := none(d.ClientsNewly, "client")
+	return fmt.Sprintf("%s %s would be newly refused, and %s no longer at all.",
+		text, strings.ToUpper(newly[:1])+newly[1:], none(d.ClientsFreed, "client"))
+}
+
+func (p *printer) clients(name string, all []replay.ClientChange) {
+	if len(all) == 0 {
+		return
+	}
+	p.line("")
+	var rows [][]string
+	for _, c := range all[:min(len(all), textSubjects)] {
+		rows = append(rows, []string{safe(c.Client, 45), humanize.Comma(c.Before), humanize.Comma(c.After)})
+	}
+	p.table(1, []string{name, "before", "after"}, rows)
+}

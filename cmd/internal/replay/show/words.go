@@ -1,0 +1,170 @@
+// Package show tells people what a replay has found: as text on a terminal, and as a page.
+package show
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+)
+
+// counted is a number of things: "1 request", "2,000 requests".
+func counted(n int64, thing string) string {
+	if n != 1 {
+		if strings.HasSuffix(thing, "ss") || strings.HasSuffix(thing, "sh") {
+			thing += "e"
+		}
+		thing += "s"
+	}
+	return humanize.Comma(n) + " " + thing
+}
+
+// share writes n of all in percent, with as many digits as tell it from nothing and from all.
+func share(n, all int64) string {
+	if all == 0 {
+		return "–"
+	}
+	p := 100 * float64(n) / float64(all)
+	switch {
+	case n == 0:
+		return "0 %"
+	case n == all:
+		return "100 %"
+	case p < 0.01:
+		return "< 0.01 %"
+	case p < 10:
+		return fmt.Sprintf("%.2g %%", p)
+	case p > 99.9:
+		return "> 99.9 %"
+	}
+	return fmt.Sprintf("%.1f %%", p)
+}
+
+// units are those of lengths of time.
+var units = [...]struct {
+	name string
+	of   time.Duration
+}{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
+
+// span writes a length of time, rounded, in its largest unit, and the next one where there are less than
+// ten of it: "1 h 20 min", "14 h", "3 days".
+func span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "no time"
+	case d < time.Second:
+		return "less than a second"
+	}
+	for i, u := range units {
+		rest := units[min(i+1, len(units)-1)]
+		switch fine := d.Round(rest.of); {
+		case fine < u.of:
+			continue
+		case fine >= 10*u.of:
+			d = d.Round(u.of)
+		default:
+			d = fine
+		}
+		text := fmt.Sprintf("%d %s", d/u.of, u.name)
+		if u.name == "day" && d/u.of > 1 {
+			text += "s"
+		}
+		if over := d % u.of; over > 0 {
+			text += fmt.Sprintf(" %d %s", over/rest.of, rest.name)
+		}
+		return text
+	}
+	return "" // a second is one of the units
+}
+
+// when writes a time in UTC.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// maxMarks is how many marks, such as accents, are on top of one character: more reach into the lines
+// around it.
+const maxMarks = 2
+
+// safe is text of a log that cannot do anything to a terminal or to the lines around it, in at most most
+// characters. What does not print as itself is written as an escape: controls, invalid UTF-8, what changes
+// the direction of text, and what nobody can see.
+func safe(s string, most int) string {
+	var b strings.Builder
+	marks := maxMarks // there is nothing yet that a mark could be on
+	for i, r := range s {
+		if marks++; !unicode.Is(unicode.M, r) {
+			marks = 0
+		}
+		text := string(r)
+		switch _, size := utf8.DecodeRuneInString(s[i:]); {
+		case r == utf8.RuneError && size == 1:
+			text = fmt.Sprintf(`\x%02x`, s[i])
+		case r < utf8.RuneSelf && !shows(r):
+			text = strings.Trim(strconv.QuoteRune(r), "'")
+		case marks > maxMarks || !shows(r):
+			text = fmt.Sprintf(`\u{%x}`, r)
+		}
+		if most -= utf8.RuneCountInString(text); most < 0 {
+			return b.String() + "…"
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
+// category have no shape.
+func shows(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
+}
+
+// who is what the rules of a report count, one of it: a client where all go by its address.
+func who(r *replay.Report) string {
+	for _, rule := range r.Rules {
+		if rule.Kind == "limit" && !(len(rule.Key) == 1 && rule.Key[0] == "client_ip") {
+			return "subject"
+		}
+	}
+	return "client"
+}
+
+// headline is what a reader wants to know first.
+func headline(r *replay.Report) string {
+	var watched int64
+	for _, rule := range r.Rules {
+		if rule.Shadow {
+			watched += rule.Refused
+		}
+	}
+	switch {
+	case r.Requests == 0 && r.Unreadable > 0:
+		return "No line of this log could be read as a request."
+	case r.Requests == 0:
+		return "There is no request to judge."
+	case r.Refused == 0 && watched > 0:
+		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", counted(r.Requests, "request"), counted(watched, "time"))
+	case r.Refused == 0:
+		return fmt.Sprintf("None of %s would have been refused.", counted(r.Requests, "request"))
+	}
+	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), counted(r.Requests, "request"), share(r.Refused, r.Requests))
+	if r.SubjectsRefused == 0 {
+		return text + "."
+	}
+	about := ""
+	if r.Estimated {
+		about = "about "
+	}
+	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), counted(r.Subjects, who(r)))
+}
+
+// hardness are the classes of [replay.Rule.Hardness].
+var hardness = [6]string{"once", "under 1 min", "1–10 min", "10–60 min", "1–24 h", "longer"}

@@ -1,0 +1,172 @@
+package show
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+)
+
+// worded are the functions that testdata/words.txt has tables of.
+var worded = map[string]func(args []string) string{
+	"counted": func(args []string) string { return counted(number(args[0]), args[1]) },
+	"share":   func(args []string) string { return share(number(args[0]), number(args[1])) },
+	"short":   func(args []string) string { return short(number(args[0])) },
+	"span": func(args []string) string {
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			panic(err)
+		}
+		return span(d)
+	},
+	"scale": func(args []string) string {
+		each, parts := scale(number(args[0]))
+		return fmt.Sprint(parts, " of ", each)
+	},
+	"safe": func(args []string) string {
+		text, err := strconv.Unquote(strings.Join(args, " "))
+		if err != nil {
+			panic(err)
+		}
+		return safe(text, 100)
+	},
+	"ticks": func(args []string) string {
+		begin, err := time.Parse(time.RFC3339, args[0])
+		step, wrong := time.ParseDuration(args[1])
+		if err != nil || wrong != nil {
+			panic(args)
+		}
+		var got []string
+		for i, label := range ticks(replay.Series{Begin: begin, Step: step, Requests: make([]int64, number(args[2]))}, 10) {
+			at := begin.Add(time.Duration(i) * step)
+			if strings.Contains(label, ":") && !strings.HasPrefix(at.Format("15:04:05"), label) {
+				label += " stands at " + at.String()
+			}
+			if label != "" {
+				got = append(got, label)
+			}
+		}
+		return strings.Join(got, " ")
+	},
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// Each line of testdata/words.txt is a function, its arguments, and what it returns.
+func TestWords(t *testing.T) {
+	text, err := os.ReadFile("testdata/words.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		call, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
+		if strings.HasPrefix(line, "# ") || line == "\n" {
+			continue
+		}
+		f := strings.Split(call, " ")
+		if !ok || worded[f[0]] == nil {
+			t.Fatalf("%q is no row", line)
+		}
+		if strings.HasPrefix(want, `"`) {
+			if want, err = strconv.Unquote(want); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		if got := worded[f[0]](f[1:]); got != want {
+			t.Errorf("%s is %q, want %q", call, got, want)
+		}
+	}
+}
+
+// Nothing is told as nothing or as all that is not, and no time is off by more than a twentieth.
+func TestRounding(t *testing.T) {
+	for all := int64(2); all < 5000; all += 37 {
+		for n := int64(1); n < all; n++ {
+			switch got := share(n, all); got {
+			case "0 %", "0.0 %", "100 %", "100.0 %", "1e+02 %":
+				t.Fatalf("share(%d, %d) = %q", n, all, got)
+			}
+		}
+	}
+	if got := share(math.MaxInt64-1, math.MaxInt64); got != "> 99.9 %" {
+		t.Errorf("nearly all is %q", got)
+	}
+	units := map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "day": day, "days": day}
+	for d := time.Second; d < 100*day; d += d/97 + 1 {
+		var back time.Duration
+		words := strings.Fields(span(d))
+		for i := 0; i+1 < len(words); i += 2 {
+			back += time.Duration(number(words[i])) * units[words[i+1]]
+		}
+		if off := (back - d).Abs(); off > max(d/19, time.Second/2) {
+			t.Errorf("span(%v) = %q, which is off by %v", d, span(d), off)
+		}
+	}
+}
+
+// Whatever Unicode calls a format character, a control or a separator is not passed on.
+func TestSafe(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if r != ' ' && unicode.In(r, unicode.Cf, unicode.Cc, unicode.Co, unicode.Zl, unicode.Zp, unicode.Zs) {
+			if got := safe("x"+string(r)+"y", 10); strings.ContainsRune(got, r) || len(got) < 4 {
+				t.Errorf("%U is passed on: %q", r, got)
+			}
+		}
+	}
+	fits := strings.Repeat("é", 45)
+	if short, long := safe(fits, 45), safe(fits+"é", 45); short != fits || long != fits+"…" {
+		t.Errorf("a key that fits is %q, and a longer one %q", short, long)
+	}
+}
+
+func FuzzSafe(f *testing.F) {
+	f.Add("a\x1b]0;title\x07", 20)
+	f.Add("\xf0\x28\x8c\x28\u202e", 3)
+	f.Fuzz(func(t *testing.T, s string, most int) {
+		most = max(0, min(most, 1<<20))
+		got := safe(s, most)
+		if strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("safe(%q) = %q", s, got)
+		}
+		if n := utf8.RuneCountInString(got); n > most+1 {
+			t.Errorf("safe(%q, %d) has %d characters", s, most, n)
+		}
+		if most > 10*len(s) && strings.HasSuffix(got, "…") && !strings.HasSuffix(s, "…") {
+			t.Errorf("safe(%q, %d) = %q, though there is room", s, most, got)
+		}
+	})
+}
+
+func TestHeadline(t *testing.T) {
+	address := replay.Rule{Kind: "limit", Key: []string{"client_ip"}}
+	for want, r := range map[string]*replay.Report{
+		"There is no request to judge.":                   logged(replay.Report{}),
+		"No line of this log could be read as a request.": logged(replay.Report{Unreadable: 3}),
+		"None of 3 requests would have been refused.":     logged(replay.Report{Requests: 3}),
+		"None of 3 requests would have been refused. The rules that only watch were exceeded 1 time.": logged(replay.Report{
+			Requests: 3, Rules: map[string]replay.Rule{"a": {Shadow: true, Refused: 1}}}),
+		"This policy would have refused 1 of 1 request (100 %), and 1 of 1 client at least once.": logged(replay.Report{
+			Requests: 1, Refused: 1, Subjects: 1, SubjectsRefused: 1, Rules: map[string]replay.Rule{"a": address}}),
+		"This policy would have refused 458 of 9,999 requests (4.6 %), and about 31 of 1,753 subjects at least once.": logged(replay.Report{
+			Requests: 9999, Refused: 458, Subjects: 1753, SubjectsRefused: 31, Estimated: true,
+			Rules: map[string]replay.Rule{"a": address, "b": {Kind: "limit", Key: []string{"header:X-Api-Key"}}}}),
+		"This policy would have refused 2 of 9 requests (22.2 %).": logged(replay.Report{Requests: 9, Refused: 2}),
+	} {
+		if got := headline(r); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

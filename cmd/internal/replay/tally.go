@@ -1,0 +1,356 @@
+package replay
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// side is one policy as one worker puts requests to it.
+type side struct {
+	rules  []ruleInfo
+	engine *policy.Engine
+	tally  tally
+
+	// The request that is being decided.
+	entry    *accesslog.Entry
+	store    Store
+	subjects *subjects
+	name     string // of the client, where the log has names
+	value    string // of the key that was seen last
+	hash     uint64 // of it
+	refusing []int
+	unsure   []unsure
+
+	decision policy.Decision
+}
+
+// ruleInfo is what counting needs to know of a rule.
+type ruleInfo struct {
+	group int // rules with the same key are one
+	rule  *policy.Rule
+}
+
+// valueOf is valueOf of a key of the rule, which most often begins with its name.
+func (r *ruleInfo) valueOf(key string) string {
+	if name := r.rule.Name; len(key) > len(name) && key[len(name)] == '/' && key[:len(name)] == name {
+		return key[len(name)+1:]
+	}
+	return valueOf(key)
+}
+
+// Take is that of the store of the part, at the time of the request.
+func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	s.value = valueOf(charges[0].Key)
+	s.hash = s.subjects.textHash(s.value)
+	return s.store.TakeAt(ctx, s.entry.Time, charges, receipts)
+}
+
+func newSide(p *policy.Policy, rules []ruleInfo) *side {
+	s := &side{rules: rules, tally: tally{rules: make([]ruleTally, len(rules))}}
+	s.engine = policy.NewEngine(s, p)
+	s.engine.Observe(s.observe)
+	s.engine.Untimed()
+	return s
+}
+
+// decide puts a request to the policy, and counts what comes of it.
+func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request, name string, in *counts) (allowed bool) {
+	s.entry, s.store, s.subjects, s.name = e, in.store, in.subjects, name
+	s.value, s.hash = "", in.subjects.none
+	d := &s.decision
+	s.engine.DecideInto(ctx, r, d)
+	if d.Allowed && d.Unsettled() {
+		s.engine.Settle(ctx, *d, policy.Outcome{Status: e.Status, Bytes: e.Sent})
+	}
+	return d.Allowed
+}
+
+// never is what whoever is blocked was told to wait, longer than any log.
+const never = math.MaxInt64 * time.Nanosecond
+
+// observe counts a decision.
+func (s *side) observe(_ context.Context, o *policy.Observation) {
+	t, e, d := &s.tally, s.entry, &o.Decision
+	step := t.step(e.Time)
+	t.request(e, d, step)
+	if name := o.Exempting(); name != "" {
+		for i := range s.rules {
+			if s.rules[i].rule.Name == name {
+				t.rules[i].matched++
+			}
+		}
+	}
+	path := ""
+	s.refusing, s.unsure = s.refusing[:0], s.unsure[:0]
+	for i := 0; i < len(d.Results); {
+		index, first := o.RuleIndex(i), i
+		refused, delayed, enforced, unused, gain := false, false, false, false, int64(math.MaxInt64)
+		var wait, told time.Duration
+		rule := &t.rules[index]
+		for ; i < len(d.Results) && o.RuleIndex(i) == index; i++ {
+			r := &d.Results[i]
+			if delayed = delayed || r.Delay > 0; r.Allowed {
+				unused = unused || r.Plan != nil && r.Remaining+r.Cost >= r.Plan.Capacity
+				continue
+			}
+			gain = min(gain, secondGains(r))
+			refused, enforced = true, enforced || !r.Shadow
+			if r.RetryAfter == sluice.Never {
+				told = never
+			} else {
+				wait = max(wait, r.RetryAfter)
+			}
+			rule.edges(r.Plan, e.Time)
+		}
+		rule.matched++
+		if delayed {
+			rule.delayed++
+		}
+		group, key := s.rules[index].group, o.Key(first)
+		if key == "" { // it blocks, and counts nothing
+			key = s.rules[index].rule.Name + "/" + o.Client().String()
+		}
+		if v := s.rules[index].valueOf(key); v != s.value { // which rules often share
+			s.value, s.hash = v, s.subjects.textHash(v)
+		}
+		was := s.subjects.request(index, group, key, s.hash, e.Time)
+		if !refused {
+			s.subjects.passed(was, e.Time, unused)
+			continue
+		}
+		if path == "" {
+			path = o.Request.Path
+		}
+		s.subjects.refused(was, e.Time, max(wait, told).Microseconds(), enforced, s.name, path)
+		if enforced {
+			s.unsure = append(s.unsure, unsure{was, gain})
+		}
+		rule.longest = max(rule.longest, wait)
+		rule.refused++
+		rule.series = add(rule.series, step, 1)
+		s.refusing = append(s.refusing, index)
+	}
+	t.together(s.refusing)
+	if !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= time.Second && s.subjects.mayPass(s.unsure) {
+		t.close++
+	}
+}
+
+// secondGains returns how many more such requests a limit may let pass than it does where all requests of a
+// second come at its beginning: what a second gives back. Windows and logs of whole seconds give nothing
+// back within one.
+func secondGains(r *policy.Result) int64 {
+	if r.Plan == nil || r.Plan.Kernel == sluice.InFlight || r.Cost < 1 {
+		return 0
+	}
+	switch l := r.Plan.Limit; {
+	case l.Period%time.Second == 0 && (l.Algorithm == sluice.FixedWindow || l.Algorithm == sluice.SlidingWindowLogExact):
+		return 0
+	default:
+		return int64(math.Ceil(float64(l.Count) / l.Period.Seconds() / float64(r.Cost)))
+	}
+}
+
+// tally are the counts of one worker.
+type tally struct {
+	requests, refused, exempt, malformed int64
+	limited                              int64 // answered 429 or 503
+	close                                int64 // how many fewer might be refused at their true times within a second
+	undecided                            int64 // the store had no answer
+	statuses                             [len(classes)]struct{ requests, refused int64 }
+	minutes                              [60]bool // of the hour in which there was a request
+
+	axis          axis
+	all, refusals []int64 // series
+
+	rules []ruleTally
+}
+
+// classes are those of statuses.
+var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
+
+// ruleTally are the counts of a rule.
+type ruleTally struct {
+	matched, refused, alone, delayed int64
+	windows, early                   int64 // refusals of fixed windows, and in the first tenth of one
+	longest                          time.Duration
+	series                           []int64
+	// beside are the rules that have refused all that this one has; it is nil before that.
+	beside []uint64
+}
+
+// edges counts a refusal by where in a window it was.
+func (r *ruleTally) edges(p *sluice.Plan, now int64) {
+	if p == nil || p.Limit.Algorithm != sluice.FixedWindow || p.Limit.MonthDay != 0 {
+		return
+	}
+	r.windows++
+	if period := p.Limit.Period.Microseconds(); period > 0 && now%period*10 < period {
+		r.early++
+	}
+}
+
+// step returns the step of a time in all series.
+func (t *tally) step(now int64) int {
+	i, coarser := t.axis.at(now)
+	for _, c := range coarser {
+		t.coarsen(c)
+	}
+	return i
+}
+
+func (t *tally) coarsen(c coarsening) {
+	t.all, t.refusals = c.apply(t.all), c.apply(t.refusals)
+	for i := range t.rules {
+		t.rules[i].series = c.apply(t.rules[i].series)
+	}
+}
+
+// request counts a request as a whole.
+func (t *tally) request(e *accesslog.Entry, d *policy.Decision, step int) {
+	t.requests++
+	t.all = add(t.all, step, 1)
+	t.minutes[uint64(e.Time/60e6)%60] = true
+	if e.Status == 429 || e.Status == 503 {
+		t.limited++
+	}
+	class := &t.statuses[classOf(e.Status)]
+	class.requests++
+	if d.Err != nil {
+		t.undecided++
+	}
+	if d.Exempt {
+		t.exempt++
+	}
+	if d.Allowed {
+		return
+	}
+	t.refused++
+	class.refused++
+	t.refusals = add(t.refusals, step, 1)
+	if d.Missing != "" {
+		t.malformed++
+	}
+}
+
+func classOf(status int) int {
+	switch {
+	case status == 0:
+		return 0
+	case status >= 100 && status < 600:
+		return status / 100
+	}
+	return len(classes) - 1
+}
+
+// together counts which rules have refused one request.
+func (t *tally) together(refusing []int) {
+	if len(refusing) == 1 {
+		t.rules[refusing[0]].alone++
+	}
+	for _, i := range refusing {
+		r := &t.rules[i]
+		if r.refused == 1 {
+			r.beside = make([]uint64, len(t.rules)/64+1)
+			for _, other := range refusing {
+				r.beside[other/64] |= 1 << (other % 64)
+			}
+			continue
+		}
+		for w := range r.beside {
+			if r.beside[w] == 0 {
+				continue
+			}
+			var also uint64
+			for _, other := range refusing {
+				if other/64 == w {
+					also |= 1 << (other % 64)
+				}
+			}
+			r.beside[w] &= also
+		}
+	}
+}
+
+// merge adds the counts of another worker.
+func (t *tally) merge(o *tally) {
+	t.alignWith(o)
+	t.requests, t.refused, t.exempt, t.malformed = t.requests+o.requests, t.refused+o.refused, t.exempt+o.exempt, t.malformed+o.malformed
+	t.limited, t.close, t.undecided = t.limited+o.limited, t.close+o.close, t.undecided+o.undecided
+	for i := range t.statuses {
+		t.statuses[i].requests += o.statuses[i].requests
+		t.statuses[i].refused += o.statuses[i].refused
+	}
+	for i := range t.minutes {
+		t.minutes[i] = t.minutes[i] || o.minutes[i]
+	}
+	t.all, t.refusals = summed(t.all, o.all), summed(t.refusals, o.refusals)
+	for i := range t.rules {
+		t.rules[i].merge(&o.rules[i])
+	}
+}
+
+func (r *ruleTally) merge(o *ruleTally) {
+	r.matched, r.refused, r.alone, r.delayed = r.matched+o.matched, r.refused+o.refused, r.alone+o.alone, r.delayed+o.delayed
+	r.windows, r.early = r.windows+o.windows, r.early+o.early
+	r.longest = max(r.longest, o.longest)
+	r.series = summed(r.series, o.series)
+	switch {
+	case r.beside == nil:
+		r.beside = slices.Clone(o.beside)
+	case o.beside != nil:
+		for w := range r.beside {
+			r.beside[w] &= o.beside[w]
+		}
+	}
+}
+
+// alignWith makes the steps of two tallies the same ones.
+func (t *tally) alignWith(o *tally) {
+	switch {
+	case o.axis.steps == 0:
+		return
+	case t.axis.steps == 0:
+		t.axis = o.axis
+		return
+	}
+	for {
+		for t.axis.level < o.axis.level {
+			t.coarsen(t.axis.coarsen())
+		}
+		for o.axis.level < t.axis.level {
+			o.coarsen(o.axis.coarsen())
+		}
+		begin := min(t.axis.begin, o.axis.begin)
+		end := max(t.axis.begin+int64(t.axis.steps), o.axis.begin+int64(o.axis.steps))
+		if end-begin <= maxSteps || t.axis.level == len(stepSeconds)-1 {
+			t.shift(t.axis.begin - begin)
+			o.shift(o.axis.begin - begin)
+			t.axis.begin, t.axis.steps = begin, int(end-begin)
+			o.axis = t.axis
+			return
+		}
+		t.coarsen(t.axis.coarsen())
+	}
+}
+
+// shift has the series begin so many steps earlier.
+func (t *tally) shift(by int64) {
+	t.all, t.refusals = shifted(t.all, by), shifted(t.refusals, by)
+	for i := range t.rules {
+		t.rules[i].series = shifted(t.rules[i].series, by)
+	}
+}
+
+func summed(a, b []int64) []int64 {
+	for i, n := range b {
+		a = add(a, i, n)
+	}
+	return a
+}

@@ -1,0 +1,172 @@
+package replay
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// traps are what a reader must know of a log to trust what is said of it.
+type traps struct {
+	ended      int64 // requests of which only the end is known
+	noPath     int64 // that nobody could read
+	noClient   int64
+	proxies    int64 // of a trusted proxy that does not say for whom
+	disbelieve int64 // with an X-Forwarded-For that nobody believes
+	preflights int64 // that may be one
+}
+
+func (t *traps) look(e *accesslog.Entry, r *policy.Request, trusted []netip.Prefix) {
+	if e.Ended {
+		t.ended++
+	}
+	if r.NoPath {
+		t.noPath++
+	}
+	if r.Method == "OPTIONS" {
+		t.preflights++
+	}
+	switch {
+	case !r.Peer.IsValid():
+		t.noClient++
+	case len(trusted) == 0:
+		if len(e.Forwarded) > 0 && len(e.Client) > 0 { // else it is the client
+			t.disbelieve++
+		}
+	case len(e.Forwarded) == 0 && contains(trusted, r.Peer):
+		t.proxies++
+	}
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func (t *traps) merge(o *traps) {
+	t.ended, t.noPath, t.noClient = t.ended+o.ended, t.noPath+o.noPath, t.noClient+o.noClient
+	t.proxies, t.disbelieve, t.preflights = t.proxies+o.proxies, t.disbelieve+o.disbelieve, t.preflights+o.preflights
+}
+
+// notes returns what there is to say, in whole sentences.
+func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *feed.Stats) (notes []string) {
+	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if c.requests == 0 {
+		switch {
+		case stats.Lines == 0:
+			say("The logs are empty.")
+		case stats.Skipped == stats.Lines:
+			say("No line of the logs tells of a request: all are comments, empty, or of other loggers. In JSON lines a request has a method, or a path and a status: say with --field where they are.")
+		default:
+			say("The logs have no requests.")
+		}
+		return notes
+	}
+	coarse, sampled, noClient := false, false, false
+	for _, f := range stats.Files {
+		if f.Format == "" {
+			continue // it has no line
+		}
+		coarse = coarse || !f.Tells.Fine
+		sampled = sampled || f.Tells.Sampled
+		noClient = noClient || !f.Tells.Client
+	}
+	if sampled {
+		say("The log may be sampled: some requests were left out of it on purpose, so that counts and peaks are too low by that factor, and bursts cannot be restored.")
+	}
+	if t.ended > 0 {
+		say("%s are told by when they ended, and not how long they took: a limiter acts when they begin, so slow requests count later here than they would live.", requestsOf(t.ended, c.requests))
+	}
+	if coarse && c.close > 0 {
+		say("Times in the log are whole seconds, and within one the order is that of the file: at the true times up to %s might be missing.", refusalsOf(c.close, c.refused))
+	}
+	if j.exactLogs {
+		say("A sliding_window_log rounds times to a 32,768th of its period. In whole seconds many requests come exactly one period after others, and the rounding would decide about them: it is judged as a sliding_window_log_exact.")
+	}
+	if n, minute := minutesUsed(c); n == 1 && r.To.Sub(r.From).Hours() > 2 {
+		say("All requests are in minute %d of their hour: the times were made up, or cut, and limits over less than an hour are judged too strictly.", minute)
+	}
+	if c.limited*100 >= c.requests {
+		say("%s were answered with 429 or 503: behind a limiter a log holds retries, and not what clients wanted.", requestsOf(c.limited, c.requests))
+	}
+	if stats.Late > 0 {
+		say("%s came more than the window of the reading after later ones, and counted at the time of these.", requestsOf(stats.Late, c.requests))
+	}
+	if stats.Skipped*10 >= stats.Lines && stats.Skipped > 0 {
+		say("%s tell of no request, such as comments and what other loggers write, and are not judged.", shareOf(stats.Skipped, stats.Lines, "lines"))
+	}
+	if stats.Unreadable > 0 {
+		say("%s could not be read, and are not judged.", shareOf(stats.Unreadable, stats.Lines, "lines"))
+	}
+	if t.noPath > 0 {
+		say("%s could not be read by the server, or by Sluice: they count for rules that apply to every path.", requestsOf(t.noPath, c.requests))
+	}
+	if c.malformed > 0 {
+		say("%s would be refused as malformed, for a part of a key that they lack, or a path that servers read in several ways; they use up rules that need neither.", requestsOf(c.malformed, c.requests))
+	}
+	if noClient {
+		say("The log does not tell who connected: the last address of X-Forwarded-For is taken for it.")
+	}
+	if t.noClient > 0 {
+		say("Of %s nobody knows the client: rules by client_ip have one count for all of them.", requestsOf(t.noClient, c.requests))
+	}
+	if t.proxies > 0 {
+		say("%s came through a trusted proxy, and the log does not tell for whom: each such proxy counts as one client. Log X-Forwarded-For to tell clients apart.", requestsOf(t.proxies, c.requests))
+	}
+	if t.disbelieve > 0 {
+		say("%s have an X-Forwarded-For, and the policy trusts no proxy: the address that connected counts as the client. Name the proxies under trusted_proxies if they are yours.", requestsOf(t.disbelieve, c.requests))
+	}
+	if t.preflights > 0 && j.document.CORS.Preflights == "exempt" {
+		say("%s have the method OPTIONS, and a log does not tell whether they are preflights: they are counted, though the policy exempts preflights.", requestsOf(t.preflights, c.requests))
+	}
+	if names := j.policy.ByOutcome(); len(names) > 0 {
+		say("Rules that go by the outcome of requests are told it at once, and not when the answer was sent.")
+	}
+	var evicted int64
+	for _, c := range counted {
+		evicted += c.store.Evicted()
+	}
+	if evicted > 0 {
+		say("The store had no room for %s states, and has forgotten them: a few refusals may be missing.", humanize.Comma(evicted))
+	}
+	if r.Estimated {
+		say("There are more than %s subjects: how many there are is estimated, to about 2 %%, and of those beyond it is not known how hard they are hit.", humanize.Comma(MaxSubjects))
+	}
+	if c.undecided > 0 {
+		say("%s are of a time before 1970 or after 2112, and were not judged.", requestsOf(c.undecided, c.requests))
+	}
+	return notes
+}
+
+func requestsOf(n, all int64) string { return shareOf(n, all, "requests") }
+func refusalsOf(n, all int64) string { return shareOf(n, all, "refusals") }
+
+func shareOf(n, all int64, what string) string {
+	share := 100 * float64(n) / float64(all)
+	percent := strconv.FormatFloat(share, 'f', 0, 64)
+	switch {
+	case n > 0 && share < 0.01:
+		percent = "under 0.01"
+	case n > 0 && share < 10:
+		percent = strconv.FormatFloat(share, 'g', 2, 64)
+	case n < all && share > 99:
+		percent = "over 99"
+	}
+	return fmt.Sprintf("%s of %s %s (%s %%)", humanize.Comma(n), humanize.Comma(all), what, percent)
+}
+
+// minutesUsed returns in how many minutes of an hour there are requests, and the last of them.
+func minutesUsed(c *tally) (n, last int) {
+	for i, used := range c.minutes {
+		if used {
+			n, last = n+1, i
+		}
+	}
+	return n, last
+}

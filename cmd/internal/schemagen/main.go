@@ -1,0 +1,244 @@
+// Command schemagen writes the JSON Schema of policies, for editors, from the types and the comments of
+// package policy:
+//
+//	go generate ./cmd/internal/schemagen
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
+)
+
+//go:generate go run . ../../../policy ../../../docs/policy.schema.json
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "schemagen: which package, and where to? schemagen policy docs/policy.schema.json")
+		os.Exit(2)
+	}
+	text, err := generate(os.Args[1])
+	if err == nil {
+		err = os.WriteFile(os.Args[2], text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "schemagen:", err)
+		os.Exit(1)
+	}
+}
+
+// generate returns the schema, with the comments of the sources in dir.
+func generate(dir string) ([]byte, error) {
+	said, err := readComments(dir)
+	if err != nil {
+		return nil, err
+	}
+	g := &generator{said: said, defs: object{"text": text(), "texts": texts(1)}}
+	root := g.structure(reflect.TypeFor[policy.Document]())
+	properties := root["properties"].(object)
+	properties["version"] = object{"description": "1.", "enum": []any{1, "1"}}
+	root["required"] = []string{"version", "rules"}
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "Policy of Sluice"
+	root["description"] = "What limits there are, and for whom."
+	root["$defs"] = g.defs
+	out, err := json.MarshalIndent(root, "", "  ")
+	return append(out, '\n'), err
+}
+
+type object = map[string]any
+
+// text is what stands on one line: YAML takes numbers and words for their text.
+func text() object {
+	return object{"type": []string{"string", "number", "boolean"}, "minLength": 1}
+}
+
+// texts are one or several.
+func texts(least int) object {
+	list := object{"type": "array", "items": ref("text")}
+	if least > 0 {
+		list["minItems"] = least
+	}
+	return object{"anyOf": []any{ref("text"), list}}
+}
+
+func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
+
+// words are the fields that have one of a few, by "Type.Field".
+var words = map[string][]string{
+	"CORS.Preflights":    {"exempt", "count"},
+	"Document.Ambiguous": {"refuse", "charge"},
+	"Rule.Ambiguous":     {"refuse", "charge"},
+	"Rule.Missing":       {"share", "skip", "refuse"},
+	"Rule.Algorithm":     algorithms(),
+	"Rule.OnError":       {"allow", "deny", "local"},
+	"Rule.Consistency":   {"strict", "leased", "synced"},
+	"Rule.ShowKey":       {"whole", "short", "hash"},
+}
+
+func algorithms() (all []string) {
+	for _, a := range sluice.Algorithms() {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// short are types that are also written as a single value.
+var short = map[reflect.Type]object{
+	reflect.TypeFor[policy.Cost]():    {"type": "integer", "minimum": 1},
+	reflect.TypeFor[policy.Penalty](): ref("text"),
+}
+
+// generator makes schemas of types. What has a name is one of the defs.
+type generator struct {
+	said map[string]string
+	defs object
+}
+
+func (g *generator) of(t reflect.Type, field string) object {
+	if list := words[field]; list != nil {
+		return object{"enum": list}
+	}
+	switch t {
+	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[[]policy.Status]():
+		return ref("texts")
+	case reflect.TypeFor[policy.List]():
+		file := object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
+		return object{"anyOf": append(texts(0)["anyOf"].([]any), file)}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return object{"type": "integer", "minimum": 1}
+	case reflect.Map:
+		return object{"type": "object", "minProperties": 1, "additionalProperties": g.of(t.Elem(), "")}
+	case reflect.Slice:
+		if t.Elem().Kind() != reflect.String {
+			list := object{"type": "array", "items": g.of(t.Elem(), "")}
+			if field == "Answer.Bodies" {
+				list["minItems"] = 1
+			}
+			return list
+		}
+		if field == "Document.TrustedProxies" { // nobody, said aloud
+			return texts(0)
+		}
+		return ref("texts")
+	case reflect.Struct:
+		if g.defs[t.Name()] == nil {
+			g.defs[t.Name()] = object{} // while it is being made
+			g.defs[t.Name()] = g.structure(t)
+		}
+		if one := short[t]; one != nil {
+			return object{"anyOf": []any{one, ref(t.Name())}}
+		}
+		return ref(t.Name())
+	}
+	return ref("text")
+}
+
+// structure is an object with the fields of a type, and no others.
+func (g *generator) structure(t reflect.Type) object {
+	properties := object{}
+	g.fields(t, properties)
+	o := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if says := g.said[t.Name()]; says != "" {
+		o["description"] = says
+	}
+	switch t.Name() {
+	case "Rule":
+		o["required"] = []string{"name"}
+	case "Cost": // with a default alone it is a number
+		var with []any
+		for _, name := range []string{"header", "max", "response_header", "response_bytes", "estimate"} {
+			with = append(with, object{"required": []string{name}})
+		}
+		o["anyOf"] = with
+	case "CORS", "Tiers", "Share", "Count", "Penalty":
+		o["minProperties"] = 1
+	}
+	return o
+}
+
+func (g *generator) fields(t reflect.Type, properties object) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			g.fields(f.Type, properties)
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || !f.IsExported() {
+			continue
+		}
+		field := t.Name() + "." + f.Name
+		s := g.of(f.Type, field)
+		if says := g.said[field]; says != "" {
+			s["description"] = says
+		}
+		properties[cmp.Or(name, f.Name)] = s
+	}
+}
+
+// readComments returns what the sources say of types and of their fields, by "Type" and "Type.Field".
+func readComments(dir string) (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]string{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range file.Decls {
+			declared, _ := d.(*ast.GenDecl)
+			if declared == nil || declared.Tok != token.TYPE {
+				continue
+			}
+			for _, spec := range declared.Specs {
+				t := spec.(*ast.TypeSpec)
+				s, _ := t.Type.(*ast.StructType)
+				if s == nil || !t.Name.IsExported() {
+					continue
+				}
+				said[t.Name.Name] = plain(declared.Doc)
+				for _, f := range s.Fields.List {
+					comment := f.Doc
+					if comment == nil {
+						comment = f.Comment
+					}
+					for _, n := range f.Names {
+						said[t.Name.Name+"."+n.Name] = plain(comment)
+					}
+				}
+			}
+		}
+	}
+	return said, nil
+}
+
+// link is one of a comment of Go.
+var link = regexp.MustCompile(`\[([A-Za-z][\w./]*)\]`)
+
+// plain returns a comment as one line.
+func plain(c *ast.CommentGroup) string {
+	first, _, _ := strings.Cut(c.Text(), "\n\n")
+	return link.ReplaceAllString(strings.Join(strings.Fields(first), " "), "$1")
+}

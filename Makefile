@@ -26,7 +26,7 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 PURE = ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
 # The slowest of the others begin first.
 SLOWEST = ./redisstore ./cmd/e2e ./cmd/sluice ./cmd/e2e/console ./memory
-CONCURRENT = $(SLOWEST) $$(go list ./... | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
+CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWEST))")
 # Its argument names the record of the run: .ci/run looks for skipped tests there.
 TESTSUM = mkdir -p bin/test && go run $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile bin/test/$(1).json --
 
@@ -44,11 +44,10 @@ test:
 # What "make test" leaves out, in short forms: the race detector over the packages that compute, the tests
 # named TestLong, which have a build tag, and those of the other modules. Databases and a proxy that take
 # long to install or to build have targets of their own: collations and traefik.
-LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench --exclude-dir=examples '^//go:build long' . | xargs -n1 dirname | sort -u)
+LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
 	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik' -vet=off -p 2 -timeout 40m $(LONG)
-	cd examples/frameworks && go test -tags long $(RACE) ./...
 	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && go test ./...
 
@@ -118,7 +117,7 @@ histories:
 POLICIES = 2000
 draws:
 	now=$$(date +%s%N) && SLUICE_SEED=$$now SLUICE_RANDOM_SEED=$$now SLUICE_RANDOM_POLICIES=$(POLICIES) SLUICE_TRIALS=40 \
-		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./cmd/e2e/doors
+		go test -tags long -race -count 1 -timeout 0 -skip 'TestLongServers|TestLongTraefik' ./policy/... ./internal/... ./cmd/internal/... ./cmd/e2e/doors
 
 # Writers into a database of rules, killed in the middle, fifty times.
 crash:
@@ -160,13 +159,12 @@ mutants:
 # a client that may have left, and closing what was only read or is given up.
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
-	go vet -tags long,h2spec ./...
-	GOARCH=386 go build ./...
-	go run $(STATICCHECK) ./...
-	go run $(STATICCHECK) -tags long ./...
-	go run $(ERRCHECK) -ignoretests -exclude .errcheck ./...
+	go vet -tags long,h2spec work
+	GOARCH=386 go build work
+	go run $(STATICCHECK) work
+	go run $(STATICCHECK) -tags long work
+	go run $(ERRCHECK) -ignoretests -exclude .errcheck work
 	cd bench && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
-	cd examples/frameworks && go vet -tags long ./... && go run $(STATICCHECK) -tags long ./...
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./...
 	cd peers && go vet ./... && go run $(STATICCHECK) ./...
 	go run $(ACTIONLINT)

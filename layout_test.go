@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,63 +14,16 @@ import (
 
 const module = "github.com/sluicehq/sluice"
 
-type listed struct {
-	ImportPath string
-	Imports    []string
-	Deps       []string
-	Standard   bool
-}
-
-// list returns the packages of the module, and of everything that they need.
-func list(t *testing.T) map[string]listed {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]listed{}
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p listed
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all[p.ImportPath] = p
-	}
-	if len(all) < 50 || all[module].ImportPath == "" {
-		t.Fatalf("go list gave %d packages, and not the module's own", len(all))
-	}
-	return all
-}
-
-// foreign returns the packages that p needs beyond the standard library and allowed.
-func foreign(all map[string]listed, p string, allowed ...string) []string {
-	var found []string
-	for _, d := range all[p].Deps {
-		if !all[d].Standard && !slices.Contains(allowed, strings.TrimPrefix(d, module)) {
-			found = append(found, d)
-		}
-	}
-	return found
-}
-
-// wires reports whether a package is there to put the others together: the fixture does so for tests.
-func wires(path string) bool {
-	return path == module+"/cmd/sluice" || path == module+"/internal/incident" || strings.HasPrefix(path, module+"/examples/")
-}
-
-// layers are the packages from the top down, each with those beneath its path. What is in none is a leaf,
-// which needs no other package of the module above it.
+// layers are the packages from the top down, each with those beneath its path. What is in none, such as
+// internal/testkit, imports no layer.
 var layers = [][]string{
-	{"/cmd/sluice", "/examples", "/e2e"},
-	{"/internal/dashboard"},
-	{"/internal/adminapi"},
-	{"/internal/control"},
-	{
-		"/internal/source", "/internal/proxy", "/internal/checkapi", "/internal/checkgrpc", "/internal/rls", "/internal/resp", "/internal/spoe",
-		"/internal/authrequest", "/internal/limitpage", "/internal/nginxlimits", "/internal/replay", "/internal/incident", "/internal/schemagen",
-	},
+	{"/cmd/sluice", "/cmd/e2e", "/cmd/internal/histories", "/examples"},
+	{"/cmd/internal/cli"},
+	{"/cmd/internal/server"},
+	{"/cmd/internal/console"},
+	{"/cmd/internal/adminapi"},
+	{"/cmd/internal/control"},
+	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/replay", "/cmd/internal/incident", "/cmd/internal/schemagen"},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile"},
 	{"/policy"},
 	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/plantest", "/internal/faultstore"},
@@ -88,6 +43,42 @@ func layer(path string) int {
 	return len(layers)
 }
 
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+// list returns the packages of all modules of the workspace, and everything that they need.
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	out := run(t, "go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "work")
+	all := map[string]listed{}
+	for dec := json.NewDecoder(strings.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+	}
+	if len(all) < 50 || all[module].ImportPath == "" || all[module+"/cmd/sluice"].ImportPath == "" {
+		t.Fatalf("go list returned %d packages without the library's or the program's", len(all))
+	}
+	return all
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).Output()
+	if err != nil {
+		t.Fatalf("%s %v: %v", name, args, err)
+	}
+	return string(out)
+}
+
 // A package imports packages of its own layer and of those below.
 func TestLayers(t *testing.T) {
 	for path, p := range list(t) {
@@ -99,79 +90,51 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// The rules of the house, as ARCHITECTURE.md states them.
-func TestLayout(t *testing.T) {
+// What most programs import links nothing but the standard library.
+func TestLinksNothingForeign(t *testing.T) {
 	all := list(t)
-	const yaml = "go.yaml.in/yaml/v3"
-	inside := []string{"", "/internal/clientip", "/internal/spelling", "/policy/internal/fair", "/policy/internal/fields", "/policy/internal/fold", "/policy/internal/networks", "/policy/internal/paths", "/policy/internal/percent"}
-	only := map[string][]string{
-		"":            {},
-		"/memory":     {""},
-		"/storetest":  {"", "/internal/seed"},
-		"/policy":     inside,
-		"/policyfile": append([]string{yaml, "/policy", "/internal/printable"}, inside...),
-
-		"/policyfile/follow": append([]string{yaml, "/policy", "/policyfile", "/internal/printable", "github.com/fsnotify/fsnotify", "github.com/fsnotify/fsnotify/internal", "golang.org/x/sys/unix"}, inside...),
-		"/answer":            append([]string{"/policy"}, inside...),
-		"/httplimit":         append([]string{"/policy", "/answer"}, inside...),
-		"/client":            {"/internal/pace"},
-		"/telemetry":         append([]string{"/policy", "/internal/printable"}, inside...),
-	}
-	for p, allowed := range only {
-		if all[module+p].ImportPath == "" {
-			t.Errorf("there is no package %q", module+p)
-		}
-		if found := foreign(all, module+p, allowed...); len(found) > 0 {
-			t.Errorf("%s needs %v, and may only need the standard library and %q", module+p, found, allowed)
-		}
-	}
-
-	// Each of these comes with one package, and with nothing else that a program may import.
-	for library, with := range map[string]string{"google.golang.org/grpc": "/grpclimit", "github.com/prometheus/": "/promlimit"} {
-		for path, p := range all {
-			needs := slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, library) })
-			public := strings.HasPrefix(path, module) && !strings.Contains(path, "/internal/") && !wires(path)
-			switch {
-			case path == module+with && !needs:
-				t.Errorf("%s does not need %s", path, library)
-			case path != module+with && public && needs:
-				t.Errorf("%s needs %s", path, library)
+	for _, p := range []string{"", "/memory", "/policy", "/answer", "/httplimit", "/client", "/telemetry", "/storetest"} {
+		for _, d := range all[module+p].Deps {
+			if !all[d].Standard && !strings.HasPrefix(d, module) {
+				t.Errorf("%s links %s", module+p, d)
 			}
 		}
 	}
+}
 
-	// OpenTelemetry comes with otellimit, and its SDK with the program.
-	for path, p := range all {
-		for _, i := range p.Imports {
-			if strings.HasPrefix(path, module) && strings.HasPrefix(i, "go.opentelemetry.io/") && path != module+"/cmd/sluice" &&
-				(path != module+"/otellimit" || strings.Contains(i, "/sdk") || strings.Contains(i, "/exporters")) {
-				t.Errorf("%s imports %s: OpenTelemetry belongs in otellimit, and its SDK in cmd/sluice", path, i)
-			}
-		}
-		if path == module+"/otellimit" {
-			if found := slices.DeleteFunc(foreign(all, path, append([]string{"/policy", "/internal/printable"}, inside...)...), func(d string) bool {
-				return strings.HasPrefix(d, "go.opentelemetry.io/") && !strings.Contains(d, "go.opentelemetry.io/otel/sdk") || strings.HasPrefix(d, "github.com/go-logr/") || strings.HasPrefix(d, "github.com/cespare/xxhash/")
-			}); len(found) > 0 {
-				t.Errorf("otellimit needs %v, and may only need the API of OpenTelemetry", found)
-			}
+// The module that programs import does not bring the program's dependencies into their module graph.
+func TestModuleGraph(t *testing.T) {
+	graph := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
+	graph.Env = append(os.Environ(), "GOWORK=off")
+	out, err := graph.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := strings.Fields(string(out))
+	for _, program := range []string{"chromedp", "sqlite", "jackc/pgx", "spf13/cobra", "otel/sdk", "exporters/otlp", "gonum"} {
+		if i := slices.IndexFunc(modules, func(m string) bool { return strings.Contains(m, program) }); i >= 0 {
+			t.Errorf("the module graph of the library has %s", modules[i])
 		}
 	}
+	if !slices.Contains(modules, "github.com/redis/rueidis") {
+		t.Errorf("the module graph lacks rueidis: %v", modules)
+	}
+}
 
-	stores := []string{module + "/memory", module + "/redisstore", module + "/failover", module + "/lease", module + "/synced", module + "/stores"}
-	drivers := []string{"github.com/redis/", "github.com/fsnotify/", "github.com/jackc/", "modernc.org/", "github.com/pressly/", "github.com/envoyproxy/"}
-	mayDrive := []string{module + "/internal/rls", module + "/redisstore", module + "/policyfile/follow", module + "/internal/source", module + "/cmd/sluice"}
-	for path, p := range all {
-		own := strings.HasPrefix(path, module)
-		for _, i := range p.Imports {
-			if own && !slices.Contains(mayDrive, path) && slices.ContainsFunc(drivers, func(d string) bool { return strings.HasPrefix(i, d) }) {
-				t.Errorf("%s imports %s: drivers belong in %v", path, i, mayDrive)
-			}
-			if !wires(path) && !slices.Contains(stores, path) && own && slices.Contains(stores, i) {
-				t.Errorf("%s imports the store %s: only cmd/sluice does", path, i)
-			}
-			if slices.Contains(stores, path) && i == module+"/policy" {
-				t.Errorf("%s imports policy: stores know nothing of it", path)
-			}
+// The tests run the program with the versions that its own go.mod gives to those who install it.
+func TestVersionsOfTheProgram(t *testing.T) {
+	text, err := os.ReadFile("cmd/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := strings.Split(run(t, "go", "list", "-m", "all"), "\n")
+	required := regexp.MustCompile(`(?m)^\t(\S+ v\S+)`).FindAllStringSubmatch(string(text), -1)
+	if len(required) < 20 {
+		t.Fatalf("cmd/go.mod requires %d modules", len(required))
+	}
+	for _, m := range required {
+		if !strings.HasPrefix(m[1], module) && !slices.Contains(chosen, m[1]) {
+			t.Errorf("cmd/go.mod requires %s, and the workspace has another version: let scripts/tidy follow \"go get\" in cmd", m[1])
 		}
 	}
 }

@@ -76,7 +76,11 @@ func buildGateways(s setting, works []work) (cleanUp func(), err error) {
 	build := func(name, module, pkg string) {
 		if err == nil {
 			var out []byte
-			out, err = exec.Command("go", "build", "-C", module, "-o", filepath.Join(dir, name), pkg).CombinedOutput()
+			build := exec.Command("go", "build", "-C", module, "-o", filepath.Join(dir, name), pkg)
+			if module != ".." {
+				build.Env = append(os.Environ(), "GOWORK=off") // the rivals' modules are in no workspace
+			}
+			out, err = build.CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("building %s: %w\n%s", name, err, out)
 			}

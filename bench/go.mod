@@ -1,4 +1,5 @@
-module github.com/sluicehq/sluice/bench
+// It is never published. Its path is below cmd, because it measures packages that are internal there.
+module github.com/sluicehq/sluice/cmd/bench
 
 go 1.26.0
 
@@ -11,7 +12,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
-	github.com/sluicehq/sluice v0.0.0
+	github.com/sluicehq/sluice v0.1.0
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
 	go.uber.org/ratelimit v0.3.1
@@ -52,6 +53,7 @@ require (
 	github.com/pressly/goose/v3 v3.29.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/sluicehq/sluice/cmd v0.1.0
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
@@ -67,4 +69,8 @@ require (
 	modernc.org/sqlite v1.61.1 // indirect
 )
 
-replace github.com/sluicehq/sluice => ../
+replace (
+	github.com/sluicehq/sluice => ..
+	github.com/sluicehq/sluice/cmd => ../cmd
+	github.com/sluicehq/sluice/grpclimit => ../grpclimit
+)

@@ -1,4 +1,4 @@
-module github.com/sluicehq/sluice/bench/caddy
+module github.com/sluicehq/sluice/cmd/bench/caddy
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module github.com/sluicehq/sluice/bench/ratelimit
+module github.com/sluicehq/sluice/cmd/bench/ratelimit
 
 go 1.26.0
 

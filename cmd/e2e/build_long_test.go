@@ -19,7 +19,7 @@ const mostBytes = 50_000_000
 // copyTree puts a copy of the sources into a directory.
 func copyTree(t *testing.T, dir string) {
 	t.Helper()
-	list, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	list, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		t.Skipf("NOT BUILT: git does not say what the sources are: %v", err)
 	}

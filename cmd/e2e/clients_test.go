@@ -26,8 +26,8 @@ func TestClientsWait(t *testing.T) {
 	}
 	clients := map[string]string{
 		"curl":    "for i in 1 2 3; do " + curl + "; done",
-		"python3": "python3 ../examples/clients/python/api_client.py URL 3",
-		"node":    "node ../examples/clients/node/api_client.mjs URL 3",
+		"python3": "python3 ../../examples/clients/python/api_client.py URL 3",
+		"node":    "node ../../examples/clients/node/api_client.mjs URL 3",
 		"go":      outgoing + " URL URL URL",
 	}
 	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: slow, key: [query:c], limit: 1/second burst 1}]\n"))

@@ -42,7 +42,7 @@ func builds(name, path string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		file := filepath.Join(testkit.Root(), "bin", "test", name)
 		c := exec.Command("go", "build", "-o", file, path)
-		c.Dir = filepath.Join("testdata", name)
+		c.Dir, c.Env = filepath.Join("testdata", name), append(os.Environ(), "GOWORK=off") // a module of its own
 		if out, err := c.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w\n%s", err, out)
 		}

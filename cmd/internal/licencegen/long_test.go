@@ -10,7 +10,7 @@ import (
 
 // The list has the licences of all that the program is built of, on every system.
 func TestLongUpToDate(t *testing.T) {
-	want, err := generate("../..")
+	want, err := generate("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

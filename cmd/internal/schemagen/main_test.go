@@ -41,7 +41,7 @@ func policies(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	fence := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		markdown := strings.HasSuffix(path, ".md")
 		switch {
 		case err != nil || d.IsDir() && d.Name() == "bad" || d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules"):

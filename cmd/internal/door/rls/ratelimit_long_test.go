@@ -53,7 +53,7 @@ func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd")
-	build.Dir = filepath.Join("testdata", "ratelimit")
+	build.Dir, build.Env = filepath.Join("testdata", "ratelimit"), append(os.Environ(), "GOWORK=off") // a module of its own
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -17,7 +17,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/examples/inflight"
+	"github.com/sluicehq/sluice/examples/frameworks/inflight"
 	"github.com/sluicehq/sluice/memory"
 )
 

@@ -1,8 +1,7 @@
-package otellimit_test
+package otel
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -141,20 +140,4 @@ func TestCost(t *testing.T) {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
-}
-
-func ExampleObserve() {
-	p, err := policyfile.Parse("policy.yaml", []byte("version: 1\nrules: [{name: api, limit: 100/minute, key: [client_ip]}]"))
-	if err != nil {
-		panic(err)
-	}
-	e := policy.NewEngine(memory.New(), p)
-	otellimit.Observe(e)
-
-	exporter := tracetest.NewInMemoryExporter() // in place of the one of your program
-	provider := trace.NewTracerProvider(trace.WithSyncer(exporter))
-	h := otelhttp.NewHandler(httplimit.Policy(e)(http.NotFoundHandler()), "api", otelhttp.WithTracerProvider(provider))
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-	fmt.Println(exporter.GetSpans()[0].Events[0].Name)
-	// Output: sluice.decision
 }

@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -34,47 +33,48 @@ type step struct {
 // Script reads the cases of a file.
 func Script(t testing.TB, file string) (all []Case) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := false // the last step may get more lines
-	for i, line := range strings.Split(string(text), "\n") {
-		name, isCase := strings.CutPrefix(line, "== ")
-		if isCase {
-			all, open = append(all, Case{Name: name, file: file}), false
-			continue
+	_, sections := Split(read(t, file))
+	for _, s := range sections {
+		c := Case{Name: s.Name, file: file}
+		open := false // the last step may get more lines
+		for i, line := range strings.Split(strings.TrimSuffix(s.Text, "\n"), "\n") {
+			sent, isStep := strings.CutPrefix(line, "> ")
+			switch {
+			case isStep && (!open || c.last().want != nil):
+				c.steps, open = append(c.steps, step{line: s.Line + i, send: []string{sent}}), true
+			case isStep:
+				c.last().send = append(c.last().send, sent)
+			case len(c.steps) == 0:
+				c.Setup += line + "\n"
+			case line == "":
+				open = false
+			case line[0] == '#':
+			case !open:
+				t.Fatalf("%s:%d: no step returns %q", file, s.Line+i, line)
+			default:
+				c.last().want = append(c.last().want, line)
+			}
 		}
-		if len(all) == 0 {
-			continue // the head of the file
-		}
-		c := &all[len(all)-1]
-		sent, isStep := strings.CutPrefix(line, "> ")
-		switch {
-		case isStep && (!open || c.last().want != nil):
-			c.steps, open = append(c.steps, step{line: i + 1, send: []string{sent}}), true
-		case isStep:
-			c.last().send = append(c.last().send, sent)
-		case len(c.steps) == 0:
-			c.Setup += line + "\n"
-		case line == "":
-			open = false
-		case line[0] == '#':
-		case !open:
-			t.Fatalf("%s:%d: no step returns %q", file, i+1, line)
-		default:
-			c.last().want = append(c.last().want, line)
-		}
-	}
-	for _, c := range all {
 		if len(c.steps) == 0 {
 			t.Fatalf("%s: case %q has no steps", file, c.Name)
 		}
+		all = append(all, c)
 	}
 	if len(all) == 0 {
 		t.Fatalf("%s has no cases", file)
 	}
 	return all
+}
+
+// Options cuts the first line off the setup if it begins with a name and a colon, and returns the words behind that.
+func (c *Case) Options(name string) []string {
+	line, rest, _ := strings.Cut(c.Setup, "\n")
+	words, found := strings.CutPrefix(line, name+":")
+	if !found {
+		return nil
+	}
+	c.Setup = rest
+	return strings.Fields(words)
 }
 
 func (c *Case) last() *step { return &c.steps[len(c.steps)-1] }

@@ -16,9 +16,9 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 // Numbers are written as the library writes them.
@@ -339,10 +339,7 @@ func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy
 // decided returns the answer of a policy to its first request.
 func decided(t *testing.T, document string, r *policy.Request) (status int, h http.Header, body string) {
 	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policytest.Parse(t, document)
 	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), r)
 	var a Answer
 	h = http.Header{}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -53,7 +54,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			t.Fatalf("no setting %q", word)
 		}
 	}
-	p := mustParse(t, "version: 1\n"+document)
+	p := policytest.Parse(t, document)
 	engine := policy.NewEngine(store, p)
 	c.Play(t, func(step string) string {
 		if wait, found := strings.CutPrefix(step, "wait "); found {
@@ -106,7 +107,7 @@ func written(a *Answer, h http.Header) string {
 func TestAccept(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/accept.txt") {
 		t.Run(c.Name, func(t *testing.T) {
-			p := mustParse(t, "version: 1\nrules: []\n"+c.Setup)
+			p := policytest.Parse(t, "rules: []\n"+c.Setup)
 			c.Play(t, func(step string) string {
 				request := make(http.Header)
 				if step != "none" {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -27,7 +28,7 @@ const twoInTen = `rules: [{name: calls, limit: 2/10s, algorithm: fixed_window}]`
 func TestClientPaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{MaxRetries: -1})...)
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, twoInTen)), waiting(&grpclimit.Client{MaxRetries: -1})...)
 		toWindow(10 * s)
 		start := time.Now()
 		for range 2 {
@@ -48,7 +49,7 @@ func TestClientRepeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := testkit.NewPipes()
-		serve(t, p, grpclimit.Policy(engine(t, twoInTen)))
+		serve(t, p, grpclimit.Policy(policytest.Engine(t, twoInTen)))
 		other := connect(t, "passthrough:///test", dialer(p))
 		toWindow(10 * s)
 		for range 2 {
@@ -77,7 +78,7 @@ func TestClientDoesNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(c.client)...)
+				cc := piped(t, grpclimit.Policy(policytest.Engine(t, twoInTen)), waiting(c.client)...)
 				toWindow(10 * s)
 				start := time.Now()
 				orders := []string{"", "", c.order}
@@ -102,7 +103,7 @@ func TestClientDoesNotWait(t *testing.T) {
 func TestClientTakesNeverForNever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: dear, limit: 1/second, cost: {header: X-Cost, max: 9}}]`)), waiting(&grpclimit.Client{})...)
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: dear, limit: 1/second, cost: {header: X-Cost, max: 9}}]`)), waiting(&grpclimit.Client{})...)
 		start := time.Now()
 		if got := call(t.Context(), cc, sayMethod, "", "x-cost", "5"); got.code != codes.ResourceExhausted || time.Since(start) != 0 {
 			t.Errorf("%v after %v", got.status, time.Since(start))
@@ -114,7 +115,7 @@ func TestClientTakesNeverForNever(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&grpclimit.Client{})...)
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, twoInTen)), waiting(&grpclimit.Client{})...)
 		toWindow(10 * s)
 		for range 2 {
 			call(t.Context(), cc, sayMethod, "")
@@ -133,7 +134,7 @@ func TestClientPacesStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var client grpclimit.Client
-		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), waiting(&client)...)
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, twoInTen)), waiting(&client)...)
 		toWindow(10 * s)
 		start := time.Now()
 		for range 3 {
@@ -159,7 +160,7 @@ func TestClientPacesStreams(t *testing.T) {
 func TestRetryOfOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, twoInTen)), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, twoInTen)), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 			"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))
 		toWindow(10 * s)
 		start := time.Now()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -36,7 +37,7 @@ func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
 // A call counts until its handler has returned, whatever its kind and its end.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
-	e := engine(t, `
+	e := policytest.Engine(t, `
 rules:
   - {name: all, in_flight: 2}
   - {name: outcome, match: /test.Echo/Login, limit: 100/day, count: {status: 401}}`)
@@ -76,7 +77,7 @@ rules:
 // A panic of an observer, which a program may recover from, leaves no place behind.
 func TestInFlightObserverPanics(t *testing.T) {
 	t.Parallel()
-	e := engine(t, "rules: [{name: all, in_flight: 2}]")
+	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	e.Observe(func(context.Context, *policy.Observation) { panic("observed") })
 	server := grpclimit.Policy(e)
 	func() {

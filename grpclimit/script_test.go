@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -41,7 +42,7 @@ func playCalls(t *testing.T, c *testkit.Case) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		attributes["user"] = strings.Join(md.Get("x-user"), "")
 	}}
-	cc := piped(t, config.Policy(policy.NewEngine(store, compile(t, rules))))
+	cc := piped(t, config.Policy(policy.NewEngine(store, policytest.Parse(t, rules))))
 	c.Play(t, func(step string) string {
 		line, fields, _ := strings.Cut(step, "\n")
 		method, order, _ := strings.Cut(line, " ")

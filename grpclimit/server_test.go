@@ -17,26 +17,10 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-// engine returns one for a policy, over a store of its own.
-func engine(t *testing.T, rules string) *policy.Engine {
-	t.Helper()
-	return policy.NewEngine(memory.New(), compile(t, rules))
-}
-
-func compile(t *testing.T, rules string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func open(t *testing.T, ctx context.Context, cc *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
@@ -102,7 +86,7 @@ func TestPerMessage(t *testing.T) {
 	t.Parallel()
 	rules := `rules: [{name: messages, limit: 3/day}]`
 	for perMessage, want := range map[bool][]codes.Code{false: {0, 0, 0, 0, 0}, true: {0, 0, 0, codes.ResourceExhausted, codes.ResourceExhausted}} {
-		cc := loopback(t, grpclimit.Config{PerMessage: perMessage}.Policy(engine(t, rules)))
+		cc := loopback(t, grpclimit.Config{PerMessage: perMessage}.Policy(policytest.Engine(t, rules)))
 		stream := open(t, t.Context(), cc)
 		for i, code := range want {
 			if got := exchange(stream, "hello"); got != code {
@@ -119,7 +103,7 @@ func TestPerMessage(t *testing.T) {
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: queue, limit: 1/second burst 3, algorithm: leaky_bucket}]`)))
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: queue, limit: 1/second burst 3, algorithm: leaky_bucket}]`)))
 		start := time.Now()
 		call(t.Context(), cc, sayMethod, "")
 		soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -143,7 +127,7 @@ func TestQueue(t *testing.T) {
 func TestOutcomeOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: failed, algorithm: fixed_window, limit: 10/day, count: {status: [401]}}]`)))
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: failed, algorithm: fixed_window, limit: 10/day, count: {status: [401]}}]`)))
 		if code := talkOnce(t, cc); code != codes.OK {
 			t.Fatal(code)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -59,7 +60,7 @@ func BenchmarkMiddleware(b *testing.B) {
 		{"bare", bare, 200, 1},
 		{"limit/allowed", limit("100000000/second"), 200, 6},
 		{"limit/refused", full, 429, 8},
-		{"policy/allowed", Policy(mustEngine(b, memory.New(), benchPolicy))(bare), 200, 6},
+		{"policy/allowed", Policy(policytest.Engine(b, benchPolicy))(bare), 200, 6},
 	}
 	for _, c := range cases {
 		b.Run(c.name, func(b *testing.B) {
@@ -100,7 +101,7 @@ func TestAllocations(t *testing.T) {
 	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 0 {
 		t.Errorf("a limit: %v allocations", n)
 	}
-	if n := fewest(Policy(mustEngine(t, memory.New(), benchPolicy))(bare)) - base; n > 0 {
+	if n := fewest(Policy(policytest.Engine(t, benchPolicy))(bare)) - base; n > 0 {
 		t.Errorf("a policy: %v allocations", n)
 	}
 }

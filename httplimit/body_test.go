@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -176,7 +177,7 @@ func TestTricklingBody(t *testing.T) {
 		{"the server's own", Config{}, 20 * time.Second, 20 * time.Second, false, 60},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := mustEngine(t, memory.New(), layers)
+			engine := policytest.Engine(t, layers)
 			start := time.Now()
 			var after time.Duration
 			var failed error
@@ -219,7 +220,7 @@ func TestTricklingBody(t *testing.T) {
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := mustEngine(t, memory.New(), "ambiguous: charge"+layers)
+		engine := policytest.Engine(t, strings.Replace(layers, "rules:", "ambiguous: charge\nrules:", 1))
 		var read int64
 		var failed error
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -18,7 +18,7 @@ func TestDecisionFrom(t *testing.T) {
 	var mu sync.Mutex
 	kept := make(map[int64]policy.Decision)
 	rules := "version: 1\nrules: [{name: all, limit: 400/hour}, {name: more, match: /more, limit: 900/hour}]"
-	h := Config{KeepDecision: true}.Policy(mustEngine(t, memory.New(), rules))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := Config{KeepDecision: true}.Policy(policytest.Engine(t, rules))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		d, found := DecisionFrom(r.Context())
 		mu.Lock()
 		defer mu.Unlock()
@@ -44,7 +44,7 @@ func TestDecisionFrom(t *testing.T) {
 	if len(kept) != requests {
 		t.Errorf("%d different decisions of %d", len(kept), requests)
 	}
-	plain := Policy(mustEngine(t, memory.New(), once))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	plain := Policy(policytest.Engine(t, once))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if d, found := DecisionFrom(r.Context()); found || d.Allowed {
 			t.Errorf("a decision that Config does not keep: %+v", d)
 		}

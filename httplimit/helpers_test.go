@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algorithm) *sluice.Limiter {
@@ -26,15 +24,6 @@ func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algor
 		tb.Fatal(err)
 	}
 	return limiter
-}
-
-func mustEngine(tb testing.TB, store sluice.Store, document string) *policy.Engine {
-	tb.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(document))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return policy.NewEngine(store, p)
 }
 
 const layers = `

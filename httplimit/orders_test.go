@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -114,7 +115,7 @@ func usedOfLimit(t *testing.T, cost int64, orders string) string {
 }
 
 func usedOfRules(t *testing.T, rules, orders string) string {
-	e := mustEngine(t, memory.New(), "version: 1\n"+rules)
+	e := policytest.Engine(t, rules)
 	serveOrders(t, Policy(e)(http.HandlerFunc(obey)), orders)
 	return uses(t, e)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -20,7 +20,7 @@ answers:
 // What the program says comes before what the policy says, but for requests that are malformed.
 func TestRefuseBeforeOwnAnswers(t *testing.T) {
 	t.Parallel()
-	h := Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) { fmt.Fprint(w, "mine") }}.Policy(mustEngine(t, memory.New(), ownAnswers))(things)
+	h := Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) { fmt.Fprint(w, "mine") }}.Policy(policytest.Engine(t, ownAnswers))(things)
 	page := func(host string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host
@@ -39,7 +39,7 @@ func TestRefuseBeforeOwnAnswers(t *testing.T) {
 // A policy that is swapped brings its own answers.
 func TestOwnAnswersOfTheNextPolicy(t *testing.T) {
 	t.Parallel()
-	engine := mustEngine(t, memory.New(), once)
+	engine := policytest.Engine(t, once)
 	h := Policy(engine)(things)
 	ask := func() (int, string) {
 		r := httptest.NewRequest("GET", "/", nil)
@@ -51,7 +51,7 @@ func TestOwnAnswersOfTheNextPolicy(t *testing.T) {
 	if code, body := ask(); code != 429 || !strings.Contains(body, "violated-policies") {
 		t.Errorf("%d %s", code, body)
 	}
-	engine.Swap(mustEngine(t, memory.New(), ownAnswers).Policy())
+	engine.Swap(policytest.Engine(t, ownAnswers).Policy())
 	if code, body := ask(); code != 503 || !strings.HasPrefix(body, "<p>once") {
 		t.Errorf("%d %.40s", code, body)
 	}

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 )
 
 // A rule that looks into the body leaves it to the handler.
 func TestPolicyBody(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(
+	s := httptest.NewServer(Policy(policytest.Engine(t, layers))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })))
 	defer s.Close()
 	for i, want := range []int{200, 429} {

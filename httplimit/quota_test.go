@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // Refusals of a program's own hold for who is blocked here, too.
 func TestQuotaRefusedByProgram(t *testing.T) {
 	t.Parallel()
-	engine := mustEngine(t, memory.New(), "version: 1\nrules: [{name: a, block: true}]\n")
+	engine := policytest.Engine(t, "rules: [{name: a, block: true}]\n")
 	config := Config{QuotaPath: "/q", Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) {
 		_, _ = w.Write([]byte("own " + d.Blocked))
 	}}

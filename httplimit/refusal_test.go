@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -55,7 +56,7 @@ func TestRefuse(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			server := httptest.NewServer(Config{Refuse: c.refuse}.Policy(mustEngine(t, memory.New(), once))(things))
+			server := httptest.NewServer(Config{Refuse: c.refuse}.Policy(policytest.Engine(t, once))(things))
 			defer server.Close()
 			if first := fetch(t, server, "/"); first.StatusCode != 200 {
 				t.Fatalf("the first request got %d", first.StatusCode)
@@ -96,7 +97,7 @@ func TestRefuseOtherwise(t *testing.T) {
 	config := Config{Refuse: func(w http.ResponseWriter, _ *http.Request, d policy.Decision) {
 		said = append(said, d.Clone())
 	}}
-	h := config.Policy(mustEngine(t, memory.New(), once))(things)
+	h := config.Policy(policytest.Engine(t, once))(things)
 	if w := recorded(h, httptest.NewRequest("GET", "/signed", nil)); w.Code != 400 || w.Body.Len() > 0 {
 		t.Errorf("without a key: %d %s", w.Code, w.Body)
 	}

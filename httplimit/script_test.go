@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -91,7 +92,7 @@ func scripted(t *testing.T, setup string) http.Handler {
 	if limit, single := strings.CutPrefix(rest, "limit: "); single {
 		h = config.Limit(mustLimiter(t, memory.New(), strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
 	} else {
-		h = config.Policy(mustEngine(t, memory.New(), "version: 1\n"+rest))(handler)
+		h = config.Policy(policytest.Engine(t, rest))(handler)
 	}
 	if bounded {
 		h = http.MaxBytesHandler(h, 1<<20)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -46,7 +46,7 @@ func uses(t *testing.T, e *policy.Engine) string {
 // served starts a server of h behind the rules of byOutcome.
 func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server) {
 	t.Helper()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	server := httptest.NewUnstartedServer(Policy(e)(h))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
@@ -84,7 +84,7 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 func TestSettleClientLeaves(t *testing.T) {
 	t.Parallel()
 	arrived, returned := make(chan struct{}), make(chan struct{})
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
@@ -112,7 +112,7 @@ func TestSettleClientLeaves(t *testing.T) {
 // server's own ResponseWriter.
 func TestSettleDoors(t *testing.T) {
 	t.Parallel()
-	outer, inner := mustEngine(t, memory.New(), byOutcome), mustEngine(t, memory.New(), byOutcome)
+	outer, inner := policytest.Engine(t, byOutcome), policytest.Engine(t, byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, wrapped := w.(*settling); !wrapped {
 			t.Error("nothing waits for the outcome")
@@ -123,7 +123,7 @@ func TestSettleDoors(t *testing.T) {
 	if a, b := uses(t, outer), uses(t, inner); a != "failures 0, told 5, bytes 5" || b != "failures 0, told 5, bytes 5" {
 		t.Errorf("%s and %s units are used", a, b)
 	}
-	plain := Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	plain := Policy(policytest.Engine(t, layers))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, own := w.(*httptest.ResponseRecorder); !own {
 			t.Errorf("the ResponseWriter is a %T", w)
 		}
@@ -137,7 +137,7 @@ type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Hijack: %v", err)
@@ -155,7 +155,7 @@ func TestSettleHijackFails(t *testing.T) {
 func TestSettleTooLate(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	limit := Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}.Policy(e)
 	framework := func(w http.ResponseWriter, r *http.Request, late bool) {
 		limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) { w = inner })).ServeHTTP(w, r)
@@ -174,7 +174,7 @@ func TestSettleTooLate(t *testing.T) {
 // What gin's Context.Stream asks for tells when the client has left.
 func TestSettleCloseNotify(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	ctx, leave := context.WithCancel(t.Context())
 	Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		left := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()

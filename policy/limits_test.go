@@ -67,3 +67,35 @@ func TestLimitNames(t *testing.T) {
 		}
 	}
 }
+
+// A log of more than 1024 units refuses the part of even traffic that docs/policy.md names, and admits a burst of all
+// units again after 33/32 of the period.
+func TestCoarseLog(t *testing.T) {
+	t.Parallel()
+	const count, period = 1100, 32 * time.Second
+	rules := "rules: [{name: a, limit: 1100/32s, algorithm: sliding_window_log, cost: {header: C, max: 1100}}]"
+	for percent, want := range map[int]float64{97: 0, 98: 0.01, 100: 0.03} {
+		virtually(t, fmt.Sprintf("%d percent", percent), func(t *testing.T) {
+			e, offered, refused := engine(t, rules), count*percent/100, 0
+			for range 20 * offered {
+				if d := e.Decide(t.Context(), get("/")); !d.Allowed {
+					refused++
+				}
+				time.Sleep(period / time.Duration(offered))
+			}
+			if part := float64(refused) / float64(20*offered); part < want-0.005 || part > want+0.005 {
+				t.Errorf("%.4f of the requests are refused, want %v", part, want)
+			}
+		})
+	}
+	virtually(t, "all at once", func(t *testing.T) {
+		e, all := engine(t, rules), get("/", "C: 1100")
+		pass(t, e, all)
+		time.Sleep(period*33/32 - time.Microsecond)
+		if d := e.Decide(t.Context(), all); d.Allowed {
+			t.Error("the burst is admitted early")
+		}
+		time.Sleep(time.Microsecond)
+		pass(t, e, all)
+	})
+}

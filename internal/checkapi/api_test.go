@@ -18,20 +18,11 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/apitest"
 	"github.com/sluicehq/sluice/internal/checkapi"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-func compile(t testing.TB, rules string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // api is a handler whose every answer is held to the OpenAPI document.
 type api struct {
@@ -66,7 +57,7 @@ func (s *store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 func open(t testing.TB, rules string, change ...func(*checkapi.Config)) *api {
 	t.Helper()
 	a := &api{store: &store{Store: memory.New()}}
-	a.engine = policy.NewEngine(a.store, compile(t, rules))
+	a.engine = policy.NewEngine(a.store, policytest.Parse(t, rules))
 	config := checkapi.Config{Engine: a.engine, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&config)
@@ -136,7 +127,7 @@ func TestCalls(t *testing.T) {
 					case "outage":
 						a.store.away = true
 					case "swap":
-						a.engine.Swap(compile(t, rest))
+						a.engine.Swap(policytest.Parse(t, rest))
 					case "field":
 						return last.Header().Get(rest)
 					default:

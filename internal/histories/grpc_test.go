@@ -1,7 +1,6 @@
 package histories
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -12,32 +11,22 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/grpctest"
 	"github.com/sluicehq/sluice/internal/rls"
-	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// serveGRPC serves what register registers over pipes.
+// serveGRPC serves what register registers to clients on this machine.
 func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	p.Helper()
-	network, server := testkit.NewPipes(), grpc.NewServer(options...)
+	network := grpctest.Serve(p, register, options...)
 	network.Peer = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
-	register(server)
-	go func() { _ = server.Serve(network) }()
-	p.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.Dial(ctx, "", "") }))
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return grpctest.Dial(p, network)
 }
 
 // codesOf are the codes of handlers that answer as HTTP does.

@@ -15,14 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/checkapi"
 	"github.com/sluicehq/sluice/internal/checkgrpc"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/seed"
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
-	"google.golang.org/grpc"
 )
 
 const sameRules = `
@@ -127,13 +127,7 @@ func TestSame(t *testing.T) {
 	seed := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &same{T: t, random: rand.New(rand.NewPCG(seed, 0)), statuses: make(map[int]int)}
-		engine := func() *policy.Engine {
-			p, err := policyfile.Parse("test.yaml", []byte(sameRules))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return policy.NewEngine(memory.New(), p)
-		}
+		engine := func() *policy.Engine { return policytest.Engine(t, sameRules) }
 		handler := func(w http.ResponseWriter, _ *http.Request) {
 			s.passed = pick(s.random, 200, 401)
 			w.WriteHeader(s.passed)

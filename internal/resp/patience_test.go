@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/resp"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
@@ -193,7 +194,7 @@ func heap() int64 {
 
 // A panic in what is asked costs the connection and nothing else.
 func TestPanic(t *testing.T) {
-	engine := engineOf(t, "")
+	engine := policytest.Engine(t, "")
 	engine.Observe(func(_ context.Context, o *policy.Observation) {
 		if o.Request.Cost == 13 {
 			panic("unlucky")

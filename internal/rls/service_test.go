@@ -3,7 +3,6 @@ package rls_test
 import (
 	"context"
 	"errors"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,49 +10,28 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/grpctest"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/rls"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 // serve returns a client of a server.
 func serve(t testing.TB, c rls.Config) pb.RateLimitServiceClient {
 	t.Helper()
-	socket := bufconn.Listen(1 << 16)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(rls.Codec()))
-	rls.Register(server, c)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(socket) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return socket.DialContext(ctx) }
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return pb.NewRateLimitServiceClient(conn)
+	register := func(s *grpc.Server) { rls.Register(s, c) }
+	return pb.NewRateLimitServiceClient(grpctest.Dial(t, grpctest.Serve(t, register, grpc.ForceServerCodecV2(rls.Codec()))))
 }
 
 // byPolicy is a client of a service that decides by a policy.
 func byPolicy(t testing.TB, text string, change ...func(*rls.Config)) pb.RateLimitServiceClient {
 	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := rls.Config{Engine: policy.NewEngine(memory.New(), p)}
+	c := rls.Config{Engine: policytest.Engine(t, text)}
 	for _, f := range change {
 		f(&c)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/policytest"
 )
 
 // tape is a connection on which all has been said already.
@@ -37,7 +39,7 @@ func FuzzConnection(f *testing.F) {
 	} {
 		f.Add([]byte(said))
 	}
-	engine := engineOf(f, document)
+	engine := policytest.Engine(f, document)
 	agent := New(Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		wire := &tape{said: bytes.NewReader(said)}

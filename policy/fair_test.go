@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -269,22 +268,6 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 	}
 }
 
-// A tenant that is alone has all of the limit.
-func TestShareOfOne(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		total := newFleet(t, 1, "1000/second").serve(t, []*caller{{name: "a", rate: 3000}}, 4*time.Second, nil)
-		for s, n := range total {
-			least, most := 995.0, 1000.0
-			if s == 0 { // the burst without the reserve, and at most all of it
-				least, most = 1495, 2000
-			}
-			if n < least || n > most {
-				t.Errorf("in second %d of being alone %v passed, not %v to %v: %v", s, n, least, most, total)
-			}
-		}
-	})
-}
-
 // Two tenants: one asks for all that it can get, in each of several ways, and the other for its half.
 func TestShareOfTwo(t *testing.T) {
 	t.Parallel()
@@ -467,34 +450,6 @@ func TestShareAwayOfLittle(t *testing.T) {
 	})
 }
 
-// on_error of a limit that is shared holds for all tenants.
-func TestShareOnError(t *testing.T) {
-	t.Parallel()
-	for onError, want := range map[string]bool{"allow": true, "deny": false} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(t, 2, "10/second", onError)
-			f.store.set(errors.New("connection refused"), false)
-			ask := func() Decision { return f.engines[0].Decide(t.Context(), tenantOf("a", "")) }
-			for i := range 100 {
-				if d := ask(); d.Allowed != want || !d.Degraded || !want && d.RetryAfter != time.Second {
-					t.Fatalf("%s, request %d: %+v", onError, i, d)
-				}
-			}
-			f.store.set(nil, false)
-			time.Sleep(3 * time.Second)
-			passed := 0
-			for range 100 {
-				if ask().Allowed {
-					passed++
-				}
-			}
-			if passed < 7 || passed > 10 { // of the burst, without the reserve
-				t.Errorf("%s: %d passed when the store was back", onError, passed)
-			}
-		})
-	}
-}
-
 // To look at a share after the wall's clock was set leaves it as it was: active tenants still are.
 func TestExplainLeavesShares(t *testing.T) {
 	t.Parallel()
@@ -513,24 +468,6 @@ func TestExplainLeavesShares(t *testing.T) {
 	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {
 		t.Errorf("%d tenants are active, and %d after a look", before, active())
 	}
-}
-
-// Of three tenants that ask for too much each has its turn; reset, one has the next at once.
-func TestShareReset(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}, {name: "c", rate: 300}}, 3*time.Second, nil)
-		e := f.engines[0]
-		refused := e.Decide(t.Context(), tenantOf("a", ""))
-		if refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > time.Second/33*2 {
-			t.Fatalf("%+v", refused)
-		}
-		ok(t, subject(t, e, "api", map[string]string{"header:X-Tenant": "a"}).Reset(t.Context()))
-		pass(t, e, tenantOf("a", ""))
-		if d := e.Decide(t.Context(), tenantOf("b", "")); d.Allowed {
-			t.Errorf("of another one: %+v", d)
-		}
-	})
 }
 
 // What an explanation says of a tenant's part is what it gets: alone, among others for whom there is enough, and
@@ -601,39 +538,6 @@ func TestShareToldIsTrue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An ID is that of a tenant's request, whatever its time costs by now.
-func TestShareOnce(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		for _, repeated := range []bool{false, true} {
-			for _, name := range []string{"a", "b"} {
-				if d := pass(t, f.engines[0], withID(tenantOf(name, ""), "42")); d.Repeated != repeated {
-					t.Errorf("%s: repeated %v: %+v", name, d.Repeated, d)
-				}
-			}
-			f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}}, 2*time.Second, nil)
-		}
-	})
-}
-
-// A shadow counts as if it refused, and refuses nothing.
-func TestShareShadow(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.engines[0].ShadowAll()
-		refused := 0
-		f.engines[0].Observe(func(_ context.Context, o *Observation) {
-			if !o.Decision.Results[0].Allowed {
-				refused++
-			}
-		})
-		total := f.serve(t, []*caller{{name: "a", rate: 1000}, {name: "b", rate: 1000}}, 4*time.Second, nil)
-		if mean(total) != 2000 || refused < 7300 || refused > 7600 {
-			t.Errorf("%v passed, and %d would have been refused", total, refused)
-		}
-	})
 }
 
 // Shares go by the time of requests, such as those of a log.

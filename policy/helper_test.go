@@ -65,12 +65,6 @@ func ends(r *Request) *Request {
 	return r
 }
 
-// withID is a request with an ID.
-func withID(r *Request, id string) *Request {
-	r.ID = id
-	return r
-}
-
 // pass decides about a request that has to pass.
 func pass(t testing.TB, e *Engine, r *Request) Decision {
 	t.Helper()

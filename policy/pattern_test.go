@@ -142,23 +142,6 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-func TestLookupOfEveryPattern(t *testing.T) {
-	t.Parallel()
-	var tr tree
-	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
-		p := patternOf(t, s)
-		tr.add(p, i, true)
-	}
-	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
-	slices.Sort(got)
-	if !slices.Equal(got, []int32{0, 1, 2}) {
-		t.Errorf("every pattern for GET: %d", got)
-	}
-	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
-		t.Errorf("no pattern: %d", got)
-	}
-}
-
 func bigTree(t testing.TB, n int) *tree {
 	var tr tree
 	for i := range n {

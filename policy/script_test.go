@@ -344,11 +344,20 @@ var decisionFields = map[string]func(v view) any{
 	},
 }
 
-// field returns a field of a decision, why.RULE of its explanation, or a field of a result: NAME.FIELD.
+// traceFields are the fields of the explanation of a rule by their names.
+var traceFields = map[string]func(r *RuleTrace) any{
+	"why":      func(r *RuleTrace) any { return r.Why },
+	"share":    func(r *RuleTrace) any { return r.Share },
+	"enforced": func(r *RuleTrace) any { return r.Enforced },
+	"watched":  func(r *RuleTrace) any { return r.Watched },
+}
+
+// field returns a field of a decision, of the explanation of a rule (FIELD.RULE), or of a result (NAME.FIELD).
 func (v view) field(name string) string {
-	if rule, found := strings.CutPrefix(name, "why."); found {
-		at := slices.IndexFunc(v.would.Rules, func(r RuleTrace) bool { return r.Rule == rule })
-		return v.would.Rules[at].Why
+	kind, rule, _ := strings.Cut(name, ".")
+	of := slices.IndexFunc(v.would.Rules, func(r RuleTrace) bool { return r.Rule == rule })
+	if field, known := traceFields[kind]; known && of >= 0 {
+		return fmt.Sprint(field(&v.would.Rules[of]))
 	}
 	if field, known := decisionFields[name]; known {
 		return fmt.Sprint(field(v))
@@ -582,6 +591,20 @@ func init() {
 			s.err(err, want)
 		},
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
+		"restarts": func(s *script, _, want, block []string) { // the policy below in place of that in force
+			var got []string
+			for _, r := range parse(s.T, strings.Join(block, "\n")).Restarts(s.engine.Policy()) {
+				got = append(got, fmt.Sprintf("%s %s: %s, then %s", r.Rule, r.From, r.Was, r.Is))
+			}
+			s.texts(got, want)
+		},
+		"changes": func(s *script, _, want, block []string) {
+			var got []string
+			for _, change := range parse(s.T, strings.Join(block, "\n")).Changes(s.engine.Policy()) {
+				got = append(got, change.String())
+			}
+			s.texts(got, want)
+		},
 		"store": func(s *script, words, _, _ []string) {
 			if words[0] == "fallback" { // of a shared store that is away
 				away := failover.Bulkhead(broken(errors.New("away")), 0)
@@ -599,7 +622,7 @@ func init() {
 			if s.seen != seen {
 				s.errorf("it was observed")
 			}
-			s.check(&d, r, nil, want)
+			s.check(&d, r, new(Trace), want)
 		},
 		"each": func(s *script, _, _, block []string) {
 			s.list(block, func(reqs []*Request, ds []Decision) { s.engine.DecideEach(s.Context(), reqs, ds) })
@@ -626,6 +649,14 @@ func init() {
 		"release-place": func(s *script, words, want, _ []string) {
 			s.err(s.engine.ReleasePlace(s.Context(), s.places[words[0]]), want)
 		},
+	}
+}
+
+// texts compares lists of texts.
+func (s *script) texts(got, want []string) {
+	s.Helper()
+	if !slices.Equal(got, want) {
+		s.errorf("got %q", got)
 	}
 }
 

@@ -67,6 +67,12 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 func TestDecideAllocations(t *testing.T) {
 	withPlan := get("/")
 	withPlan.Attributes = map[string]string{"plan": "pro"}
+	const parts = `
+rules:
+  - {name: a, match: "POST /a/{id}/b", key: [client_ip, "header:X-API-Key", method, route], limit: 100000000/second}
+  - {name: b, key: [api_key, "cookie:sid", host, "const:x"], limit: 100000000/second}
+ignore_case: true`
+	allParts := request("POST", "/a//%2e/%62b%20c/b", "2001:db8::1", "X-API-Key: abc", "Cookie: a=b; sid=1")
 	for name, tt := range map[string]struct {
 		p       *Policy
 		r       *Request
@@ -74,6 +80,7 @@ func TestDecideAllocations(t *testing.T) {
 	}{
 		"three rules": {parse(t, benchDocument(7)), benchRequest(), 3},
 		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
+		"parts":       {parse(t, parts), allParts, 2},
 		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
 	} {
 		e, s, ctx, d := NewEngine(memory.New(), tt.p), new(scratch), t.Context(), Decision{}

@@ -143,30 +143,6 @@ func TestHeaderAliases(t *testing.T) {
 	}
 }
 
-func TestHotPartsDoNotAllocate(t *testing.T) {
-	var parts []part
-	for _, s := range []string{"client_ip", "header:X-API-Key", "api_key", "cookie:sid", "query:q", "host", "method", "route", "const:x"} {
-		parts = append(parts, partOf(t, s))
-	}
-	r := &Request{
-		Host: "example.com:80", Peer: netip.MustParseAddr("2001:db8::1"), RawQuery: "a=b&q=1",
-		Header: http.Header{"X-Api-Key": {"abc"}, "Cookie": {"a=b; sid=1"}},
-	}
-	var x extractor
-	n := testing.AllocsPerRun(100, func() {
-		x.reset(r, prefix64)
-		x.route = "/"
-		for i := range parts {
-			if v, ok := parts[i].value(&x); !ok && parts[i].kind != queryPart {
-				t.Errorf("%s is missing: %q", parts[i].text, v)
-			}
-		}
-	})
-	if n > 1 { // the value of the query
-		t.Errorf("%v allocations", n)
-	}
-}
-
 func FuzzParts(f *testing.F) {
 	f.Add("application/json", `{"username":"alice","b":[1]}`, "username=x;y&q[]=%zz", "sid=a; sid=%62")
 	f.Add("application/x-www-form-urlencoded", `username=%ff&username=b`, "a=b", `sid="x"`)

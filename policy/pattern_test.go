@@ -142,48 +142,6 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-func bigTree(t testing.TB, n int) *tree {
-	var tr tree
-	for i := range n {
-		text := fmt.Sprintf("POST /api/v%d/users/{id}/things%d", i%7, i)
-		if i == 0 {
-			text = "/api/{rest...}"
-		}
-		p := patternOf(t, text)
-		tr.add(p, i, true)
-	}
-	return &tr
-}
-
-func TestLookupDoesNotAllocate(t *testing.T) {
-	tr, buf, ids := bigTree(t, 100), new(paths.Buffer), make([]int32, 0, 8)
-	for _, path := range []string{"/api/v2/users/alice/things9", "/api/v2/users/al%20ice/things9", "/api//x/%2e%2e/y"} {
-		if n := testing.AllocsPerRun(100, func() {
-			for _, v := range paths.Readings(path, true, buf) {
-				ids = tr.lookup(ids[:0], "POST", "example.com:443", &v)
-			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations", path, n)
-		}
-	}
-}
-
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{10, 1_000, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr, buf, ids := bigTree(b, n), new(paths.Buffer), make([]int32, 0, 8)
-			b.ReportAllocs()
-			for b.Loop() {
-				v := paths.Readings("/api/v2/users/alice/things9", false, buf)
-				ids = tr.lookup(ids[:0], "POST", "example.com", &v[0])
-			}
-			if !slices.Equal(ids, []int32{0, 9}) {
-				b.Fatalf("matched %d", ids)
-			}
-		})
-	}
-}
-
 func patternOf(t testing.TB, text string) *pattern {
 	t.Helper()
 	p, err := parsePattern(text)

@@ -64,38 +64,6 @@ func TestSwapOverrides(t *testing.T) {
 	}
 }
 
-// BenchmarkSwapOverrides swaps a hundred thousand overrides, and tells what one takes.
-func BenchmarkSwapOverrides(b *testing.B) {
-	const n = 100_000
-	e, list := engine(b, eachUser), manyOverrides(n, "50/day")
-	b.ReportAllocs()
-	for b.Loop() {
-		ok(b, e.SwapOverrides(list))
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/override")
-}
-
-// BenchmarkOverridden decides for one of many who have an override, and with many blocks.
-func BenchmarkOverridden(b *testing.B) {
-	for _, n := range []int{0, 1, 100_000} {
-		for _, blocks := range []int{0, maxBlocks} {
-			b.Run(fmt.Sprintf("overrides=%d/blocks=%d", n, blocks), func(b *testing.B) {
-				e := engine(b, eachUser)
-				ok(b, e.SwapOverrides(manyOverrides(n, "100000000/second")))
-				blocked := make(map[string]int64)
-				for i := range blocks {
-					blocked[fmt.Sprint("each/", i)] = time.Now().Add(time.Hour).UnixMicro()
-				}
-				e.blocks.Store(&blocked)
-				r, d := get("/", "X-User: user-000000@example.com"), Decision{}
-				for b.Loop() {
-					e.DecideInto(b.Context(), r, &d)
-				}
-			})
-		}
-	}
-}
-
 // Blocks outlive a swap, are listed while they last, and are bounded.
 func TestBlocks(t *testing.T) {
 	virtual(t, func(t *testing.T) {

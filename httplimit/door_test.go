@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -93,78 +96,30 @@ func TestQueueKeepsBody(t *testing.T) {
 // awaitDelay waits until the next turn under the key "all" is so many hours away.
 func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float64) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if d, _ := limiter.Peek(t.Context(), "all"); math.Ceil(d.Delay.Hours()) == hours {
-			return
-		}
-	}
-	t.Fatalf("%s: the next turn is never %v hours away", what, hours)
+	testkit.Await(t, fmt.Sprintf("%s: the next turn is %v hours away", what, hours), func() bool {
+		d, _ := limiter.Peek(t.Context(), "all")
+		return math.Ceil(d.Delay.Hours()) == hours
+	})
 }
 
+// The log says once that the store is away, and once that it is back; responses say so if they are to.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	for _, deny := range []bool{false, true} {
-		store := &failingStore{Store: memory.New()}
-		var log bytes.Buffer
-		limiter := mustLimiter(t, store, "100/minute", sluice.TokenBucket)
-		if deny {
-			limiter.OnError = sluice.Deny
-		}
-		h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
-		for i, away := range []bool{false, true, true, false, true} {
-			store.away.Store(away)
-			w := recorded(h, httptest.NewRequest("GET", "/", nil))
-			want := http.StatusOK
-			if away && deny {
-				want = http.StatusServiceUnavailable
-				if w.Header().Get("Retry-After") != "1" || w.Header().Get("Cache-Control") != "no-store" ||
-					!strings.Contains(w.Body.String(), "#temporary-reduced-capacity") {
-					t.Errorf("%v %s", w.Header(), w.Body)
-				}
-			}
-			known := w.Header()["Ratelimit"] != nil || w.Header()["X-Ratelimit-Limit"] != nil
-			degraded := w.Header().Get("X-RateLimit-Degraded") == "true"
-			if w.Code != want || known == away || degraded != away {
-				t.Errorf("request %d, deny %t: %d %v", i, deny, w.Code, w.Header())
-			}
-		}
-		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
-			t.Errorf("log: %s", log.String())
-		}
-	}
-}
-
-// Who leaves before the store has answered is not served, and is not a fault of the store.
-func TestLeavingIsNoWayIn(t *testing.T) {
-	t.Parallel()
+	store := faultstore.New(memory.New())
 	var log bytes.Buffer
-	h := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}.
-		Limit(mustLimiter(t, &failingStore{Store: memory.New()}, "100/minute", sluice.TokenBucket), nil)(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-	if log.Len() > 0 {
-		t.Errorf("log: %s", log.String())
-	}
-}
-
-// A limit for all before a limit of one route: both are told, and the fields that have
-// room for one speak of the inner one.
-func TestNestedDoors(t *testing.T) {
-	t.Parallel()
-	store := memory.New()
-	outer := Config{Name: "all"}.Limit(mustLimiter(t, store, "100/minute", sluice.TokenBucket), nil)
-	limiter, _ := sluice.NewLimiter(store, "route", sluice.Limit{Count: 1, Period: time.Hour})
-	h := outer(Config{Name: "route"}.Limit(limiter, nil)(things))
-	for _, want := range []int{200, 429} {
+	limiter := mustLimiter(t, store, "100/minute", sluice.TokenBucket)
+	h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
+	for i, fault := range []faultstore.Fault{nil, faultstore.Refused, faultstore.Refused, nil, faultstore.Refused} {
+		store.Set(fault)
 		w := recorded(h, httptest.NewRequest("GET", "/", nil))
-		policies := strings.Join(w.Result().Header["Ratelimit-Policy"], ", ")
-		if w.Code != want || policies != `"all";q=100;w=60, "route";q=1;w=3600` ||
-			len(w.Header()["Ratelimit"]) != 2 || strings.Join(w.Header()["X-Ratelimit-Limit"], "|") != "1" {
-			t.Errorf("%d %v", w.Code, w.Header())
+		known, degraded := w.Header()["Ratelimit"] != nil, w.Header().Get("X-RateLimit-Degraded") == "true"
+		if w.Code != 200 || known != (fault == nil) || degraded != (fault != nil) {
+			t.Errorf("request %d: %d %v", i, w.Code, w.Header())
 		}
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
+		t.Errorf("log: %s", log.String())
 	}
 }
 

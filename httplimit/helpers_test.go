@@ -1,12 +1,9 @@
 package httplimit
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
 	"github.com/sluicehq/sluice"
@@ -62,20 +59,4 @@ func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-// failingStore is a shared store that can be away.
-type failingStore struct {
-	sluice.Store
-	away atomic.Bool
-}
-
-func (s *failingStore) Take(ctx context.Context, c []sluice.Charge, r []sluice.Receipt) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.away.Load() {
-		return errors.New("connection refused")
-	}
-	return s.Store.Take(ctx, c, r)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -138,11 +139,7 @@ func TestInFlightHijacked(t *testing.T) {
 		t.Errorf("%d are under way", n)
 	}
 	conn.Close()
-	for deadline := time.Now().Add(time.Minute); underWay(t, e) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is still under way")
-		}
-	}
+	testkit.Await(t, "it is no longer under way", func() bool { return underWay(t, e) == 0 })
 }
 
 // A client that leaves a queue has no place any more.

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -334,68 +332,6 @@ func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy
 		}
 	}
 	return best
-}
-
-// decided returns the answer of a policy to its first request.
-func decided(t *testing.T, document string, r *policy.Request) (status int, h http.Header, body string) {
-	t.Helper()
-	p := policytest.Parse(t, document)
-	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), r)
-	var a Answer
-	h = http.Header{}
-	new(Encoder).Encode(&a, h, &d, Client{Header: r.Header, CORS: p.CORS()})
-	return a.Status, h, string(a.Body())
-}
-
-// Of very many limits the most restrictive are told, in the order of the document.
-func TestFieldsOfManyRules(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	b.WriteString("version: 1\nrules:\n  - {name: shadow, limit: 1/day, shadow: true}\n")
-	var want []string
-	for i := range 40 {
-		limit := 1000 + i
-		if i%3 == 0 {
-			limit = 10 + i // the smaller the share that is left of it
-		}
-		if i%3 == 0 && i > 0 || i == 1 || i == 2 || i == 4 {
-			want = append(want, fmt.Sprintf(`"r%d"`, i))
-		}
-		if i == 0 {
-			limit = 1_000_000
-		}
-		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, limit)
-	}
-	_, h, _ := decided(t, b.String(), &policy.Request{})
-	for _, field := range []string{"Ratelimit", "Ratelimit-Policy"} {
-		var got []string
-		for _, item := range strings.Split(h.Get(field), ", ") {
-			name, _, _ := strings.Cut(item, ";")
-			got = append(got, name)
-		}
-		if len(got) != maxVisible || !slices.Equal(got, want) {
-			t.Errorf("%s tells of %d: %s, want %s", field, len(got), got, want)
-		}
-	}
-	if got := h.Get("X-RateLimit-Limit"); got != "13" {
-		t.Errorf("the field with room for one tells of %s", got)
-	}
-}
-
-// The one that refuses is told, wherever it stands.
-func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	b.WriteString("version: 1\nrules:\n")
-	for i := range 40 {
-		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, 50+i)
-	}
-	b.WriteString("  - {name: last, limit: 1000000/day, cost: {header: C, max: 2000000}}\n")
-	status, h, body := decided(t, b.String(), &policy.Request{Header: http.Header{"C": {"2000000"}}})
-	if status != 429 || !strings.Contains(h.Get("RateLimit"), `, "last";r=1000000`) ||
-		!strings.Contains(body, `"violated-policies":["last"]`) {
-		t.Errorf("%d %v %s", status, h, body)
-	}
 }
 
 // Numbers that do not fit a structured field are announced as the largest that does.

@@ -11,25 +11,6 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Of a limit that is nearly used up and places that are nearly taken, clients are told of the smaller
-// share.
-func TestInFlightMostRestrictive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := engine(t, policy.Document{Rules: []policy.Rule{{Name: "day", Limit: "4/day"}, {Name: "search", InFlight: 10}}})
-		for i, want := range []int{0, 0} {
-			d := e.Decide(t.Context(), &policy.Request{Ends: true})
-			if got := MostRestrictive(d.Results, d.Now); got != want {
-				t.Errorf("request %d: %d, want %d", i, got, want)
-			}
-		}
-		other := engine(t, policy.Document{Rules: []policy.Rule{{Name: "day", Limit: "1000/day"}, {Name: "search", InFlight: 10}}})
-		d := other.Decide(t.Context(), &policy.Request{Ends: true})
-		if got := MostRestrictive(d.Results, d.Now); got != 1 {
-			t.Errorf("%d, want that of requests in flight", got)
-		}
-	})
-}
-
 // degraded is a store of which it is said that a stand-in has decided.
 type degraded struct{ *memory.Store }
 

@@ -4,16 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// All limits are told, though the fields have room for some, and nothing where nothing is known.
+// All limits are told, though the fields have room for some.
 func TestQuotaOfMany(t *testing.T) {
 	t.Parallel()
 	var doc policy.Document
@@ -28,17 +25,6 @@ func TestQuotaOfMany(t *testing.T) {
 	var told struct{ Limits []struct{ Name string } }
 	if err := json.Unmarshal(a.Body(), &told); err != nil || len(told.Limits) != 2*maxVisible {
 		t.Errorf("%d limits, %v", len(told.Limits), err)
-	}
-	for _, d := range []policy.Decision{
-		{Allowed: true, Degraded: true, Err: http.ErrServerClosed, Results: []policy.Result{{Rule: "a", Decision: sluice.Decision{Allowed: true, Origin: sluice.ByOnError}}}},
-		{Unavailable: true, Degraded: true, RetryAfter: time.Second, Results: []policy.Result{{Rule: "a", Decision: sluice.Decision{Origin: sluice.ByOnError}}}},
-	} {
-		d.Results[0].Plan = e.Quota(t.Context(), &policy.Request{}).Results[0].Plan
-		h := http.Header{}
-		encoder.Quota(&a, h, &d, Client{})
-		if a.Status != 503 || h.Get("Retry-After") != "1" || !strings.Contains(string(a.Body()), "temporary_reduced_capacity") {
-			t.Errorf("without the store: %d, %v, %s", a.Status, h, a.Body())
-		}
 	}
 }
 

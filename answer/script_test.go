@@ -31,12 +31,7 @@ func TestAnswers(t *testing.T) {
 func playAnswers(t *testing.T, c *testkit.Case) {
 	var store sluice.Store = memory.New()
 	var encoder Encoder
-	first, document, _ := strings.Cut(c.Setup, "\n")
-	settings, found := strings.CutPrefix(first, "config: ")
-	if !found {
-		settings, document = "", c.Setup
-	}
-	for word := range strings.FieldsSeq(settings) {
+	for _, word := range c.Options("config") {
 		switch word {
 		case "draft7":
 			encoder.Dialect = Draft7
@@ -54,7 +49,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			t.Fatalf("no setting %q", word)
 		}
 	}
-	p := policytest.Parse(t, document)
+	p := policytest.Parse(t, c.Setup)
 	engine := policy.NewEngine(store, p)
 	c.Play(t, func(step string) string {
 		if wait, found := strings.CutPrefix(step, "wait "); found {

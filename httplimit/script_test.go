@@ -26,7 +26,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				network := testkit.NewPipes()
-				server := &http.Server{Handler: scripted(t, c.Setup), DisableGeneralOptionsHandler: true}
+				server := &http.Server{Handler: scripted(t, &c), DisableGeneralOptionsHandler: true}
 				go func() { _ = server.Serve(network) }()
 				c.Play(t, func(step string) string { return exchange(t, network, step) })
 				_ = server.Close()
@@ -36,17 +36,12 @@ func TestAnswers(t *testing.T) {
 }
 
 // scripted returns a handler behind the limit or the policy of a case.
-func scripted(t *testing.T, setup string) http.Handler {
+func scripted(t *testing.T, c *testkit.Case) http.Handler {
 	t.Helper()
 	handler := things
 	config := Config{}
-	first, rest, _ := strings.Cut(setup, "\n")
-	settings, found := strings.CutPrefix(first, "config: ")
-	if !found {
-		settings, rest = "", setup
-	}
 	bounded, keep := false, false
-	for word := range strings.FieldsSeq(settings) {
+	for _, word := range c.Options("config") {
 		switch name, value, _ := strings.Cut(word, "="); {
 		case name == "draft7":
 			config.Dialect = answer.Draft7
@@ -89,10 +84,10 @@ func scripted(t *testing.T, setup string) http.Handler {
 	if keep {
 		handler = Keep(handler).ServeHTTP
 	}
-	if limit, single := strings.CutPrefix(rest, "limit: "); single {
+	if limit, single := strings.CutPrefix(c.Setup, "limit: "); single {
 		h = config.Limit(mustLimiter(t, memory.New(), strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
 	} else {
-		h = config.Policy(policytest.Engine(t, rest))(handler)
+		h = config.Policy(policytest.Engine(t, c.Setup))(handler)
 	}
 	if bounded {
 		h = http.MaxBytesHandler(h, 1<<20)

@@ -107,9 +107,9 @@ func TestCalls(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				rules, tokens := strings.CutPrefix(c.Setup, "options: tokens\n")
-				a := open(t, rules, func(c *checkapi.Config) {
-					if tokens {
+				tokens := c.Options("options")
+				a := open(t, c.Setup, func(c *checkapi.Config) {
+					if tokens != nil {
 						c.Authorize = authorize
 					}
 				})

@@ -150,8 +150,8 @@ func TestCommands(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			var config resp.Config
-			token, asked := strings.CutPrefix(strings.TrimSpace(c.Setup), "token: ")
-			if asked {
+			token := strings.Join(c.Options("token"), "")
+			if token != "" {
 				config.Authorize = func(_, sent string) error { return right(sent, token) }
 			} else {
 				config.Engine = policytest.Engine(t, c.Setup)

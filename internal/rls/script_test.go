@@ -29,7 +29,7 @@ func TestDecisions(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client := byScript(t, c.Setup)
+				client := byScript(t, &c)
 				c.Play(t, func(step string) string {
 					out, err := client.ShouldRateLimit(t.Context(), requestOf(t, step))
 					if err != nil {
@@ -43,14 +43,11 @@ func TestDecisions(t *testing.T) {
 }
 
 // byScript serves a configuration or a policy, behind a line of options.
-func byScript(t *testing.T, setup string) pb.RateLimitServiceClient {
+func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	t.Helper()
-	options := ""
-	if rest, found := strings.CutPrefix(setup, "options:"); found {
-		options, setup, _ = strings.Cut(rest, "\n")
-	}
+	options := script.Options("options")
 	change := func(c *rls.Config) {
-		for _, option := range strings.Fields(options) {
+		for _, option := range options {
 			switch option {
 			case "answers":
 				c.Answers = true
@@ -67,10 +64,10 @@ func byScript(t *testing.T, setup string) pb.RateLimitServiceClient {
 			}
 		}
 	}
-	if strings.HasPrefix(setup, "version:") {
-		return byPolicy(t, setup, change)
+	if strings.HasPrefix(script.Setup, "version:") {
+		return byPolicy(t, script.Setup, change)
 	}
-	return byConfig(t, setup, change)
+	return byConfig(t, script.Setup, change)
 }
 
 // awayStore fails as a store does that cannot be reached.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/grpctest"
 	"github.com/sluicehq/sluice/internal/policytest"
-	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -59,13 +59,10 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := grpclimit.Limit(limiter, nil)
-	server := grpc.NewServer(limit.Options()...)
-	healthpb.RegisterHealthServer(server, health.NewServer())
-	server.RegisterService(&service, nil)
-	p := testkit.NewPipes()
-	go func() { _ = server.Serve(p) }()
-	t.Cleanup(server.Stop)
-	cc := connect(t, "passthrough:///test", dialer(p))
+	cc := grpctest.Dial(t, grpctest.Serve(t, func(server *grpc.Server) {
+		healthpb.RegisterHealthServer(server, health.NewServer())
+		server.RegisterService(&service, nil)
+	}, limit.Options()...))
 
 	if answer, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || answer.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)
@@ -86,7 +83,7 @@ func TestPerMessage(t *testing.T) {
 	t.Parallel()
 	rules := `rules: [{name: messages, limit: 3/day}]`
 	for perMessage, want := range map[bool][]codes.Code{false: {0, 0, 0, 0, 0}, true: {0, 0, 0, codes.ResourceExhausted, codes.ResourceExhausted}} {
-		cc := loopback(t, grpclimit.Config{PerMessage: perMessage}.Policy(policytest.Engine(t, rules)))
+		cc := piped(t, grpclimit.Config{PerMessage: perMessage}.Policy(policytest.Engine(t, rules)))
 		stream := open(t, t.Context(), cc)
 		for i, code := range want {
 			if got := exchange(stream, "hello"); got != code {
@@ -97,30 +94,6 @@ func TestPerMessage(t *testing.T) {
 			t.Errorf("trailers %v", stream.Trailer())
 		}
 	}
-}
-
-// Calls wait for their turn in a queue, and give it back where it would come too late.
-func TestQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: queue, limit: 1/second burst 3, algorithm: leaky_bucket}]`)))
-		start := time.Now()
-		call(t.Context(), cc, sayMethod, "")
-		soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		if got := call(soon, cc, sayMethod, ""); got.code != codes.ResourceExhausted || time.Since(start) != 0 {
-			t.Errorf("%v after %v: its turn would come after the deadline", got.status, time.Since(start))
-		}
-		left, leave := context.WithCancel(t.Context())
-		time.AfterFunc(300*time.Millisecond, leave)
-		if got := call(left, cc, sayMethod, ""); got.code != codes.Canceled {
-			t.Errorf("%v", got.status)
-		}
-		synctest.Wait()
-		if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK || time.Since(start) != time.Second {
-			t.Errorf("%v after %v: who has left has not given back the turn", got.status, time.Since(start))
-		}
-	})
 }
 
 // Streams count by how they end, too. A client that leaves has seen no end of it.

@@ -100,8 +100,6 @@ func (a *api) call(t *testing.T, method, path, body string, fields ...string) *h
 	return w
 }
 
-var place = regexp.MustCompile(`"place":"([^"]*)"`)
-
 func TestCalls(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/calls.txt") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -114,9 +112,9 @@ func TestCalls(t *testing.T) {
 					}
 				})
 				var last *httptest.ResponseRecorder
-				var places []string // PLACE1 and its number, and so on
+				places := testkit.Places()
 				c.Play(t, func(step string) string {
-					verb, rest, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					verb, rest, _ := strings.Cut(places.In(step), " ")
 					switch verb {
 					case "wait":
 						d, err := time.ParseDuration(rest)
@@ -132,9 +130,7 @@ func TestCalls(t *testing.T) {
 						return last.Header().Get(rest)
 					default:
 						last = a.step(t, verb, rest)
-						for _, found := range place.FindAllStringSubmatch(last.Body.String(), -1) {
-							places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
-						}
+						places.Note(last.Body.String())
 						return fmt.Sprintf("%d %s", last.Code, last.Body)
 					}
 					return ""

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,9 +83,9 @@ func TestCalls(t *testing.T) {
 					config.Authorize = isSecret
 				}
 				client := serve(t, config)
-				var places []string // PLACE1 and its number, and so on
+				places := testkit.Places()
 				c.Play(t, func(step string) string {
-					verb, message, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					verb, message, _ := strings.Cut(places.In(step), " ")
 					if verb == "outage" {
 						store.Set(faultstore.Refused)
 						return ""
@@ -95,17 +94,13 @@ func TestCalls(t *testing.T) {
 					if err != nil {
 						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
 					}
-					for _, found := range place.FindAllStringSubmatch(out, -1) {
-						places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
-					}
+					places.Note(out)
 					return "OK " + out
 				})
 			})
 		})
 	}
 }
-
-var place = regexp.MustCompile(`"place":"([^"]*)"`)
 
 // call sends a message that is written as JSON, with what authorizes it on a line below, and returns the answer likewise.
 func call(t *testing.T, client ChecksClient, verb, message string) (_ string, err error) {

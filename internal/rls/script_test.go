@@ -14,6 +14,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -31,7 +32,14 @@ func TestDecisions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := byScript(t, &c)
 				c.Play(t, func(step string) string {
-					out, err := client.ShouldRateLimit(t.Context(), requestOf(t, step))
+					step, rest, _ := strings.Cut(step, "\n")
+					ctx := t.Context()
+					for authorization := range strings.SplitSeq(rest, "\n") {
+						if value, found := strings.CutPrefix(authorization, "authorization: "); found {
+							ctx = metadata.AppendToOutgoingContext(ctx, "authorization", value)
+						}
+					}
+					out, err := client.ShouldRateLimit(ctx, requestOf(t, step))
 					if err != nil {
 						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
 					}
@@ -55,6 +63,8 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 				c.Metadata = true
 			case "count-refused":
 				c.CountRefused = true
+			case "tokens":
+				c.Authorize = isGood
 			case "shadow":
 				c.Engine.ShadowAll()
 			case "outage":
@@ -68,6 +78,13 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 		return byPolicy(t, script.Setup, change)
 	}
 	return byConfig(t, script.Setup, change)
+}
+
+func isGood(_, token string) error {
+	if token != "good" {
+		return errors.New("another token")
+	}
+	return nil
 }
 
 // awayStore fails as a store does that cannot be reached.

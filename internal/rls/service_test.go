@@ -2,18 +2,16 @@ package rls_test
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/grpctest"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/rls"
@@ -90,56 +88,6 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-func TestTokens(t *testing.T) {
-	client := byConfig(t, "{domain: edge, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]}", func(c *rls.Config) {
-		c.Authorize = func(_, token string) error {
-			if token != "good" {
-				return errors.New("another token")
-			}
-			return nil
-		}
-	})
-	r := requestOf(t, "edge user=a")
-	for _, c := range []struct {
-		pairs []string
-		code  codes.Code
-	}{
-		{nil, codes.Unauthenticated},
-		{[]string{"authorization", "Bearer bad"}, codes.Unauthenticated},
-		{[]string{"authorization", "good"}, codes.Unauthenticated},
-		{[]string{"authorization", "Bearer good", "authorization", "Bearer good"}, codes.Unauthenticated},
-		{[]string{"authorization", "bearer good"}, codes.OK},
-	} {
-		_, err := client.ShouldRateLimit(metadata.AppendToOutgoingContext(t.Context(), c.pairs...), r)
-		if status.Code(err) != c.code {
-			t.Errorf("%v: %v, want %v", c.pairs, err, c.code)
-		}
-	}
-}
-
-// leavingStore has a caller leave while it decides, once, and fails for those who have left, as a
-// store does that is asked over the network.
-type leavingStore struct {
-	sluice.Store
-	leave atomic.Pointer[context.CancelFunc]
-	again chan struct{} // what is asked after that has been answered
-}
-
-func (s *leavingStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if err := ctx.Err(); err != nil {
-		s.again <- struct{}{}
-		return err
-	}
-	err := s.Store.Take(ctx, charges, receipts)
-	if leave := s.leave.Swap(nil); leave != nil {
-		(*leave)()
-		<-ctx.Done()
-	} else {
-		s.again <- struct{}{}
-	}
-	return err
-}
-
 // What a refused request was charged is given back although its caller has left meanwhile.
 func TestGivesBackToWhoHasLeft(t *testing.T) {
 	limits := read(t, sluice.FixedWindow, `
@@ -152,18 +100,31 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &leavingStore{Store: memory.New(), again: make(chan struct{}, 8)}
+	store, taken := faultstore.New(memory.New()), make(chan struct{}, 8)
+	whileThere := func(ctx context.Context, c faultstore.Call) error { // as a store does that is asked over the network
+		defer func() { taken <- struct{}{} }()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return c.Take()
+	}
+	store.Set(whileThere)
 	client := serve(t, rls.Config{Engine: policy.NewEngine(store, p), Limits: func() *rls.Limits { return limits }, Algorithm: sluice.FixedWindow})
 	ask(t, client, "edge small=")
-	<-store.again
-
-	ctx, cancel := context.WithCancel(t.Context())
-	store.leave.Store(&cancel)
-	_, err = client.ShouldRateLimit(ctx, requestOf(t, "edge small= +0 | large="))
+	<-taken
+	caller, leave := context.WithCancel(t.Context())
+	store.Set(func(ctx context.Context, c faultstore.Call) error {
+		store.Set(whileThere)
+		err := c.Take()
+		leave()
+		<-ctx.Done()
+		return err
+	})
+	_, err = client.ShouldRateLimit(caller, requestOf(t, "edge small= +0 | large="))
 	if status.Code(err) != codes.Canceled {
 		t.Fatalf("a caller that has left: %v", err)
 	}
-	<-store.again
+	<-taken
 	if n := ask(t, client, "edge large= +0").GetStatuses()[0].GetLimitRemaining(); n != 9 {
 		t.Errorf("%d left of 9, of which none was used", n)
 	}

@@ -127,3 +127,25 @@ func repeated(text string) string {
 		return strings.Repeat(part[2], n)
 	})
 }
+
+// Numbered finds texts in answers. In later steps these have names and numbers: PLACE1, PLACE2 and so on.
+type Numbered struct {
+	Name    string
+	Pattern *regexp.Regexp // with the text in parentheses
+	found   []string       // names and texts
+}
+
+// In returns a step with texts in place of their names.
+func (n *Numbered) In(step string) string { return strings.NewReplacer(n.found...).Replace(step) }
+
+// Note finds the texts of an answer.
+func (n *Numbered) Note(answer string) {
+	for _, found := range n.Pattern.FindAllStringSubmatch(answer, -1) {
+		n.found = append(n.found, n.Name+strconv.Itoa(len(n.found)/2+1), found[1])
+	}
+}
+
+// Places are the numbers of places in answers as JSON.
+func Places() *Numbered {
+	return &Numbered{Name: "PLACE", Pattern: regexp.MustCompile(`"place":"([^"]*)"`)}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -146,25 +147,11 @@ func TestDeepDocument(t *testing.T) {
 
 // What the parser says without a line, or with a wrong one, gets the right one.
 func TestSyntaxLines(t *testing.T) {
-	for data, line := range map[string]int{
-		"":                                     1,
-		"# nothing\n":                          1,
-		"version: 1\nrules: [{name: a\x01}]\n": 2,
-		"\n\na: \xff\n":                        3,
-		"a: 1\nb: \u0085\n\nc: \u0080\n":       4,
-		"version: 1\n\nx: *foo\n":              3,
-		"a: @x\n":                              1,
-		"a: b: c\n":                            1,
-		"\na: b: c\n":                          2,
-		"a:\n\tb: 1\n":                         2,
-		"a: [1, 2\n":                           2,
-		"a: 1\n---\nb: 2\n":                    2,
-		"a: \"\\q\"\n":                         1,
-	} {
-		_, err := policyfile.Parse("f.yaml", []byte(data))
+	for _, row := range testkit.SectionOf(t, "testdata/lines.txt", "lines").Rows(t) {
+		_, err := policyfile.Parse("f.yaml", []byte(row.In))
 		var all policy.Errors
-		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), fmt.Sprintf("f.yaml:%d: ", line)) {
-			t.Errorf("%q: %v, want line %d", data, err, line)
+		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), "f.yaml:"+row.Want+": ") {
+			t.Errorf("%q: %v, want line %s", row.In, err, row.Want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -219,28 +218,6 @@ func TestExpensiveAnswer(t *testing.T) {
 	text, err := own(t, "text/plain", `{{printf "%-8s|%5.2f|%03d" .Rule 1.5 .RetryAfter}}{{html "<"}}{{print 1 2}}`).Append(nil, 0, &AnswerValues{Rule: "r", RetryAfter: 7})
 	if err != nil || string(text) != "r       | 1.50|007&lt;1 2" {
 		t.Errorf("%s, %v", text, err)
-	}
-}
-
-// HTML, which is for those who name it, comes last; the others as they are written.
-func TestTypesInOrder(t *testing.T) {
-	t.Parallel()
-	var bodies []Body
-	for _, media := range []string{"text/html", "text/plain", "application/xml", "application/json"} {
-		bodies = append(bodies, Body{Type: media, Text: `{}`})
-	}
-	p := compile(t, Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
-	o := p.Answers().For(403)
-	if want := []string{"text/plain", "application/xml", "application/json", "text/html"}; !reflect.DeepEqual(o.Types, want) || !o.Page(3) || o.Page(0) {
-		t.Errorf("%q", o.Types)
-	}
-	for i, want := range []string{"text/plain; charset=utf-8", "application/xml; charset=utf-8", "application/json", "text/html; charset=utf-8"} {
-		if got := o.ContentType(i); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	if p.Answers().For(429) != nil || (*Policy)(&Policy{}).Answers().For(429) != nil {
-		t.Error("there are answers that nobody has written")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/seed"
@@ -77,27 +76,5 @@ func TestNetworksModel(t *testing.T) {
 				t.Fatalf("%v: %s, want %s of /%d\n%v", a, got, want, bits, doc.Overrides)
 			}
 		}
-	}
-}
-
-func TestSwapOverridesOfNetworks(t *testing.T) {
-	t.Parallel()
-	e := engine(t, `rules: [{name: a, key: [client_ip], limit: 1/day}]`)
-	network := func(n, limit string) Override {
-		return Override{Rule: "a", Key: map[string]string{"client_ip": n}, Limit: limit}
-	}
-	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0", "7/day")}))
-	for client, want := range map[string]string{"192.0.2.1": "allowed a:4", "192.0.2.0": "allowed a:6", "192.0.3.0": "allowed a:0"} {
-		if got := said(e.Decide(t.Context(), request("GET", "/", client))); got != want {
-			t.Errorf("%s: %s, want %s", client, got, want)
-		}
-	}
-	was := e.Policy()
-	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "9/hour")}))
-	if all := e.Policy().Restarts(was); len(all) != 1 || !strings.HasPrefix(all[0].Was, "5/day") || !strings.HasPrefix(all[0].Is, "9/hour") {
-		t.Errorf("restarts: %+v", all)
-	}
-	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0/24", "6/day")}); err == nil || !strings.Contains(err.Error(), "two overrides") {
-		t.Errorf("twice: %v", err)
 	}
 }

@@ -350,6 +350,7 @@ var traceFields = map[string]func(r *RuleTrace) any{
 	"share":    func(r *RuleTrace) any { return r.Share },
 	"enforced": func(r *RuleTrace) any { return r.Enforced },
 	"watched":  func(r *RuleTrace) any { return r.Watched },
+	"override": func(r *RuleTrace) any { return r.Override.Reason },
 }
 
 // field returns a field of a decision, of the explanation of a rule (FIELD.RULE), or of a result (NAME.FIELD).
@@ -595,6 +596,17 @@ func init() {
 			var got []string
 			for _, r := range parse(s.T, strings.Join(block, "\n")).Restarts(s.engine.Policy()) {
 				got = append(got, fmt.Sprintf("%s %s: %s, then %s", r.Rule, r.From, r.Was, r.Is))
+			}
+			s.texts(got, want)
+		},
+		"debts": func(s *script, _, _, block []string) {
+			var want []string
+			for _, line := range block {
+				want = append(want, words(line)...)
+			}
+			var got []string
+			for _, d := range s.engine.Policy().Debts() {
+				got = append(got, fmt.Sprintf("%s owes %d, at once %d of %d, for %v", d.Rule, d.Units, d.AtOnce, d.Largest, d.Lockout.Round(time.Millisecond)))
 			}
 			s.texts(got, want)
 		},

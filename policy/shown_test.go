@@ -109,14 +109,10 @@ func TestShownOfRequests(t *testing.T) {
 // The keys of a rule that does not say how they are shown are shortened if a part is secret.
 func TestSecretPart(t *testing.T) {
 	t.Parallel()
-	for _, part := range []string{"api_key", "cookie:session", "jwt:sub", "header:authorization", "header:X-User", "query:api_key", "attr:api_key", "tls_fingerprint", "method"} {
-		p := parse(t, "rules:\n  - {name: r, limit: 1/day, key: [\""+part+"\"]}\n")
-		shown := p.ShownKey("r/0123456789abcdef")
-		if shown != "0123456789abcdef" && shown != Shorten("0123456789abcdef") {
-			t.Errorf("%s is shown as %s", part, shown)
-		}
-		if SecretPart(part) != (shown != "0123456789abcdef") {
-			t.Errorf("SecretPart(%q) is %v, and the key is shown as %s", part, SecretPart(part), shown)
+	for _, row := range names(t, "parts of keys, and how they are shown") {
+		p := parse(t, "rules:\n  - {name: r, limit: 1/day, key: [\""+row.In+"\"]}\n")
+		if shown := p.ShownKey("r/0123456789abcdef"); shown != row.Want || SecretPart(row.In) != (shown != "0123456789abcdef") {
+			t.Errorf("%s is shown as %s, want %s; secret: %v", row.In, shown, row.Want, SecretPart(row.In))
 		}
 	}
 	for _, part := range []string{"", "cookie", "cookie:", "nonsense", "*"} {

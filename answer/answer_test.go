@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // An answer that is used again has nothing of the last one, whose fields stay as they were.
 func TestAnswerIsUsedAgain(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "2/hour")
 	var e Encoder
 	var a Answer
 	var d policy.Decision
@@ -49,7 +50,7 @@ func TestFieldsJoin(t *testing.T) {
 	outer := append(make([]string, 0, 8), "outer")
 	h := http.Header{"Ratelimit": outer, "X-Ratelimit-Limit": {"7"}}
 	var d policy.Decision
-	Take(t.Context(), mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket), "one", "k", &d)
+	Take(t.Context(), policytest.Limiter(t, memory.New(), "2/hour"), "one", "k", &d)
 	new(Encoder).Encode(new(Answer), h, &d, Client{})
 	if got := h["Ratelimit"]; len(got) != 2 || got[0] != "outer" || !strings.HasPrefix(got[1], `"one"`) || outer[:2][1] != "" {
 		t.Errorf("%q, and behind the list that was there %q", got, outer[:2])

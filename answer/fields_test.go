@@ -15,6 +15,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -77,11 +78,7 @@ func randomPlan(t *testing.T, rnd *rand.Rand) *sluice.Plan {
 	if l.Algorithm <= sluice.GCRA && rnd.IntN(2) == 0 {
 		l.Burst = counts[rnd.IntN(5)]
 	}
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
+	return plantest.Of(t, l)
 }
 
 func randomName(rnd *rand.Rand) string {

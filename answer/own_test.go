@@ -47,7 +47,7 @@ func TestOwnAnswerIsUsedAgain(t *testing.T) {
 		case "":
 			d = policy.Decision{Allowed: true}
 		case "Limit":
-			limiter := mustLimiter(t, memory.New(), "1/hour", sluice.TokenBucket)
+			limiter := policytest.Limiter(t, memory.New(), "1/hour")
 			TakeCost(t.Context(), limiter, "one", "k", 2, &d)
 		case "The request":
 			d = policy.Decision{Missing: "header:X-A"}

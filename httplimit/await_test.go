@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -25,7 +26,7 @@ func left(t *testing.T, l *sluice.Limiter) int64 {
 // heard. What is refused has no outcome.
 func TestAwaitNothing(t *testing.T) {
 	t.Parallel()
-	limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "1/day")
 	key := func(*http.Request) string { return "" }
 	h := Limit(limiter, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, own := w.(*httptest.ResponseRecorder); !own {

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -47,7 +46,7 @@ func serveOnce(h http.Handler, r *http.Request) *sink {
 // difference to bare.
 func BenchmarkMiddleware(b *testing.B) {
 	limit := func(text string) http.Handler {
-		return Limit(mustLimiter(b, memory.New(), text, sluice.TokenBucket), nil)(bare)
+		return Limit(policytest.Limiter(b, memory.New(), text), nil)(bare)
 	}
 	full := limit("1/day")
 	serveOnce(full, benchRequest())
@@ -97,7 +96,7 @@ func TestAllocations(t *testing.T) {
 		return n
 	}
 	base := fewest(bare)
-	limiter := mustLimiter(t, memory.New(), "100000000/second", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "100000000/second")
 	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 0 {
 		t.Errorf("a limit: %v allocations", n)
 	}

@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
@@ -215,7 +214,7 @@ func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 		"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n": 0,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
+			limiter := policytest.Limiter(t, memory.New(), "1/day")
 			if _, err := limiter.Take(t.Context(), "192.0.2.1", 1); err != nil {
 				t.Fatal(err)
 			}

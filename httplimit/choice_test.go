@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -23,8 +24,8 @@ var errDatabase = errors.New("the database is away")
 func plans(t *testing.T) func(*http.Request) (Choice, error) {
 	store := memory.New()
 	limiters := map[string]*sluice.Limiter{
-		"free": mustLimiter(t, store, "2/hour", sluice.TokenBucket),
-		"pro":  mustLimiter(t, store, "5/hour", sluice.TokenBucket),
+		"free": policytest.Limiter(t, store, "2/hour"),
+		"pro":  policytest.Limiter(t, store, "5/hour"),
 	}
 	return func(r *http.Request) (Choice, error) {
 		c := Choice{Key: r.Header.Get("X-Key")}
@@ -64,7 +65,7 @@ func TestLimitByLogs(t *testing.T) {
 func TestLimitByGivesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 5", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/second burst 5 as leaky_bucket")
 		h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
 		if _, err := limiter.Take(t.Context(), "k", 1); err != nil {
 			t.Fatal(err)

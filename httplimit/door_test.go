@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -25,7 +26,7 @@ import (
 func TestQueueDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
 		h := Limit(limiter, nil)(things)
 		start := time.Now()
 		recorded(h, httptest.NewRequest("GET", "/", nil))
@@ -58,7 +59,7 @@ func TestQueueHangUp(t *testing.T) {
 		"half":      "Content-Length: 4\r\n\r\nbo",
 		"64 KiB":    "Content-Length: 65536\r\n\r\n" + strings.Repeat("x", 64<<10),
 	} {
-		limiter := mustLimiter(t, memory.New(), "1/hour burst 3", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/hour burst 3 as leaky_bucket")
 		s := httptest.NewServer(Limit(limiter, func(*http.Request) string { return "all" })(things))
 		defer s.Close()
 		response, err := http.Get(s.URL)
@@ -83,7 +84,7 @@ func TestQueueHangUp(t *testing.T) {
 func TestQueueKeepsBody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
 		h := Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 		for _, body := range []string{"", "first", strings.Repeat("x", 70<<10)} {
 			if w := recorded(h, httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader(body)))); w.Code != 200 || w.Body.String() != body {
@@ -107,7 +108,7 @@ func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	store := faultstore.New(memory.New())
 	var log bytes.Buffer
-	limiter := mustLimiter(t, store, "100/minute", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, store, "100/minute")
 	h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
 	for i, fault := range []faultstore.Fault{nil, faultstore.Refused, faultstore.Refused, nil, faultstore.Refused} {
 		store.Set(fault)

@@ -4,24 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"testing"
-
-	"github.com/sluicehq/sluice"
 )
-
-func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algorithm) *sluice.Limiter {
-	tb.Helper()
-	l, err := sluice.ParseLimit(limit)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	l.Algorithm = a
-	limiter, err := sluice.NewLimiter(store, "", l)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return limiter
-}
 
 const layers = `
 version: 1

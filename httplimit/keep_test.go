@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -30,7 +30,7 @@ func TestKeep(t *testing.T) {
 	defer behind.Close()
 	target, _ := url.Parse(behind.URL)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1}
-	limiter := mustLimiter(t, memory.New(), "1000/hour", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "1000/hour")
 	s := httptest.NewServer(Limit(limiter, nil)(Keep(proxy)))
 	defer s.Close()
 	hints := 0

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
@@ -98,7 +97,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 func usedOfLimit(t *testing.T, cost int64, orders string) string {
-	limiter := mustLimiter(t, memory.New(), "100/day", sluice.FixedWindow)
+	limiter := policytest.Limiter(t, memory.New(), "100/day as fixed_window")
 	limit := Config{AwaitOutcome: true}.Limit(limiter, func(*http.Request) string { return "" })
 	if cost > 1 {
 		limit = Config{AwaitOutcome: true}.LimitBy(func(*http.Request) (Choice, error) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -24,7 +24,7 @@ rules:
 // A program that decides by itself answers as the middleware does.
 func TestAnswerer(t *testing.T) {
 	t.Parallel()
-	limiter := mustLimiter(t, memory.New(), "10/hour", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "10/hour")
 	a := Config{Name: "units"}.Answerer()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		took, err := limiter.Take(r.Context(), "everybody", 6)

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/policytest"
@@ -104,7 +103,7 @@ func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 	}
 	engine := policy.NewEngine(store, nil)
 	if limit, single := strings.CutPrefix(c.Setup, "limit: "); single {
-		h = config.Limit(mustLimiter(t, store, strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
+		h = config.Limit(policytest.Limiter(t, store, strings.TrimSpace(limit)), nil)(handler)
 	} else {
 		engine.Swap(policytest.Parse(t, c.Setup))
 		h = config.Policy(engine)(handler)

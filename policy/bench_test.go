@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -51,20 +50,6 @@ func BenchmarkDecide(b *testing.B) {
 				b.Fatalf("the tier was not resolved: %s", from)
 			}
 		})
-	}
-}
-
-// BenchmarkStore is the floor of BenchmarkDecide: the same three charges without a policy.
-func BenchmarkStore(b *testing.B) {
-	p := parse(b, benchDocument(7))
-	store := &testStore{Store: memory.New(), record: true}
-	NewEngine(store, p).Decide(b.Context(), benchRequest())
-	receipts := make([]sluice.Receipt, len(store.charges))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := store.Store.Take(b.Context(), store.charges, receipts); err != nil || !sluice.Admitted(store.charges, receipts) {
-			b.Fatal("not what is to be measured", err)
-		}
 	}
 }
 

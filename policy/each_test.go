@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -47,10 +48,10 @@ func eachBrought(t *testing.T, watched bool) {
 		observed(alone, &one)
 	}
 	plans := []*sluice.Plan{
-		planOf(t, sluice.Limit{Count: 10, Period: time.Minute, Burst: 3}),
-		planOf(t, sluice.Limit{Count: 5, Period: time.Minute, Algorithm: sluice.FixedWindow}),
-		planOf(t, sluice.Limit{Count: 60, Period: time.Minute, Burst: 5, Algorithm: sluice.LeakyBucket}),
-		planOf(t, sluice.Limit{Count: 4, Period: time.Minute, Algorithm: sluice.SlidingWindowLog}),
+		plantest.Of(t, sluice.Limit{Count: 10, Period: time.Minute, Burst: 3}),
+		plantest.Of(t, sluice.Limit{Count: 5, Period: time.Minute, Algorithm: sluice.FixedWindow}),
+		plantest.Of(t, sluice.Limit{Count: 60, Period: time.Minute, Burst: 5, Algorithm: sluice.LeakyBucket}),
+		plantest.Of(t, sluice.Limit{Count: 4, Period: time.Minute, Algorithm: sluice.SlidingWindowLog}),
 	}
 	ds, tally := make([]Decision, 40), map[string]int{}
 	for step := range 200 {
@@ -91,7 +92,7 @@ func eachBrought(t *testing.T, watched bool) {
 // too, which is observed.
 func TestEachBroughtOtherwise(t *testing.T) {
 	t.Parallel()
-	plan := planOf(t, sluice.Limit{Count: 3, Period: time.Hour})
+	plan := plantest.Of(t, sluice.Limit{Count: 3, Period: time.Hour})
 	down, ds := errors.New("connection refused"), make([]Decision, 2)
 	e := NewEngine(broken(down), nil)
 	e.DecideEach(t.Context(), []*Request{{Subject: e.Adhoc("a", "x", plan, sluice.Allow)}, {Subject: e.Adhoc("a", "x", plan, sluice.Deny)}}, ds)

@@ -173,15 +173,6 @@ func names(t testing.TB, section string) []testkit.Row {
 	return testkit.SectionOf(t, "testdata/names.txt", section).Rows(t)
 }
 
-func planOf(t testing.TB, l sluice.Limit) *sluice.Plan {
-	t.Helper()
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
-}
-
 func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -45,7 +46,7 @@ func TestIdleIsIdle(t *testing.T) {
 			} else if l.Algorithm <= sluice.GCRA && r.one(2) {
 				l.Burst = 1 + r.Int64N(9)
 			}
-			p := planOf(t, l)
+			p := plantest.Of(t, l)
 			if len(plans) == 0 || plans[0].Fingerprint != p.Fingerprint {
 				plans = append(plans, p)
 			}

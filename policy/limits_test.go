@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -60,7 +61,7 @@ func TestLimitNames(t *testing.T) {
 		var plans []*sluice.Plan
 		for text := range strings.SplitSeq(row.In, ", ") {
 			l := must(sluice.ParseLimit(text))
-			plans = append(plans, planOf(t, l))
+			plans = append(plans, plantest.Of(t, l))
 		}
 		if got := strings.Join(LimitNames("r", plans), ", "); got != row.Want {
 			t.Errorf("%s: %s, want %s", row.In, got, row.Want)

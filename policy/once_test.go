@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -40,7 +41,7 @@ func FuzzAdhocKeys(f *testing.F) {
 	f.Add("a", "b", "a/b", "")
 	f.Add("", "", "!", "/")
 	f.Add("{x}", "y", "{x", "}y")
-	plan := planOf(f, sluice.Limit{Count: 3, Period: time.Hour})
+	plan := plantest.Of(f, sluice.Limit{Count: 3, Period: time.Hour})
 	e := NewEngine(memory.New(), nil)
 	f.Fuzz(func(t *testing.T, name, key, otherName, otherKey string) {
 		one, other := e.Adhoc(name, key, plan, sluice.Allow).Key(), e.Adhoc(otherName, otherKey, plan, sluice.Allow).Key()

@@ -599,6 +599,16 @@ func init() {
 			}
 			s.texts(got, want)
 		},
+		"outages": func(s *script, _, _, block []string) {
+			var got, want []string
+			for _, line := range block {
+				want = append(want, words(line)...)
+			}
+			for _, o := range s.engine.Policy().Outages() {
+				got = append(got, fmt.Sprintf("%s: %v, %s", o.Rule, o.OnError, o.Why))
+			}
+			s.texts(got, want)
+		},
 		"debts": func(s *script, _, _, block []string) {
 			var want []string
 			for _, line := range block {

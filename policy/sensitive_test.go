@@ -2,37 +2,10 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/sluicehq/sluice"
 )
-
-// An outage is told as it is decided, and why: the word that closes a rule, too.
-func TestOutages(t *testing.T) {
-	t.Parallel()
-	p := parse(t, `
-rules:
-  - {name: closed, match: [GET /api, POST /v1/Sign-In], limit: 1/day}
-  - {name: host, match: /anything, hosts: [pay.example.com], limit: 1/day}
-  - {name: renamed, match: /billing, limit: 1/day}
-  - {name: open, match: /login, limit: 1/day, on_error: allow}
-  - {name: share, match: /api, limit: 1/day, on_error: local}
-  - {name: watched, match: /login, limit: 1/day, shadow: true, on_error: deny}
-  - {name: health, match: /health, exempt: true}`)
-	want := []Outage{
-		{"closed", sluice.Deny, `by default, since "POST /v1/Sign-In" names "signin"`},
-		{"host", sluice.Deny, `by default, since "pay.example.com" names "pay"`},
-		{"renamed", sluice.Allow, "by default"},
-		{"open", sluice.Allow, "it says so"},
-		{"share", sluice.Local, "it says so"},
-		{"watched", sluice.Allow, "a shadow never refuses"},
-		{"health", sluice.Allow, "it exempts"},
-	}
-	if got := p.Outages(); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
 
 func TestDefaultOnError(t *testing.T) {
 	t.Parallel()

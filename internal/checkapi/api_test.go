@@ -108,7 +108,7 @@ func TestCalls(t *testing.T) {
 				tokens := c.Options("options")
 				a := open(t, c.Setup, func(c *checkapi.Config) {
 					if tokens != nil {
-						c.Authorize = authorize
+						c.Authorize = testkit.Authorize("secret")
 					}
 				})
 				var last *httptest.ResponseRecorder
@@ -160,21 +160,6 @@ func (a *api) step(t *testing.T, verb, rest string) *httptest.ResponseRecorder {
 }
 
 var field = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
-
-func authorize(_, token string) error {
-	switch token {
-	case "many":
-		return tooMany{}
-	case "secret":
-		return nil
-	}
-	return errors.New("another token")
-}
-
-type tooMany struct{}
-
-func (tooMany) Error() string     { return "too many" }
-func (tooMany) RetrySeconds() int { return 5 }
 
 // What is wrong is reported with a pointer, and nothing of the call is charged.
 func TestFaults(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -80,7 +79,7 @@ func TestCalls(t *testing.T) {
 				tokens := c.Options("token")
 				config := Config{Engine: policy.NewEngine(store, policytest.Parse(t, c.Setup))}
 				if tokens != nil {
-					config.Authorize = isSecret
+					config.Authorize = testkit.Authorize("secret")
 				}
 				client := serve(t, config)
 				places := testkit.Places()
@@ -213,11 +212,4 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
-}
-
-func isSecret(_, token string) error {
-	if token != "secret" {
-		return errors.New("another token")
-	}
-	return nil
 }

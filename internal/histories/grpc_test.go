@@ -32,7 +32,7 @@ func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOp
 // codesOf are the codes of handlers that answer as HTTP does.
 var codesOf = map[int]codes.Code{
 	200: codes.OK, 400: codes.InvalidArgument, 401: codes.Unauthenticated, 403: codes.PermissionDenied, 404: codes.NotFound,
-	409: codes.AlreadyExists, 500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable,
+	409: codes.AlreadyExists, 429: codes.ResourceExhausted, 500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable,
 }
 
 // openInterceptor asks [grpclimit].
@@ -115,17 +115,10 @@ func statusOfCode(err error, answered *response) int {
 	if answered != nil && code == codesOf[answered.status] {
 		return http.StatusOK
 	}
-	switch code {
-	case codes.OK:
-		return http.StatusOK
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unavailable:
-		return http.StatusServiceUnavailable
+	for status, c := range codesOf {
+		if c == code {
+			return status
+		}
 	}
 	return int(code)
 }

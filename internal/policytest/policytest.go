@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -30,4 +32,14 @@ func Parse(t testing.TB, text string) *policy.Policy {
 func Engine(t testing.TB, text string) *policy.Engine {
 	t.Helper()
 	return policy.NewEngine(memory.New(), Parse(t, text))
+}
+
+// Limiter returns a limiter of a limit such as "1/second burst 3 as leaky_bucket".
+func Limiter(t testing.TB, store sluice.Store, limit string) *sluice.Limiter {
+	t.Helper()
+	l, err := sluice.NewLimiter(store, "", plantest.Limit(t, limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

@@ -4,20 +4,13 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 )
 
 // N instances that count each for itself let N times the limit pass.
 func TestAlone(t *testing.T) {
 	t.Parallel()
-	limit, err := sluice.ParseLimit("100/day")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit.Algorithm = sluice.FixedWindow
-	plan, err := sluice.NewPlan(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := plantest.Plan(t, "100/day as fixed_window")
 	for _, nodes := range []int{1, 2, 5} {
 		a, passed := newAlone(nodes, 8<<20, newStore), 0
 		for i := range int64(2000) {

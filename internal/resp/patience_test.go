@@ -30,20 +30,6 @@ func (c *client) closedAfter() time.Duration {
 
 const patience, idle = 10 * time.Second, 10 * time.Minute
 
-func TestIdle(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
-		c := dial(t, p)
-		for range 10 {
-			c.do("PING")
-			time.Sleep(idle - time.Second)
-		}
-		c.do("PING")
-		if after := c.closedAfter(); after < idle || after > 2*idle {
-			t.Errorf("closed after %v of silence", after)
-		}
-	})
-}
-
 // What has been asked is answered, and who asks nothing is not waited for.
 func TestShutdown(t *testing.T) {
 	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, s *resp.Server) {

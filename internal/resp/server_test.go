@@ -3,7 +3,6 @@ package resp_test
 import (
 	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -152,7 +151,7 @@ func TestCommands(t *testing.T) {
 			var config resp.Config
 			token := strings.Join(c.Options("token"), "")
 			if token != "" {
-				config.Authorize = func(_, sent string) error { return right(sent, token) }
+				config.Authorize = func(from, sent string) error { return testkit.Authorize(token)(from, sent) }
 			} else {
 				config.Engine = policytest.Engine(t, c.Setup)
 			}
@@ -195,21 +194,6 @@ func unquote(t *testing.T, text string) string {
 	}
 	return s
 }
-
-func right(sent, token string) error {
-	switch sent {
-	case token:
-		return nil
-	case "many":
-		return tooMany{}
-	}
-	return errors.New("another token")
-}
-
-type tooMany struct{}
-
-func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
-func (tooMany) RetrySeconds() int { return 5 }
 
 // cell is the generic cell rate algorithm in fractions of a second, as its definition has it, with
 // the answers that redis-cell makes of it.

@@ -64,7 +64,7 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 			case "count-refused":
 				c.CountRefused = true
 			case "tokens":
-				c.Authorize = isGood
+				c.Authorize = testkit.Authorize("good")
 			case "shadow":
 				c.Engine.ShadowAll()
 			case "outage":
@@ -78,13 +78,6 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 		return byPolicy(t, script.Setup, change)
 	}
 	return byConfig(t, script.Setup, change)
-}
-
-func isGood(_, token string) error {
-	if token != "good" {
-		return errors.New("another token")
-	}
-	return nil
 }
 
 // awayStore fails as a store does that cannot be reached.

@@ -200,31 +200,6 @@ func (p peer) asks(want int, args ...string) answered {
 	return f
 }
 
-// What comes together is answered, each to whom has asked.
-func TestPipelined(t *testing.T) {
-	p := serve(t, policytest.Engine(t, "rules: [{name: a, limit: 70/day, algorithm: fixed_window}]"))
-	p.greet()
-	const n = 100
-	go func() {
-		var all strings.Builder
-		for i := range uint64(n) {
-			all.WriteString(message(i, asked("GET", "/")...))
-		}
-		_, _ = io.WriteString(p, all.String())
-	}()
-	allowed, seen := 0, map[uint64]bool{}
-	for range n {
-		f := p.receive()
-		seen[f.stream] = true
-		if f.set["allowed"] == true {
-			allowed++
-		}
-	}
-	if allowed != 70 || len(seen) != n {
-		t.Errorf("%d allowed of %d", allowed, len(seen))
-	}
-}
-
 // A request with a turn is answered when it comes, and others need not wait for that.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

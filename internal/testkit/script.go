@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -149,3 +150,21 @@ func (n *Numbered) Note(answer string) {
 func Places() *Numbered {
 	return &Numbered{Name: "PLACE", Pattern: regexp.MustCompile(`"place":"([^"]*)"`)}
 }
+
+// Authorize accepts one token. It refuses "many" as one of which there were too many, to be tried again in 5 seconds.
+func Authorize(right string) func(from, token string) error {
+	return func(_, token string) error {
+		switch token {
+		case right:
+			return nil
+		case "many":
+			return tooMany{}
+		}
+		return errors.New("another token")
+	}
+}
+
+type tooMany struct{}
+
+func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
+func (tooMany) RetrySeconds() int { return 5 }

@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -72,4 +74,48 @@ func TestNeverHasNoRetryAfter(t *testing.T) {
 			t.Errorf("%q: %d %v\n%s", accept, status, h, body)
 		}
 	}
+}
+
+// Text of any length is kept, also where a chunk has no room for it.
+func TestArenaText(t *testing.T) {
+	var a arena
+	var kept, want []string
+	for n := range 3 * textChunk {
+		text := []byte(strings.Repeat(string(rune('a'+n%26)), n))
+		if n%100 != 0 && n > 200 {
+			continue
+		}
+		kept, want = append(kept, a.text(text)), append(want, string(text))
+		clear(text)
+	}
+	if !slices.Equal(kept, want) {
+		t.Error("what was kept has changed")
+	}
+}
+
+// All limits are told, though the fields have room for some.
+func TestQuotaOfMany(t *testing.T) {
+	t.Parallel()
+	var doc policy.Document
+	for i := range 2 * maxVisible {
+		doc.Rules = append(doc.Rules, policy.Rule{Name: fmt.Sprint("r", i), Limit: "1/day"})
+	}
+	e := engine(t, doc)
+	var a Answer
+	var encoder Encoder
+	d := e.Quota(t.Context(), &policy.Request{})
+	encoder.Quota(&a, http.Header{}, &d, Client{})
+	var told struct{ Limits []struct{ Name string } }
+	if err := json.Unmarshal(a.Body(), &told); err != nil || len(told.Limits) != 2*maxVisible {
+		t.Errorf("%d limits, %v", len(told.Limits), err)
+	}
+}
+
+func engine(t *testing.T, doc policy.Document) *policy.Engine {
+	t.Helper()
+	p, err := policy.Compile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.NewEngine(memory.New(), p)
 }

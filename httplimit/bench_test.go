@@ -42,41 +42,6 @@ func serveOnce(h http.Handler, r *http.Request) *sink {
 	return w
 }
 
-// BenchmarkMiddleware is a whole call without a network. What a door costs is the
-// difference to bare.
-func BenchmarkMiddleware(b *testing.B) {
-	limit := func(text string) http.Handler {
-		return Limit(policytest.Limiter(b, memory.New(), text), nil)(bare)
-	}
-	full := limit("1/day")
-	serveOnce(full, benchRequest())
-	cases := []struct {
-		name   string
-		h      http.Handler
-		status int
-		fields int
-	}{
-		{"bare", bare, 200, 1},
-		{"limit/allowed", limit("100000000/second"), 200, 6},
-		{"limit/refused", full, 429, 8},
-		{"policy/allowed", Policy(policytest.Engine(b, benchPolicy))(bare), 200, 6},
-	}
-	for _, c := range cases {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			r, other := benchRequest(), 0
-			for b.Loop() {
-				if w := serveOnce(c.h, r); w.status != c.status || len(w.header) != c.fields {
-					other++
-				}
-			}
-			if other > 0 {
-				b.Fatalf("%d of %d calls were not what this measures", other, b.N)
-			}
-		})
-	}
-}
-
 func benchRequest() *http.Request {
 	r := httptest.NewRequest("GET", "/things", nil)
 	r.Header.Set("X-API-Key", "k")

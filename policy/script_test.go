@@ -127,6 +127,12 @@ func (s *script) run() {
 			continue
 		}
 		a := s.line(line)
+		if texts, found := policyTexts[line[0]]; found {
+			if got := texts(s.engine.Policy(), parse(s.T, cmp.Or(strings.Join(block, "\n"), "rules: []"))); !slices.Equal(got, a.want) {
+				s.errorf("got %q", got)
+			}
+			continue
+		}
 		if step, found := scriptSteps[line[0]]; found {
 			step(s, a.request[1:], a.want, block)
 			continue
@@ -592,41 +598,6 @@ func init() {
 			s.err(err, want)
 		},
 		"swap": func(s *script, _, _, block []string) { s.engine.Swap(parse(s.T, strings.Join(block, "\n"))) },
-		"restarts": func(s *script, _, want, block []string) { // the policy below in place of that in force
-			var got []string
-			for _, r := range parse(s.T, strings.Join(block, "\n")).Restarts(s.engine.Policy()) {
-				got = append(got, fmt.Sprintf("%s %s: %s, then %s", r.Rule, r.From, r.Was, r.Is))
-			}
-			s.texts(got, want)
-		},
-		"outages": func(s *script, _, _, block []string) {
-			var got, want []string
-			for _, line := range block {
-				want = append(want, words(line)...)
-			}
-			for _, o := range s.engine.Policy().Outages() {
-				got = append(got, fmt.Sprintf("%s: %v, %s", o.Rule, o.OnError, o.Why))
-			}
-			s.texts(got, want)
-		},
-		"debts": func(s *script, _, _, block []string) {
-			var want []string
-			for _, line := range block {
-				want = append(want, words(line)...)
-			}
-			var got []string
-			for _, d := range s.engine.Policy().Debts() {
-				got = append(got, fmt.Sprintf("%s owes %d, at once %d of %d, for %v", d.Rule, d.Units, d.AtOnce, d.Largest, d.Lockout.Round(time.Millisecond)))
-			}
-			s.texts(got, want)
-		},
-		"changes": func(s *script, _, want, block []string) {
-			var got []string
-			for _, change := range parse(s.T, strings.Join(block, "\n")).Changes(s.engine.Policy()) {
-				got = append(got, change.String())
-			}
-			s.texts(got, want)
-		},
 		"store": func(s *script, words, _, _ []string) {
 			if words[0] == "fallback" { // of a shared store that is away
 				away := failover.Bulkhead(broken(errors.New("away")), 0)
@@ -635,6 +606,14 @@ func init() {
 				s.use(NewEngine(shared, s.engine.Policy()))
 			}
 			s.store.set(map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks")
+		},
+		"subjects": func(s *script, words, want, _ []string) { // SUBJECT=TIER…: the table in place of the old one
+			var all []TierSubject
+			for _, word := range words {
+				subject, tier, _ := strings.Cut(word, "=")
+				all = append(all, TierSubject{Subject: subject, Tier: tier})
+			}
+			s.err(s.engine.SwapSubjects(all), want)
 		},
 		"shadow-all": func(s *script, _, _, _ []string) { s.engine.ShadowAll() },
 		"outcomes":   (*script).outcomes,
@@ -674,12 +653,32 @@ func init() {
 	}
 }
 
-// texts compares lists of texts.
-func (s *script) texts(got, want []string) {
-	s.Helper()
-	if !slices.Equal(got, want) {
-		s.errorf("got %q", got)
-	}
+// policyTexts are what is said of the policy in force, and of another in its place: "changes -> TEXT…", with the other below.
+var policyTexts = map[string]func(is, next *Policy) []string{
+	"restarts": func(is, next *Policy) (all []string) {
+		for _, r := range next.Restarts(is) {
+			all = append(all, fmt.Sprintf("%s %s: %s, then %s", r.Rule, r.From, r.Was, r.Is))
+		}
+		return all
+	},
+	"changes": func(is, next *Policy) (all []string) {
+		for _, change := range next.Changes(is) {
+			all = append(all, change.String())
+		}
+		return all
+	},
+	"outages": func(is, _ *Policy) (all []string) {
+		for _, o := range is.Outages() {
+			all = append(all, fmt.Sprintf("%s: %v, %s", o.Rule, o.OnError, o.Why))
+		}
+		return all
+	},
+	"debts": func(is, _ *Policy) (all []string) {
+		for _, d := range is.Debts() {
+			all = append(all, fmt.Sprintf("%s owes %d, at once %d of %d, for %v", d.Rule, d.Units, d.AtOnce, d.Largest, d.Lockout.Round(time.Millisecond)))
+		}
+		return all
+	},
 }
 
 func (s *script) named(name string) Decision {

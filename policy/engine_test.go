@@ -2,20 +2,16 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -152,42 +148,6 @@ rules:
 		if !slices.Equal(all, want) {
 			t.Errorf("observed %q, want %q", all, want)
 		}
-	}
-}
-
-// The results of a decision are its own. What was in one that is used again does not show.
-func TestDecideInto(t *testing.T) {
-	t.Parallel()
-	p := parse(t, `rules:
-  - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
-  - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
-	for name, store := range map[string]func() sluice.Store{
-		"answers": func() sluice.Store { return memory.New() }, "is away": func() sluice.Store { return broken(io.EOF) },
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			fresh, used := NewEngine(store(), p), NewEngine(store(), p)
-			for range 4 {
-				stale := new(queued)
-				got := Decision{
-					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale",
-					RetryAfter: 9, Delay: 9, Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
-				}
-				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true}
-				for i := range got.Results {
-					got.Results[i] = Result{Rule: "stale", Name: "stale", From: "stale", Source: "stale", Cost: 9, Shadow: true, Decision: told}
-				}
-				memory, want := &got.Results[0], fresh.Decide(t.Context(), get("/"))
-				kept := slices.Clone(want.Results)
-				used.DecideInto(t.Context(), get("/"), &got)
-				if !reflect.DeepEqual(plain(got), plain(want)) || &got.Results[0] != memory || got.queued == stale {
-					t.Errorf("store %s: %+v, want %+v", name, got, want)
-				}
-				if fresh.Decide(t.Context(), get("/")); !slices.Equal(kept, want.Results) {
-					t.Errorf("store %s: the results of a decision have changed", name)
-				}
-				used.Decide(t.Context(), get("/"))
-			}
-		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -335,58 +336,45 @@ func TestShareIsLent(t *testing.T) {
 	})
 }
 
-// Lists of requests share as single ones do, whatever their order.
-func TestShareOfLists(t *testing.T) {
+// Whatever the order of requests in lists, and wherever the clocks of processes stand or step to, nothing passes above the
+// limit, and shares have settled two seconds after the beginning and after a step.
+func TestShareSettles(t *testing.T) {
 	t.Parallel()
-	for _, every := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
-		for _, order := range []string{"any", "flood first", "flood last"} {
-			t.Run(fmt.Sprint(every, " ", order), func(t *testing.T) {
-				t.Parallel()
-				random := rand.New(rand.NewPCG(seed.Of(t), 0))
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, 1, "400/second")
-					f.list, f.tick, f.random = order, every, random
-					crowd := []*caller{
-						{name: "flood", rate: 4000}, {name: "a", rate: 30}, {name: "b", rate: 75}, {name: "c", tier: "pro", rate: 190},
-					}
-					checkTotal(t, f.serve(t, crowd, 8*time.Second, nil), 400)
-					checkShares(t, order, crowd, 400, 2, 8)
-					near(t, "more than its part, of what others leave", crowd[2], 2, 8, 75)
-				})
-			})
-		}
-	}
-}
-
-// Whatever the clocks of processes say, and wherever they step to, nothing passes above the limit, and two
-// seconds later shares have settled again.
-func TestShareClockSteps(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		steps []time.Duration // of each process, after four seconds
-		off   []time.Duration // of each, from the beginning
+	const century = 100 * 365 * 24 * time.Hour
+	for name, test := range map[string]struct {
+		list  string // requests come in lists of that order
+		every time.Duration
+		off   []time.Duration // of the clock of each process
+		steps []time.Duration // of these, after four seconds
 	}{
-		{"an hour ahead", []time.Duration{time.Hour}, []time.Duration{0}},
-		{"an hour back", []time.Duration{-time.Hour}, []time.Duration{0}},
-		{"a little back", []time.Duration{-300 * time.Millisecond}, []time.Duration{0}},
-		{"two seconds back", []time.Duration{-2 * time.Second}, []time.Duration{0}},
-		{"to before 1970", []time.Duration{-80 * 365 * 24 * time.Hour}, []time.Duration{0}},
-		{"one of two ahead", []time.Duration{time.Hour, 0}, []time.Duration{0, 0}},
-		{"one of two back", []time.Duration{0, -time.Hour}, []time.Duration{0, 0}},
-		{"two that are an hour apart", []time.Duration{0, 0}, []time.Duration{0, time.Hour}},
+		"lists of a moment":           {list: "any", every: 5 * time.Millisecond},
+		"lists, the flood first":      {list: "flood first", every: 50 * time.Millisecond},
+		"lists, the flood last":       {list: "flood last", every: 50 * time.Millisecond},
+		"long lists":                  {list: "any", every: 200 * time.Millisecond},
+		"long lists, the flood first": {list: "flood first", every: 200 * time.Millisecond},
+		"long lists, the flood last":  {list: "flood last", every: 200 * time.Millisecond},
+		"an hour ahead":               {steps: []time.Duration{time.Hour}},
+		"an hour back":                {steps: []time.Duration{-time.Hour}},
+		"a little back":               {steps: []time.Duration{-300 * time.Millisecond}},
+		"two seconds back":            {steps: []time.Duration{-2 * time.Second}},
+		"to before 1970":              {steps: []time.Duration{-century}},
+		"the time of an old log":      {off: []time.Duration{-10 * 24 * time.Hour}},
+		"one of two ahead":            {off: make([]time.Duration, 2), steps: []time.Duration{time.Hour, 0}},
+		"one of two back":             {off: make([]time.Duration, 2), steps: []time.Duration{0, -time.Hour}},
+		"two that are an hour apart":  {off: []time.Duration{0, time.Hour}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed.Of(t), 0))
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, len(test.steps), "200/second")
-				f.off, f.tick, f.random = test.off, 5*time.Millisecond, random
+				f := newFleet(t, max(1, len(test.off)), "200/second")
+				f.list, f.tick, f.random = test.list, cmp.Or(test.every, 5*time.Millisecond), random
+				copy(f.off, test.off)
 				crowd := []*caller{{name: "flood", rate: 2000}, {name: "a", rate: 20}, {name: "b", tier: "pro", rate: 110}}
 				total := f.serve(t, crowd, 9*time.Second, func(at time.Duration) {
-					for i := range f.off {
+					for i, step := range test.steps {
 						if at == 4*time.Second {
-							f.off[i] += test.steps[i]
+							f.off[i] += step
 						}
 					}
 				})
@@ -523,15 +511,4 @@ func TestShareToldIsTrue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Shares go by the time of requests, such as those of a log.
-func TestShareByRequestTime(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.off[0] = time.Until(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
-		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}
-		f.serve(t, crowd, 4*time.Second, nil)
-		checkShares(t, "of 1999", crowd, 100, 2, 4)
-	})
 }

@@ -59,6 +59,7 @@ type script struct {
 	places    map[string]string
 	subjects  map[string]*Subject
 	seen      *observedRequest // the last observation
+	reused    Decision         // has nothing of the last one when it is used again
 }
 
 // observedRequest is what an observer has of a request, by the index of the result.
@@ -213,8 +214,8 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 	would := s.engine.Explain(s.Context(), &r.Request)
 	s.seen, r.reads = nil, 0
 	s.store.set(s.store.err, s.store.closedLocks)
-	d := s.engine.Decide(s.Context(), &r.Request)
-	is := would.Decision
+	s.engine.DecideInto(s.Context(), &r.Request, &s.reused)
+	d, is := s.reused.Clone(), would.Decision
 	if verdictOf(&is) != verdictOf(&d) || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
 		if r.Mode == Charge && r.ID == "" && r.Subject == nil {
 			s.errorf("explained as %+v, decided %+v", is, d)

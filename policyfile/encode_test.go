@@ -229,14 +229,6 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// JSON nested too deeply is an error like any other. testdata/bad has what else is wrong with JSON.
-func TestDeepJSON(t *testing.T) {
-	_, err := policyfile.Parse("p.json", []byte(strings.Repeat("[", 1<<20)))
-	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: it is nested deeper than 100") {
-		t.Error(err)
-	}
-}
-
 // Every field of a document is written and read: one that the decoder does not know fails here.
 func TestEveryField(t *testing.T) {
 	var doc policy.Document

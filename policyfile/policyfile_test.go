@@ -137,6 +137,10 @@ func TestLoadNoFile(t *testing.T) {
 
 // Nesting that would exhaust the stack or the memory is an error like any other.
 func TestDeepDocument(t *testing.T) {
+	_, err := policyfile.Parse("p.json", []byte(strings.Repeat("[", 1<<20)))
+	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: it is nested deeper than 100") {
+		t.Error(err)
+	}
 	for _, open := range []string{"[", "{a: ", "- "} {
 		data := "version: 1\nrules: \n  " + strings.Repeat(open, 1<<17)
 		if _, err := policyfile.Parse("deep.yaml", []byte(data)); err == nil {

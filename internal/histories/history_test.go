@@ -287,18 +287,3 @@ func parseWait(word string) (time.Duration, error) {
 	}
 	return time.ParseDuration(word)
 }
-
-// A mistake in a history is reported with its line.
-func TestMistakes(t *testing.T) {
-	for text, want := range map[string]string{
-		"-- rules --":                   `x.txt:1: -- rules --: a section is "-- policy --"`,
-		"without door: it is shut":      `unknown layer "door": the layers are engine,`,
-		"-- steps --\nGET /":            `x.txt:2: GET /: a step is a request with "->" and a verdict, or one of wait,`,
-		"-- steps --\nX-user=a -> pass": "a header is written X-User",
-		"-- steps --\nGET / -> pass, 2": `"2" is no part of a verdict`,
-	} {
-		if _, err := parseHistory("x.txt", text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}

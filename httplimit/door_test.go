@@ -23,31 +23,33 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// A deadline that is nearer than the turn is a refusal at once.
-func TestQueueDeadline(t *testing.T) {
+// A turn that a client does not wait for, or cannot, is given up at its cost, and the fields of the limit with it.
+func TestQueueGivesUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
-		h := Limit(limiter, nil)(things)
-		start := time.Now()
-		recorded(h, httptest.NewRequest("GET", "/", nil))
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-		left, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || time.Since(start) != 0 || left.Delay != time.Second {
-			t.Errorf("%d %v after %v, the next turn is in %v", w.Code, w.Header(), time.Since(start), left.Delay)
-		}
-		if !strings.Contains(w.Body.String(), `"violated-policies":["default"]`) {
-			t.Errorf("%s", w.Body)
-		}
-		// What was said of the limit held before the place was given back.
-		for name := range w.Header() {
-			if strings.Contains(name, "Ratelimit") {
-				t.Errorf("%s is still told", name)
+	for name, within := range map[string]time.Duration{"a deadline that is nearer than the turn": 500 * time.Millisecond, "a client that has left": -1} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := policytest.Limiter(t, memory.New(), "1/second burst 5 as leaky_bucket")
+			h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
+			if _, err := limiter.Take(t.Context(), "k", 1); err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+			if d, err := limiter.Take(t.Context(), "k", 4); err != nil || d.Delay != time.Second || time.Since(start) != 0 {
+				t.Errorf("%s: after %v the next one waits for %v: %v", name, time.Since(start), d.Delay, err)
+			}
+			if within > 0 && (w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"violated-policies":["default"]`)) {
+				t.Errorf("%s: %d %v %s", name, w.Code, w.Header(), w.Body)
+			}
+			for field := range w.Header() {
+				if strings.Contains(field, "Ratelimit") {
+					t.Errorf("%s: %s is still told", name, field)
+				}
+			}
+		})
+	}
 }
 
 // A real client hangs up while it is queued, whatever it has sent of a body.
@@ -183,22 +185,4 @@ func TestLimitByLogs(t *testing.T) {
 	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), errDatabase.Error()) {
 		t.Errorf("two failures within a second were logged as %q", log.String())
 	}
-}
-
-// A turn in a queue is given up as it was taken, at its cost.
-func TestLimitByGivesBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := policytest.Limiter(t, memory.New(), "1/second burst 5 as leaky_bucket")
-		h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
-		if _, err := limiter.Take(t.Context(), "k", 1); err != nil {
-			t.Fatal(err)
-		}
-		ctx, leave := context.WithCancel(t.Context())
-		leave()
-		recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-		if d, err := limiter.Take(t.Context(), "k", 4); err != nil || d.Delay != time.Second {
-			t.Errorf("the next one waits for %v: %v", d.Delay, err)
-		}
-	})
 }

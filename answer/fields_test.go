@@ -334,22 +334,18 @@ func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy
 // Numbers that do not fit a structured field are announced as the largest that does.
 func TestFieldsLargeNumbers(t *testing.T) {
 	t.Parallel()
-	quota, seconds := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
-	if quota != 999_999_999_999_999 || seconds != 1 {
-		t.Errorf("%d per %d", quota, seconds)
+	quota, whole := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
+	if quota != 999_999_999_999_999 || whole != 1 {
+		t.Errorf("%d per %d", quota, whole)
+	}
+	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
+		if got := seconds(us); got != want {
+			t.Errorf("%d µs: %d s, want %d", us, got, want)
+		}
 	}
 	for _, n := range [][4]int64{{1 << 62, 1 << 62, 3, 1<<63 - 1}, {7, 1, 2, 4}, {4, 2, 2, 4}} {
 		if got := mulDivUp(n[0], n[1], n[2]); got != n[3] {
 			t.Errorf("%d·%d/%d is %d", n[0], n[1], n[2], got)
-		}
-	}
-}
-
-func TestSeconds(t *testing.T) {
-	t.Parallel()
-	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
-		if got := seconds(us); got != want {
-			t.Errorf("%d µs: %d s, want %d", us, got, want)
 		}
 	}
 }

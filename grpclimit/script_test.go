@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/grpctest"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -35,13 +34,13 @@ func TestCalls(t *testing.T) {
 }
 
 func playCalls(t *testing.T, c *testkit.Case) {
-	var store sluice.Store = memory.New()
+	store := faultstore.New(memory.New())
 	var options []grpc.DialOption
 	client := &grpclimit.Client{}
 	for _, word := range c.Options("config") {
 		switch name, value, _ := strings.Cut(word, "="); name {
 		case "away":
-			store = brokenStore{}
+			store.Set(faultstore.Refused)
 		case "waits":
 			options = waiting(client)
 		case "no-retries":
@@ -137,11 +136,4 @@ func said(t *testing.T, a answered) string {
 		}
 	}
 	return text
-}
-
-// brokenStore is a store that does not answer.
-type brokenStore struct{}
-
-func (brokenStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
-	return errors.New("connection refused")
 }

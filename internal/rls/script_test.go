@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/rls"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
@@ -68,7 +69,9 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 			case "shadow":
 				c.Engine.ShadowAll()
 			case "outage":
-				c.Engine = policy.NewEngine(awayStore{}, c.Engine.Policy())
+				store := faultstore.New(nil)
+				store.Set(func(context.Context, faultstore.Call) error { return errors.New("dial tcp 192.0.2.1:6379: secret") })
+				c.Engine = policy.NewEngine(store, c.Engine.Policy())
 			default:
 				t.Fatalf("no option %q", option)
 			}
@@ -78,13 +81,6 @@ func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 		return byPolicy(t, script.Setup, change)
 	}
 	return byConfig(t, script.Setup, change)
-}
-
-// awayStore fails as a store does that cannot be reached.
-type awayStore struct{}
-
-func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
-	return errors.New("dial tcp 192.0.2.1:6379: secret")
 }
 
 // requestOf reads a step of testdata/decisions.txt, which explains it.

@@ -76,7 +76,7 @@ ignore_case: true`
 		r       *Request
 		results int
 	}{
-		"three rules": {parse(t, benchDocument(7)), benchRequest(), 3},
+		"three rules": {parse(t, benchDocument(97)), benchRequest(), 3},
 		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
 		"parts":       {parse(t, parts), allParts, 2},
 		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},

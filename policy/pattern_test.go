@@ -282,3 +282,20 @@ func TestIndexAgainstSingleRules(t *testing.T) {
 		t.Errorf("only %d rules applied in all", applied)
 	}
 }
+
+func TestLookupOfEveryPattern(t *testing.T) {
+	t.Parallel()
+	var tr tree
+	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
+		p := patternOf(t, s)
+		tr.add(p, i, true)
+	}
+	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
+	slices.Sort(got)
+	if !slices.Equal(got, []int32{0, 1, 2}) {
+		t.Errorf("every pattern for GET: %d", got)
+	}
+	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
+		t.Errorf("no pattern: %d", got)
+	}
+}

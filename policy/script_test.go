@@ -668,6 +668,7 @@ var policyTexts = map[string]func(is, next *Policy) []string{
 		}
 		return all
 	},
+	"in-flight": func(is, _ *Policy) []string { return is.InFlight() },
 	"outages": func(is, _ *Policy) (all []string) {
 		for _, o := range is.Outages() {
 			all = append(all, fmt.Sprintf("%s: %v, %s", o.Rule, o.OnError, o.Why))

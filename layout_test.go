@@ -53,9 +53,9 @@ func foreign(all map[string]listed, p string, allowed ...string) []string {
 	return found
 }
 
-// wires reports whether a package is there to put the others together: the fixture does so for tests.
+// wires reports whether a package is there to put the others together: fixtures do so for tests.
 func wires(path string) bool {
-	return path == module+"/cmd/sluice" || path == module+"/internal/incident" || strings.HasPrefix(path, module+"/examples/")
+	return path == module+"/cmd/sluice" || path == module+"/internal/incident" || path == module+"/internal/policytest" || strings.HasPrefix(path, module+"/examples/")
 }
 
 // layers are the packages from the top down, each with those beneath its path. What is in none is a leaf,
@@ -68,6 +68,7 @@ var layers = [][]string{
 	{
 		"/internal/source", "/internal/proxy", "/internal/checkapi", "/internal/checkgrpc", "/internal/rls", "/internal/resp", "/internal/spoe",
 		"/internal/authrequest", "/internal/limitpage", "/internal/nginxlimits", "/internal/replay", "/internal/incident", "/internal/schemagen",
+		"/internal/policytest",
 	},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile"},
 	{"/policy"},

@@ -19,9 +19,12 @@ func texts(t *testing.T, file string) (all [][2]string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(page)) {
-		text, meaning, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " -> ")
-		if !ok || strings.HasPrefix(line, "#") {
+		if line == "\n" || strings.HasPrefix(line, "#") {
 			continue
+		}
+		text, meaning, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " -> ")
+		if !ok {
+			t.Fatalf("%s: a line has no %q: %q", file, " -> ", line)
 		}
 		if quoted, err := strconv.Unquote(text); err == nil {
 			text = quoted

@@ -124,7 +124,7 @@ func TestCompose(t *testing.T) {
 		} `yaml:"scrape_configs"`
 	}](t, "docker/prometheus.yaml")[0]
 	target := scrape.ScrapeConfigs[0].StaticConfigs[0].Targets[0]
-	r := request(t, "GET", g.admin+"/metrics", "")
+	r := request(t, "GET", g.Admin+"/metrics", "")
 	r.Host = target
 	if resp, body := do(t, r); resp.StatusCode != http.StatusOK || target != "sluice:9090" {
 		t.Errorf("Prometheus gets %s of %s: %s", resp.Status, target, body)
@@ -158,7 +158,7 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("the program is at %q, and its check at %q", entry, check[0])
 	}
 	g := runs(t, list("CMD"), nil)
-	if code, stderr := run(t, append(check[1:], "--admin-url", g.admin)...); code != 0 {
+	if code, stderr := run(t, append(check[1:], "--admin-url", g.Admin)...); code != 0 {
 		t.Errorf("%q: exit code %d, %s", check, code, stderr)
 	}
 }
@@ -260,7 +260,7 @@ func TestKubernetes(t *testing.T) {
 		}
 		g := runs(t, append(c.Args, "--store=redis://redis:6379"), map[string]string{mount.MountPath: files})
 		for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
-			if status, body := get(t, g.admin+p.HTTPGet.Path); p.HTTPGet.Port != "admin" || status != http.StatusOK {
+			if status, body := get(t, g.Admin+p.HTTPGet.Path); p.HTTPGet.Port != "admin" || status != http.StatusOK {
 				t.Errorf("%s: %+v: %d %s", name, p, status, body)
 			}
 		}

@@ -29,15 +29,12 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// grpcOf returns the address of --grpc.
-func (g *gateway) grpcOf() string { return g.Started().Grpc }
 
 func dialGRPC(t *testing.T, g *gateway, c credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(g.grpcOf(), grpc.WithTransportCredentials(c))
+	conn, err := grpc.NewClient(g.Grpc, grpc.WithTransportCredentials(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +109,7 @@ func TestEnvoyConfigFollowed(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "a file that is gone limits nothing", func() bool {
+	testkit.Await(t, "a file that is gone limits nothing", func() bool {
 		out, err := askEnvoy(t, conn, "edge", "more", "a")
 		return err == nil && out.GetStatuses()[0].GetCurrentLimit() == nil
 	})
@@ -124,8 +121,8 @@ func TestEnvoyAccess(t *testing.T) {
 	authority := newAuthority(t)
 	cert, key := authority.make("server", nil)
 	sum := sha256.Sum256([]byte("secret"))
-	tokens := write(t, "tokens", "envoy "+hex.EncodeToString(sum[:])+"\n")
-	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	tokens := testkit.File(t, "tokens", "envoy "+hex.EncodeToString(sum[:])+"\n")
+	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
 	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", authority.ca, "--door-tokens", tokens)
 	pool := x509.NewCertPool()
 	pem, err := os.ReadFile(authority.ca)
@@ -161,7 +158,7 @@ func TestEnvoyAccess(t *testing.T) {
 // and does not hold it up.
 func TestEnvoyHealthAndReflection(t *testing.T) {
 	t.Parallel()
-	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
 	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--drain-timeout", "80s")
 	conn := dialGRPC(t, g, insecure.NewCredentials())
 	const name = "envoy.service.ratelimit.v3.RateLimitService"
@@ -204,8 +201,8 @@ func TestEnvoyHealthAndReflection(t *testing.T) {
 	if h, err := watch.Recv(); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("health while it drains: %v %v", h, err)
 	}
-	if code := g.Wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.Log(), "requests were cut off") {
-		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.Log())
+	if code := g.Wait(); code != 0 || time.Since(began) > 70*time.Second || strings.Contains(g.Logged(), "requests were cut off") {
+		t.Errorf("it ended with %d after %v\n%s", code, time.Since(began), g.Logged())
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // wordService is a service with a call of each kind, without generated code.
@@ -72,7 +74,7 @@ func wordsUpstream(t *testing.T, options ...grpc.ServerOption) (addr string) {
 // dialWords connects to the gateway.
 func dialWords(t *testing.T, g *gateway, ours *authority, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(g.addr, append(options, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))...)
+	c, err := grpc.NewClient(g.Addr, append(options, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := write(t, "policy.yaml", wide)
+	policy := testkit.File(t, "policy.yaml", wide)
 	for name, args := range map[string][]string{
 		"h2c":   {"--upstream", "h2c://" + wordsUpstream(t)},
 		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.ca},
@@ -160,7 +162,7 @@ func TestGRPCRefusals(t *testing.T) {
 	ours := newAuthority(t)
 	const rules = "version: 1\nrules: [{name: calls, match: POST /test.Words/Echo, key: [\"header:who\"], limit: 1/day, missing: refuse}]\n"
 	upstream := wordsUpstream(t)
-	g := secure(t, ours, "--policy", write(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream, "--upstream", "away.test=h2c://127.0.0.1:1")
+	g := secure(t, ours, "--policy", testkit.File(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream, "--upstream", "away.test=h2c://127.0.0.1:1")
 	c := dialWords(t, g, ours)
 	out := new(wrapperspb.StringValue)
 	invoke := func(who string) (metadata.MD, error) {
@@ -196,7 +198,7 @@ func TestGRPCRefusals(t *testing.T) {
 func TestQuietStreams(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
-	g := secure(t, ours, "--policy", write(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t), "--stall-timeout", "100ms", "--idle-timeout", "2s")
+	g := secure(t, ours, "--policy", testkit.File(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t), "--stall-timeout", "100ms", "--idle-timeout", "2s")
 	c := dialWords(t, g, ours)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

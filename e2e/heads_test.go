@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // A head of HTTP/2 that does not end is waited for as long as one of HTTP/1.1, at every address that
@@ -16,18 +18,17 @@ import (
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
-	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--policy", write(t, "policy.yaml", wide)}
+	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--policy", testkit.File(t, "policy.yaml", wide)}
 	g := secure(t, ours, doors...)
-	check := g.Await("it serves", func(r record) bool { return r.Check != "" }).Check
 	secret := ours.client()
 	secret.NextProtos = []string{"h2"}
 	for name, at := range map[string]struct {
 		addr string
 		tls  *tls.Config
 	}{
-		"gateway": {g.addr, secret},
-		"--check": {check, nil},
-		"--grpc":  {g.grpcOf(), nil},
+		"gateway": {g.Addr, secret},
+		"--check": {g.Check, nil},
+		"--grpc":  {g.Grpc, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

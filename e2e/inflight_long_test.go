@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // crowd counts how many requests it serves at once, and which was the most.
@@ -56,7 +57,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	// What on_error lets pass has no place, so that it lets nothing pass, and a busy machine is no fault.
 	args := []string{
-		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
+		"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
 		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "2s",
 	}
 	var now [gateways]atomic.Pointer[gateway]
@@ -68,7 +69,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	var passed, refused atomic.Int64
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
 	ask := func(g *gateway) (status, remaining int) {
-		resp, err := client.Get(g.url)
+		resp, err := client.Get(g.URL)
 		if err != nil {
 			return 0, 0 // it was killed
 		}
@@ -90,11 +91,11 @@ func TestLongChaosInFlight(t *testing.T) {
 			}
 		})
 	}
-	redistest.Eventually(t, "all places are taken", func() bool { return up.most.Load() >= places })
+	testkit.Await(t, "all places are taken", func() bool { return up.most.Load() >= places })
 	for i := range sized(2, 6) {
 		// However slow the machine is, each gateway has let pass and refused before it is killed.
 		enough, tooMany := passed.Load()+30, refused.Load()+30
-		redistest.Eventually(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
+		testkit.Await(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
 		killed := now[i%gateways].Load()
 		killed.Signal(syscall.SIGKILL)
 		killed.Wait()
@@ -108,7 +109,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	if most := up.most.Load(); most != places {
 		t.Errorf("%d at once at most, want exactly %d", most, places)
 	}
-	redistest.Eventually(t, "all places are back", func() bool {
+	testkit.Await(t, "all places are back", func() bool {
 		status, remaining := ask(now[0].Load())
 		return status == http.StatusOK && remaining == places-1
 	})
@@ -129,26 +130,26 @@ func TestLongInFlightCutOff(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	t.Cleanup(func() { close(hang) })
 	args := []string{
-		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
+		"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
 		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "5s", "--drain-timeout", "100ms",
 	}
 	other, g := serve(t, args...), serve(t, args...)
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if resp, err := http.Get(g.url + "/hang"); err == nil {
+			if resp, err := http.Get(g.URL + "/hang"); err == nil {
 				resp.Body.Close()
 			}
 		})
 	}
 	// Whoever asks before has a place that one of them is then refused for.
-	redistest.Eventually(t, "all places are taken", func() bool { return hanging.Load() == 20 })
-	if status, _ := get(t, other.url); status != http.StatusTooManyRequests {
+	testkit.Await(t, "all places are taken", func() bool { return hanging.Load() == 20 })
+	if status, _ := get(t, other.URL); status != http.StatusTooManyRequests {
 		t.Errorf("beside all places: %d", status)
 	}
 	g.Signal(syscall.SIGTERM)
 	g.Wait()
-	resp, err := http.Get(other.url)
+	resp, err := http.Get(other.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +184,7 @@ func TestLongInFlightResets(t *testing.T) {
 			t.Cleanup(upstream.Close)
 			t.Cleanup(func() { close(hang) })
 			ours := newAuthority(t)
-			args := []string{"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
+			args := []string{"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
 			if shared {
 				args = append(args, "--store", redistest.Start(t).URL(), "--store-timeout", "5s")
 			}
@@ -193,13 +194,13 @@ func TestLongInFlightResets(t *testing.T) {
 			client := over(t, ours.client(), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			for range places {
-				resp, err := client.Do(request(t, "GET", g.url+"/begun", "").WithContext(ctx))
+				resp, err := client.Do(request(t, "GET", g.URL+"/begun", "").WithContext(ctx))
 				if err != nil || resp.StatusCode != http.StatusOK {
 					t.Fatal(resp, err)
 				}
 				defer resp.Body.Close()
 			}
-			if resp, err := client.Get(g.url + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			if resp, err := client.Get(g.URL + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
 				t.Errorf("beside all places: %v, %v", resp, err)
 			}
 			cancel()
@@ -210,7 +211,7 @@ func TestLongInFlightResets(t *testing.T) {
 					for n := range 40 {
 						path := []string{"/hang", "/begun"}[(i+n)%2]
 						ctx, cancel := context.WithTimeout(t.Context(), rand.N(8*time.Millisecond))
-						if resp, err := client.Do(request(t, "GET", g.url+path, "").WithContext(ctx)); err == nil {
+						if resp, err := client.Do(request(t, "GET", g.URL+path, "").WithContext(ctx)); err == nil {
 							_, _ = io.Copy(io.Discard, resp.Body)
 							resp.Body.Close()
 						}
@@ -221,12 +222,12 @@ func TestLongInFlightResets(t *testing.T) {
 			all.Wait()
 			// Requests whose reset comes with them, and connections that are closed in the middle.
 			for n := range 40 {
-				c, f := h2Of(t, g.addr, ours.client())
+				c, f := h2Of(t, g.Addr, ours.client())
 				var b bytes.Buffer
 				fields := hpack.NewEncoder(&b)
 				for id := uint32(1); id < 20; id += 2 {
 					b.Reset()
-					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.addr}, {":path", "/begun"}} {
+					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.Addr}, {":path", "/begun"}} {
 						_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 					}
 					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
@@ -249,8 +250,8 @@ func TestLongInFlightResets(t *testing.T) {
 				c.Close()
 			}
 			began := time.Now()
-			redistest.Eventually(t, "all places are back", func() bool {
-				resp, err := client.Get(g.url + "/free")
+			testkit.Await(t, "all places are back", func() bool {
+				resp, err := client.Get(g.URL + "/free")
 				if err != nil {
 					t.Fatal(err)
 				}

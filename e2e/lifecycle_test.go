@@ -11,19 +11,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // A reload while requests come loses none of them and none of the counts.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	const clients, each = 4, 100
-	path := write(t, "policy.yaml", limited(100_000))
+	path := testkit.File(t, "policy.yaml", limited(100_000))
 	g := serve(t, "--policy", path, "--upstream", "sample")
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
 			for range each {
-				resp, err := http.Get(g.url + "/health")
+				resp, err := http.Get(g.URL + "/health")
 				if err != nil {
 					t.Error(err)
 					return
@@ -41,7 +43,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		g.Await("it is loaded again", loaded)
 	}
 	all.Wait()
-	resp, _ := do(t, request(t, "GET", g.url+"/health", ""))
+	resp, _ := do(t, request(t, "GET", g.URL+"/health", ""))
 	if got, want := resp.Header.Get("RateLimit"), fmt.Sprintf(`"r";r=%d;`, 100_000-clients*each-1); !strings.HasPrefix(got, want) {
 		t.Errorf("RateLimit: %s, want %s", got, want)
 	}
@@ -68,22 +70,21 @@ func TestDrain(t *testing.T) {
 	}), "--check", "127.0.0.1:0", "--drain-timeout", "3s")
 	for range inFlight {
 		clients.Go(func() {
-			if status, body := get(t, g.url+"/wait"); status != 200 || body != "done" {
+			if status, body := get(t, g.URL+"/wait"); status != 200 || body != "done" {
 				t.Errorf("%d %q", status, body)
 			}
 		})
 	}
 	cut := make(chan error, 1)
 	go func() {
-		resp, err := http.Get(g.url + "/hang")
+		resp, err := http.Get(g.URL + "/hang")
 		if err == nil {
 			resp.Body.Close()
 		}
 		cut <- err
 	}()
-	check := g.Await("sluice serves", func(r record) bool { return r.Check != "" }).Check
 	var early []net.Conn
-	for _, addr := range []string{g.addr, check} {
+	for _, addr := range []string{g.Addr, g.Check} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +95,8 @@ func TestDrain(t *testing.T) {
 	}
 	arrived.Wait()
 	g.Signal(syscall.SIGINT)
-	g.AwaitStatus(g.admin+"/readyz", http.StatusServiceUnavailable)
-	if status, _ := get(t, g.admin+"/healthz"); status != 200 {
+	g.AwaitStatus(g.Admin+"/readyz", http.StatusServiceUnavailable)
+	if status, _ := get(t, g.Admin+"/healthz"); status != 200 {
 		t.Errorf("/healthz: %d while draining", status)
 	}
 	close(answer)
@@ -117,7 +118,7 @@ func TestDrain(t *testing.T) {
 func TestDrainAdmin(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--upstream", "sample", "--policy", "example", "--drain-timeout", "80s")
-	stream, err := http.Get(g.admin + "/v1/events")
+	stream, err := http.Get(g.Admin + "/v1/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestDrainAdmin(t *testing.T) {
 	if stream.StatusCode != http.StatusOK {
 		t.Fatal(stream.Status)
 	}
-	addr := strings.TrimPrefix(g.admin, "http://")
+	addr := strings.TrimPrefix(g.Admin, "http://")
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func TestDrainAdmin(t *testing.T) {
 	fmt.Fprintf(c, "POST /v1/explain HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body[:5])
 	// Connections are accepted in their order, and this is one of its own.
 	later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := later.Get(g.admin + "/healthz")
+	resp, err := later.Get(g.Admin + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func TestDrainAdmin(t *testing.T) {
 	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
 		t.Errorf("a question under way gets %q, %v", line, err)
 	}
-	if code := g.Wait(); code != 0 || strings.Contains(g.Log(), "requests were cut off") {
+	if code := g.Wait(); code != 0 || strings.Contains(g.Logged(), "requests were cut off") {
 		t.Errorf("exit code %d, or something was cut off", code)
 	}
 }

@@ -49,7 +49,7 @@ func (a answer) end() time.Time { return a.begin.Add(a.took) }
 
 func (s shot) fire(client *http.Client) answer {
 	a := answer{shot: s, begin: time.Now()}
-	r, err := http.NewRequest("GET", s.gateway.url+s.path, nil)
+	r, err := http.NewRequest("GET", s.gateway.URL+s.path, nil)
 	if err != nil {
 		a.wrong = err.Error()
 		return a

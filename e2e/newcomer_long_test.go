@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -49,7 +48,7 @@ func TestLongNewcomer(t *testing.T) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GOCACHE=" + goCache, "GOMODCACHE=" + modCache,
 		"SLUICE_PROXY=" + n.addr, "SLUICE_ADMIN=127.0.0.1:0",
 		// A terminal sees no progress of curl beside the answer.
-		"CURL_HOME=" + filepath.Dir(write(t, ".curlrc", "silent\nshow-error\n")),
+		"CURL_HOME=" + filepath.Dir(testkit.File(t, ".curlrc", "silent\nshow-error\n")),
 	}
 	t.Cleanup(n.interrupt)
 
@@ -123,7 +122,7 @@ func (n *newcomer) first(line string) {
 		_ = b.Wait()
 		close(b.ended)
 	}()
-	redistest.Eventually(n.T, line+" has ended, or serves at "+n.addr, func() bool {
+	testkit.Await(n.T, line+" has ended, or serves at "+n.addr, func() bool {
 		select {
 		case <-b.ended:
 			return true

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func failedLogins(limit string) string {
@@ -43,7 +44,7 @@ func (l *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // guess returns the answer to a login; its body has been read.
 func guess(t *testing.T, client *http.Client, g *gateway, password string) *http.Response {
-	r, err := http.NewRequest("POST", g.url+"/login?password="+password, http.NoBody)
+	r, err := http.NewRequest("POST", g.URL+"/login?password="+password, http.NoBody)
 	if err != nil {
 		t.Error(err)
 		return new(http.Response)
@@ -64,7 +65,7 @@ func beforeLogins(t *testing.T, limit string) (*logins, [2]*gateway) {
 	upstream := new(logins)
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
-	args := append([]string{"--policy", write(t, "policy.yaml", failedLogins(limit)), "--upstream", server.URL, "--store", redistest.Shared(t).URL()}, patientStore...)
+	args := append([]string{"--policy", testkit.File(t, "policy.yaml", failedLogins(limit)), "--upstream", server.URL, "--store", redistest.Shared(t).URL()}, patientStore...)
 	return upstream, [2]*gateway{serve(t, args...), serve(t, args...)}
 }
 
@@ -118,7 +119,7 @@ func hold(t *testing.T, upstream *logins, g *gateway, n int64) (release func()) 
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	for range n {
-		r, err := http.NewRequestWithContext(ctx, "POST", g.url+"/login?password=hold", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, "POST", g.URL+"/login?password=hold", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func hold(t *testing.T, upstream *logins, g *gateway, n int64) (release func()) 
 			}
 		}()
 	}
-	redistest.Eventually(t, "the guesses are held", func() bool { return upstream.held.Load() == n })
+	testkit.Await(t, "the guesses are held", func() bool { return upstream.held.Load() == n })
 	return cancel
 }
 

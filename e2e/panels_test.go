@@ -135,5 +135,5 @@ func TestPanels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	promtool(t, "", "check", "rules", write(t, "panels.json", string(file)))
+	promtool(t, "", "check", "rules", testkit.File(t, "panels.json", string(file)))
 }

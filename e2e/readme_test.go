@@ -82,15 +82,14 @@ func TestReadmeConsole(t *testing.T) {
 			if first == nil {
 				t.Fatal("the page does not say what to start")
 			}
-			g := beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
-			g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
-			check := g.Await("it serves", func(r record) bool { return r.Msg == "sluice serves" }).Check
-			here := strings.NewReplacer("localhost:8080", g.addr, "localhost:8081", check, "http://127.0.0.1:9090", g.admin, "curl ", "curl --silent --show-error --noproxy '*' ")
+			g := testkit.StartWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, strings.Fields(strings.ReplaceAll(first[1], ":8081", ":0"))...)
+			g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
+			here := strings.NewReplacer("localhost:8080", g.Addr, "localhost:8081", g.Check, "http://127.0.0.1:9090", g.Admin, "curl ", "curl --silent --show-error --noproxy '*' ")
 			for _, example := range strings.Split("\n"+strings.Join(examples, "\n"), "\n$ ")[1:] {
 				command, want, _ := strings.Cut(example, "\n")
 				c := exec.CommandContext(t.Context(), "bash", "-c", here.Replace(command))
 				c.Dir = dir
-				c.Env = append(testkit.Environ(), "PATH="+filepath.Dir(testkit.Binary(t))+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.admin)
+				c.Env = append(testkit.Environ(), "PATH="+filepath.Dir(testkit.Binary(t))+":"+os.Getenv("PATH"), "SLUICE_ADMIN_URL="+g.Admin)
 				got, err := c.CombinedOutput()
 				if err != nil {
 					t.Fatalf("$ %s\n%v\n%s", command, err, got)

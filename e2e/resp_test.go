@@ -47,8 +47,8 @@ rules:
 // serveRESP starts an instance with nothing but the Redis protocol, and returns its address.
 func serveRESP(t *testing.T, args ...string) (addr string) {
 	t.Helper()
-	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
-	return g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
+	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", respPolicy)}, args...)...)
+	return g.Resp
 }
 
 // Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
@@ -160,7 +160,7 @@ func TestRESPOverTLS(t *testing.T) {
 	ours := newAuthority(t)
 	cert, key := ours.make("server", nil)
 	own, ownKey := ours.make("client", nil)
-	tokens := write(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
+	tokens := testkit.File(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
 	addr := serveRESP(t, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca, "--door-tokens", tokens)
 	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--no-auth-warning", "--tls", "--cacert", ours.ca, "-a", "a long secret"}
 	if got := output(t, "", "redis-cli", append(with, "--cert", own, "--key", ownKey, "PING")...); got != "PONG" {
@@ -191,7 +191,7 @@ func TestRESPOverTLS(t *testing.T) {
 		}
 	}
 	overwrite(t, tokens, "") // which ends the connections, too
-	redistest.Eventually(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
+	testkit.Await(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
 }
 
 // A pipeline is one call of the shared store, whatever it asks for. While that is away, CL.THROTTLE lets pass: its
@@ -248,11 +248,10 @@ func calls(s *redistest.Server, command string) int {
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
-	addr := g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 	for _, block := range blocks(t, "redis") {
 		for _, example := range strings.Split("\n"+block, "\n> ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
-			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(addr)}, strings.Fields(command)...)...)
+			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(g.Resp)}, strings.Fields(command)...)...)
 			if got = strings.ReplaceAll(got, " \n", "\n"); got != strings.TrimSpace(want) {
 				t.Errorf("> %s\n%s\n\nand the document has\n\n%s", command, got, want)
 			}

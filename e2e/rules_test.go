@@ -10,7 +10,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sluicehq/sluice/internal/postgrestest"
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const floor = `version: 1
@@ -21,7 +21,7 @@ rules:
 // limitOf returns the limit that a gateway tells a user.
 func limitOf(t *testing.T, g *gateway, user string) string {
 	t.Helper()
-	r, err := http.NewRequest("GET", g.url+"/", nil)
+	r, err := http.NewRequest("GET", g.URL+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func limitOf(t *testing.T, g *gateway, user string) string {
 func awaitLimit(t *testing.T, user, limit string, all ...*gateway) {
 	t.Helper()
 	for _, g := range all {
-		redistest.Eventually(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
+		testkit.Await(t, user+" has "+limit, func() bool { return limitOf(t, g, user) == limit })
 	}
 }
 
@@ -48,7 +48,7 @@ func TestRulesFleet(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
 	url := server.Database()
-	file := write(t, "api.yaml", floor)
+	file := testkit.File(t, "api.yaml", floor)
 	start := func() *gateway { return serve(t, "--upstream", "sample", "--policy", file, "--rules", url) }
 	fleet := []*gateway{start(), start(), start()}
 	awaitLimit(t, "a", "100", fleet...)
@@ -59,7 +59,7 @@ func TestRulesFleet(t *testing.T) {
 	defer db.Close()
 	execute := func(text string) {
 		t.Helper()
-		redistest.Eventually(t, "the database answers", func() bool { return db.Ping() == nil })
+		testkit.Await(t, "the database answers", func() bool { return db.Ping() == nil })
 		if _, err := db.Exec(text); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -73,27 +73,27 @@ func TestRulesFleet(t *testing.T) {
 		g.Await("the rule is refused", func(r record) bool {
 			return strings.HasPrefix(r.Msg, "rules of the database refused") && strings.Contains(r.Problem, `rules["per-user"].limit`)
 		})
-		if metric(t, g, "sluice_policy_refused") != 1 || limitOf(t, g, "b") != "100" {
+		if g.Metric("sluice_policy_refused") != 1 || limitOf(t, g, "b") != "100" {
 			t.Error("a rule that makes no policy is in force, or no alert tells of it")
 		}
 	}
 	execute(`UPDATE sluice_rules SET document = '{"key": ["header:X-User"], "limit": "200/minute"}'`)
 	awaitLimit(t, "b", "200", fleet...)
-	redistest.Eventually(t, "the alert is over", func() bool { return metric(t, fleet[0], "sluice_policy_refused") == 0 })
+	testkit.Await(t, "the alert is over", func() bool { return fleet[0].Metric("sluice_policy_refused") == 0 })
 
 	server.Kill()
 	for _, g := range fleet {
-		redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, g, "sluice_rules_away") == 1 })
+		testkit.Await(t, "the loss is noticed", func() bool { return g.Metric("sluice_rules_away") == 1 })
 	}
 	late := start()
-	redistest.Eventually(t, "the loss is noticed", func() bool { return metric(t, late, "sluice_rules_away") == 1 })
-	if metric(t, late, "sluice_policy_refused") != 0 {
+	testkit.Await(t, "the loss is noticed", func() bool { return late.Metric("sluice_rules_away") == 1 })
+	if late.Metric("sluice_policy_refused") != 0 {
 		t.Error("a database that is away is told as one that makes no policy")
 	}
 	awaitLimit(t, "b", "100", late)
 	awaitLimit(t, "b", "200", fleet...)
 	awaitLimit(t, "a", "7", fleet...)
-	change := request(t, "POST", late.admin+"/v1/overrides", `{"rule": "per-user", "key": {"header:X-User": "c"}, "limit": "1/minute"}`, "Content-Type", "application/json")
+	change := request(t, "POST", late.Admin+"/v1/overrides", `{"rule": "per-user", "key": {"header:X-User": "c"}, "limit": "1/minute"}`, "Content-Type", "application/json")
 	if resp, said := do(t, change); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || strings.Contains(said, server.Addr) {
 		t.Errorf("a change without a database: %s %v %s", resp.Status, resp.Header, said)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -107,16 +108,17 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, prefix, args = args[0], args[0]+"_", args[1:]
 	}
-	g := beginIn(s.T, ts.MkAbs("."), args...)
+	g := testkit.StartWith(s.T, func(c *exec.Cmd) { c.Dir = ts.MkAbs(".") }, nil, args...)
 	s.gateways[name] = g
-	started := g.Started()
+	s.gateways[strings.TrimPrefix(name+".check", ".")] = &gateway{URL: "http://" + g.Check, Addr: g.Check}
 	for variable, value := range map[string]string{
-		"PROXY": g.url, "ADDR": g.addr, "ADMIN": g.admin, "ADMIN_ADDR": strings.TrimPrefix(g.admin, "http://"), "CHECK": "http://" + started.Check, "RESP": port(started.Resp),
+		"PROXY": g.URL, "ADDR": g.Addr, "ADMIN": g.Admin, "ADMIN_ADDR": strings.TrimPrefix(g.Admin, "http://"),
+		"CHECK": "http://" + g.Check, "CHECK_ADDR": g.Check, "RESP": port(g.Resp),
 	} {
 		ts.Setenv(prefix+variable, value)
 	}
 	if name == "" {
-		ts.Setenv("SLUICE_ADMIN_URL", g.admin)
+		ts.Setenv("SLUICE_ADMIN_URL", g.Admin)
 	}
 }
 
@@ -223,7 +225,7 @@ func (s *script) ask(ts *testscript.TestScript, args []string) {
 func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
 	answer := ""
-	redistest.Eventually(s.T, strings.Join(args, " "), func() bool {
+	testkit.Await(s.T, strings.Join(args, " "), func() bool {
 		var status string
 		status, answer = s.send(ts, g, args[1:])
 		if pattern, found := strings.CutPrefix(args[0], "/"); found {
@@ -238,7 +240,7 @@ func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 func (s *script) send(ts *testscript.TestScript, g *gateway, args []string) (status, answer string) {
 	url, body := args[1], ""
 	if strings.HasPrefix(url, "/") {
-		url = g.url + url
+		url = g.URL + url
 	}
 	fields := args[2:]
 	if n := len(fields); n > 0 && strings.HasPrefix(fields[n-1], "=") {
@@ -297,7 +299,7 @@ func (s *script) askRaw(ts *testscript.TestScript, args []string) {
 
 // exchange sends a text over a connection of its own, and returns the answer.
 func (s *script) exchange(ts *testscript.TestScript, g *gateway, text string) *http.Response {
-	c, err := s.dialer().Dial("tcp", g.addr)
+	c, err := s.dialer().Dial("tcp", g.Addr)
 	ts.Check(err)
 	s.T.Cleanup(func() { c.Close() })
 	_, err = io.WriteString(c, text)
@@ -312,7 +314,7 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 	pattern := regexp.MustCompile(args[0])
 	if !neg {
 		g.AwaitNext(args[0], func(r record) bool { return pattern.MatchString(r.Text) })
-	} else if log := g.Log(); pattern.MatchString(log) {
+	} else if log := g.Logged(); pattern.MatchString(log) {
 		ts.Fatalf("the log has it:\n%s", log)
 	}
 }
@@ -320,19 +322,14 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 // awaitMetric waits until a metric of /metrics has a value.
 func (s *script) awaitMetric(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
-	last := ""
-	late := func() bool {
-		_, page := get(s.T, g.admin+"/metrics")
-		_, rest, _ := strings.Cut("\n"+page, "\n"+args[0]+" ")
-		last, _, _ = strings.Cut(rest, "\n")
-		return last == args[1]
-	}
-	redistest.Eventually(s.T, args[0]+" is "+args[1], late)
+	value, err := strconv.ParseFloat(args[1], 64)
+	ts.Check(err)
+	g.AwaitMetric(args[0], value)
 }
 
 // await waits until a URL has a status.
 func (s *script) await(ts *testscript.TestScript, args []string) {
-	redistest.Eventually(s.T, strings.Join(args, " has "), func() bool {
+	testkit.Await(s.T, strings.Join(args, " has "), func() bool {
 		status, _ := get(s.T, args[0])
 		return strconv.Itoa(status) == args[1]
 	})
@@ -341,7 +338,7 @@ func (s *script) await(ts *testscript.TestScript, args []string) {
 // eventually runs a command until its output has a line that matches.
 func (s *script) eventually(ts *testscript.TestScript, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[0])
-	redistest.Eventually(s.T, args[0], func() bool {
+	testkit.Await(s.T, args[0], func() bool {
 		err := ts.Exec(args[1], args[2:]...)
 		return err == nil && pattern.MatchString(ts.ReadFile("stdout")) || err != nil && pattern.MatchString(ts.ReadFile("stderr"))
 	})
@@ -353,7 +350,7 @@ func (s *script) signal(ts *testscript.TestScript, args []string) {
 		"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
 	}[args[0]])
 	if args[0] == "STOP" {
-		redistest.Eventually(s.T, "it has stopped", g.Frozen)
+		testkit.Await(s.T, "it has stopped", g.Frozen)
 	}
 }
 

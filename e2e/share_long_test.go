@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const (
@@ -39,7 +40,7 @@ func TestLongShares(t *testing.T) {
 		"cluster":       {redistest.SharedCluster(t).URL(), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"--policy", write(t, "policy.yaml", sharePolicy), "--upstream", "sample", "--store", test.url}, patientStore...)
+			args := append([]string{"--policy", testkit.File(t, "policy.yaml", sharePolicy), "--upstream", "sample", "--store", test.url}, patientStore...)
 			fleet := []*gateway{serve(t, args...), serve(t, args...)}
 			share(t, fleet, 2*time.Second) // demands become known
 			bursts := 1
@@ -77,7 +78,7 @@ func share(t *testing.T, fleet []*gateway, lasts time.Duration) (passed []int, t
 		tier, tenant := []string{"free", "pro", "big"}[i/3], fmt.Sprint("tenant-", i)
 		work.Go(func() {
 			for n := 0; time.Since(start) < lasts; n++ {
-				if ask(t, client, fleet[n%len(fleet)].url+"/health", "X-Tenant", tenant, "X-Plan", tier) == 200 {
+				if ask(t, client, fleet[n%len(fleet)].URL+"/health", "X-Tenant", tenant, "X-Plan", tier) == 200 {
 					counts[i].Add(1)
 				}
 			}

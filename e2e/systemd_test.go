@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -85,13 +84,13 @@ func TestSystemdRestart(t *testing.T) {
 	states := listenForStates(t)
 	start := func() *gateway {
 		t.Helper()
-		g := beginWith(t, func(c *exec.Cmd) {
+		g := testkit.StartWith(t, func(c *exec.Cmd) {
 			c.ExtraFiles = []*os.File{file}
 			c.Env = append(c.Env, "LISTEN_FDS=1", "NOTIFY_SOCKET="+states.path)
 		}, asSystemd, "--upstream", "sample", "--proxy", addr)
 		states.want("READY=1")
-		if g.addr != addr {
-			t.Errorf("it serves at %s, and not at the socket's %s", g.addr, addr)
+		if g.Addr != addr {
+			t.Errorf("it serves at %s, and not at the socket's %s", g.Addr, addr)
 		}
 		return g
 	}
@@ -134,7 +133,7 @@ func TestSystemdRestart(t *testing.T) {
 		t.Errorf("who has asked between two processes gets %q", got)
 	}
 	before := served.Load()
-	redistest.Eventually(t, "others go on", func() bool { return served.Load() > before })
+	testkit.Await(t, "others go on", func() bool { return served.Load() > before })
 }
 
 // systemd hears when a reload begins and that it is done, and what the file says is in force then, if it
@@ -142,8 +141,8 @@ func TestSystemdRestart(t *testing.T) {
 func TestSystemdReload(t *testing.T) {
 	t.Parallel()
 	states := listenForStates(t)
-	policy := write(t, "policy.yaml", limited(5))
-	g := beginWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+states.path) }, nil, "--upstream", "sample", "--policy", policy)
+	policy := testkit.File(t, "policy.yaml", limited(5))
+	g := testkit.StartWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+states.path) }, nil, "--upstream", "sample", "--policy", policy)
 	states.want("READY=1")
 	last := 0
 	reload := func() {
@@ -217,7 +216,7 @@ func TestSystemdUnits(t *testing.T) {
 	if !strings.Contains(service, "ExecStart="+command) {
 		t.Fatalf("sluice.service does not run %s", command)
 	}
-	config := write(t, "sluice.yaml", strings.Replace(settings, "/etc/sluice/policy.yaml", write(t, "policy.yaml", limited(5)), 1))
+	config := testkit.File(t, "sluice.yaml", strings.Replace(settings, "/etc/sluice/policy.yaml", testkit.File(t, "policy.yaml", limited(5)), 1))
 	serve(t, "--config", config)
 
 	analyze, err := exec.LookPath("systemd-analyze")

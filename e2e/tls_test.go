@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // secure starts a gateway that ends TLS, with a certificate of ours.
@@ -24,7 +24,7 @@ func secure(t *testing.T, ours *authority, args ...string) *gateway {
 	t.Helper()
 	cert, key := ours.make("gateway", nil)
 	g := serve(t, append([]string{"--tls-cert", cert, "--tls-key", key}, args...)...)
-	g.url = strings.Replace(g.url, "http:", "https:", 1)
+	g.URL = strings.Replace(g.URL, "http:", "https:", 1)
 	return g
 }
 
@@ -48,7 +48,7 @@ func TestClientCertificates(t *testing.T) {
 			config *tls.Config
 			ok     bool
 		}{{"none", ours.client(), false}, {"ours", ours.client(ours.make("client", nil)), true}, {"theirs", ours.client(theirs.make("client", nil)), false}} {
-			resp, err := over(t, test.config, http2).Get(g.url + "/")
+			resp, err := over(t, test.config, http2).Get(g.URL + "/")
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -80,7 +80,7 @@ func renew(t *testing.T, dir, version, cert, key string) {
 // serial returns that of the certificate that the gateway shows to a new connection.
 func serial(t *testing.T, g *gateway, c *tls.Config) string {
 	t.Helper()
-	conn, err := tls.Dial("tcp", g.addr, c)
+	conn, err := tls.Dial("tcp", g.Addr, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,12 +103,12 @@ func TestResumption(t *testing.T) {
 		overwrite(t, ca, string(data))
 	}
 	authorityOf(theirs)
-	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", wide), "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
+	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", wide), "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
 	client := ours.client(theirs.make("client", nil))
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 	client.NextProtos = []string{"http/1.1"}
 	ask := func() (resumed bool, err error) {
-		conn, err := tls.Dial("tcp", g.addr, client)
+		conn, err := tls.Dial("tcp", g.Addr, client)
 		if err != nil {
 			return false, err
 		}
@@ -127,15 +127,15 @@ func TestResumption(t *testing.T) {
 		t.Errorf("the second: resumed %v, %v", resumed, err)
 	}
 	ours.make("gateway", nil) // in place of the old one
-	redistest.Eventually(t, "the certificate is renewed", func() bool {
+	testkit.Await(t, "the certificate is renewed", func() bool {
 		_, err := ask()
-		return err == nil && strings.Contains(g.Log(), "certificate renewed")
+		return err == nil && strings.Contains(g.Logged(), "certificate renewed")
 	})
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("after a renewal: resumed %v, %v", resumed, err)
 	}
 	authorityOf(ours)
-	redistest.Eventually(t, "the old authority is not trusted", func() bool {
+	testkit.Await(t, "the old authority is not trusted", func() bool {
 		_, err := ask()
 		return err != nil
 	})
@@ -145,7 +145,7 @@ func TestResumption(t *testing.T) {
 func TestSlowHandshake(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
-	g := secure(t, ours, "--upstream", "sample", "--header-timeout", "500ms", "--max-connections-per-address", "2", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: a, key: [client_ip], limit: 100000/day}]\n"))
+	g := secure(t, ours, "--upstream", "sample", "--header-timeout", "500ms", "--max-connections-per-address", "2", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: a, key: [client_ip], limit: 100000/day}]\n"))
 	held := []net.Conn{dial(t, g, "\x16\x03\x01\x02\x00\x01\x00"), dial(t, g, "")}
 	if got := readAll(t, dial(t, g, "")); got != "" {
 		t.Errorf("the third connection: %q", got)
@@ -153,8 +153,8 @@ func TestSlowHandshake(t *testing.T) {
 	for _, c := range held {
 		readAll(t, c) // until the gateway ends it
 	}
-	redistest.Eventually(t, "there is room again", func() bool {
-		resp, err := over(t, ours.client(), true).Get(g.url + "/")
+	testkit.Await(t, "there is room again", func() bool {
+		resp, err := over(t, ours.client(), true).Get(g.URL + "/")
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -169,16 +169,16 @@ func TestRenewal(t *testing.T) {
 	ours, dir := newAuthority(t), t.TempDir()
 	cert, key := ours.make("first", nil)
 	renew(t, dir, "..1", cert, key)
-	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", wide),
+	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", wide),
 		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
-	g.url = strings.Replace(g.url, "http:", "https:", 1)
+	g.URL = strings.Replace(g.URL, "http:", "https:", 1)
 	first := serial(t, g, ours.client())
 	var load sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer load.Wait()
 	defer stop()
 	for _, http2 := range []bool{false, true} {
-		load.Go(func() { keepAsking(ctx, t, g.url, func() *http.Client { return over(t, ours.client(), http2) }) })
+		load.Go(func() { keepAsking(ctx, t, g.URL, func() *http.Client { return over(t, ours.client(), http2) }) })
 	}
 
 	cert, key = ours.make("second", nil)
@@ -189,7 +189,7 @@ func TestRenewal(t *testing.T) {
 		t.Error("the old certificate is shown")
 	}
 	_, other := ours.make("other", nil)
-	bad := write(t, "bad.pem", "-----BEGIN CERTIFICATE-----\n")
+	bad := testkit.File(t, "bad.pem", "-----BEGIN CERTIFICATE-----\n")
 	for version, pair := range map[string][2]string{"..3": {bad, other}, "..4": {cert, other}} {
 		renew(t, dir, version, pair[0], pair[1])
 		g.AwaitNext("the bad pair is told", func(r record) bool { return strings.HasPrefix(r.Msg, "new certificate refused") })
@@ -203,7 +203,7 @@ func TestRenewal(t *testing.T) {
 	if got := serial(t, g, ours.client()); got == second {
 		t.Errorf("%s is still shown", got)
 	}
-	if n := strings.Count(g.Log(), "new certificate refused"); n != 2 {
+	if n := strings.Count(g.Logged(), "new certificate refused"); n != 2 {
 		t.Errorf("told %d times of 2 bad pairs", n)
 	}
 }
@@ -236,10 +236,10 @@ func TestUpstreamCA(t *testing.T) {
 	upstream.TLS, upstream.EnableHTTP2 = &tls.Config{Certificates: []tls.Certificate{pair}}, true
 	upstream.StartTLS()
 	t.Cleanup(upstream.Close)
-	policy := write(t, "policy.yaml", wide)
+	policy := testkit.File(t, "policy.yaml", wide)
 	for want, ca := range map[string]string{"200 HTTP/2.0": ours.ca, "502": newAuthority(t).ca} {
 		g := serve(t, "--upstream-ca", ca, "--policy", policy, "--upstream", upstream.URL)
-		if code, body := get(t, g.url+"/"); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
+		if code, body := get(t, g.URL+"/"); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
 			t.Errorf("%d %s, want %s", code, body, want)
 		}
 	}

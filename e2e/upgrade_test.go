@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // wsKey and wsAccept are the example of RFC 6455, section 1.3.
@@ -44,7 +46,7 @@ func TestSwitchNeedsProof(t *testing.T) {
 			}()
 		}
 	}()
-	g := serve(t, "--policy", write(t, "p.yaml", wide), "--upstream", "http://"+l.Addr().String())
+	g := serve(t, "--policy", testkit.File(t, "p.yaml", wide), "--upstream", "http://"+l.Addr().String())
 	const plain = "GET /status/101 HTTP/1.1\r\nHost: a\r\n"
 	for _, test := range []struct {
 		name, send, says string

@@ -14,7 +14,7 @@ import (
 // exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
 func exported(t *testing.T, addr, policy string) string {
 	t.Helper()
-	out, err := command(program(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
+	out, err := command(testkit.Binary(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (p proxy) test(t *testing.T) {
 // running starts a limiter, a backend and the proxy.
 func (p proxy) running(t *testing.T, policy string, replaced ...string) (url string) {
 	t.Helper()
-	return p.start(t, limit(t, policy, "--auth", p.asker).addr, backend(t), replaced...)
+	return p.start(t, limit(t, policy, "--auth", p.asker).Check, backend(t), replaced...)
 }
 
 // status asks, and complains about another one.
@@ -206,7 +206,7 @@ rules:
   - {name: closed, match: /closed, limit: 9/day, on_error: deny}
   - {name: open, match: /open, limit: 9/day, on_error: allow}
 `, "--auth", p.asker, "--store", "redis://"+testkit.Addr(t))
-	url := p.start(t, l.addr, backend(t))
+	url := p.start(t, l.Check, backend(t))
 	if got := status(t, http.StatusServiceUnavailable, "POST", url+"/closed", "b"); got.header.Get("Retry-After") == "" {
 		t.Errorf("the client is told %v", got.header)
 	}
@@ -261,10 +261,10 @@ func testAskedTwice(t *testing.T, p proxy) {
 		return
 	}
 	l := limit(t, threeADay, "--auth", p.asker)
-	lossy, lost := loses(t, l.addr)
-	second := []string{"    # server 127.0.0.1:8082;", "    server " + l.addr + ";"}
+	lossy, lost := loses(t, l.Check)
+	second := []string{"    # server 127.0.0.1:8082;", "    server " + l.Check + ";"}
 	if p.name == "caddy" {
-		second = []string{"reverse_proxy 127.0.0.1:8081", "reverse_proxy 127.0.0.1:8081 " + l.addr}
+		second = []string{"reverse_proxy 127.0.0.1:8081", "reverse_proxy 127.0.0.1:8081 " + l.Check}
 	}
 	url := p.start(t, lossy, backend(t), second...)
 	for _, left := range []string{"2", "1", "0"} {

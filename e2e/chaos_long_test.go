@@ -457,3 +457,10 @@ func TestLongChaosClusterMaster(t *testing.T) {
 	}
 	limit(t, "p99 of the others", there.quantile(0.99), 10*time.Millisecond)
 }
+
+// calls returns how often a server was given a command.
+func calls(s *redistest.Server, command string) int {
+	var n int
+	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
+	return n
+}

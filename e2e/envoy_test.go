@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,67 +50,6 @@ func askEnvoy(t *testing.T, conn *grpc.ClientConn, domain string, entries ...str
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{d}})
-}
-
-// envoyLimit returns the limit that Envoy is told.
-func envoyLimit(t *testing.T, conn *grpc.ClientConn) uint32 {
-	t.Helper()
-	out, err := askEnvoy(t, conn, "edge", "user", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()
-}
-
-func envoyConfig(n int) string {
-	return fmt.Sprintf("domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", n)
-}
-
-// A configuration is followed; one that is wrong changes nothing, and ends a start.
-func TestEnvoyConfigFollowed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "edge.yaml")
-	overwrite(t, file, envoyConfig(100))
-	overwrite(t, filepath.Join(dir, "README"), "no configuration")
-	g := serve(t, "--grpc", "127.0.0.1:0", "--envoy-config", dir)
-	conn := dialGRPC(t, g, insecure.NewCredentials())
-	if n := envoyLimit(t, conn); n != 100 {
-		t.Fatalf("the limit is %d", n)
-	}
-	loaded := func(r record) bool { return r.Msg == "configuration loaded" }
-	overwrite(t, file, envoyConfig(200))
-	g.Await("the change is seen", loaded)
-	if n := envoyLimit(t, conn); n != 200 {
-		t.Errorf("the limit is %d, and not what the file says", n)
-	}
-	g.Forget()
-	overwrite(t, file, strings.Replace(envoyConfig(300), "unit:", "units:", 1))
-	r := g.Await("the broken one is seen", func(r record) bool { return strings.HasPrefix(r.Msg, "configuration refused") })
-	if !strings.HasPrefix(r.Problem, file+":4: unknown key \"units\"") {
-		t.Errorf("the log says %q", r.Problem)
-	}
-	if n := envoyLimit(t, conn); n != 200 {
-		t.Errorf("after a broken file the limit is %d", n)
-	}
-	code, stderr := run(t, "serve", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--envoy-config", dir)
-	if code != 1 || !strings.Contains(stderr, file+":4: unknown key") {
-		t.Errorf("a start with a broken file: %d %s", code, stderr)
-	}
-	g.Forget()
-	overwrite(t, filepath.Join(dir, "more.yaml"), "domain: edge\ndescriptors:\n  - {key: more, rate_limit: {unit: hour, requests_per_unit: 7}}\n")
-	overwrite(t, file, envoyConfig(400))
-	g.Await("the mend and the new file are seen", func(record) bool {
-		out, err := askEnvoy(t, conn, "edge", "more", "a")
-		return err == nil && out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 7 && envoyLimit(t, conn) == 400
-	})
-	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Await(t, "a file that is gone limits nothing", func() bool {
-		out, err := askEnvoy(t, conn, "edge", "more", "a")
-		return err == nil && out.GetStatuses()[0].GetCurrentLimit() == nil
-	})
 }
 
 // Certificates and tokens are asked for, and health checks need no token.

@@ -205,41 +205,6 @@ func testClientLeaves(t *testing.T, g *gateway, up *parts) {
 	testkit.Await(t, "the place is free", func() bool { status, _ := get(t, g.URL+"/held/quick"); return status == http.StatusOK })
 }
 
-// Without an upstream the answer is 502, and one that is late gets 504. The log has one line for each change.
-func TestUpstreamAway(t *testing.T) {
-	t.Parallel()
-	addr := testkit.Addr(t)
-	g := serve(t, "--policy", testkit.File(t, "policy.yaml", wide), "--upstream", "http://"+addr, "--upstream-timeout", "2s")
-	for range 3 {
-		resp, body := do(t, request(t, "GET", g.URL, ""))
-		if resp.StatusCode != 502 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(body, `"status":502`) {
-			t.Errorf("%s %v %s", resp.Status, resp.Header, body)
-		}
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/late" {
-			<-r.Context().Done()
-		}
-		fmt.Fprint(w, "here")
-	})}
-	defer back.Close()
-	go func() { _ = back.Serve(l) }()
-	if status, body := get(t, g.URL); status != 200 || body != "here" {
-		t.Errorf("%d %s", status, body)
-	}
-	g.Await("the upstream is back", func(r record) bool { return r.Msg == "upstream answers again" })
-	if n := strings.Count(g.Logged(), "upstream does not answer"); n != 1 {
-		t.Errorf("%d lines for one failure:\n%s", n, g.Logged())
-	}
-	if status, body := get(t, g.URL+"/late"); status != 504 || !strings.Contains(body, "did not answer in time") {
-		t.Errorf("%d %s", status, body)
-	}
-}
-
 // Clients that stop are let go, and do not hold the upstream meanwhile. Others take longer than these in all,
 // never stop for as long, and are served.
 func TestSlowClients(t *testing.T) {

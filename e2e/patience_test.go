@@ -204,7 +204,7 @@ func TestSilentStreams(t *testing.T) {
 	}()
 	events := bufio.NewReader(dial(t, g, "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n"))
 	silent := bufio.NewReader(dial(t, g, "GET /ws HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+wsKey+"\r\n\r\n"))
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
 	for want, r := range map[string]*bufio.Reader{"HTTP/1.1 200 ": events, "HTTP/1.1 101 ": silent} {
 		if line, err := r.ReadString('\n'); !strings.HasPrefix(line, want) {
 			t.Fatalf("%q, %v, want %s", line, err, want)

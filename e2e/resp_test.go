@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"os/exec"
@@ -15,7 +13,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -152,96 +149,6 @@ func testRESPExamples(t *testing.T, addr string) {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
-}
-
-// Over TLS a client shows a certificate, and then its token, for as long as that is good.
-func TestRESPOverTLS(t *testing.T) {
-	t.Parallel()
-	ours := newAuthority(t)
-	cert, key := ours.make("server", nil)
-	own, ownKey := ours.make("client", nil)
-	tokens := testkit.File(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
-	addr := serveRESP(t, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca, "--door-tokens", tokens)
-	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--no-auth-warning", "--tls", "--cacert", ours.ca, "-a", "a long secret"}
-	if got := output(t, "", "redis-cli", append(with, "--cert", own, "--key", ownKey, "PING")...); got != "PONG" {
-		t.Error(got)
-	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
-		t.Errorf("without a certificate: %s", out)
-	}
-	// One that does not even shake hands holds up no other.
-	silent, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	try := func(password string) error {
-		client := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: password, MaxRetries: -1})
-		defer client.Close()
-		return client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err()
-	}
-	in := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: "a long secret", PoolSize: 1})
-	defer in.Close()
-	if err := in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err != nil {
-		t.Errorf("with a token: %v", err)
-	}
-	for _, password := range []string{"", "another"} {
-		if try(password) == nil {
-			t.Errorf("with the token %q it was let in", password)
-		}
-	}
-	overwrite(t, tokens, "") // which ends the connections, too
-	testkit.Await(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
-}
-
-// A pipeline is one call of the shared store, whatever it asks for. While that is away, CL.THROTTLE lets pass: its
-// callers have no on_error to say else.
-func TestRESPWithStore(t *testing.T) {
-	t.Parallel()
-	store := redistest.Start(t)
-	addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "5s")
-	client := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
-	defer client.Close()
-	scripts := func() int { return calls(store, "eval") + calls(store, "evalsha") }
-	before := scripts()
-	for round := range 10 {
-		pipeline, all := client.Pipeline(), make([]*goredis.Cmd, 64)
-		for i := range all {
-			all[i] = pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("round ", round, i%4), 9, 1, 3600)
-		}
-		if _, err := pipeline.Exec(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		allowed := 0
-		for _, one := range all {
-			if got, err := one.Int64Slice(); err != nil {
-				t.Fatal(err)
-			} else if got[0] == 0 {
-				allowed++
-			}
-		}
-		if allowed != 40 {
-			t.Errorf("%d of 64 allowed, want 10 of each of 4 keys", allowed)
-		}
-	}
-	// A pipeline may reach us in two pieces, and a heartbeat is a script.
-	if made := scripts() - before; made < 10 || made > 40 {
-		t.Errorf("%d calls for 10 pipelines of 64", made)
-	}
-	store.Kill()
-	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 3600).Int64Slice(); err != nil || got[0] != 0 || got[1] != 10 {
-		t.Errorf("%v, %v", got, err)
-	}
-	if err := client.Do(t.Context(), "SLUICE.RESET", "per-key", "api_key", "k").Err(); err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("SLUICE.RESET: %v", err)
-	}
-}
-
-// calls returns how often a server was given a command.
-func calls(s *redistest.Server, command string) int {
-	var n int
-	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
-	return n
 }
 
 // Whoever types what the documents say into redis-cli gets what the documents say.

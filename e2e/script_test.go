@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"database/sql"
 	"fmt"
 	"io"
 	"net"
@@ -17,8 +19,10 @@ import (
 	"syscall"
 	"testing"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -53,6 +57,8 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 			"upstream":     positive((*script).startUpstream),
 			"reached":      positive((*script).wantReached),
 			"redis":        positive((*script).useRedis),
+			"postgres":     positive((*script).usePostgres),
+			"sql":          positive((*script).execute),
 			"ask":          positive((*script).ask),
 			"until":        positive((*script).askUntil),
 			"raw":          positive((*script).askRaw),
@@ -73,6 +79,7 @@ type script struct {
 	dir      string
 	gateways map[string]*gateway
 	redis    *redistest.Server
+	postgres *postgrestest.Server
 	reached  atomic.Int64 // requests at the upstream
 	failures atomic.Int64 // how many more of them it does not answer
 	source   string       // the address that requests are from, or ""
@@ -136,36 +143,61 @@ func (s *script) certificates(ts *testscript.TestScript, args []string) {
 }
 
 // startUpstream starts an upstream that answers with what it has got, or as the query says: ?status=401,
-// ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late.
-func (s *script) startUpstream(ts *testscript.TestScript, _ []string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.failures.Add(-1) >= 0 {
-			panic(http.ErrAbortHandler)
-		}
-		s.reached.Add(1)
-		body, _ := io.ReadAll(r.Body)
-		query := r.URL.Query()
-		if name, value, ok := strings.Cut(query.Get("header"), ":"); ok {
-			w.Header().Set(name, value)
-		}
-		switch status, err := strconv.Atoi(query.Get("status")); {
-		case err == nil && status == 504:
-			<-r.Context().Done() // later than the gateway waits
-		case err == nil && status == 502:
-			panic(http.ErrAbortHandler)
-		case err == nil:
-			w.WriteHeader(status)
-		}
-		if n, err := strconv.Atoi(query.Get("bytes")); err == nil {
-			_, _ = w.Write(make([]byte, n))
-			return
-		}
-		var head strings.Builder
-		_ = r.Header.Write(&head)
-		fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
-	}))
+// ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late. ?raw= is the whole
+// answer. An argument is the address that it listens at, or the name of its certificate.
+func (s *script) startUpstream(ts *testscript.TestScript, args []string) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
 	s.T.Cleanup(server.Close)
+	switch {
+	case len(args) == 0:
+		server.Start()
+	case strings.Contains(args[0], ":"):
+		ts.Check(server.Listener.Close())
+		var err error
+		server.Listener, err = net.Listen("tcp", args[0])
+		ts.Check(err)
+		server.Start()
+	default:
+		pair, err := tls.LoadX509KeyPair(ts.MkAbs(args[0]+".pem"), ts.MkAbs(args[0]+".key"))
+		ts.Check(err)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		server.StartTLS()
+	}
 	ts.Setenv("UPSTREAM", server.URL)
+}
+
+func (s *script) answer(w http.ResponseWriter, r *http.Request) {
+	if s.failures.Add(-1) >= 0 {
+		panic(http.ErrAbortHandler)
+	}
+	s.reached.Add(1)
+	body, _ := io.ReadAll(r.Body)
+	query := r.URL.Query()
+	if text := query.Get("raw"); text != "" {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_, _ = io.WriteString(c, text)
+			c.Close()
+		}
+		return
+	}
+	if name, value, ok := strings.Cut(query.Get("header"), ":"); ok {
+		w.Header().Set(name, value)
+	}
+	switch status, err := strconv.Atoi(query.Get("status")); {
+	case err == nil && status == 504:
+		<-r.Context().Done() // later than the gateway waits
+	case err == nil && status == 502:
+		panic(http.ErrAbortHandler)
+	case err == nil:
+		w.WriteHeader(status)
+	}
+	if n, err := strconv.Atoi(query.Get("bytes")); err == nil {
+		_, _ = w.Write(make([]byte, n))
+		return
+	}
+	var head strings.Builder
+	_ = r.Header.Write(&head)
+	fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
 }
 
 // setFailures has the upstream not answer so many requests.
@@ -182,10 +214,42 @@ func (s *script) ports(ts *testscript.TestScript, names []string) {
 	}
 }
 
+// wantReached waits until so many requests have reached the upstream, which must not be more, since it was last
+// called. Without a number it only begins to count.
 func (s *script) wantReached(ts *testscript.TestScript, args []string) {
-	if got := fmt.Sprint(s.reached.Swap(0)); got != args[0] {
-		ts.Fatalf("%s requests have reached the upstream", got)
+	if len(args) == 0 {
+		s.reached.Store(0)
+		return
 	}
+	want, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	testkit.Await(s.T, args[0]+" requests have reached the upstream", func() bool { return s.reached.Load() >= want })
+	if got := s.reached.Swap(0); got != want {
+		ts.Fatalf("%d requests have reached the upstream", got)
+	}
+}
+
+// usePostgres starts PostgreSQL with an empty database, or kills it and starts it again.
+func (s *script) usePostgres(ts *testscript.TestScript, args []string) {
+	switch {
+	case len(args) == 0:
+		s.postgres = postgrestest.Start(s.T)
+		ts.Setenv("RULES", s.postgres.Database())
+	case args[0] == "kill":
+		s.postgres.Kill()
+	case args[0] == "restart":
+		s.postgres.Restart()
+	}
+}
+
+// execute executes a statement in the database.
+func (s *script) execute(ts *testscript.TestScript, args []string) {
+	db, err := sql.Open("pgx", ts.Getenv("RULES"))
+	ts.Check(err)
+	defer db.Close()
+	testkit.Await(s.T, "the database answers", func() bool { return db.Ping() == nil })
+	_, err = db.Exec(args[0])
+	ts.Check(err)
 }
 
 func (s *script) useRedis(ts *testscript.TestScript, args []string) {
@@ -207,6 +271,7 @@ func (s *script) useRedis(ts *testscript.TestScript, args []string) {
 	}
 	ts.Setenv("REDIS", s.redis.URL())
 	ts.Setenv("REDIS_ADDR", s.redis.Addr)
+	ts.Setenv("REDIS_PORT", strconv.Itoa(s.redis.Port))
 }
 
 // ask sends a request for each of the statuses, and shows the last answer.

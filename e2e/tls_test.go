@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,28 +33,6 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	tr.Protocols.SetHTTP2(http2)
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
-}
-
-// With --tls-client-ca only clients of that authority get in, by either version of HTTP.
-func TestClientCertificates(t *testing.T) {
-	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
-	g := secure(t, ours, "--tls-client-ca", ours.ca, "--upstream", "sample")
-	for _, http2 := range []bool{false, true} {
-		for _, test := range []struct {
-			name   string
-			config *tls.Config
-			ok     bool
-		}{{"none", ours.client(), false}, {"ours", ours.client(ours.make("client", nil)), true}, {"theirs", ours.client(theirs.make("client", nil)), false}} {
-			resp, err := over(t, test.config, http2).Get(g.URL + "/")
-			if err == nil {
-				resp.Body.Close()
-			}
-			if (err == nil) != test.ok {
-				t.Errorf("%s, HTTP/2 %v: %v", test.name, http2, err)
-			}
-		}
-	}
 }
 
 // renew replaces the files of a certificate as Kubernetes does: a directory of links into a directory behind a link.
@@ -221,26 +197,5 @@ func keepAsking(ctx context.Context, t *testing.T, url string, client func() *ht
 			resp.Body.Close()
 		}
 		c.CloseIdleConnections()
-	}
-}
-
-// An https upstream is held against --upstream-ca.
-func TestUpstreamCA(t *testing.T) {
-	t.Parallel()
-	ours := newAuthority(t)
-	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
-	pair, err := tls.LoadX509KeyPair(ours.make("upstream", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	upstream.TLS, upstream.EnableHTTP2 = &tls.Config{Certificates: []tls.Certificate{pair}}, true
-	upstream.StartTLS()
-	t.Cleanup(upstream.Close)
-	policy := testkit.File(t, "policy.yaml", wide)
-	for want, ca := range map[string]string{"200 HTTP/2.0": ours.ca, "502": newAuthority(t).ca} {
-		g := serve(t, "--upstream-ca", ca, "--policy", policy, "--upstream", upstream.URL)
-		if code, body := get(t, g.URL+"/"); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
-			t.Errorf("%d %s, want %s", code, body, want)
-		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
-	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--policy", testkit.File(t, "policy.yaml", wide)}
+	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--idle-timeout", "1h", "--policy", testkit.File(t, "policy.yaml", wide)}
 	g := secure(t, ours, doors...)
 	secret := ours.client()
 	secret.NextProtos = []string{"h2"}
@@ -43,7 +43,7 @@ func TestUnfinishedHeads(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second)) // the connection would stay for longer
+			_ = c.SetDeadline(time.Now().Add(patience))
 			if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 				t.Fatal(err)
 			}

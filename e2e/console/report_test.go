@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/sluicehq/sluice/internal/browsertest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const replayed = `version: 1
@@ -75,13 +76,9 @@ func accessLog() string {
 func report(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
-	args := append([]string{"replay", "--policy", write(t, "policy.yaml", replayed), "--output", "html", file}, more...)
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	replay := exec.Command(path, append(args, write(t, "access.log", accessLog()))...)
-	replay.Env = environment()
+	args := append([]string{"replay", "--policy", testkit.File(t, "policy.yaml", replayed), "--output", "html", file}, more...)
+	replay := exec.Command(testkit.Binary(t), append(args, testkit.File(t, "access.log", accessLog()))...)
+	replay.Env = testkit.Environ()
 	if out, err := replay.CombinedOutput(); err != nil {
 		t.Fatalf("sluice replay: %v\n%s", err, out)
 	}
@@ -92,7 +89,7 @@ func report(t *testing.T, more ...string) string {
 // paper, dark and light, with pictures for people to look at as TestLooks makes them.
 func TestReport(t *testing.T) {
 	t.Parallel()
-	file := report(t, "--against", write(t, "against.yaml", replayedAgainst))
+	file := report(t, "--against", testkit.File(t, "against.yaml", replayedAgainst))
 	for name, l := range map[string]browsertest.Look{
 		"desktop-light": {Width: 1280, Height: 900}, "tablet-light": {Width: 768, Height: 1024}, "phone-dark": {Width: 375, Height: 812, Dark: true},
 	} {

@@ -3,7 +3,6 @@ package doors
 import (
 	"net/http"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,22 +132,5 @@ rules:
 	}
 	if n := strings.Count(config, "\nlimit_req zone="); n != 4 {
 		t.Errorf("%d limits, and 4 can be:\n%s", n, config)
-	}
-}
-
-// In nginx, too, what one limit refuses has used up none of another, in whichever order they are.
-func TestNginxSeveral(t *testing.T) {
-	t.Parallel()
-	limits := []string{"limit_req zone=all burst=4 nodelay;", "limit_req zone=each;"}
-	for range 2 {
-		addr := testkit.Addr(t)
-		url := nginx(t, addr, "limit_req_zone all zone=all:1m rate=1r/m;\nlimit_req_zone $http_x_key zone=each:1m rate=1r/m;\nlimit_req_status 429;\n"+
-			strings.Join(limits, "\n")+"\nserver { listen "+addr+"; location / { proxy_pass http://"+backend(t)+"; } }\n")
-		for i, key := range []string{"a", "a", "a", "a", "a", "a", "b", "c", "d", "e", "f"} {
-			if got, want := limited(t, url, "X-Key", key), i > 0 && key == "a" || key == "f"; got != want {
-				t.Errorf("%v: request %d, of %s: limited %v", limits, i+1, key, got)
-			}
-		}
-		slices.Reverse(limits)
 	}
 }

@@ -63,6 +63,10 @@ func TestProxies(t *testing.T) {
 
 func (p proxy) test(t *testing.T) {
 	for name, test := range proxyTests {
+		// Without bodies the program refuses rules that read them; some proxies cannot be given a second limiter.
+		if name == "bodies" && !strings.Contains(p.asker, "+body") || name == "asked twice" && p.once {
+			continue
+		}
 		t.Run(p.name+"/"+name, func(t *testing.T) {
 			t.Parallel()
 			test(t, p)
@@ -179,9 +183,6 @@ func (p proxy) left(got reply) string {
 
 // Rules that read bodies apply where bodies come, and are refused where they do not.
 func testBodies(t *testing.T, p proxy) {
-	if !strings.Contains(p.asker, "+body") { // then the program refuses such rules
-		return
-	}
 	url := p.running(t, byName)
 	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
 	if got := status(t, http.StatusOK, "POST", url+"/login", "username=alice&password=a", form...); got.seen.Body != "username=alice&password=a" {
@@ -257,9 +258,6 @@ func serve(t *testing.T, connection func(net.Conn)) (addr string) {
 
 // The first limiter decides, and its answer is lost: the second is asked the same question.
 func testAskedTwice(t *testing.T, p proxy) {
-	if p.once { // it cannot be given a second limiter
-		return
-	}
 	l := limit(t, threeADay, "--auth", p.asker)
 	lossy, lost := loses(t, l.Check)
 	second := []string{"    # server 127.0.0.1:8082;", "    server " + l.Check + ";"}

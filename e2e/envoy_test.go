@@ -3,10 +3,7 @@ package e2e
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
-	"os"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,26 +54,15 @@ func TestEnvoyAccess(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
 	cert, key := authority.make("server", nil)
-	sum := sha256.Sum256([]byte("secret"))
-	tokens := testkit.File(t, "tokens", "envoy "+hex.EncodeToString(sum[:])+"\n")
+	tokens := testkit.File(t, "tokens", fmt.Sprintf("envoy %x\n", sha256.Sum256([]byte("secret"))))
 	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
 	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", authority.ca, "--door-tokens", tokens)
-	pool := x509.NewCertPool()
-	pem, err := os.ReadFile(authority.ca)
-	if err != nil || !pool.AppendCertsFromPEM(pem) {
-		t.Fatal(err)
-	}
-	own, ownKey := authority.make("client", nil)
-	pair, err := tls.LoadX509KeyPair(own, ownKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(&tls.Config{RootCAs: pool})} {
+	for _, c := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(authority.client())} {
 		if _, err := askEnvoy(t, dialGRPC(t, g, c), "edge", "user", "a"); status.Code(err) != codes.Unavailable {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}
-	conn := dialGRPC(t, g, credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}))
+	conn := dialGRPC(t, g, credentials.NewTLS(authority.client(authority.make("client", nil))))
 	if _, err := askEnvoy(t, conn, "edge", "user", "a"); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without a token: %v", err)
 	}

@@ -116,50 +116,6 @@ func TestLongChaosInFlight(t *testing.T) {
 	limit(t, "all places are back", time.Since(over), sluice.PlaceLasts+time.Second)
 }
 
-// A gateway that ends gives back the places of the requests that it cuts off.
-func TestLongInFlightCutOff(t *testing.T) {
-	server := redistest.Start(t)
-	hang := make(chan bool)
-	var hanging atomic.Int64
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hang" {
-			hanging.Add(1)
-			<-hang
-		}
-	}))
-	t.Cleanup(upstream.Close)
-	t.Cleanup(func() { close(hang) })
-	args := []string{
-		"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
-		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "5s", "--drain-timeout", "100ms",
-	}
-	other, g := serve(t, args...), serve(t, args...)
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			if resp, err := http.Get(g.URL + "/hang"); err == nil {
-				resp.Body.Close()
-			}
-		})
-	}
-	// Whoever asks before has a place that one of them is then refused for.
-	testkit.Await(t, "all places are taken", func() bool { return hanging.Load() == 20 })
-	if status, _ := get(t, other.URL); status != http.StatusTooManyRequests {
-		t.Errorf("beside all places: %d", status)
-	}
-	g.Signal(syscall.SIGTERM)
-	g.Wait()
-	resp, err := http.Get(other.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != http.StatusOK || got != "19" {
-		t.Errorf("%d, %q places are left, want 19 of 20", resp.StatusCode, got)
-	}
-	all.Wait()
-}
-
 // Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
 // middle of the response; and others close the connection. Their places are free at once.
 func TestLongInFlightResets(t *testing.T) {

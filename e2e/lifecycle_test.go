@@ -14,40 +14,6 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// A reload while requests come loses none of them and none of the counts.
-func TestReloadUnderLoad(t *testing.T) {
-	t.Parallel()
-	const clients, each = 4, 100
-	path := testkit.File(t, "policy.yaml", limited(100_000))
-	g := serve(t, "--policy", path, "--upstream", "sample")
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			for range each {
-				resp, err := http.Get(g.URL + "/health")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
-					t.Errorf("%s, %v", resp.Status, err)
-				}
-				resp.Body.Close()
-			}
-		})
-	}
-	for range 5 {
-		g.Forget()
-		g.Signal(syscall.SIGHUP)
-		g.Await("it is loaded again", loaded)
-	}
-	all.Wait()
-	resp, _ := do(t, request(t, "GET", g.URL+"/health", ""))
-	if got, want := resp.Header.Get("RateLimit"), fmt.Sprintf(`"r";r=%d;`, 100_000-clients*each-1); !strings.HasPrefix(got, want) {
-		t.Errorf("RateLimit: %s, want %s", got, want)
-	}
-}
-
 // Requests that have begun end, and those of connections that were there before are answered, at each door that
 // speaks HTTP.
 func TestDrain(t *testing.T) {

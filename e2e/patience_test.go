@@ -54,48 +54,37 @@ func awaitRoom(t *testing.T, g *gateway) {
 	})
 }
 
-// There are so many connections of an address, but for proxies of ours, and so many in all, until one leaves.
+// There are so many connections of an address, and so many in all, until one leaves.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		policy, own string // the address that is bound, and where others are
-		others      string
-		one, all    int
-	}{
-		{"version: 1\nrules: [{name: a, limit: 999/second}]\n", "127.0.0.1", "127.0.1.%d", 3, 6},
-		{wide, "127.0.0.1", "127.0.0.1", 5, 5}, // which may have any number
-	} {
-		t.Run(fmt.Sprint(test.one), func(t *testing.T) {
-			t.Parallel()
-			g := serve(t, "--max-connections-per-address", "3", "--max-connections", fmt.Sprint(test.all),
-				"--upstream", "sample", "--policy", testkit.File(t, "p.yaml", test.policy))
-			var open []net.Conn
-			try := func(address string) {
-				if c := from(t, g, address, ""); served(t, c) {
-					open = append(open, c)
-				}
-			}
-			for range 6 {
-				try(test.own)
-			}
-			if len(open) != test.one {
-				t.Errorf("%d connections of one address are open, want %d", len(open), test.one)
-			}
-			for i := range 6 {
-				try(strings.Replace(test.others, "%d", fmt.Sprint(i+1), 1))
-			}
-			if got := g.Metric("sluice_connections"); len(open) != test.all || got != float64(test.all) {
-				t.Errorf("%d connections are open, and /metrics has %v, want %d", len(open), got, test.all)
-			}
-			for i, c := range open {
-				if !served(t, c) {
-					t.Errorf("connection %d does not answer", i)
-				}
-			}
-			open[0].Close()
-			awaitRoom(t, g)
-		})
+	const one, all = 3, 6
+	g := serve(t, "--max-connections-per-address", fmt.Sprint(one), "--max-connections", fmt.Sprint(all), "--upstream", "sample",
+		"--policy", testkit.File(t, "p.yaml", "version: 1\nrules: [{name: a, limit: 999/second}]\n"))
+	var open []net.Conn
+	try := func(address string) {
+		if c := from(t, g, address, ""); served(t, c) {
+			open = append(open, c)
+		}
 	}
+	for range all {
+		try("127.0.0.1")
+	}
+	if len(open) != one {
+		t.Errorf("%d connections of one address are open, want %d", len(open), one)
+	}
+	for i := range all {
+		try(fmt.Sprint("127.0.1.", i+1))
+	}
+	if got := g.Metric("sluice_connections"); len(open) != all || got != all {
+		t.Errorf("%d connections are open, and /metrics has %v, want %d", len(open), got, all)
+	}
+	for i, c := range open {
+		if !served(t, c) {
+			t.Errorf("connection %d does not answer", i)
+		}
+	}
+	open[0].Close()
+	awaitRoom(t, g)
 }
 
 // Clients that take all the connections that there are files for do not take the admin address.

@@ -1,16 +1,13 @@
 package e2e
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,35 +30,6 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	tr.Protocols.SetHTTP2(http2)
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
-}
-
-// renew replaces the files of a certificate as Kubernetes does: a directory of links into a directory behind a link.
-func renew(t *testing.T, dir, version, cert, key string) {
-	t.Helper()
-	at, link := filepath.Join(dir, version), filepath.Join(dir, "..data")
-	err := os.Mkdir(at, 0o700)
-	for from, name := range map[string]string{cert: "cert.pem", key: "key.pem"} {
-		data, failed := os.ReadFile(from)
-		overwrite(t, filepath.Join(at, name), string(data))
-		err = errors.Join(err, failed)
-		if _, none := os.Lstat(filepath.Join(dir, name)); none != nil {
-			err = errors.Join(err, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
-		}
-	}
-	if err = errors.Join(err, os.Symlink(at, link+".new"), os.Rename(link+".new", link)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// serial returns that of the certificate that the gateway shows to a new connection.
-func serial(t *testing.T, g *gateway, c *tls.Config) string {
-	t.Helper()
-	conn, err := tls.Dial("tcp", g.Addr, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
 // Tickets go on being good while certificates are renewed, so that clients come back without a
@@ -136,66 +104,4 @@ func TestSlowHandshake(t *testing.T) {
 		}
 		return err == nil
 	})
-}
-
-// New certificates are shown without a restart, and clients that are served meanwhile notice nothing. A pair
-// that is none changes nothing, and is told once.
-func TestRenewal(t *testing.T) {
-	t.Parallel()
-	ours, dir := newAuthority(t), t.TempDir()
-	cert, key := ours.make("first", nil)
-	renew(t, dir, "..1", cert, key)
-	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", wide),
-		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
-	g.URL = strings.Replace(g.URL, "http:", "https:", 1)
-	first := serial(t, g, ours.client())
-	var load sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	defer load.Wait()
-	defer stop()
-	for _, http2 := range []bool{false, true} {
-		load.Go(func() { keepAsking(ctx, t, g.URL, func() *http.Client { return over(t, ours.client(), http2) }) })
-	}
-
-	cert, key = ours.make("second", nil)
-	renew(t, dir, "..2", cert, key)
-	g.AwaitNext("the new one is told", func(r record) bool { return r.Msg == "certificate renewed" })
-	second := serial(t, g, ours.client())
-	if second == first {
-		t.Error("the old certificate is shown")
-	}
-	_, other := ours.make("other", nil)
-	bad := testkit.File(t, "bad.pem", "-----BEGIN CERTIFICATE-----\n")
-	for version, pair := range map[string][2]string{"..3": {bad, other}, "..4": {cert, other}} {
-		renew(t, dir, version, pair[0], pair[1])
-		g.AwaitNext("the bad pair is told", func(r record) bool { return strings.HasPrefix(r.Msg, "new certificate refused") })
-		if got := serial(t, g, ours.client()); got != second {
-			t.Errorf("%s is shown, and not %s", got, second)
-		}
-	}
-	cert, key = ours.make("third", nil)
-	renew(t, dir, "..5", cert, key)
-	g.AwaitNext("the next one is taken", func(r record) bool { return r.Msg == "certificate renewed" })
-	if got := serial(t, g, ours.client()); got == second {
-		t.Errorf("%s is still shown", got)
-	}
-	if n := strings.Count(g.Logged(), "new certificate refused"); n != 2 {
-		t.Errorf("told %d times of 2 bad pairs", n)
-	}
-}
-
-// keepAsking asks by one client after the other, and none may fail.
-func keepAsking(ctx context.Context, t *testing.T, url string, client func() *http.Client) {
-	for ctx.Err() == nil {
-		c := client()
-		for i := range 5 {
-			resp, err := c.Get(url)
-			if err != nil {
-				t.Errorf("request %d: %v", i+1, err)
-				return
-			}
-			resp.Body.Close()
-		}
-		c.CloseIdleConnections()
-	}
 }

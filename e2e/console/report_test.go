@@ -1,16 +1,11 @@
 package console
 
 import (
-	"bytes"
-	"compress/zlib"
-	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/url"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +13,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/sluicehq/sluice/internal/browsertest"
@@ -115,21 +109,6 @@ func TestReport(t *testing.T) {
 	t.Run("print", func(t *testing.T) {
 		g := open(t, nil, browsertest.Look{Width: 718, Height: 1000, Dark: true})
 		g.visitFile(file)
-		lines := func() int {
-			var pdf []byte
-			g.Run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
-				pdf, _, err = cdppage.PrintToPDF().Do(ctx)
-				return err
-			}))
-			return linesOf(t, pdf)
-		}
-		with := lines()
-		g.Run(chromedp.Evaluate("for (const f of document.querySelectorAll('figure')) f.remove()", nil))
-		// Five lines in two charts, each through 96 half hours.
-		if without := lines(); with-without < 5*95 {
-			t.Errorf("what is printed has %d lines, and %d without its charts", with, without)
-		}
-		g.visitFile(file)
 		g.Run(emulation.SetEmulatedMedia().WithMedia("print"))
 		g.drawn(2)
 		g.Shot("report-print")
@@ -175,19 +154,4 @@ func (g *page) drawn(charts int) {
 				s.Width, s.Height, s.Lines, s.Out, s.Small, s.Overlap)
 		}
 	}
-}
-
-// linesOf counts the straight lines that the pages of a PDF draw.
-func linesOf(t *testing.T, pdf []byte) (n int) {
-	t.Helper()
-	line := regexp.MustCompile(`(?m)^[-0-9.]+ [-0-9.]+ l$`)
-	for _, part := range bytes.Split(pdf, []byte("stream\n"))[1:] {
-		z, err := zlib.NewReader(bytes.NewReader(part))
-		if err != nil {
-			continue // no stream, or the end of one
-		}
-		text, _ := io.ReadAll(z) // what follows the stream is no fault
-		n += len(line.FindAll(text, -1))
-	}
-	return n
 }

@@ -4,6 +4,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -109,6 +112,30 @@ func dial(t testing.TB, g *gateway, send string) net.Conn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// dialHTTP2 begins a connection of HTTP/2, over TLS if that is configured.
+func dialHTTP2(t testing.TB, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config != nil {
+		config = config.Clone()
+		config.NextProtos, config.ServerName = []string{"h2"}, "127.0.0.1"
+		c = tls.Client(c, config)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	f := http2.NewFramer(c, c)
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c, f
 }
 
 // readAnswer reads the head of an answer.

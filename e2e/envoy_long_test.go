@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
@@ -55,33 +54,24 @@ func TestLongEnvoyAbuse(t *testing.T) {
 	}
 }
 
-// rawHTTP2 opens a connection, whose frames nobody reads but to drop them.
-func rawHTTP2(t *testing.T, addr string) (net.Conn, *http2.Framer) {
+// unread opens a connection of HTTP/2, whose frames nobody reads but to drop them.
+func unread(t *testing.T, addr string) *http2.Framer {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	_, _ = c.Write([]byte(http2.ClientPreface))
-	f := http2.NewFramer(c, nil)
-	_ = f.WriteSettings()
+	_, f := dialHTTP2(t, addr, nil)
 	go func() {
-		r := http2.NewFramer(nil, c)
 		for {
-			if _, err := r.ReadFrame(); err != nil {
+			if _, err := f.ReadFrame(); err != nil {
 				return
 			}
 		}
 	}()
-	return c, f
+	return f
 }
 
 // rapidReset begins streams and resets each at once, until the server has had enough.
 func rapidReset(t *testing.T, addr string, streams int) {
 	t.Helper()
-	_, f := rawHTTP2(t, addr)
+	f := unread(t, addr)
 	var b strings.Builder
 	for i := range streams {
 		id := uint32(2*i + 1)
@@ -94,7 +84,7 @@ func rapidReset(t *testing.T, addr string, streams int) {
 // endlessMessage says that a message of 4 GiB comes, on many streams.
 func endlessMessage(t *testing.T, addr string) {
 	t.Helper()
-	_, f := rawHTTP2(t, addr)
+	f := unread(t, addr)
 	var b strings.Builder
 	for i := range 100 {
 		id := uint32(2*i + 1)

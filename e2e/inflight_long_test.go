@@ -5,10 +5,8 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -178,7 +176,7 @@ func TestLongInFlightResets(t *testing.T) {
 			all.Wait()
 			// Requests whose reset comes with them, and connections that are closed in the middle.
 			for n := range 40 {
-				c, f := h2Of(t, g.Addr, ours.client())
+				c, f := dialHTTP2(t, g.Addr, ours.client())
 				var b bytes.Buffer
 				fields := hpack.NewEncoder(&b)
 				for id := uint32(1); id < 20; id += 2 {
@@ -217,23 +215,4 @@ func TestLongInFlightResets(t *testing.T) {
 			limit(t, "all places are back", time.Since(began), sluice.PlaceLasts/2)
 		})
 	}
-}
-
-// h2Of begins a connection of HTTP/2.
-func h2Of(t *testing.T, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
-	t.Helper()
-	config.NextProtos = []string{"h2"}
-	c, err := tls.Dial("tcp", addr, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(c, c)
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	return c, f
 }

@@ -52,17 +52,17 @@ func askEnvoy(t *testing.T, conn *grpc.ClientConn, domain string, entries ...str
 // Certificates and tokens are asked for, and health checks need no token.
 func TestEnvoyAccess(t *testing.T) {
 	t.Parallel()
-	authority := newAuthority(t)
-	cert, key := authority.make("server", nil)
+	authority := testkit.NewAuthority(t)
+	cert, key := authority.Make("server")
 	tokens := testkit.File(t, "tokens", fmt.Sprintf("envoy %x\n", sha256.Sum256([]byte("secret"))))
 	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
-	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", authority.ca, "--door-tokens", tokens)
-	for _, c := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(authority.client())} {
+	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", authority.CA, "--door-tokens", tokens)
+	for _, c := range []credentials.TransportCredentials{insecure.NewCredentials(), credentials.NewTLS(authority.Client())} {
 		if _, err := askEnvoy(t, dialGRPC(t, g, c), "edge", "user", "a"); status.Code(err) != codes.Unavailable {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}
-	conn := dialGRPC(t, g, credentials.NewTLS(authority.client(authority.make("client", nil))))
+	conn := dialGRPC(t, g, credentials.NewTLS(authority.Client(authority.Make("client"))))
 	if _, err := askEnvoy(t, conn, "edge", "user", "a"); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without a token: %v", err)
 	}

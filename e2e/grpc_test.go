@@ -72,9 +72,9 @@ func wordsUpstream(t *testing.T, options ...grpc.ServerOption) (addr string) {
 }
 
 // dialWords connects to the gateway.
-func dialWords(t *testing.T, g *gateway, ours *authority, options ...grpc.DialOption) *grpc.ClientConn {
+func dialWords(t *testing.T, g *gateway, ours *testkit.Authority, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(g.Addr, append(options, grpc.WithTransportCredentials(credentials.NewTLS(ours.client())))...)
+	c, err := grpc.NewClient(g.Addr, append(options, grpc.WithTransportCredentials(credentials.NewTLS(ours.Client())))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +85,15 @@ func dialWords(t *testing.T, g *gateway, ours *authority, options ...grpc.DialOp
 // Calls of each kind pass, with what is said before and after, to upstreams with TLS and without.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
-	certificate, err := credentials.NewServerTLSFromFile(ours.make("upstream", nil))
+	ours := testkit.NewAuthority(t)
+	certificate, err := credentials.NewServerTLSFromFile(ours.Make("upstream"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := testkit.File(t, "policy.yaml", wide)
 	for name, args := range map[string][]string{
 		"h2c":   {"--upstream", "h2c://" + wordsUpstream(t)},
-		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.ca},
+		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.CA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +159,7 @@ func checkBoth(ctx context.Context, t *testing.T, c *grpc.ClientConn) {
 // What the gateway says itself is said in the words of gRPC.
 func TestGRPCRefusals(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
+	ours := testkit.NewAuthority(t)
 	const rules = "version: 1\nrules: [{name: calls, match: POST /test.Words/Echo, key: [\"header:who\"], limit: 1/day, missing: refuse}]\n"
 	upstream := wordsUpstream(t)
 	g := secure(t, ours, "--policy", testkit.File(t, "policy.yaml", rules), "--upstream", "h2c://"+upstream, "--upstream", "away.test=h2c://127.0.0.1:1")
@@ -198,7 +198,7 @@ func TestGRPCRefusals(t *testing.T) {
 func TestQuietStreams(t *testing.T) {
 	t.Parallel()
 	const idle = time.Second
-	ours := newAuthority(t)
+	ours := testkit.NewAuthority(t)
 	g := secure(t, ours, "--policy", testkit.File(t, "policy.yaml", wide), "--upstream", "h2c://"+wordsUpstream(t), "--stall-timeout", "100ms", "--idle-timeout", idle.String())
 	c := dialWords(t, g, ours)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

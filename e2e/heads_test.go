@@ -15,14 +15,14 @@ import (
 // speaks it.
 func TestUnfinishedHeads(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
+	ours := testkit.NewAuthority(t)
 	doors := []string{"--upstream", "sample", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--header-timeout", "500ms", "--idle-timeout", "1h", "--policy", testkit.File(t, "policy.yaml", wide)}
 	g := secure(t, ours, doors...)
 	for name, at := range map[string]struct {
 		addr string
 		tls  *tls.Config
 	}{
-		"gateway": {g.Addr, ours.client()},
+		"gateway": {g.Addr, ours.Client()},
 		"--check": {g.Check, nil},
 		"--grpc":  {g.Grpc, nil},
 	} {

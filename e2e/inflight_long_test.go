@@ -137,7 +137,7 @@ func TestLongInFlightResets(t *testing.T) {
 			}))
 			t.Cleanup(upstream.Close)
 			t.Cleanup(func() { close(hang) })
-			ours := newAuthority(t)
+			ours := testkit.NewAuthority(t)
 			args := []string{"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
 			if shared {
 				args = append(args, "--store", redistest.Start(t).URL(), "--store-timeout", "5s")
@@ -145,7 +145,7 @@ func TestLongInFlightResets(t *testing.T) {
 			g := secure(t, ours, args...)
 
 			// Streams that a client cancels: first as many as there are places, and then at any moment.
-			client := over(t, ours.client(), true)
+			client := over(t, ours.Client(), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			for range places {
 				resp, err := client.Do(request(t, "GET", g.URL+"/begun", "").WithContext(ctx))
@@ -160,7 +160,7 @@ func TestLongInFlightResets(t *testing.T) {
 			cancel()
 			var all sync.WaitGroup
 			for i := range 24 {
-				client := over(t, ours.client(), true)
+				client := over(t, ours.Client(), true)
 				all.Go(func() {
 					for n := range 40 {
 						path := []string{"/hang", "/begun"}[(i+n)%2]
@@ -176,7 +176,7 @@ func TestLongInFlightResets(t *testing.T) {
 			all.Wait()
 			// Requests whose reset comes with them, and connections that are closed in the middle.
 			for n := range 40 {
-				c, f := dialHTTP2(t, g.Addr, ours.client())
+				c, f := dialHTTP2(t, g.Addr, ours.Client())
 				var b bytes.Buffer
 				fields := hpack.NewEncoder(&b)
 				for id := uint32(1); id < 20; id += 2 {

@@ -132,14 +132,14 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 // certificates makes an authority and certificates that it signs, each with the unit behind its name, in the
 // directory of the script.
 func (s *script) certificates(ts *testscript.TestScript, args []string) {
-	a := newAuthority(s.T)
+	a := testkit.NewAuthority(s.T)
 	for _, arg := range args[1:] {
 		name, unit, _ := strings.Cut(arg, ":")
-		a.make(name, []string{unit})
+		a.Make(name, unit)
 	}
-	ts.Check(os.Rename(a.ca, filepath.Join(a.dir, args[0]+".pem")))
-	ts.Check(os.Rename(filepath.Join(a.dir, "ca.key"), filepath.Join(a.dir, args[0]+".key")))
-	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.dir)))
+	ts.Check(os.Rename(a.CA, filepath.Join(a.Dir, args[0]+".pem")))
+	ts.Check(os.Rename(filepath.Join(a.Dir, "ca.key"), filepath.Join(a.Dir, args[0]+".key")))
+	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.Dir)))
 }
 
 // startUpstream starts an upstream that answers with what it has got, or as the query says: ?status=401,

@@ -15,9 +15,9 @@ import (
 )
 
 // secure starts a gateway that ends TLS, with a certificate of ours.
-func secure(t *testing.T, ours *authority, args ...string) *gateway {
+func secure(t *testing.T, ours *testkit.Authority, args ...string) *gateway {
 	t.Helper()
-	cert, key := ours.make("gateway", nil)
+	cert, key := ours.Make("gateway")
 	g := serve(t, append([]string{"--tls-cert", cert, "--tls-key", key}, args...)...)
 	g.URL = strings.Replace(g.URL, "http:", "https:", 1)
 	return g
@@ -36,11 +36,11 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 // whole handshake. One of a client whose authority is no longer trusted is not.
 func TestResumption(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
-	cert, key := ours.make("gateway", nil)
+	ours, theirs := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	cert, key := ours.Make("gateway")
 	ca := filepath.Join(t.TempDir(), "clients.pem")
-	authorityOf := func(a *authority) {
-		data, err := os.ReadFile(a.ca)
+	authorityOf := func(a *testkit.Authority) {
+		data, err := os.ReadFile(a.CA)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestResumption(t *testing.T) {
 	}
 	authorityOf(theirs)
 	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", wide), "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
-	client := ours.client(theirs.make("client", nil))
+	client := ours.Client(theirs.Make("client"))
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 	client.NextProtos = []string{"http/1.1"}
 	ask := func() (resumed bool, err error) {
@@ -70,7 +70,7 @@ func TestResumption(t *testing.T) {
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("the second: resumed %v, %v", resumed, err)
 	}
-	ours.make("gateway", nil) // in place of the old one
+	ours.Make("gateway") // in place of the old one
 	testkit.Await(t, "the certificate is renewed", func() bool {
 		_, err := ask()
 		return err == nil && strings.Contains(g.Logged(), "certificate renewed")
@@ -88,7 +88,7 @@ func TestResumption(t *testing.T) {
 // Who begins a handshake and does not end it is let go, and has counted as a connection until then.
 func TestSlowHandshake(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
+	ours := testkit.NewAuthority(t)
 	g := secure(t, ours, "--upstream", "sample", "--header-timeout", "500ms", "--max-connections-per-address", "2", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: a, key: [client_ip], limit: 100000/day}]\n"))
 	held := []net.Conn{dial(t, g, "\x16\x03\x01\x02\x00\x01\x00"), dial(t, g, "")}
 	if got := readAll(t, dial(t, g, "")); got != "" {
@@ -98,7 +98,7 @@ func TestSlowHandshake(t *testing.T) {
 		readAll(t, c) // until the gateway ends it
 	}
 	testkit.Await(t, "there is room again", func() bool {
-		resp, err := over(t, ours.client(), true).Get(g.URL + "/")
+		resp, err := over(t, ours.Client(), true).Get(g.URL + "/")
 		if err == nil {
 			resp.Body.Close()
 		}

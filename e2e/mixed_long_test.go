@@ -4,9 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -161,7 +158,7 @@ func watchMemory(both [2]*gateway) *memory {
 		for {
 			m.minutes = append(m.minutes, time.Since(begin).Minutes())
 			for i, g := range both {
-				m.megabytes[i] = append(m.megabytes[i], resident(g.Pid()))
+				m.megabytes[i] = append(m.megabytes[i], g.Metric("process_resident_memory_bytes")/1e6)
 			}
 			select {
 			case <-m.stop:
@@ -200,16 +197,4 @@ func slope(x, y []float64) float64 {
 	}
 	n := float64(len(x))
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
-}
-
-// resident is the memory of a process in MB, 0 if that is not known.
-func resident(pid int) float64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		if value, found := strings.CutPrefix(line, "VmRSS:"); found {
-			kb, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
-			return kb / 1024
-		}
-	}
-	return 0
 }

@@ -1,18 +1,13 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/dom"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 
 	"github.com/sluicehq/sluice/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -77,77 +72,6 @@ const sideways = `[...document.querySelectorAll('main .table-wrap')].filter(w =>
 
 // brokenAddresses are those of IPv4 that take more than one line.
 const brokenAddresses = `[...document.querySelectorAll('main .key')].filter(k => k.checkVisibility() && /^[0-9.]+$/.test(k.textContent) && k.getClientRects().length > 1).map(k => k.textContent)`
-
-// Without JavaScript everything can be read, and done.
-func TestWithoutScripts(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
-	for range 8 {
-		p.ask("/api/users", "X-User: acme")
-	}
-	l := browsertest.Desktop
-	l.NoScript = true
-	g := open(t, p, l)
-	testkit.Await(t, "it says who", func() bool {
-		g.Visit("/")
-		html := g.html()
-		return strings.Contains(html, ">acme<") && strings.Contains(html, "per-user") && strings.Contains(html, `id="chart-drawn"`)
-	})
-	g.Shot("first-without-scripts")
-	g.Visit("/act/raise?rule=per-user&key.header%3AX-User=acme")
-	g.focus("#f-reason")
-	g.Run(input.InsertText("they pay for it"), chromedp.KeyEvent(kb.Enter)) // which shows the effect
-	testkit.Await(t, "the effect is shown", func() bool {
-		html := g.html()
-		return strings.Contains(html, `value="they pay for it"`) && strings.Contains(html, "10 an hour")
-	})
-	g.focus("#act-do")
-	g.Run(chromedp.KeyEvent(kb.Enter))
-	testkit.Await(t, "it is in force", func() bool { return p.ask("/api/users", "X-User: acme") == 200 })
-	testkit.Await(t, "it can be undone", func() bool { return strings.Contains(g.html(), `id="undo"`) })
-}
-
-// html returns the page as it is, without a script.
-func (g *page) html() (text string) {
-	g.Helper()
-	g.inDOM(func(ctx context.Context, root cdp.NodeID) (err error) {
-		text, err = dom.GetOuterHTML().WithNodeID(root).Do(ctx)
-		return err
-	})
-	return text
-}
-
-// focus puts the focus on an element, without a script.
-func (g *page) focus(selector string) {
-	g.Helper()
-	g.inDOM(func(ctx context.Context, root cdp.NodeID) error {
-		node, err := dom.QuerySelector(root, selector).Do(ctx)
-		if err != nil {
-			return err
-		}
-		return dom.Focus().WithNodeID(node).Do(ctx)
-	})
-}
-
-// inDOM does something with the document, and again where the numbers of its nodes did not last: they
-// end whenever anybody asks for the document.
-func (g *page) inDOM(do func(ctx context.Context, root cdp.NodeID) error) {
-	g.Helper()
-	var err error
-	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		err = chromedp.Run(g.Ctx, chromedp.ActionFunc(func(ctx context.Context) error {
-			root, err := dom.GetDocument().Do(ctx)
-			if err != nil {
-				return err
-			}
-			return do(ctx, root.NodeID)
-		}))
-		if err == nil {
-			return
-		}
-	}
-	g.Fatal(err)
-}
 
 // Whoever has no mouse gets everywhere.
 func TestKeyboard(t *testing.T) {

@@ -79,7 +79,7 @@ func TestLongNewcomer(t *testing.T) {
 		case "console":
 			for _, example := range strings.Split("\n"+text, "\n$ ")[1:] {
 				command, want, _ := strings.Cut(example, "\n")
-				n.second(command, want)
+				types(t, n.command(command), command, want)
 			}
 		case "yaml":
 			name := regexp.MustCompile("\nSave this as `([^`]+)`:\n\n$").FindStringSubmatch(before)
@@ -162,17 +162,4 @@ func (n *newcomer) interrupt() {
 		n.Errorf("%v after Ctrl-C it goes on:\n%s", patience, &n.begun.said)
 	}
 	n.begun = nil
-}
-
-// second types a command into the second terminal, and compares what it says. It differs in what passing
-// has: dates, and the seconds that are left.
-func (n *newcomer) second(line, want string) {
-	n.Helper()
-	got, err := n.command(line).CombinedOutput()
-	if err != nil {
-		n.Fatalf("$ %s\n%v\n%s", line, err, got)
-	}
-	if got, want := strings.TrimSpace(timeless(string(got))), strings.TrimSpace(timeless(want)); got != want {
-		n.Errorf("$ %s\n%s\n\nand the README has\n\n%s", line, got, want)
-	}
 }

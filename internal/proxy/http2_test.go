@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -480,5 +481,42 @@ func (r *raw) awaitHead(stream uint32) {
 		if f.Header().Type == http2.FrameHeaders && f.Header().StreamID == stream {
 			return
 		}
+	}
+}
+
+// A gateway that shuts down says so on its connections, and finishes what has begun.
+func TestShutdownOverHTTP2(t *testing.T) {
+	t.Parallel()
+	begun, held := make(chan bool), make(chan bool)
+	s := gateTLS(t, "http", func(w http.ResponseWriter, _ *http.Request) {
+		begun <- true
+		<-held
+		_, _ = io.WriteString(w, "whole")
+	}, pass, Client{})
+	busy, idle := dialRaw(t, s), dialRaw(t, s)
+	stream := busy.ask(true, ":method", "GET", ":scheme", "https", ":authority", "a.test", ":path", "/")
+	<-begun
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release) // before the server waits for its handlers
+	if f, err := idle.ReadFrame(); err != nil || f.Header().Type != http2.FrameSettings {
+		t.Fatalf("the idle connection is not served: %v, %v", f, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Config.Shutdown(t.Context()) }()
+	for _, r := range []*raw{idle, busy} {
+		for {
+			f, err := r.ReadFrame()
+			r.must(0, err)
+			if f.Header().Type == http2.FrameGoAway {
+				break
+			}
+		}
+	}
+	release()
+	if a, err := busy.await(stream); err != nil || a.status != "200" || a.body != "whole" {
+		t.Errorf("a request that had begun: %+v, %v", a, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

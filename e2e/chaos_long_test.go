@@ -39,7 +39,8 @@ import (
 //	memory full, read-only, busy        here                    failover TestRedis
 //	loading                             here                    redisstore TestFaults
 //	script gone                         here                    redisstore TestCluster
-//	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
+//	start-up, queues                    outage_test.go          redisstore TestOpen, TestDangers
+//	readiness, reload                   script/stores.txtar     –
 //	gateways killed, requests in flight inflight_test.go        –
 //	eight minutes, memory               TestLongChaosMixed      –
 //	clock that jumps                    –                       redisstore TestServerClockJumps, storetest

@@ -98,12 +98,12 @@ func (p page) hasSelected(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := readDashboard(t)
-	asked := string(alerts) + strings.Join(d.exprs(), "\n")
-	for _, v := range d.Templating.List {
-		asked += fmt.Sprintln(v.Query)
+	selected := string(alerts) + strings.Join(asked(d), "\n")
+	for _, v := range at[[]any](d, "templating.list") {
+		selected += fmt.Sprintln(at[any](v, "query"))
 	}
 	seen := 0
-	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(asked, -1) {
+	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(selected, -1) {
 		if s[1] != "" { // recorded here
 			continue
 		}

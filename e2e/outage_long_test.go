@@ -13,35 +13,6 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// While the store is away policies are loaded, and /readyz says what it was told to say.
-func TestLongChaosReloadAndReady(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	path := testkit.File(t, "policy.yaml", limited(100))
-	args := []string{"--policy", path, "--upstream", "sample", "--store", server.URL()}
-	plain, strict := serve(t, args...), serve(t, append(args, "--strict-ready")...)
-	both := [2]*gateway{plain, strict}
-	server.Kill()
-	for _, g := range both {
-		go http.Get(g.URL + "/health") // somebody has to notice
-		g.Await("the circuit opens", away)
-	}
-	strict.AwaitStatus(strict.Admin+"/readyz", http.StatusServiceUnavailable)
-	for url, want := range map[string]int{plain.Admin + "/readyz": 200, strict.Admin + "/healthz": 200, strict.Admin + "/readyz": 503} {
-		if status, _ := get(t, url); status != want {
-			t.Errorf("GET %s while the store is away: %d, want %d", url, status, want)
-		}
-	}
-	overwrite(t, path, limited(200))
-	for _, g := range both {
-		g.Await("the change is seen", loaded)
-		wantInForce(t, g, 200)
-	}
-	server.Restart()
-	awaitBoth(both, "the circuit closes", back)
-	strict.AwaitStatus(strict.Admin+"/readyz", http.StatusOK)
-}
-
 // A queue goes on: those who wait get their turn, and others are decided by the rule.
 func TestLongChaosQueue(t *testing.T) {
 	t.Parallel()

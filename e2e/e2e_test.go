@@ -151,9 +151,6 @@ func readAnswer(t testing.TB, c net.Conn) *http.Response {
 	return resp
 }
 
-// A store that is slow because the machine is busy must not be taken for one that is away.
-var patientStore = []string{"--store-timeout", patience.String(), "--require-store"}
-
 // limited is a policy whose one limit can be read off RateLimit-Policy.
 func limited(n int) string {
 	return fmt.Sprintf("version: 1\nrules:\n  - {name: r, limit: %d/day, algorithm: fixed_window}\n", n)
@@ -175,21 +172,10 @@ func wantInForce(t *testing.T, g *gateway, n int) {
 	}
 }
 
-func loaded(r record) bool { return r.Msg == "policy loaded" }
-
-func refused(r record) bool { return strings.HasPrefix(r.Msg, "policy refused") }
-
 // awayFromMidnight waits where the windows of a day would end during the test.
 func awayFromMidnight(t *testing.T) {
 	if left := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)); left < 2*time.Minute {
 		t.Logf("waiting %v for the next day", left)
 		time.Sleep(left + time.Second)
 	}
-}
-
-// newClient keeps a connection for each request that may be under way.
-func newClient(t *testing.T) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 4096}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
 }

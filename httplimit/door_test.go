@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -93,12 +95,10 @@ func TestQueueKeepsBody(t *testing.T) {
 // awaitDelay waits until the next turn under the key "all" is so many hours away.
 func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float64) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if d, _ := limiter.Peek(t.Context(), "all"); math.Ceil(d.Delay.Hours()) == hours {
-			return
-		}
-	}
-	t.Fatalf("%s: the next turn is never %v hours away", what, hours)
+	testkit.Await(t, fmt.Sprintf("%s: the next turn is %v hours away", what, hours), func() bool {
+		d, _ := limiter.Peek(t.Context(), "all")
+		return math.Ceil(d.Delay.Hours()) == hours
+	})
 }
 
 func TestStoreAway(t *testing.T) {

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // patience bounds the wait for an answer that is sure to come.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
 // Section is a part of a script: a test of its own, which starts with nothing.
 //

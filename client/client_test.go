@@ -127,6 +127,9 @@ func TestRefusals(t *testing.T) {
 					deadline, _ = time.ParseDuration(value)
 				case "max-retries":
 					settings.MaxRetries, _ = strconv.Atoi(value)
+				case "", "#":
+				default:
+					t.Fatalf("there is no setting %q", name)
 				}
 			}
 			c.Play(t, func(step string) (outcome string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/synced"
@@ -77,20 +78,20 @@ func TestRedis(t *testing.T) {
 			s := open(counts, failover.Config{Deadline: patient, Instances: 1})
 			l := start(s, 200, plan(t, "100/second", sluice.TokenBucket))
 			decides := func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 }
-			redistest.Eventually(t, "the server decides", func() bool { return decides() && s.Status().Shared > 20 })
+			testkit.Await(t, "the server decides", func() bool { return decides() && s.Status().Shared > 20 })
 			f.begin(server, px)
-			redistest.Eventually(t, "the circuit opens", func() bool { return s.Status().Degraded() })
-			redistest.Eventually(t, "decisions are local", func() bool { return s.Status().Local > 20 })
+			testkit.Await(t, "the circuit opens", func() bool { return s.Status().Degraded() })
+			testkit.Await(t, "decisions are local", func() bool { return s.Status().Local > 20 })
 			f.end(server, px)
-			redistest.Eventually(t, "all is written back", decides)
+			testkit.Await(t, "all is written back", decides)
 			before := s.Status().Shared
-			redistest.Eventually(t, "the server decides again", func() bool { return decides() && s.Status().Shared > before+20 })
+			testkit.Await(t, "the server decides again", func() bool { return decides() && s.Status().Shared > before+20 })
 			l.done(t)
 			s.Close()
 			counts.Close()
 			leased.Close()
 			shared.Close()
-			redistest.Eventually(t, "its connections are closed", func() bool {
+			testkit.Await(t, "its connections are closed", func() bool {
 				return strings.Count(server.Do("CLIENT", "LIST"), " addr=") <= 1 // this question's
 			})
 		})

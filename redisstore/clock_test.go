@@ -7,6 +7,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -83,5 +84,5 @@ func testAfterJump(t *testing.T, server *redistest.Server, store *redisstore.Tim
 		}
 	}
 	server.SetClock(jump + 10*time.Minute)
-	redistest.Eventually(t, "all keys have expired", func() bool { return server.Do("DBSIZE") == "0" })
+	testkit.Await(t, "all keys have expired", func() bool { return server.Do("DBSIZE") == "0" })
 }

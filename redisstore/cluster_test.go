@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -56,7 +57,7 @@ func TestClusterSlots(t *testing.T) {
 		}
 	}
 	charges[0].Plan = narrow
-	redistest.Eventually(t, "a refusal is remembered", func() bool {
+	testkit.Await(t, "a refusal is remembered", func() bool {
 		r := takeAll(t, store, charges...)
 		if r[0].Fits || !r[1].Fits {
 			t.Fatalf("%+v", r)
@@ -168,7 +169,7 @@ func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, ch
 		})
 	}
 	disturb()
-	redistest.Eventually(t, "all limits are reached", func() bool {
+	testkit.Await(t, "all limits are reached", func() bool {
 		for k := range keys {
 			if admitted[k].Load() < limit && !t.Failed() {
 				return false
@@ -354,7 +355,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 		return 0, false
 	})
 	window := func(r sluice.Receipt) int64 { return r.Tick }
-	redistest.Eventually(t, "what was taken in one window is given back in the next", func() bool {
+	testkit.Await(t, "what was taken in one window is given back in the next", func() bool {
 		gate := make(chan struct{})
 		held.Store(&gate)
 		begin := window(plantest.One(t, other, key, p, 0))

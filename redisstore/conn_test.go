@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -108,14 +109,14 @@ func TestCloseCutsOff(t *testing.T) {
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	take(t, store, "k", p)
-	redistest.Eventually(t, "its call is back", func() bool { return !store.Away() })
+	testkit.Await(t, "its call is back", func() bool { return !store.Away() })
 	server.Freeze()
 	defer server.Thaw()
 	told := make(chan error)
 	go func() {
 		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
-	redistest.Eventually(t, "the request is under way", store.Away)
+	testkit.Await(t, "the request is under way", store.Away)
 	_ = store.Close()
 	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
@@ -221,7 +222,7 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 			take(t, store, "k", p)
 		}
 	}
-	redistest.Eventually(t, "no worker is waited for", func() bool {
+	testkit.Await(t, "no worker is waited for", func() bool {
 		take(t, store, "k", p)
 		workers, _ := store.Workers()
 		return workers <= 1
@@ -312,7 +313,7 @@ func TestCallersLeave(t *testing.T) {
 	// The first callers take the workers, one after the other, and those in place of the
 	// ones that are written off. Whoever comes then has to wait.
 	var unknown, notSent int64
-	redistest.Eventually(t, "callers are told both", func() bool {
+	testkit.Await(t, "callers are told both", func() bool {
 		told := leaving(t, store, p)
 		unknown, notSent = unknown+told[redisstore.Unknown], notSent+told[redisstore.NotSent]
 		return unknown >= 2 && notSent >= 50
@@ -372,12 +373,12 @@ func TestClose(t *testing.T) {
 			}
 		})
 	}
-	redistest.Eventually(t, "there is load", func() bool { return admitted.Load() > 1000 })
+	testkit.Await(t, "there is load", func() bool { return admitted.Load() > 1000 })
 	if err := errors.Join(store.Close(), store.Close()); err != nil {
 		t.Error(err)
 	}
 	wg.Wait()
-	redistest.Eventually(t, "the closed store has no connections", func() bool {
+	testkit.Await(t, "the closed store has no connections", func() bool {
 		return strings.Count(server.Do("CLIENT", "LIST"), " addr=") == 1 // who asks
 	})
 	second := open(t, server.URL())

@@ -16,6 +16,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -153,7 +154,7 @@ func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind)
 			t.Logf("the last error was %v", last)
 		}
 	}()
-	redistest.Eventually(t, "a Take fails: "+kind.String(), func() bool {
+	testkit.Await(t, "a Take fails: "+kind.String(), func() bool {
 		last = try(t, s, "k", p)
 		return kindOf(last) == kind
 	})
@@ -162,7 +163,7 @@ func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind)
 // recovers waits until Takes are decided again.
 func recovers(t *testing.T, s sluice.Store, p *sluice.Plan) {
 	t.Helper()
-	redistest.Eventually(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
+	testkit.Await(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
 }
 
 // number sends a command whose reply is a number.

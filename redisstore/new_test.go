@@ -94,7 +94,7 @@ func TestNewServerAway(t *testing.T) {
 	recovers(t, s, p)
 	proxy.Target(testkit.Addr(t))
 	proxy.Cut()
-	redistest.Eventually(t, "an error says that the server is away", func() bool { return try(t, s, "k", p) != nil })
+	testkit.Await(t, "an error says that the server is away", func() bool { return try(t, s, "k", p) != nil })
 	proxy.Target(server.Addr)
 	recovers(t, s, p)
 	server.Freeze()
@@ -141,7 +141,7 @@ func TestNewCloseEnds(t *testing.T) {
 			// The client's own are not meant.
 			goleak.VerifyNone(t, append(pipes, others)...)
 			server.Thaw()
-			redistest.Eventually(t, "the client goes on", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
+			testkit.Await(t, "the client goes on", func() bool { return c.Do(t.Context(), c.B().Ping().Build()).Error() == nil })
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/storetest"
@@ -74,7 +75,7 @@ func TestPenaltyRemembered(t *testing.T) {
 		penalty := sluice.Charge{Key: key, Plan: lock, Cost: 1}
 		takeAll(t, store, sluice.Charge{Key: full, Plan: p, Cost: 2})
 		takeAll(t, store, sluice.Charge{Key: key, Plan: p, Cost: 3}, penalty)
-		redistest.Eventually(t, "the penalty is over", func() bool { return takeAll(t, store, penalty)[0].Fits })
+		testkit.Await(t, "the penalty is over", func() bool { return takeAll(t, store, penalty)[0].Fits })
 		r := takeAll(t, other, sluice.Charge{Key: key, Plan: p, Cost: 1}, penalty, sluice.Charge{Key: full, Plan: p, Cost: 1})
 		if !r[0].Fits || !r[1].Fits || r[1].Used != 1 || r[2].Fits {
 			t.Fatalf("premise: %+v, want that the last refuses alone", r)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -56,7 +57,7 @@ func TestPlacesExpire(t *testing.T) {
 		}
 	}
 	server.SetClock(10 * sluice.PlaceLasts)
-	redistest.Eventually(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
+	testkit.Await(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
 }
 
 // No refusal of a place is remembered, since others give theirs back at any time. But what else

@@ -15,6 +15,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/stores"
@@ -104,9 +105,9 @@ func TestOpenLater(t *testing.T) {
 		t.Error("nothing is said of it")
 	}
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	redistest.Eventually(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
-	redistest.Eventually(t, "a danger is named", log.has("allkeys-lru"))
-	redistest.Eventually(t, "it is said to answer", s.Answers)
+	testkit.Await(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
+	testkit.Await(t, "a danger is named", log.has("allkeys-lru"))
+	testkit.Await(t, "it is said to answer", s.Answers)
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -155,7 +156,7 @@ func TestLosses(t *testing.T) {
 	if s.Memory().Losses().Freed == 0 {
 		t.Fatal("nobody was freed")
 	}
-	redistest.Eventually(t, "it is said", log.has("more keys are limited than the memory has room for"))
+	testkit.Await(t, "it is said", log.has("more keys are limited than the memory has room for"))
 }
 
 // A user without a right that decisions need starts nothing, whether the store is required or not: all

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/stores"
@@ -274,7 +275,7 @@ func TestRedis(t *testing.T) {
 			deny(t, a.engine, 1000)
 			deny(t, b.engine, 234)
 			for _, m := range []*member{a, b} {
-				redistest.Eventually(t, "both are seen", func() bool { return m.refused() == 1234 })
+				testkit.Await(t, "both are seen", func() bool { return m.refused() == 1234 })
 				v := m.fleet.View()
 				if all := sum(v.All.Days); all[telemetry.Deny] != 1234 || len(v.Instances) != 2 {
 					t.Errorf("%v of %+v", all, v.Instances)

@@ -15,11 +15,12 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // patience bounds the wait for what is sure to come.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
 // suite is what holds for every database, each test with the URL of an empty one. What the rows are and how they
 // change is held over both databases by the scripts of the admin API, in cmd/sluice/testdata/api.
@@ -133,15 +134,6 @@ func read(t *testing.T, db *source.Database) *source.Contents {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v until %s, in vain", patience, what)
-		}
-	}
 }
 
 var (

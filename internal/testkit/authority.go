@@ -1,4 +1,4 @@
-package e2e
+package testkit
 
 import (
 	"crypto/ecdsa"
@@ -10,29 +10,33 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 )
 
-// authority signs certificates of tests.
-type authority struct {
+// Authority signs certificates.
+type Authority struct {
+	CA  string // its file, in Dir
+	Dir string
+
 	t    testing.TB
-	dir  string
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
-	ca   string // its file
 }
 
-func newAuthority(t testing.TB) *authority {
+// NewAuthority returns an authority that has a directory of its own.
+func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.ca, _ = a.make("ca", nil)
+	a := &Authority{t: t, Dir: t.TempDir()}
+	a.CA, _ = a.Make("ca")
 	return a
 }
 
-// make makes a certificate, that of the authority if it has none yet, and returns the files.
-func (a *authority) make(name string, units []string) (cert, key string) {
+// Make makes the files NAME.pem and NAME.key of a certificate for 127.0.0.1, good for servers and clients and for
+// an hour. The first one is that of the authority itself.
+func (a *Authority) Make(name string, units ...string) (cert, key string) {
 	a.t.Helper()
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -42,7 +46,8 @@ func (a *authority) make(name string, units []string) (cert, key string) {
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, OrganizationalUnit: units},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: a.cert == nil,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	if a.cert == nil {
 		a.cert, a.key = template, pair
@@ -60,18 +65,20 @@ func (a *authority) make(name string, units []string) (cert, key string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return a.file(name+".pem", "CERTIFICATE", der), a.file(name+".key", "PRIVATE KEY", private)
+	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)
 }
 
-func (a *authority) file(name, kind string, der []byte) string {
+func (a *Authority) write(name, kind string, der []byte) string {
 	a.t.Helper()
-	path := filepath.Join(a.dir, name)
-	overwrite(a.t, path, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+	path := filepath.Join(a.Dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
 	return path
 }
 
-// client returns how a client of the authority's speaks TLS, with a certificate if it is given.
-func (a *authority) client(files ...string) *tls.Config {
+// Client returns how a client that trusts the authority speaks TLS, with the files of a certificate if it has one.
+func (a *Authority) Client(files ...string) *tls.Config {
 	a.t.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool()}
 	c.RootCAs.AddCert(a.cert)

@@ -3,7 +3,6 @@ package failover_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,89 +38,6 @@ func TestWaitForTheStore(t *testing.T) {
 			t.Errorf("it has asked %d times in a minute", n)
 		}
 	})
-}
-
-// The receipts of a share are exact: Remaining units fit and not one more, and a refused cost fits after its
-// wait and not a tick earlier.
-func TestShareKeepsItsWord(t *testing.T) {
-	t.Parallel()
-	limits := []string{"100/6s", "7/second", "10/9s", "1/second", "999983/30s", "3/2s",
-		"1025/32s"} // a log of which divided by two has other ticks
-	for _, a := range sluice.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			t.Parallel()
-			for _, limit := range limits {
-				for _, n := range []int{1, 2, 3, 7, 100} {
-					t.Run(fmt.Sprintf("%s by %d", strings.ReplaceAll(limit, "/", " per "), n), func(t *testing.T) {
-						bubble(t, failover.Config{Instances: n}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-							testShare(t, sv, s, plan(t, limit, a), int64(n))
-						})
-					})
-				}
-			}
-		})
-	}
-}
-
-func testShare(t *testing.T, sv *faultstore.Store, s *failover.Store, p *sluice.Plan, n int64) {
-	cut(t, sv, s, faultstore.Refused)
-	ask := func(cost int64) sluice.Decision { return p.Decide(cost, spend(t, s, "k", p, cost, sluice.Local)) }
-	share := max(1, p.Capacity/n)
-	if d := ask(0); d.Remaining != share {
-		t.Fatalf("a fresh share of %d has %d units, want %d", p.Capacity, d.Remaining, share)
-	}
-	tick := time.Duration(p.Tick) * time.Microsecond
-	queue := p.Limit.Algorithm == sluice.LeakyBucket
-	exact := p.Limit.Algorithm != sluice.SlidingWindowCounter || n == 1
-	rnd := rand.New(rand.NewPCG(uint64(p.Capacity), uint64(n)))
-	for range 12 {
-		before := ask(0).Remaining
-		cost := 1 + rnd.Int64N(max(1, min(share, before+2)))
-		if n > 1 && queue {
-			before = cost // Remaining is not exact: see recast
-		}
-		d := ask(cost)
-		// fits waits until cost has to fit, and checks that it did not a tick before.
-		fits := func(cost int64, has func() bool) {
-			time.Sleep(d.RetryAfter - tick)
-			if exact && has() {
-				t.Fatalf("a cost of %d fits a tick before %v", cost, d.RetryAfter)
-			}
-			time.Sleep(tick)
-			if !has() {
-				t.Fatalf("a cost of %d does not fit after %v", cost, d.RetryAfter)
-			}
-		}
-		switch {
-		case d.Allowed && cost > before:
-			t.Fatalf("%d units fit, and %d were said to remain", cost, before)
-		case d.Allowed && queue:
-		case d.Allowed:
-			if left := ask(0).Remaining; left != d.Remaining {
-				t.Fatalf("%d remain, and then %d", d.Remaining, left)
-			}
-			if d.Remaining == 0 {
-				fits(1, func() bool { return ask(0).Remaining > 0 })
-			}
-		case cost <= before && !queue:
-			t.Fatalf("%d units do not fit, and %d were said to remain", cost, before)
-		case d.RetryAfter <= 0 || d.RetryAfter == sluice.Never:
-			t.Fatalf("a cost of %d of a share of %d is refused for %v", cost, share, d.RetryAfter)
-		default:
-			fits(cost, func() bool { return ask(cost).Allowed })
-		}
-		time.Sleep(time.Duration(rnd.Int64N(int64(p.Limit.Period)/p.Limit.Count)/2 + 1).Truncate(time.Microsecond))
-	}
-	if p.Kernel.Log() {
-		d := ask(1)
-		if d.ResetAfter <= 0 || d.ResetAfter > 2*p.Limit.Period {
-			t.Fatalf("a log in use is said to be empty after %v", d.ResetAfter)
-		}
-		time.Sleep(d.ResetAfter)
-		if left := ask(0).Remaining; left != share {
-			t.Fatalf("%d of %d remain when nothing should be used", left, share)
-		}
-	}
 }
 
 // However many instances there are, their shares together are not more than the limit, unless it has less

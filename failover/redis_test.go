@@ -1,9 +1,7 @@
 package failover_test
 
 import (
-	"context"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,7 +73,12 @@ func TestRedis(t *testing.T) {
 			leased := lease.New(shared)
 			counts := synced.New(leased)
 			s := open(counts, failover.Config{Deadline: patient, Instances: 1})
-			l := start(s, 200, plan(t, "100/second", sluice.TokenBucket))
+			p := plan(t, "100/second", sluice.TokenBucket)
+			var asked atomic.Int64
+			end := steadily(5*time.Millisecond, func() {
+				c := []sluice.Consistency{sluice.Strict, sluice.Leased, sluice.Synced}[asked.Add(1)%3]
+				charge(t, s, sluice.Charge{Key: c.String(), Plan: p, Cost: 1, OnError: sluice.Local, Consistency: c})
+			})
 			decides := func() bool { st := s.Status(); return !st.Degraded() && st.Owing == 0 }
 			redistest.Eventually(t, "the server decides", func() bool { return decides() && s.Status().Shared > 20 })
 			f.begin(server, px)
@@ -85,7 +88,7 @@ func TestRedis(t *testing.T) {
 			redistest.Eventually(t, "all is written back", decides)
 			before := s.Status().Shared
 			redistest.Eventually(t, "the server decides again", func() bool { return decides() && s.Status().Shared > before+20 })
-			l.done(t)
+			end()
 			s.Close()
 			counts.Close()
 			leased.Close()
@@ -94,62 +97,5 @@ func TestRedis(t *testing.T) {
 				return strings.Count(server.Do("CLIENT", "LIST"), " addr=") <= 1 // this question's
 			})
 		})
-	}
-}
-
-// load is an open loop of decisions, and what has come of them.
-type load struct {
-	mu      sync.Mutex
-	errors  []error
-	asked   atomic.Int64
-	made    int64
-	stop    chan struct{}
-	running sync.WaitGroup
-}
-
-// start asks s a number of times a second, for a key of each consistency in turn, until done is called.
-func start(s sluice.Store, perSecond int, p *sluice.Plan) *load {
-	l := &load{stop: make(chan struct{})}
-	l.running.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		begin := time.Now()
-		for n := 0; ; {
-			select {
-			case <-l.stop:
-				return
-			case <-tick.C:
-			}
-			// What a late tick has missed is asked, too.
-			for due := int(time.Since(begin).Seconds() * float64(perSecond)); n < due; n++ {
-				c := []sluice.Consistency{sluice.Strict, sluice.Leased, sluice.Synced}[n%3]
-				l.asked.Add(1)
-				l.running.Go(func() { l.ask(s, c, p) })
-			}
-		}
-	})
-	return l
-}
-
-func (l *load) ask(s sluice.Store, c sluice.Consistency, p *sluice.Plan) {
-	var r [1]sluice.Receipt
-	err := s.Take(context.Background(), []sluice.Charge{{Key: c.String(), Plan: p, Cost: 1, OnError: sluice.Local, Consistency: c}}, r[:])
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.made++; err != nil {
-		l.errors = append(l.errors, err)
-	}
-}
-
-// done ends the load, and fails the test for every decision that was lost or an error.
-func (l *load) done(t *testing.T) {
-	t.Helper()
-	close(l.stop)
-	l.running.Wait()
-	if len(l.errors) > 0 {
-		t.Errorf("%d errors, the first: %v", len(l.errors), l.errors[0])
-	}
-	if n := l.asked.Load(); n != l.made || n == 0 {
-		t.Errorf("%d answers to %d questions", l.made, n)
 	}
 }

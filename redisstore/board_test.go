@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -173,22 +172,5 @@ func TestBoardClock(t *testing.T) {
 	post(t, store, "now", "a", "y", time.Minute)
 	if got := posted(t, store, "now"); !slices.Equal(got, []string{"a=y"}) {
 		t.Errorf("after the clock was set right, %q is posted", got)
-	}
-}
-
-// A server that is away holds up no caller beyond its context.
-func TestBoardAway(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	server.Freeze()
-	defer server.Thaw()
-	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := store.Post(soon, "now", "a", nil, time.Minute); err == nil {
-		t.Error("a server that is away has taken it")
-	}
-	if _, err := store.Posted(soon, "now"); err == nil {
-		t.Error("a server that is away has answered")
 	}
 }

@@ -57,22 +57,6 @@ func TestRefusedOrder(t *testing.T) {
 	}
 }
 
-// A state that may have been given back to is not known, whatever arrives late.
-func TestRefusedForget(t *testing.T) {
-	p, f := bucket(t, 3), newDenyCache()
-	f.forget([]sluice.Charge{{Key: "k", Plan: p, Cost: -1}})
-	at := f.at(time.Now())
-	f.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
-	if _, refuses := f.refuses(p, "k", at+1); refuses {
-		t.Error("refuses by an answer that may be from before")
-	}
-	at += cacheFor + 1
-	f.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
-	if _, refuses := f.refuses(p, "k", at+1); !refuses {
-		t.Error("does not refuse though a second has passed")
-	}
-}
-
 // It refuses only what does not fit by the latest time that the server can have, and
 // promises by the earliest.
 func TestRefusedBounds(t *testing.T) {

@@ -1,7 +1,6 @@
 package synced_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/synced"
@@ -91,25 +89,5 @@ func TestCan(t *testing.T) {
 	}
 	if got := synced.Excess(plan(t, "100/minute", sluice.FixedWindow), 3); got != 200 {
 		t.Errorf("a window: %d too many", got)
-	}
-}
-
-func BenchmarkTake(b *testing.B) {
-	sv := faultstore.New(memory.New())
-	f := newFleet(1, sv)
-	defer f.close()
-	for name, take := range map[string]func(context.Context, time.Duration, []sluice.Charge, []sluice.Receipt) error{
-		"here": f.stores[0].TakeWithin, "memory": sv.TakeWithin,
-	} {
-		b.Run(name, func(b *testing.B) {
-			charges := []sluice.Charge{{Key: "k", Plan: plan(b, "1000000000/minute", sluice.FixedWindow), Cost: 1, Consistency: sluice.Synced}}
-			r := make([]sluice.Receipt, 1)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := take(b.Context(), time.Second, charges, r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

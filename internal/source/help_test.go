@@ -1,11 +1,9 @@
 package source_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/source"
 )
@@ -21,8 +19,3 @@ func unmarshal(t *testing.T, text string, into any) {
 }
 
 func isAway(err error) bool { return errors.Is(err, source.ErrAway) }
-
-// longer is a context for more than a change may take by itself.
-func longer(b *testing.B) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.Context(), time.Hour)
-}

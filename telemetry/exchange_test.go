@@ -115,6 +115,8 @@ func TestFleetSubjects(t *testing.T) {
 			address := &v.Rule("per-address").Refusals[hour]
 			if s := address.Items[0]; s.Shown != "192.0.2.9" || s.Count != 560 || s.Blocked != 500 {
 				t.Errorf("the attacker is %+v", s)
+			} else if found, known := m.fleet.Find(s.ID); !known || found != s.Key {
+				t.Errorf("found %q, not %q", found, s.Key)
 			}
 			if top, n := v.Rule("per-address").Unblocked(hour); n != 2 || top.Total != 140 || top.Items[0].Shown != "192.0.2.1" || top.Items[1].Count != 60 {
 				t.Errorf("without the block %d were refused, %+v", n, top)

@@ -1,17 +1,14 @@
 package telemetry
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -146,21 +143,6 @@ func TestSubjectsLost(t *testing.T) {
 	}
 	s.count(0, "pages", "pages/a", true, noon.UnixMilli())
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{long: 5, "pages/a": 1})
-
-	s = newSubjectsWithin(10 * ruledBytes)
-	truth := exact{}
-	for i := range 30 {
-		name := fmt.Sprintf("rule-%d", i)
-		s.count(0, name, name+"/a", true, noon.UnixMilli())
-		truth[name+"/a"]++
-	}
-	for i := range 30 {
-		name := fmt.Sprintf("rule-%d", i)
-		top := joined(t, name, noon, s).Traffic[Hour]
-		if len(top.Items) == 0 && top.Error == 0 {
-			t.Errorf("%s is said to have nobody", name)
-		}
-	}
 }
 
 // A rule that has no place at first is told of with what it may have missed.
@@ -176,24 +158,6 @@ func TestSubjectsLate(t *testing.T) {
 	top := joined(t, "late", noon, s).Refusals[Hour]
 	if len(top.Items) != 1 || top.Items[0].Count < 3 || top.Items[0].Count-top.Items[0].Error > 3 {
 		t.Errorf("told of %+v", top)
-	}
-}
-
-// Those beyond the list are in its error.
-func TestSubjectsMany(t *testing.T) {
-	t.Parallel()
-	s, truth := newSubjects(), exact{}
-	for i := range 150 {
-		key := fmt.Sprintf("pages/%d", i)
-		for range i + 1 {
-			s.count(0, "pages", key, true, noon.UnixMilli())
-			truth[key]++
-		}
-	}
-	top := joined(t, "pages", noon, s).Refusals[Hour]
-	check(t, top, truth)
-	if len(top.Items) != mostItems || top.Items[0].Error != 0 {
-		t.Errorf("%d are told of, the first with an error of %d", len(top.Items), top.Items[0].Error)
 	}
 }
 
@@ -228,79 +192,6 @@ func TestSubjectsClock(t *testing.T) {
 		s.count(0, "pages", "pages/b", true, noon.UnixMilli())
 	}
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{"pages/b": 3})
-}
-
-// Nothing is allocated, and nothing is missing, whoever counts while others export.
-func TestSubjectsConcurrent(t *testing.T) {
-	t.Parallel()
-	s := newSubjects()
-	const callers, each = 8, 5000
-	ctx, cancel := context.WithCancel(t.Context())
-	var exporter, all sync.WaitGroup
-	exporter.Go(func() {
-		for at := noon; ctx.Err() == nil; at = at.Add(time.Second) {
-			var f fleetSubjects
-			if err := f.add(s.export(at)); err != nil {
-				t.Error(err)
-			}
-			runtime.Gosched()
-		}
-	})
-	for c := range callers {
-		all.Go(func() {
-			for i := range each {
-				s.count(uintptr(c)<<10, fmt.Sprintf("rule-%d", i%3), fmt.Sprintf("rule-%d/%d", i%3, i%7), i%2 == 0, noon.UnixMilli())
-			}
-		})
-	}
-	all.Wait()
-	cancel()
-	exporter.Wait()
-	total := uint64(0)
-	for i := range 3 {
-		total += joined(t, fmt.Sprintf("rule-%d", i), noon.Add(time.Minute), s).Traffic[Day].Total
-	}
-	if total != callers*each {
-		t.Errorf("%d were counted of %d", total, callers*each)
-	}
-}
-
-// What an engine decides about is counted under its key, once for all limits of a rule.
-func TestSubjectsNote(t *testing.T) {
-	t.Parallel()
-	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "pages", Key: []string{"header:X-Key"}, Limit: "2/hour"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSubjects()
-	e := policy.NewEngine(memory.New(), p)
-	e.Observe(func(_ context.Context, o *policy.Observation) {
-		i := 0
-		said := judge(&o.Decision, &i)
-		s.note(o, 0, o.Decision.Results[0].Rule, &said, noon.UnixNano())
-	})
-	for range 5 {
-		e.Decide(t.Context(), &policy.Request{Path: "/", Header: map[string][]string{"X-Key": {"<b>"}}})
-	}
-	said := s.export(noon)
-	var f fleetSubjects
-	if err := f.add(said); err != nil {
-		t.Fatal(err)
-	}
-	r := &Rule{Name: "pages"}
-	f.fill(r, p, noon)
-	key := "pages/%3Cb%3E"
-	check(t, r.Traffic[Minute], exact{key: 5})
-	check(t, r.Refusals[Day], exact{key: 3})
-	if got := r.Refusals[Day].Items[0]; got.Shown != p.ShownKey(key) || !got.First.Equal(noon) || !got.Last.Equal(noon) || got.Minutes != 1 {
-		t.Errorf("told of %+v", got)
-	}
-	if found, ok := f.find(r.Traffic[Minute].Items[0].ID, p); !ok || found != key {
-		t.Errorf("found %q", found)
-	}
-	if found, ok := f.find("0123456789abcdef", p); ok {
-		t.Errorf("found %q", found)
-	}
 }
 
 // Whoever can write where instances post cannot stop those who read.

@@ -85,38 +85,22 @@ func near(estimate uint64, truth int) bool {
 	return math.Abs(float64(estimate)-float64(truth)) <= 4*1.04/math.Sqrt(registerCount)*float64(truth)
 }
 
-// split has two instances count keys in turn, which come over a time; a third of them is refused.
-func split(t *testing.T, keys []string, over time.Duration) (refused, asked exact, r *Rule) {
+// verify holds what is told of keys that two instances count to what is true, and returns it. The keys come over
+// some minutes; a third of them is refused.
+func verify(t *testing.T, keys []string) *Rule {
 	t.Helper()
-	refused, asked = exact{}, exact{}
+	const over = 4 * time.Minute
+	refused, asked := exact{}, exact{}
 	instances := []*subjects{newSubjects(), newSubjects()}
 	for i, key := range keys {
-		no := i%3 == 0
 		at := noon.Add(over * time.Duration(i) / time.Duration(len(keys)))
-		instances[rand.IntN(2)].count(0, "pages", key, no, at.UnixMilli())
+		instances[rand.IntN(2)].count(0, "pages", key, i%3 == 0, at.UnixMilli())
 		asked[key]++
-		if no {
+		if i%3 == 0 {
 			refused[key]++
 		}
 	}
-	return refused, asked, joined(t, "pages", noon.Add(over), instances...)
-}
-
-// The heaviest of a skewed distribution are found, in order where they differ by more than the error.
-func TestSubjectsZipf(t *testing.T) {
-	t.Parallel()
-	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
-	keys := make([]string, 30_000)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pages/2001:db8::%x", zipf.Uint64())
-	}
-	verify(t, keys)
-}
-
-// verify holds what is told of keys that two instances count to what is true, and returns it.
-func verify(t *testing.T, keys []string) *Rule {
-	t.Helper()
-	refused, asked, r := split(t, keys, 4*time.Minute)
+	r := joined(t, "pages", noon.Add(over), instances...)
 	for _, w := range []Window{Hour, Day} {
 		t.Run(w.String(), func(t *testing.T) {
 			check(t, r.Traffic[w], asked)
@@ -150,6 +134,9 @@ func TestSubjectsFlood(t *testing.T) {
 	}
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	r := verify(t, keys)
+	if n := len(r.Traffic[Hour].Items); n != mostItems {
+		t.Errorf("%d are told of", n)
+	}
 	for i, s := range r.Traffic[Hour].Items[:10] {
 		if !strings.HasPrefix(s.Key, "pages/heavy-") {
 			t.Errorf("%s is the %dth", s.Key, i+1)

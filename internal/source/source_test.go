@@ -24,11 +24,9 @@ const patience = 5 * time.Minute
 // suite is what holds for every database, each test with the URL of an empty one. What the rows are and how they
 // change is held over both databases by the scripts of the admin API, in cmd/sluice/testdata/api.
 var suite = map[string]func(t *testing.T, url string){
-	"rows":             testRows,
 	"tokens":           testTokens,
 	"replace":          testReplace,
 	"restore":          testRestore,
-	"order":            testOrder,
 	"heard":            testHeard,
 	"parallel writers": testParallelWriters,
 	"strings":          testStrings,
@@ -213,64 +211,6 @@ func testReplace(t *testing.T, url string) {
 	later := document(3, "2/minute")
 	later.Overrides = append(later.Overrides, override(3, "3/minute"), override(many+2, "4/minute"))
 	check(later, map[string]int{"override create": many + 3, "override replace": 1, "override delete": 3, "subject create": many + 3, "subject replace": 0, "subject delete": 3})
-}
-
-// Every row is read as it was written, and a row that is written again as it is makes no version.
-func testRows(t *testing.T, url string) {
-	db := migrated(t, url)
-	settings := policy.Document{Tiers: policy.Tiers{From: "header:X-Plan"}, Lists: map[string]policy.List{"us": {Networks: []string{"192.0.2.0/24"}}}}
-	tier := source.TierRow{Name: "pro", Description: "customers", Limits: map[string]policy.Limits{"per-key": {"1000/minute"}, "login": {"1/second", "50/hour"}}}
-	var override source.OverrideRow
-	before := time.Now().Add(-time.Second)
-	v := change(t, db, func(tx *source.Tx) error {
-		_, err1 := tx.PutSettings(settings, source.Absent)
-		_, err2 := tx.PutRule(source.RuleRow{Rule: perKey}, source.Absent)
-		_, err3 := tx.PutRule(source.RuleRow{Rule: login}, source.Absent)
-		_, err4 := tx.PutTier(tier, source.Absent)
-		var err5 error
-		override, err5 = tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "7/minute", Until: "2999-01-31"}}, source.Absent)
-		return errors.Join(err1, err2, err3, err4, err5)
-	})
-	c := read(t, db)
-	rules := []policy.Rule{c.Rules[0].Rule, c.Rules[1].Rule}
-	for what, is := range map[string]bool{
-		"version":  c.Version == v,
-		"settings": reflect.DeepEqual(c.Settings.Document.Lists, settings.Lists) && c.Settings.Document.Tiers == settings.Tiers && c.Settings.Version > 0,
-		"rules":    reflect.DeepEqual(rules, []policy.Rule{perKey, login}),
-		"meta":     c.Rules[0].UpdatedBy == "tester" && c.Rules[0].UpdatedAt.After(before) && c.Rules[0].Version > 0,
-		"tiers":    reflect.DeepEqual(c.Tiers[0].Limits, tier.Limits) && c.Tiers[0].Description == tier.Description,
-		"override": reflect.DeepEqual(c.Overrides, []source.OverrideRow{override}) && override.ID > 0 && override.Until == "2999-01-31",
-	} {
-		if !is {
-			t.Errorf("the %s: %+v", what, c)
-		}
-	}
-	again := change(t, db, func(tx *source.Tx) error {
-		_, err := tx.PutOverride(override, source.Match(override.Version))
-		return err
-	})
-	if again != v {
-		t.Errorf("to put what is there made version %d of %d", again, v)
-	}
-}
-
-func testOrder(t *testing.T, url string) {
-	db := migrated(t, url)
-	change(t, db, func(tx *source.Tx) error {
-		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
-		for i := range 7 {
-			_, err2 := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: fmt.Sprintf("r%d", i), Limit: "1/minute"}, Position: 1 + i%2}, source.Any)
-			err = errors.Join(err, err2)
-		}
-		return err
-	})
-	var names []string
-	for _, r := range read(t, db).Rules {
-		names = append(names, r.Name)
-	}
-	if want := []string{"r0", "r2", "r4", "r6", "r1", "r3", "r5", "per-key"}; !slices.Equal(names, want) {
-		t.Errorf("rules: %v, want %v", names, want)
-	}
 }
 
 // Of a token the database has the hash, and one name is one token.

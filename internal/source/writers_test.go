@@ -214,7 +214,7 @@ func testStrings(t *testing.T, url string) {
 			"override.until":  override(policy.Override{Rule: "per-key", Key: abc, Exempt: true, Until: text}, func(o policy.Override) string { return o.Until }),
 			"override.reason": override(policy.Override{Rule: "per-key", Key: abc, Block: true, Reason: text}, func(o policy.Override) string { return o.Reason }),
 			"tier.name": func(tx *source.Tx) (string, error) {
-				r, err := tx.PutTier(source.TierRow{Name: text, Description: text, Limits: map[string]policy.Limits{"per-key": {"1/minute"}}}, source.Any)
+				r, err := tx.PutTier(source.TierRow{Name: text, Description: text}, source.Any)
 				return r.Name, err
 			},
 			"subject": func(tx *source.Tx) (string, error) {

@@ -69,35 +69,3 @@ func TestEmptyAt(t *testing.T) {
 		}
 	})
 }
-
-// TestLook: what Look answers is what Step does to what is not kept, wherever the clock
-// has gone.
-func TestLook(t *testing.T) {
-	jumps := 0
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		if !p.Kernel.Log() {
-			return
-		}
-		history(p, rng, func(b *bucket, now int64) {
-			if rng.IntN(2) == 0 {
-				now = max(earliest, now-rng.Int64N(3*p.Limit.Period.Microseconds()))
-			}
-			if b.log.EmptyAt(p) > now+p.Limit.Period.Microseconds() {
-				jumps++
-			}
-			over := max(0, p.Capacity-b.log.Look(p, now, 0).Used) + 1
-			for _, cost := range []int64{over, p.Capacity, p.Capacity + 1, 0} {
-				look := b.log.Look(p, now, cost)
-				if look.Fits && cost > 0 {
-					continue
-				}
-				if step := b.log.Step(p, now, cost); step != look {
-					t.Fatalf("cost %d at %d: %+v, and Look had %+v", cost, now, step, look)
-				}
-			}
-		})
-	})
-	if jumps < 50 {
-		t.Errorf("premise: %d jumps only", jumps)
-	}
-}

@@ -199,35 +199,6 @@ func TestReleasedWhileTaken(t *testing.T) {
 	})
 }
 
-// Of many who wait, never more are under way than there are places, and all get one.
-func TestSemaphoreWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, newSpy(), 3)
-		var now, most, done atomic.Int64
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() {
-				release, err := s.Wait(t.Context(), "a")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer release()
-				n := now.Add(1)
-				defer now.Add(-1)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-				time.Sleep(30 * time.Millisecond)
-				done.Add(1)
-			})
-		}
-		all.Wait()
-		if most.Load() != 3 || done.Load() != 50 {
-			t.Errorf("%d of 50 were done, at most %d at once, want 3", done.Load(), most.Load())
-		}
-	})
-}
-
 func TestSemaphoreWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()

@@ -54,19 +54,6 @@ func TestCheckCharges(t *testing.T) {
 	}
 }
 
-func TestCostAt(t *testing.T) {
-	const now = start
-	for _, test := range []struct{ cost, until, want int64 }{
-		{-5, 0, -5}, {-5, now + 1, -5}, {-5, now, 0}, {-5, now - 1, 0}, {sluice.All, now, 0}, {sluice.All, now + 1, sluice.All},
-		{5, now, 5}, {0, now, 0}, {-5, -1, 0},
-	} {
-		c := sluice.Charge{Cost: test.cost, Until: test.until}
-		if got := c.CostAt(now); got != test.want {
-			t.Errorf("%d until %d costs %d at %d, want %d", test.cost, test.until, got, now, test.want)
-		}
-	}
-}
-
 // TestLongWaits: a wait of more than 292 years, which no Duration holds, is a long one.
 func TestLongWaits(t *testing.T) {
 	const year = 365 * 24 * time.Hour

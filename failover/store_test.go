@@ -54,39 +54,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestContract(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "3/minute", sluice.TokenBucket)
-		twice := []sluice.Charge{{Key: "a", Plan: p, Cost: 1}, {Key: "a", Plan: p, Cost: 1}}
-		if err := s.Take(t.Context(), twice, make([]sluice.Receipt, 2)); !errors.Is(err, sluice.ErrDuplicateCharge) {
-			t.Errorf("two charges of one state: %v", err)
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.Take(gone, twice[:1], make([]sluice.Receipt, 1)); !errors.Is(err, context.Canceled) {
-			t.Errorf("a caller that is gone: %v", err)
-		}
-		if n := sv.Calls.Load(); n != 0 {
-			t.Errorf("%d calls of the shared store for nothing", n)
-		}
-		for i := range 5 {
-			if r := take(t, s, "k", p, sluice.Local); r.Origin.Degraded() || r.Fits != (i < 3) {
-				t.Errorf("take %d: %+v", i, r)
-			}
-		}
-		if st := s.Status(); st.Shared != 5 || st.Local != 0 || st.Owing != 0 || sv.Calls.Load() != 5 {
-			t.Errorf("status %+v after 5 decisions, %d calls", st, sv.Calls.Load())
-		}
-		sv.Set(faultstore.Refused)
-		s.Close()
-		s.Close()
-		if r := take(t, s, "k", p, sluice.Allow); !r.Fits || !r.Origin.Degraded() {
-			t.Errorf("after Close: %+v", r)
-		}
-	})
-}
-
 // foreign runs f in virtual time with a failover store over one that is slow to notice that a context has
 // ended, and waits until all its calls have returned.
 func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstore.Store, s *failover.Store)) {

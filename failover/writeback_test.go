@@ -17,49 +17,6 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// At most 500 keys a second are written back, however many there are, and all of them in the end.
-func TestWriteBackRate(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		const keys = 3000
-		p := plan(t, "10/day", sluice.FixedWindow)
-		want := map[string]int64{}
-		cut(t, sv, s, faultstore.Refused)
-		for i := range keys {
-			key := fmt.Sprint("k", i)
-			want[key] = admitted(t, s, 1, key, p)
-		}
-		var mu sync.Mutex
-		var written []time.Time
-		sv.Set(func(_ context.Context, c faultstore.Call) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if c.Charges[0].Plan == p {
-				written = append(written, time.Now())
-			}
-			return c.Take()
-		})
-		until(t, 10*time.Second, "all is written back", func() bool { return s.Status().Owing == 0 })
-		time.Sleep(time.Second)
-		if len(written) != keys {
-			t.Fatalf("%d keys were written, want %d", len(written), keys)
-		}
-		first := 0
-		for i, at := range written {
-			for at.Sub(written[first]) >= time.Second {
-				first++
-			}
-			if n := i - first + 1; n > 500 {
-				t.Fatalf("%d keys were written within a second", n)
-			}
-		}
-		if took := written[keys-1].Sub(written[0]); took > 8*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		uses(t, sv, p, want)
-	})
-}
-
 // Many callers, and an outage that comes and goes: in the end the shared store has counted what was admitted. The
 // limit is reached, and an outage admits no more beyond it than the decisions under way when it began.
 func TestOutagesUnderLoad(t *testing.T) {

@@ -33,7 +33,7 @@ func TestHistories(t *testing.T) {
 		status := func() map[string]int {
 			st := s.Status()
 			numbers := map[string]int{
-				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
+				"owing": st.Owing, "instances": int(s.Instances()), "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
 				"shared": int(st.Shared), "local": int(st.Local), "failed": int(st.Failed), "timed_out": int(st.TimedOut),
 				// lines of the log
 				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot be counted"),

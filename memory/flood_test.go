@@ -39,6 +39,7 @@ var limits = []struct {
 
 // TestGrowingLogs holds to the bound where few logs remember more and more moments.
 func TestGrowingLogs(t *testing.T) {
+	t.Parallel()
 	const size, logs, moments = 256 << 10, 16, 2000 // 16 bytes for each, twice what there is
 	s, p := memory.NewSeededSize(t, size), plan(t, "10000/day", sluice.SlidingWindowLogExact)
 	for i := range int64(moments) {
@@ -62,7 +63,7 @@ func TestGrowingLogs(t *testing.T) {
 // and no more than it has to: some 2 bytes a unit, or 150 in all where the limit is large, or
 // 16 a unit where times are exact, and what a place in the store takes.
 func TestLogBytes(t *testing.T) {
-	const keys, place = 500, 64 + 58 + 60 // and its share of what a part of the store takes
+	const keys, place = 300, 64 + 58 + 60 // and its share of what a part of the store takes
 	for _, tt := range []struct {
 		limit     string
 		algorithm sluice.Algorithm
@@ -107,12 +108,13 @@ func TestLogBytes(t *testing.T) {
 // change each day does not grow beyond a sixteenth of the half that is for meters and windows, and
 // evicts nobody.
 func TestDrainedMakesRoom(t *testing.T) {
+	t.Parallel()
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
-			const size, daily = 8 << 20, 2000
+			const size, daily = 8 << 20, 1000
 			s, p := memory.NewSeededSize(t, size), plan(t, tt.limit, tt.algorithm)
 			var first memory.Stats
-			for day := range int64(8) {
+			for day := range int64(5) {
 				now := midday + 3*day*aDay
 				for i := range daily {
 					takeAt(t, s, now, fmt.Sprint(day, i), p, 1)
@@ -131,13 +133,14 @@ func TestDrainedMakesRoom(t *testing.T) {
 
 // TestGivenBack holds that a state that was given back takes no room.
 func TestGivenBack(t *testing.T) {
+	t.Parallel()
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			s, p := memory.NewSeededSize(t, 1<<20), plan(t, tt.limit, tt.algorithm)
 			takeAt(t, s, midday, "first", p, 1)
 			takeAt(t, s, midday, "first", p, -1)
 			empty := s.StatsAt(midday)
-			for i := range 8000 {
+			for i := range 4000 {
 				takeAt(t, s, midday, fmt.Sprint(i), p, 3)
 				takeAt(t, s, midday, fmt.Sprint(i), p, sluice.All)
 			}
@@ -151,6 +154,7 @@ func TestGivenBack(t *testing.T) {
 
 // TestComingAndGoing holds that keys are counted while others are given back and tables grow.
 func TestComingAndGoing(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(21, 21))
 	for range 8 {
 		s, p := memory.NewSeededSize(t, 256<<10), plan(t, "100/day", sluice.FixedWindow)

@@ -11,6 +11,7 @@ import (
 
 // TestLimiterKey holds that a Limiter and a Take of the key that it makes mean one state.
 func TestLimiterKey(t *testing.T) {
+	t.Parallel()
 	s, limit := memory.NewSize(0), sluice.Limit{Count: 100, Period: 24 * time.Hour, Algorithm: sluice.FixedWindow}
 	for _, name := range []string{"", "api", "a/b", strings.Repeat("n", 200)} {
 		l, err := sluice.NewLimiter(s, name, limit)

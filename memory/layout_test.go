@@ -12,6 +12,7 @@ import (
 // TestPackedStates holds that a state tells the same after it was packed, whatever the
 // clock does between.
 func TestPackedStates(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 5))
 	stuck := map[string]int{}
 	for range 100_000 {
@@ -66,6 +67,7 @@ func TestPackedStates(t *testing.T) {
 
 // TestCommonLimitsPack holds that the limits of ordinary life take 16 bytes.
 func TestCommonLimitsPack(t *testing.T) {
+	t.Parallel()
 	for _, a := range sluice.Algorithms()[:5] {
 		for _, limit := range []string{"1/second", "100/minute", "7/second", "999/minute", "5000/hour", "1000000/day", "30000/second"} {
 			p := plantest.As(t, a, limit)

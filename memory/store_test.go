@@ -15,11 +15,13 @@ import (
 )
 
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	storetest.RunVectors(t, "../testdata/vectors", func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
 // The contract is kept in the least memory that there is, and with so many keys that the clock is read first.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, newStore := range map[string]func(t *testing.T) sluice.Store{
 		"default":     func(*testing.T) sluice.Store { return memory.New() },
 		"smallest":    func(*testing.T) sluice.Store { return memory.NewSize(0) },
@@ -33,10 +35,12 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceTimed(t *testing.T) {
+	t.Parallel()
 	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), memory.Steps(10_000), 1)
 }
 
@@ -115,6 +119,7 @@ func TestBadArguments(t *testing.T) {
 
 // TestManyPlans has more plans than cells can tell apart. Each of them counts.
 func TestManyPlans(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	const plans = 1<<16 + 500
 	for i := range plans {

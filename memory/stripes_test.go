@@ -8,6 +8,7 @@ import (
 // TestStripesAreEven holds that the fullest stripe, for which all planes are made, gets hardly more
 // keys than the others, however many there are.
 func TestStripesAreEven(t *testing.T) {
+	t.Parallel()
 	const each = 300
 	for _, size := range []int64{minBytes, 3 << 20, 100 << 20, 1 << 30, 3 << 29, 5 << 30} {
 		n := stripesFor(size / 2)

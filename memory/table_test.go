@@ -29,6 +29,7 @@ func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), 
 
 // TestTable fills a stripe through all its sizes, and finds everything in it at each.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	s := NewSize(minBytes)
 	l := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(l)
@@ -64,6 +65,7 @@ func TestTable(t *testing.T) {
 
 // TestLeastGoes holds that what is evicted has the least debt of all that could be.
 func TestLeastGoes(t *testing.T) {
+	t.Parallel()
 	s := NewSeededSize(t, minBytes)
 	p := plantest.Of(t, sluice.Limit{Count: 1000, Period: 24 * time.Hour})
 	const now = 20_000 * 86_400_000_000
@@ -107,6 +109,7 @@ func TestLeastGoes(t *testing.T) {
 // TestOfEqualsTheSoonestGoes holds that of states that have used more than half, the one goes
 // that would be empty first: it is worth least.
 func TestOfEqualsTheSoonestGoes(t *testing.T) {
+	t.Parallel()
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
@@ -198,10 +201,11 @@ func TestTakesWhileCellsMove(t *testing.T) {
 // TestOverflowShrinksEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
 func TestOverflowShrinksEvenly(t *testing.T) {
+	t.Parallel()
 	s := NewSeededSize(t, 256<<10)
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	receipts := make([]sluice.Receipt, 1)
-	for i := range 40_000 {
+	for i := range 20_000 {
 		if err := s.TakeAt(t.Context(), 1, []sluice.Charge{{Key: fmt.Sprint(i), Plan: p, Cost: 1}}, receipts); err != nil {
 			t.Fatal(err)
 		}
@@ -218,6 +222,7 @@ func TestOverflowShrinksEvenly(t *testing.T) {
 // the same decision has claimed the cells beside it. It must not move them: that waits for the
 // end of their claims.
 func TestFullBesideClaims(t *testing.T) {
+	t.Parallel()
 	s := Config{MaxBytes: minBytes, RefuseNew: true}.New()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(p)
@@ -259,6 +264,7 @@ func TestFullBesideClaims(t *testing.T) {
 // TestLateSwap holds that who has read a state does not write that of another key, which has come
 // into its cell since and counts the same.
 func TestLateSwap(t *testing.T) {
+	t.Parallel()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
 	l, st := newLayout(p, 0), newStripe(firstBuckets, firstBuckets)
 	state, one, other := sluice.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)

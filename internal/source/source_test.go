@@ -144,7 +144,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 var (
 	perKey = policy.Rule{Name: "per-key", Key: []string{"api_key"}, Limit: "100/minute burst 20", Cost: policy.Cost{Header: "X-Cost", Max: 10}}
-	login  = policy.Rule{Name: "login", Match: []string{"POST /login"}, Key: []string{"client_ip", "header:X-User"}, Limits: []string{"5/minute", "20/hour"}, Algorithm: "sliding_window_log", OnError: "deny"}
 	abc    = map[string]string{"api_key": "abc"}
 )
 

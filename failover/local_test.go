@@ -7,13 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
-	"github.com/sluicehq/sluice/memory"
 )
 
 // A caller that waits, and is denied without the store, waits for the store and asks now and then.
@@ -38,49 +36,6 @@ func TestWaitForTheStore(t *testing.T) {
 			t.Errorf("it has asked %d times in a minute", n)
 		}
 	})
-}
-
-// However many instances there are, their shares together are not more than the limit, unless it has less
-// than a unit for each.
-func TestSharesTogether(t *testing.T) {
-	t.Parallel()
-	for _, a := range sluice.Algorithms() {
-		for _, n := range []int{1, 2, 3, 7} {
-			t.Run(fmt.Sprintf("%v by %d", a, n), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := plan(t, "6/6s", a)
-					var total, atOnce int64
-					for range n {
-						sv := faultstore.New(memory.New())
-						s := open(sv, failover.Config{Instances: n})
-						cut(t, sv, s, faultstore.Refused)
-						toWindow(6 * time.Second)
-						first := admitted(t, s, 8, "k", p)
-						atOnce, total = atOnce+first, total+first
-						for range 119 {
-							time.Sleep(time.Second / 10)
-							total += admitted(t, s, 1, "k", p) // more than come back
-						}
-						s.Close()
-					}
-					most := max(6, int64(n))
-					if a == sluice.LeakyBucket {
-						most = max(p.Capacity, int64(n))
-					}
-					rate := max(12, int64(n)*2)
-					if p.Kernel == sluice.Meter {
-						rate = 12 // a meter divides a rate, however low
-					}
-					if atOnce > most || atOnce < most/2 {
-						t.Errorf("%d units at once, want about %d and no more", atOnce, most)
-					}
-					if total > most+rate || total < (most+rate)/3 {
-						t.Errorf("%d units in two periods, want about %d and no more", total, most+rate)
-					}
-				})
-			})
-		}
-	}
 }
 
 // A share begins with the newest state, and not with that of the answer that came last.

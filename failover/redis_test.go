@@ -17,7 +17,8 @@ import (
 // patient is a deadline that is so long that a busy machine is not taken for a fault.
 const patient = 20 * failover.DefaultDeadline
 
-// redisFaults are faults of a server, or of the network to it, in which it is away.
+// redisFaults are faults of a server, or of the network to it, in which it is away. What each fault is to a store is
+// held by the tests of redisstore.
 var redisFaults = map[string]struct {
 	begin, end func(s *redistest.Server, px *redistest.Proxy)
 }{
@@ -25,27 +26,9 @@ var redisFaults = map[string]struct {
 		func(s *redistest.Server, _ *redistest.Proxy) { s.Freeze() },
 		func(s *redistest.Server, _ *redistest.Proxy) { s.Thaw() },
 	},
-	"killed": {
-		func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
-		func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() },
-	},
 	"memory full": {
 		func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
 		func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") },
-	},
-	"read-only": {
-		func(s *redistest.Server, _ *redistest.Proxy) {
-			s.Do("CONFIG", "SET", "replica-serve-stale-data", "yes")
-			s.Do("REPLICAOF", "127.0.0.1", "1")
-		},
-		func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") },
-	},
-	"busy": {
-		func(s *redistest.Server, _ *redistest.Proxy) {
-			s.Do("CONFIG", "SET", "lua-time-limit", "10")
-			go s.Try("EVAL", "while true do end", "0")
-		},
-		func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "KILL") },
 	},
 	"resets": {
 		func(_ *redistest.Server, px *redistest.Proxy) { px.Reset(1); px.Cut() },

@@ -127,7 +127,7 @@ func TestOverAdmissionFormula(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	algorithms := []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter}
 	kinds := []faultstore.Fault{faultstore.Refused, faultstore.Unsent, faultstore.Frozen}
-	for i := range 20 {
+	for i := range 12 {
 		instances := 2 + i%4
 		some := func() []int { return rng.Perm(instances)[:1+rng.IntN(instances)] }
 		a, rate, burst := algorithms[rng.IntN(len(algorithms))], float64(10+rng.IntN(50)), float64(50+rng.IntN(200))

@@ -73,22 +73,6 @@ func TestIdleConnectionsDie(t *testing.T) {
 	}
 }
 
-// A master that has become a replica refuses. A new connection to its address leads to its successor.
-func TestAddressMoves(t *testing.T) {
-	t.Parallel()
-	old, successor := redistest.Start(t), redistest.Start(t)
-	px := redistest.StartProxy(t, old.Addr)
-	store := open(t, "redis://"+px.Addr)
-	p := plan(t, sluice.TokenBucket, "1000000/second")
-	fill(t, store, p)
-	px.Target(successor.Addr)
-	old.Do("REPLICAOF", "127.0.0.1", "1")
-	recovers(t, store, p)
-	if n := commandCalls("evalsha", successor); n == 0 {
-		t.Error("the successor was not asked")
-	}
-}
-
 // Connections from which no answer ever comes do not keep others from being made.
 func TestConnectionsLeadNowhere(t *testing.T) {
 	t.Parallel()

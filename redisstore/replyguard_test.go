@@ -54,29 +54,6 @@ func TestImpostor(t *testing.T) {
 	recovers(t, store, p)
 }
 
-// Open returns an error or a store that fails, whatever answers at the address.
-func TestImpostorAtTheStart(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for name, say := range redistest.Hostile {
-		for _, url := range []string{"redis://%s", "redis-cluster://%s", "redis-sentinel://%s/mine"} {
-			t.Run(name+" "+url, func(t *testing.T) {
-				t.Parallel()
-				m := redistest.StartImpostor(t, server.Addr)
-				m.Say(say)
-				store, err := redisstore.Open(t.Context(), fmt.Sprintf(url, m.Addr))
-				if err != nil {
-					return
-				}
-				defer store.Close()
-				if err := try(t, store, "k", plan(t, sluice.TokenBucket, "1000000/day")); err == nil {
-					t.Error("it is taken for a Redis")
-				}
-			})
-		}
-	}
-}
-
 // A server that answers at random, in the terms of Redis, ends no process: neither while a store is opened nor
 // later.
 func TestImpostorAtRandom(t *testing.T) {

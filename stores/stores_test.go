@@ -18,7 +18,6 @@ import (
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/stores"
-	"github.com/sluicehq/sluice/storetest"
 )
 
 // The client of a cluster waits for seconds before it looks at the nodes again, or closes
@@ -63,19 +62,6 @@ func open(t *testing.T, url string, c stores.Config) *stores.Store {
 		}
 	})
 	return s
-}
-
-// Whatever the URL names keeps to what all stores promise.
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{stores.Memory, redistest.Shared(t).URL()} {
-		t.Run(url, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t *testing.T) sluice.Store {
-				return open(t, url, stores.Config{Deadline: time.Minute, Logger: new(said).logger()})
-			})
-		})
-	}
 }
 
 func charges(t *testing.T, limit string, on sluice.OnError) []sluice.Charge {

@@ -281,33 +281,3 @@ func TestBurst(t *testing.T) {
 		})
 	}
 }
-
-// What a killed process has reserved drains, and what it could have had goes to the others.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	leasing(t, 200*time.Microsecond, func(t *testing.T, shared *faultstore.Store, a *Store) {
-		p, b := plan(t, burst(4_000, 1_000)), New(shared)
-		defer b.Close()
-		second := func(what string, least, most int, stores ...*Store) {
-			t.Helper()
-			n := 0
-			for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
-				for _, s := range stores {
-					if take(t, s, p, 1, sluice.Leased).Fits {
-						n++
-					}
-				}
-			}
-			if n < least || n > most {
-				t.Errorf("%s: %d are admitted in a second, of 4,000", what, n)
-			}
-		}
-		second("at first", 4_000, 5_100, a, b)
-		second("two processes", 3_900, 4_600, a, b)
-		// From one moment to the next, one of them asks no more.
-		time.Sleep(Horizon)
-		second("the one that is left", 3_950, 5_050, b)
-		second("the second after that", 3_950, 4_050, b)
-		a.closed.Store(true) // as the dead are
-	})
-}

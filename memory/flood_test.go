@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -149,30 +148,5 @@ func TestGivenBack(t *testing.T) {
 				t.Errorf("%+v, and before %+v", stats, empty)
 			}
 		})
-	}
-}
-
-// TestComingAndGoing holds that keys are counted while others are given back and tables grow.
-func TestComingAndGoing(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(21, 21))
-	for range 8 {
-		s, p := memory.NewSeededSize(t, 256<<10), plan(t, "100/day", sluice.FixedWindow)
-		var used [3000]int64
-		known := 10
-		for range 12_000 {
-			known = min(known+rng.IntN(2), len(used))
-			key, cost := rng.IntN(known), int64(1)
-			if rng.IntN(3) == 0 {
-				cost = sluice.All
-			}
-			takeAt(t, s, midday, fmt.Sprint(key), p, cost)
-			used[key] = max(0, used[key]+cost)
-		}
-		for key, want := range used {
-			if r := plantest.OneAt(t, s, midday, fmt.Sprint(key), p, 0); r.Used != want {
-				t.Fatalf("key %d: %d units are used, want %d", key, r.Used, want)
-			}
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,6 +107,11 @@ func TestNewCloseEnds(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if err := s.Post(soon, "now", "a", nil, time.Minute); err == nil {
+				t.Error("a frozen server has taken a post")
+			}
 			s.Close()
 			// The client's own are not meant.
 			goleak.VerifyNone(t, append(pipes, others)...)

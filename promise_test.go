@@ -1,8 +1,12 @@
 package sluice_test
 
 import (
+	"fmt"
+	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
@@ -68,4 +72,123 @@ func TestEmptyAt(t *testing.T) {
 			t.Errorf("premise: not empty %d times only", used)
 		}
 	})
+}
+
+// TestBound holds every algorithm to what it promises never to exceed, in any interval of
+// a random history. Intervals of meters and windows are those of the ticks in which
+// decisions are made, those of logs are of the clock.
+func TestBound(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		admitted, refused := 0, 0
+		for admitted+refused < 250 {
+			b := &bucket{Plan: p}
+			var all []taken
+			for now := int64(start); now < latest && admitted+refused < 250; now += pause(p, rng) {
+				cost := anyCost(p, rng)
+				if !b.take(now, cost).Allowed {
+					refused++
+					continue
+				}
+				admitted++
+				all = append(all, taken{now / p.Tick, now, cost})
+				if problem := bounds[p.Limit.Algorithm](p, all); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+		}
+		if admitted < 25 || refused < 25 {
+			t.Fatalf("premise: %d admitted, %d refused", admitted, refused)
+		}
+	})
+}
+
+type taken struct{ tick, now, cost int64 }
+
+// bounds say what is wrong with the last of some takes, given those before it.
+var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
+	sluice.TokenBucket:           meterBound,
+	sluice.LeakyBucket:           meterBound,
+	sluice.GCRA:                  meterBound,
+	sluice.FixedWindow:           windowBound,
+	sluice.SlidingWindowCounter:  counterBound,
+	sluice.SlidingWindowLog:      logBound,
+	sluice.SlidingWindowLogExact: logBound,
+}
+
+// meterBound: never more than Burst + Count/Period·T in any T.
+func meterBound(p *sluice.Plan, all []taken) string {
+	last, period := all[len(all)-1], p.Limit.Period.Microseconds()
+	sum := int64(0)
+	for _, from := range slices.Backward(all) {
+		sum += from.cost
+		elapsed := (last.tick - from.tick) * p.Tick
+		// Both sides times the period.
+		most := product(p.Limit.Burst, period)
+		if product(sum, period).Cmp(most.Add(most, product(p.Limit.Count, elapsed))) > 0 {
+			return fmt.Sprintf("%d units in %d µs", sum, elapsed)
+		}
+	}
+	return ""
+}
+
+func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
+
+// windowBound: never more than Count in a window that is aligned to the epoch, or a month.
+func windowBound(p *sluice.Plan, all []taken) string {
+	window := all[len(all)-1].tick / p.Span
+	begin := window * p.Span
+	if day := p.Limit.MonthDay; day > 0 {
+		now := time.UnixMicro(all[len(all)-1].tick).UTC()
+		from := edge(now.Year(), now.Month(), day)
+		if from.After(now) {
+			last := time.Date(now.Year(), now.Month(), 0, 0, 0, 0, 0, time.UTC)
+			from = edge(last.Year(), last.Month(), day)
+		}
+		begin = from.UnixMicro()
+	}
+	if sum := sumSince(all, begin); sum > p.Limit.Count {
+		return fmt.Sprintf("%d units in window %d", sum, window)
+	}
+	return ""
+}
+
+// counterBound: never more than Count by the weighted estimate, nor than twice Count in
+// any period.
+func counterBound(p *sluice.Plan, all []taken) string {
+	last := all[len(all)-1]
+	begin := last.tick - last.tick%p.Span
+	this := sumSince(all, begin)
+	previous := sumSince(all, begin-p.Span) - this
+	estimate := big.NewRat(begin+p.Span-last.tick, p.Span)
+	estimate.Mul(estimate, big.NewRat(previous, 1))
+	estimate.Add(estimate, big.NewRat(this, 1))
+	if estimate.Cmp(big.NewRat(p.Limit.Count, 1)) > 0 {
+		return fmt.Sprintf("the estimate is %v: %d before and %d in this window", estimate.FloatString(6), previous, this)
+	}
+	if sum := sumSince(all, last.tick-p.Span+1); sum > 2*p.Limit.Count {
+		return fmt.Sprintf("%d units in a period", sum)
+	}
+	return ""
+}
+
+// logBound: never more than Count in any period, whatever the tick.
+func logBound(p *sluice.Plan, all []taken) string {
+	sum, since := int64(0), all[len(all)-1].now-p.Limit.Period.Microseconds()
+	for i := len(all) - 1; i >= 0 && all[i].now > since; i-- {
+		sum += all[i].cost
+	}
+	if sum > p.Limit.Count {
+		return fmt.Sprintf("%d units in a period", sum)
+	}
+	return ""
+}
+
+func sumSince(all []taken, tick int64) (sum int64) {
+	for _, t := range slices.Backward(all) {
+		if t.tick < tick {
+			break
+		}
+		sum += t.cost
+	}
+	return sum
 }

@@ -156,33 +156,26 @@ func TestHolderReleaseAll(t *testing.T) {
 	})
 }
 
-// Whoever ends waits for what others are giving back.
+// Whoever ends waits for what others are giving back, until its context ends.
 func TestHolderReleaseAllWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newSpy()
-		store.delay.Store(int64(100 * time.Millisecond))
-		h := sluice.NewHolder(store)
-		plan := inFlight(t, 1)
-		hold := h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 1})
-		var all sync.WaitGroup
-		defer all.Wait()
-		began := time.Now()
-		all.Go(func() { _ = hold.Release(context.Background()) })
-		synctest.Wait()
-		if err := h.ReleaseAll(t.Context()); err != nil || time.Since(began) != 100*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		store.delay.Store(int64(time.Minute))
-		hold = h.Hold(sluice.Charge{Key: "a", Plan: plan, Cost: 1, Place: 2})
-		all.Go(func() { _ = hold.Release(context.Background()) })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began = time.Now()
-		if err := h.ReleaseAll(ctx); err != nil || time.Since(began) != time.Second {
-			t.Errorf("%v after %v, and the context ended after a second", err, time.Since(began))
-		}
-	})
+	for takes, want := range map[time.Duration]time.Duration{100 * time.Millisecond: 100 * time.Millisecond, time.Minute: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newSpy()
+			store.delay.Store(int64(takes))
+			h := sluice.NewHolder(store)
+			hold := h.Hold(sluice.Charge{Key: "a", Plan: inFlight(t, 1), Cost: 1, Place: 1})
+			var releasing sync.WaitGroup
+			defer releasing.Wait()
+			releasing.Go(func() { _ = hold.Release(context.Background()) })
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			if err := h.ReleaseAll(ctx); err != nil || time.Since(began) != want {
+				t.Errorf("%v after %v, want %v where a Take takes %v", err, time.Since(began), want, takes)
+			}
+		})
+	}
 }
 
 // A place that is released while it is being taken again is free all the same.

@@ -67,19 +67,31 @@ func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstor
 	})
 }
 
-// No caller waits for longer than the deadline, even for a store that ignores contexts.
+// No caller waits for longer than the deadline, even for a store that ignores contexts, and a panic of a foreign store is
+// a failure like others.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]faultstore.Fault{"frozen": faultstore.Frozen, "deaf": faultstore.Deaf} {
+	boom := func(context.Context, faultstore.Call) error { panic("boom") }
+	for name, c := range map[string]struct {
+		fault            faultstore.Fault
+		took             time.Duration
+		timedOut, failed uint64
+		says             string
+	}{
+		"frozen": {faultstore.Frozen, failover.DefaultDeadline, 1, 0, "deadline"},
+		"deaf":   {faultstore.Deaf, failover.DefaultDeadline, 1, 0, "deadline"},
+		"panics": {boom, 0, 0, 1, "boom"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			foreign(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-				sv.Set(f)
+				sv.Set(c.fault)
 				start := time.Now()
 				r := take(t, s, "k", plan(t, "3/minute", sluice.TokenBucket), sluice.Local)
-				if took := time.Since(start); took != failover.DefaultDeadline || !r.Origin.Degraded() || !r.Fits {
+				if took := time.Since(start); took != c.took || !r.Origin.Degraded() || !r.Fits {
 					t.Errorf("after %v: %+v", took, r)
 				}
-				if st := s.Status(); st.TimedOut != 1 || st.Local != 1 || st.Shared != 0 {
+				st := s.Status()
+				if st.TimedOut != c.timedOut || st.Failed != c.failed || st.Local != 1 || st.Shared != 0 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), c.says) {
 					t.Errorf("status %+v", st)
 				}
 			})
@@ -164,18 +176,6 @@ func TestMaxCalls(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A panic of a foreign store is a failure like others.
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	foreign(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		sv.Set(func(context.Context, faultstore.Call) error { panic("boom") })
-		r := take(t, s, "k", plan(t, "1/minute", sluice.TokenBucket), sluice.Local)
-		if st := s.Status(); !r.Origin.Degraded() || !r.Fits || st.Failed != 1 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), "boom") {
-			t.Errorf("receipt %+v, status %+v", r, st)
-		}
-	})
 }
 
 // A caller that goes away is not a failure of the store.
@@ -282,4 +282,68 @@ func TestOpenLaterPassesOn(t *testing.T) {
 			t.Errorf("%d instances, %v, parts %d and %d", n, err, opened.Shard("1"), opened.Shard("2"))
 		}
 	})
+}
+
+// many returns n calls of one key each, in turn with each on_error.
+func many(p *sluice.Plan, n int) []sluice.TakeCall {
+	calls := make([]sluice.TakeCall, n)
+	for i := range calls {
+		on := sluice.OnError(i % 3)
+		calls[i].Charges = []sluice.Charge{{Key: fmt.Sprint("k", i%3), Plan: p, Cost: 1, OnError: on}}
+		calls[i].Receipts = make([]sluice.Receipt, 1)
+	}
+	return calls
+}
+
+// checkAway checks the receipts of many while the shared store is away, of a limit of n/3.
+func checkAway(t *testing.T, calls []sluice.TakeCall, most int) {
+	t.Helper()
+	for i, c := range calls {
+		r, on := c.Receipts[0], sluice.OnError(i%3)
+		fits := on == sluice.Allow || on == sluice.Local && i/3 < most
+		if c.Err != nil || !r.Origin.Degraded() || r.Fits != fits {
+			t.Fatalf("Take %d with %v: %+v, %v; want %v", i, on, r, c.Err, fits)
+		}
+	}
+}
+
+// A list is decided by a store that answers, and within one deadline where it does not, each Take by its
+// on_error. One list that fails is one failure and opens no circuit by itself; those that go on failing do.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	for name, f := range faults {
+		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+			p, fresh := plan(t, "100/day", sluice.TokenBucket), plan(t, "50/day", sluice.FixedWindow)
+			calls := many(p, 999)
+			s.TakeEach(t.Context(), calls)
+			for i, c := range calls {
+				if r := c.Receipts[0]; c.Err != nil || r.Origin.Degraded() || r.Fits != (i/3 < 100) {
+					t.Fatalf("Take %d: %+v, %v", i, r, c.Err)
+				}
+			}
+			sv.Set(f)
+			began := time.Now()
+			calls = many(fresh, 999)
+			s.TakeEach(t.Context(), calls)
+			if took := time.Since(began); took > failover.DefaultDeadline {
+				t.Errorf("%s: a list took %v", name, took)
+			}
+			checkAway(t, calls, 50)
+			if s.Status().Degraded() {
+				t.Errorf("%s: a single list has opened the circuit", name)
+			}
+			for range 20 {
+				time.Sleep(50 * time.Millisecond)
+				s.TakeEach(t.Context(), many(p, 3))
+			}
+			if !s.Status().Degraded() {
+				t.Errorf("%s: the circuit is closed after a second of failures", name)
+			}
+			asked := sv.Calls.Load()
+			s.TakeEach(t.Context(), many(p, 30))
+			if n := sv.Calls.Load() - asked; n != 0 {
+				t.Errorf("%s: %d calls of a store that is away", name, n)
+			}
+		})
+	}
 }

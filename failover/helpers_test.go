@@ -61,13 +61,6 @@ func (l *lines) about(text string) (n int) {
 
 func logTo(l *lines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// toWindow waits until a window of a length begins, as it does at the beginning of a bubble.
-func toWindow(length time.Duration) {
-	if passed := time.Duration(time.Now().UnixNano()) % length; passed > 0 {
-		time.Sleep(length - passed)
-	}
-}
-
 func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	t.Helper()
 	return faultstore.Plan(t, limit+" "+a.String())

@@ -2,8 +2,6 @@ package failover_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,33 +57,6 @@ func TestSeedOfTheNewest(t *testing.T) {
 		cut(t, sv, s, faultstore.Refused)
 		if n := admitted(t, s, 1, "k", p); n != 0 {
 			t.Error("unit 101 is admitted")
-		}
-	})
-}
-
-// Any number of keys costs bounded memory, and all are limited.
-func TestManyKeys(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "2/minute", sluice.TokenBucket)
-		cut(t, sv, s, faultstore.Refused)
-		const bound = 1 << 16
-		for i := range bound + 1000 {
-			take(t, s, fmt.Sprint("flood", i), p, sluice.Local)
-		}
-		if n := s.Status().Owing; n != bound {
-			t.Errorf("%d keys are remembered, want %d", n, bound)
-		}
-		for _, key := range []string{"late", strings.Repeat("long", 1000)} {
-			if n := admitted(t, s, 4, key, p); n != 2 {
-				t.Errorf("%.10s: %d are admitted, want 2", key, n)
-			}
-		}
-		// Keys whose units have come back make room.
-		time.Sleep(2 * time.Minute)
-		take(t, s, "new", p, sluice.Local)
-		if n := s.Status().Owing; n > 2 {
-			t.Errorf("%d keys are remembered after they have expired", n)
 		}
 	})
 }

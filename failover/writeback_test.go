@@ -76,9 +76,6 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 		defer stores[i].Close()
 	}
 	fit := make([]atomic.Int64, o.keys)
-	if p.Kernel != sluice.Meter { // all of it in one window
-		toWindow(p.Limit.Period)
-	}
 	start := time.Now()
 	load := func(length time.Duration, instances []int) {
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(o.interval) {

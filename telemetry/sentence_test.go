@@ -157,15 +157,6 @@ func TestHeadline(t *testing.T) {
 	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule refuses nobody else who is not blocked.") {
 		t.Errorf("beside a blocked subject: %s", text)
 	}
-	over := view(quiet)
-	over.All = steady(3, 997)
-	for i := range 280 {
-		over.All.Recent[i][telemetry.Deny] += 9000
-	}
-	stale(over)
-	if h := over.HeadlineBut(func(string) bool { return true }); !strings.HasPrefix(h.Text, "Nothing else is unusual now. ") {
-		t.Errorf("much until a while ago, with another alert silenced: %s", h.Text)
-	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
 	if text := view(evil).Headline().Text; strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > 400 {
 		t.Errorf("a key writes %q", text)

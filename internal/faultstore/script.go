@@ -40,6 +40,7 @@ type Subject struct {
 //	                              telling THERE BACK, none; as often, as rarely, and for these keys only
 //	cut NAME, mend                a fault, and its end; waits until the store is away, or used and nothing is owed
 //	wait DURATION, at DURATION    from now, from midnight
+//	close                         of the subject
 //	restart                       of the shared store, which forgets all
 //	clock DURATION                sets the clock of the shared store back
 //	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
@@ -220,6 +221,8 @@ func (p *play) line(line string) {
 	case "at":
 		time.Sleep(time.Until(p.began.Add(p.duration(words[1]))))
 		synctest.Wait()
+	case "close":
+		p.subject.Close()
 	case "restart":
 		p.clock = NewClocked(p.memory())
 		p.sv.Restart(p.clock)

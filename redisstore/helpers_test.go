@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"log"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,9 @@ import (
 // waits for seconds before it looks at the nodes again, or closes connections to those
 // that have gone. They end by themselves.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil { // most tests wait for servers
+		log.Fatal(err)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),

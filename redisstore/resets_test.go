@@ -135,22 +135,6 @@ func TestResetHeardInCluster(t *testing.T) {
 	}
 }
 
-// A subscription that is lost comes back.
-func TestResetSubscriptionKilled(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	r := &resetter{t: t, back: sluice.All, asked: open(t, server.URL()), other: over(t, clientOf(server), redisstore.Keys{})}
-	for range 3 {
-		waitForListeners(t, 2, server)
-		if n := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); n != "2" {
-			t.Fatalf("%s subscriptions were killed", n)
-		}
-		waitForListeners(t, 2, server)
-		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
-		r.asked, r.other = r.other, r.asked
-	}
-}
-
 // A user who may not subscribe learns of a reset a second later, and the operator what to change.
 func TestResetWithoutRights(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,7 @@ type Subject struct {
 //	cut NAME, mend                starts or ends a fault, and waits until the store is no longer used, or is used again with
 //	                              nothing owed
 //	wait DURATION, at DURATION    from now, from midnight
+//	close                         of the subject
 //	restart                       of the shared store, which forgets all
 //	clock DURATION                sets the clock of the shared store back
 //	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
@@ -215,6 +216,8 @@ func (p *play) line(line string) {
 	case "at":
 		time.Sleep(time.Until(p.began.Add(p.duration(words[1]))))
 		synctest.Wait()
+	case "close":
+		p.subject.Close()
 	case "restart":
 		p.clock = NewClocked(p.memory())
 		p.sv.Restart(p.clock)

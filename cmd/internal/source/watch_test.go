@@ -3,6 +3,7 @@ package source_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -194,6 +195,21 @@ func testFaults(t *testing.T, url string) {
 	putRule(t, db, "a", "2/minute")
 	if err := stack.Contents(read(t, db)); err != nil || inForce == good {
 		t.Errorf("mended: %v", err)
+	}
+	// An override alone is put into the policy as it is.
+	change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
+		return err
+	})
+	without := stack.Contents(read(t, db))
+	good = inForce
+	change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "1/minute"}}, source.Any)
+		return err
+	})
+	err := errors.Join(without, stack.Contents(read(t, db)))
+	if doc, _ := stack.Document(); err != nil || len(doc.Overrides) != 1 || inForce == good {
+		t.Errorf("with an override: %v, %+v", err, doc)
 	}
 }
 
